@@ -7,6 +7,7 @@
     with_user_options  proposals         what the user typed overrules the recipe
     native             proposals         an engine of this machine serves it, in place of a container
     across_sparks      proposals         several Sparks need their ranks, the host's network and RDMA
+    on_rank            `up --cluster`    each host has its rank, its interfaces and the others' addresses
     with_memory_flags  planner           vLLM is told how much memory the plan gives it
     with_flags         `tune`            a candidate differs from the launch by the flags that are searched
     with_host_folders  `render`          the Hub's cache and compiled kernels where this user has them
@@ -253,6 +254,11 @@ def across_sparks(launch: Launch, sparks: int) -> Launch:
             options=(*container.options, *(option for option in rdma if option[0] not in given)),
         )
     return replace(launch, flags=flags, container=container, sparks=sparks)
+
+
+def on_rank(launch: Launch, flags: Mapping[str, FlagValue], env: Mapping[str, str]) -> Launch:
+    """As one host of several runs it: rank and addresses are its own, and so are the names of interfaces."""
+    return replace(launch, flags={**launch.flags, **flags}, env={**env, **launch.env})
 
 
 def with_memory_flags(launch: Launch, kv_bytes: int, needed_bytes: float, total_bytes: int) -> Launch:

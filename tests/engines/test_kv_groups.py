@@ -134,11 +134,16 @@ def test_fp8_never_needs_more(layers: list[Layer], version: str, context: int) -
 
 
 @given(models, versions, st.integers(1, 10**6), st.integers(1, 16))
-def test_the_cache_is_users_times_a_request(
+def test_each_further_user_adds_what_a_request_keeps_between_steps(
     layers: list[Layer], version: str, context: int, users: int
 ) -> None:
     pool = pool_of(layers, version, context)
     architecture = Architecture("test", tuple(layers), 1, 1, 2**20)
     cache = engines.size_kv_cache(vllm_launch(version), architecture, context, users)
-    assert cache.bytes == users * pool.request_bytes
+    further = pool.bytes_for(2) - pool.request_bytes
+    assert cache.bytes == pool.request_bytes + (users - 1) * further
+    assert further <= pool.request_bytes
+    if not any(isinstance(layer, SlidingAttention | ChunkedAttention) for layer in layers):
+        assert further == pool.request_bytes
+    assert pool.resident(cache.pool_bytes) >= users
     assert cache.pool_bytes >= cache.bytes + pool.block_bytes

@@ -24,6 +24,8 @@ ASKED: dict[str, dict[str, Any]] = {
 CONFIGS: dict[str, Any] = json.loads((CASES / "configs.json").read_text())
 NOT_YET: dict[str, str] = {}
 """Cases that our figures do not equal, with the reason."""
+MOST_RESIDENT = 64
+"""Where the recording stops counting."""
 KINDS = {
     "FullAttentionSpec": "full",
     "SlidingWindowSpec": "sliding",
@@ -317,3 +319,13 @@ def test_deepseek_v4_pads_its_windows_up_to_0_26(version: str, pages: list[int])
     launch = vllm_launch(version, kv_cache_dtype="fp8")
     pool = vllm_pool(launch, architecture_of_config(CONFIGS["deepseek-ai/DeepSeek-V4-Flash"]), 131072)
     assert [group.page_bytes for group in pool.groups] == pages
+
+
+@pytest.mark.parametrize(("version", "case"), [param for param in answers() if "resident" in param.values[1]])
+def test_as_many_requests_are_resident_as_vllms_own_manager_admits(version: str, case: Any) -> None:
+    """Equal, or one fewer where a window happens to begin with a block."""
+    launch, architecture = asked(case["name"], version)
+    length = case.get("auto_max_model_len", case["resolved"]["max_model_len"])
+    pool = vllm_pool(launch, architecture, length)
+    ours = min(MOST_RESIDENT, pool.resident(ASKED[case["name"]]["flags"]["kv-cache-memory-bytes"]))
+    assert case["resident"] - 1 <= ours <= case["resident"]

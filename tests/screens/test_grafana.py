@@ -152,11 +152,10 @@ async def test_they_ask_only_for_metrics_that_the_gateway_has(folder: Path) -> N
     }  # fmt: skip
     memory: Any = {"total_bytes": 1, "floor_bytes": 1}
     gpu: Any = {"temperature_c": 1.0, "power_w": 1.0, "clock_mhz": 1.0, "throttle": None}
+    state = GatewayState(models=[model], memory=memory, gpu=gpu, waiting=0, queue=[], requests=0)
     families = [
         *meter.families(GatewayGauges({"coder": ModelGauges("ready")}, 1, 1)),
-        *state_families(
-            GatewayState(models=[model], memory=memory, gpu=gpu, waiting=0, queue=[], requests=0)
-        ),
+        *state_families(state),
         gauge("disk_free_bytes", "", {"/": 1}, "folder"),
         gauge("guard_stops_total", "", {"coder": 1}, "model"),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,10 @@ from firesteel.cli.output.show import out, table
 from firesteel.edge.files import text_files
 from firesteel.gateway.address import Address, read_address
 from firesteel.service_file import asks, read_service_file
+from firesteel.units import show_bytes
+
+if TYPE_CHECKING:
+    from firesteel.rules.host_checks import HostFinding
 
 _TIMEOUT_S = 3
 _ANSWERS = {200, 401, 403}
@@ -37,10 +42,12 @@ def command(path: Path | None, as_json: bool) -> None:
     if path:
         rows = _with_file(path, rows)
     gateway = read_address(library.home())
+    alarms = _alarms(rows)
     if as_json:
-        from firesteel.cli.output.documents.ps import PsJson
+        from firesteel.cli.output.documents.ps import HostAlarmJson, PsJson
 
-        common.print_json(PsJson(services=tuple(rows), gateway=gateway))
+        host = tuple(map(HostAlarmJson.model_validate, alarms))
+        common.print_json(PsJson(services=tuple(rows), gateway=gateway, host=host))
         return
     if gateway:
         out.print(typed(_gateway_line(gateway)))
@@ -55,8 +62,33 @@ def command(path: Path | None, as_json: bool) -> None:
         )
     )
     for row in rows:
+        for line in _node_lines(row):
+            out.print(line)
         if row.why:
             out.print(typed(f"{row.name}: {row.why}; next: {row.next}"))
+    for alarm in alarms:
+        out.print(typed(f"host: {alarm.check}: {alarm.says}; next: firesteel doctor {alarm.check}"))
+
+
+def _alarms(rows: list[ServiceStatus]) -> tuple[HostFinding, ...]:
+    """What is wrong with the GPU and its host while something runs on it."""
+    if not any(row.pid for row in rows):
+        return ()
+    from firesteel.run.start.host_alarms import host_alarms  # loads the checks of `doctor`
+
+    return host_alarms()
+
+
+def _node_lines(row: ServiceStatus) -> list[str]:
+    """Of a service over several hosts: a line for each, and what its runner told last."""
+    if row.cluster is None:
+        return []
+    lines = [
+        f"  {node.host:<12} rank {node.rank}  {node.phase:<8} pid {node.pid or '-'}, "
+        f"{show_bytes(node.resident_bytes)} resident, {show_bytes(node.available_bytes)} available"
+        for node in row.cluster.nodes
+    ]
+    return [*lines, *(f"  {notice}" for notice in row.cluster.notices[-3:])]
 
 
 def _gateway_line(gateway: Address) -> str:

@@ -14,7 +14,7 @@ from firesteel.cli.options import common
 from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName
-from firesteel.proposals import Proposal
+from firesteel.proposals import Proposal, require_weights
 from firesteel.proposals.rendered import CLUSTER_FORMS, FORMS
 from firesteel.render import Cluster
 from firesteel.service_file import asks, read_service_file
@@ -90,6 +90,8 @@ def command(
     is_native = any(ask.runtime == "native" for ask in asks_)  # its program is on this machine
     host = library.host(host_name or ("local" if is_native else "gb10"))
     proposals = [library.propose(ask, host)[0] for ask in asks_]
+    for proposal in proposals:
+        require_weights(proposal)
     text = library.render_as(proposals, form, listen=listen, cluster=Cluster(service, tailnet))
     if form == "docker" and not (output or as_json) and sys.stdout.isatty():
         # Without comments: an interactive zsh takes them for commands.

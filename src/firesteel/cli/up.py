@@ -57,6 +57,10 @@ from firesteel.service_file import read_service_file
     "--trust-remote-code", "trusts_code", is_flag=True, help="Run the code that comes with the weights."
 )
 @click.option("--boot", "at_boot", is_flag=True, help="Start it at boot, too.")
+@common.cluster_options
+@click.option(
+    "--allow-tcp", "allows_tcp", is_flag=True, help="With --cluster: serve over TCP where RDMA is not used."
+)
 @click.option("--dry-run", is_flag=True, help="Print the commands and run none.")
 @common.json_option
 def command(
@@ -72,6 +76,9 @@ def command(
     listen: str,
     trusts_code: bool,
     at_boot: bool,
+    is_cluster: bool,
+    nodes: int | None,
+    allows_tcp: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -92,6 +99,11 @@ def command(
     ask = Ask(
         model, context, users, port, engine=engine, version=version, runtime=runtime, engine_path=engine_path
     )
+    if is_cluster or (nodes or 1) > 1:
+        from firesteel.cli.output.cluster_up import up_over_hosts  # loads asyncio's processes and ssh
+
+        up_over_hosts(ask, nodes, RunOptions(listen, trusts_code, at_boot), allows_tcp, dry_run, as_json)
+        return
     best, *others = library.propose(ask, library.host())
     if dry_run:
         _print_steps([best], listen, as_json)

@@ -97,7 +97,7 @@ def _size_vllm(launch: Launch, architecture: Architecture, context: int, users: 
     recurrent = (layer for layer in architecture.layers if isinstance(layer, LinearAttention | Mamba2))
     states = sum(state_bytes(settings, layer) for layer in recurrent)
     return KvCache(
-        pool.request_bytes * users,
+        pool.bytes_for(users),
         int(growth),
         states * users,
         context,

@@ -16,7 +16,7 @@ from firesteel.gateway.admin import status
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelCounters, ModelGauges, route_kind
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog
-from firesteel.gateway.admin.state import GatewayState, oldest_waiting
+from firesteel.gateway.admin.state import GatewayState, WaitingRequestJson, oldest_waiting
 from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.curves.store import CurveRange
 from firesteel.gateway.endpoints import ModelEndpoints, model_endpoints
@@ -101,7 +101,14 @@ class RequestDispatcher:
     def attach(self, executor: Executor, replica_health: Callable[[str], tuple[bool, ...]]) -> None:
         """`replica_health` tells which replicas of an outside model answer."""
         self.executor, self._replica_health = executor, replica_health
-        self.monitoring = Monitoring(self.home, executor, self.meter, lambda text: self.noted("", text))
+        self.monitoring = Monitoring(
+            self.home,
+            executor,
+            self.meter,
+            queue=self._queue,
+            logged=lambda: self._log.written,
+            notify=lambda text: self.noted("", text),
+        )
         self._use_config()
 
     def config_changed(self) -> None:
@@ -270,9 +277,11 @@ class RequestDispatcher:
     # --- for the admin API ---
 
     def state(self) -> GatewayState:
+        return self.monitoring.state(with_previews=True)
+
+    def _queue(self) -> list[WaitingRequestJson]:
         waiting = (record for records in self._waiting.values() for record in records)
-        queue = oldest_waiting(waiting, lambda model: self._wait_status(model).text)
-        return self.monitoring.state(queue, self._log.written)
+        return oldest_waiting(waiting, lambda model: self._wait_status(model).text)
 
     def set_loaded(self, model: str, is_loaded: bool) -> Rejection | None:
         config = self.executor.model_config(model)

@@ -24,9 +24,17 @@ _ENGINE_METRICS_S = 3.0
 
 
 class Monitoring:
-    def __init__(self, home: Home, executor: Executor, meter: Meter, notify: Callable[[str], None]) -> None:
-        """`notify` gets alerts and problems, for the operator."""
-        self._executor = executor
+    def __init__(
+        self,
+        home: Home,
+        executor: Executor,
+        meter: Meter,
+        queue: Callable[[], list[WaitingRequestJson]],
+        logged: Callable[[], int],
+        notify: Callable[[str], None],
+    ) -> None:
+        """`queue`: who waits. `logged`: rows of the request log. `notify` gets alerts and problems."""
+        self._executor, self._queue, self._logged = executor, queue, logged
         store = CurveStore(curves_path(home))
         self.curves = CurveSampler(store, meter.totals, executor.views, self.engine_metrics, notify=notify)
         self.alerts = AlertWatch(self.state, lambda: executor.config, lambda text: notify(f"alert: {text}"))
@@ -39,12 +47,12 @@ class Monitoring:
         await self.alerts.close()
         await self.curves.close()
 
-    def state(self, queue: list[WaitingRequestJson] | None = None, requests: int = 0) -> GatewayState:
-        """Without a queue, what a load would do is left out as well."""
+    def state(self, with_previews: bool = False) -> GatewayState:
+        """`with_previews`: also what a load of each model would unload."""
         executor, curves = self._executor, self.curves
-        views = executor.views(with_previews=queue is not None)
+        views = executor.views(with_previews=with_previews)
         return gateway_state(
-            views, executor.config, memory(), curves.gpu, curves.recent, queue or [], requests
+            views, executor.config, memory(), curves.gpu, curves.recent, self._queue(), self._logged()
         )
 
     async def curves_document(self, resolution: CurveRange, models: frozenset[str] | None) -> str:

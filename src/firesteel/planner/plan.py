@@ -17,7 +17,7 @@ from firesteel.planner.memory.account import MemoryAccount, account
 from firesteel.planner.memory.loaded import loaded_weights
 from firesteel.planner.memory.measured import MeasuredMemory, apply_measured
 from firesteel.planner.memory.pool import pool
-from firesteel.planner.memory.split import check_even_split, split_shape, split_weights
+from firesteel.planner.memory.split import check_even_split, split_layers, split_shape, split_weights
 from firesteel.planner.speed.own_runs import OwnRun, with_own_runs
 from firesteel.planner.speed.predict import predict_speed
 from firesteel.planner.speed.serving import RequestShape
@@ -91,12 +91,14 @@ def _plan(
     offered = engines.served_capacity(launch)
     context, users = offered.context or shape.max_context, offered.users or 1
     has_whole_experts = launch.flags.get("enable-expert-parallel") is True
-    check_even_split(shape, launch.sparks, weights, has_whole_experts)
-    part = split_shape(shape, launch.sparks)
+    if not _is_by_layers(launch):
+        check_even_split(shape, launch.sparks, weights, has_whole_experts)
+    part = _part(launch, shape)
     kv = engines.size_kv_cache(launch, part, context, users)
     home, held = pool(launch, host), loaded_weights(launch, shape, weights)
     told = engines.requested_kv_cache_bytes(launch)
-    stored, padding_bytes = split_weights(held.stored, launch.sparks), held.padding_bytes // launch.sparks
+    split = split_layers if _is_by_layers(launch) else split_weights
+    stored, padding_bytes = split(held.stored, launch.sparks), held.padding_bytes // launch.sparks
     own = replace(held, stored=stored, padding_bytes=padding_bytes)
     memory = account(launch, part, own, kv, home, told)
     printed = engines.reported_kv(launch, part, context, kv.pool_bytes if told is None else told)
@@ -105,6 +107,17 @@ def _plan(
     if weights.provenance != "counted":
         notes.append(f"weights are {weights.provenance}; the checkpoint's own header would count them")
     return Plan(launch, host, shape, weights, memory, kv, speed, tuple(notes), printed)
+
+
+def _is_by_layers(launch: Launch) -> bool:
+    """llama.cpp splits whole layers over hosts: https://github.com/ggml-org/llama.cpp/tree/master/tools/rpc,
+    seen 2026-11-15."""
+    return launch.engine == "llamacpp" and launch.sparks > 1
+
+
+def _part(launch: Launch, shape: Architecture) -> Architecture:
+    """What one host holds of it."""
+    return split_shape(shape, launch.sparks, _is_by_layers(launch))
 
 
 def between(light: Plan, heavy: Plan) -> Plan:
@@ -119,7 +132,7 @@ def between(light: Plan, heavy: Plan) -> Plan:
 def largest_context(plan: Plan) -> int | None:
     """The most tokens, in steps of 1024, at which the same launch would fit; None when none would."""
     spare = _grows(plan.cache) - plan.memory.short_bytes
-    part = split_shape(plan.shape, plan.launch.sparks)
+    part = _part(plan.launch, plan.shape)
 
     def fits(thousands: int) -> bool:
         return _grows(engines.size_kv_cache(plan.launch, part, thousands * 1024, plan.cache.users)) <= spare
@@ -136,7 +149,7 @@ def _grows(cache: KvCache) -> int:
 def longest_context(plan: Plan) -> int:
     """The most tokens that one request could use in the room there is, in steps of 1024; 0: none."""
     spare = _grows(plan.cache) + plan.memory.budget_bytes - round(plan.memory.needed.expected)
-    part = split_shape(plan.shape, plan.launch.sparks)
+    part = _part(plan.launch, plan.shape)
 
     def fits(thousands: int) -> bool:
         return _grows(engines.size_kv_cache(plan.launch, part, thousands * 1024, 1)) <= spare

@@ -5,13 +5,20 @@ about the host and its user comes in as values; `workspace` gathers them. Judgin
 changing one is `launch_pipeline`.
 """
 
-from firesteel.proposals.advice import alternative, how_to_fit, require_runnable, services_to_stop
+from firesteel.proposals.advice import (
+    alternative,
+    how_to_fit,
+    require_runnable,
+    require_weights,
+    services_to_stop,
+)
 from firesteel.proposals.propose import (
     Proposal,
     compared_with_best,
     propose,
     propose_checkpoint,
     service_name,
+    with_audit,
 )
 
 __all__ = [
@@ -22,6 +29,8 @@ __all__ = [
     "propose",
     "propose_checkpoint",
     "require_runnable",
+    "require_weights",
     "service_name",
     "services_to_stop",
+    "with_audit",
 ]

@@ -11,19 +11,30 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
-from firesteel.errors import DoesNotFit, HostNotReady, Stopped
+from firesteel.errors import DoesNotFit, HostNotReady, Stopped, UsageError
 from firesteel.planner import largest_context
 from firesteel.proposals.propose import Proposal
 from firesteel.units import show_bytes
 
 
+def require_weights(proposal: Proposal) -> None:
+    """A config.json can be planned and not served: an engine would look for a model of the file's name."""
+    if proposal.recipe is None and proposal.asked and proposal.asked.endswith(".json"):
+        raise UsageError(
+            f"{proposal.asked} describes a model and has no weights to serve",
+            next="give the folder that holds them, or the Hub id",
+        )
+
+
 def require_runnable(proposal: Proposal, held: Mapping[str, int] | None = None) -> None:
     """Raises why it must not be launched here: too few Sparks, no room, a rule that stops it, no GPU."""
+    require_weights(proposal)
     memory, sparks = proposal.plan.memory, proposal.plan.launch.sparks
     if proposal.lacks_sparks:
         raise HostNotReady(
             f"{proposal.name} runs on {sparks} Sparks together, and this host is one",
-            next=f"firesteel models, for what runs on one; firesteel render {proposal.name}, for its launch",
+            next=f"firesteel cluster add spark2, then firesteel up {proposal.name} --cluster; or "
+            "firesteel models, for what runs on one",
         )
     if not proposal.plan.fits:
         raise DoesNotFit(

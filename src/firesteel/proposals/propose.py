@@ -19,6 +19,8 @@ from firesteel.planner import MeasuredMemory, OwnRun, Plan, launch_key, longest_
 from firesteel.planner.speed.serving import RequestShape, usual_requests
 from firesteel.printable import printable
 from firesteel.rules.checker import Finding, check
+from firesteel.rules.checkpoint_checks import CheckpointFinding
+from firesteel.rules.checkpoint_checks.launch_findings import audit_note, launch_findings
 from firesteel.units import show_bytes, show_rate
 
 _UPSTREAM: dict[EngineName, str] = {
@@ -69,7 +71,8 @@ class Proposal:
     @property
     def lacks_sparks(self) -> bool:
         """It needs several Sparks, and this host is one."""
-        return self.plan.launch.sparks > 1 and self.plan.host.name == "local"
+        host = self.plan.host
+        return host.name == "local" and self.plan.launch.sparks > host.joined_hosts
 
     @property
     def can_run(self) -> bool:
@@ -91,7 +94,7 @@ def propose(
     """
     recipes = recipe_catalog.find(catalog, ask.model) if ask.model else tuple(catalog.recipes.values())
     recipes = tuple(recipe for recipe in recipes if ask.engine in (None, recipe.engine))
-    if (ask.sparks or 1) > 1:  # llama.cpp has no tensor parallelism between machines
+    if (ask.sparks or 1) > 1 and programs is None:  # llama.cpp's images are built without RPC
         recipes = tuple(recipe for recipe in recipes if recipe.engine != "llamacpp")
     if programs is not None:
         recipes = tuple(recipe for recipe in recipes if recipe.engine in programs)
@@ -216,6 +219,13 @@ def propose_checkpoint(
     return Proposal(planned, findings, image, ask=ask, asked=checkpoint.origin)
 
 
+def with_audit(proposal: Proposal, model: str, findings: Sequence[CheckpointFinding] | None) -> Proposal:
+    """With what an audit of its checkpoint found; None: it was not audited."""
+    audited = launch_findings(model, findings or ())
+    planned = replace(proposal.plan, notes=(*proposal.plan.notes, audit_note(findings, model)))
+    return replace(proposal, plan=planned, findings=(*audited, *proposal.findings))
+
+
 def _program(
     programs: Mapping[EngineName, EngineProgram], engine: EngineName, checkpoint: Checkpoint
 ) -> EngineProgram:
@@ -233,8 +243,11 @@ def _engine(checkpoint: Checkpoint, ask: Ask) -> EngineName:
     if ask.engine and (ask.engine == "llamacpp") != (reads == "llamacpp"):
         other = "--quant q4_k_m, or another of GGUF's" if ask.engine == "llamacpp" else "--engine llamacpp"
         raise UsageError(f"{ask.engine} does not read {checkpoint.format}", next=other)
-    if (ask.sparks or 1) > 1 and reads == "llamacpp":
-        raise UsageError("llama.cpp does not split a model's tensors over several Sparks", next="--nodes 1")
+    if (ask.sparks or 1) > 1 and reads == "llamacpp" and ask.runtime != "native":
+        raise UsageError(
+            "llama.cpp's images are built without RPC, which splits a model over several Sparks",
+            next="firesteel engine build llamacpp, then --native",
+        )
     return ask.engine or reads
 
 

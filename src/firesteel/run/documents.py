@@ -10,6 +10,7 @@ from pydantic import Field
 from firesteel.facts.documents import Document
 from firesteel.launch import Step
 from firesteel.planner.band import Band
+from firesteel.run.cluster_status import NodeStatus
 from firesteel.run.fetch.prune import UnusedFile
 from firesteel.run.report import Report
 from firesteel.run.verify.checks import CheckResult
@@ -39,6 +40,8 @@ class UpJson(Document):
     start_s: float
     first_token_ms: float
     log: str
+    nodes: tuple[NodeStatus, ...] = ()
+    """Of a service over several hosts: each of them."""
 
 
 class UpFileJson(Document):

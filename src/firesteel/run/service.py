@@ -37,13 +37,15 @@ Phase = Literal["starting", "ready", "hung", "stopping", "unkept", "dead"]
 """hung: it was ready and does nothing now. unkept: a container whose supervisor was killed; it runs, and
 nobody guards it."""
 SUPERVISOR_LOCK, KEEPER_LOCK = "supervisor.lock", "keeper.lock"
-FILES = ("spec.json", "state.json", "report.json", "expect.json")
+FILES = ("spec.json", "state.json", "report.json", "expect.json", "ranks.json", "cluster.json", "why.txt")
 """What `down` removes; the logs and the locks stay."""
 STATE_WRITTEN_S = 10.0
 """A supervisor has written its first state by then."""
 STOP_REQUESTED = "it was told to stop"
 """`ServiceState.why` after somebody asked for the stop. Written by the supervisor, read by the gateway."""
 MAX_TAIL_BYTES = 2**20
+WHY_FILE = "why.txt"
+"""In a service's folder: why what the supervisor ran has ended, where that knows more than a code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ def up_arguments(
     options: dict[str, object] = {
         "--port": ask.port, "--context": ask.context, "--users": ask.users, "--engine": ask.engine,
         "--engine-version": ask.version, "--engine-path": ask.engine_path,
+        "--nodes": ask.sparks if (ask.sparks or 1) > 1 else None,
     }  # fmt: skip
     subject = [ask.model or ask.name or ""]
     if service_file:

@@ -7,7 +7,7 @@ a failure or an interruption stops what was started.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import replace
 
 from firesteel.edge.files.home import Home, Locked, lock, remove
@@ -18,6 +18,7 @@ from firesteel.errors import DoesNotFit, FiresteelError, SuspectWeights
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run.down import remove_files, stop_processes
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
+from firesteel.run.fetch.audit_weights import audit_pulled
 from firesteel.run.fetch.damage import explain_with_digests
 from firesteel.run.fetch.pull import pull_launch
 from firesteel.run.fetch.stored import staged_files
@@ -39,7 +40,9 @@ _EXIT_NOTED_S = 2
 """A supervisor notices the end of its engine within a second, and writes down how it ended."""
 
 
-async def bring_up(proposal: Proposal, home: Home, options: RunOptions = _DEFAULTS) -> AsyncIterator[Event]:
+async def bring_up(
+    proposal: Proposal, home: Home, options: RunOptions = _DEFAULTS
+) -> AsyncGenerator[Event, None]:
     name = proposal.name
     proposal = listening(proposal, options.listen)
     yield PlanReady(proposal)
@@ -57,7 +60,7 @@ async def bring_up(proposal: Proposal, home: Home, options: RunOptions = _DEFAUL
         boot.require_systemd()
     try:
         with lock(folder_of(home, name) / "work.lock"):
-            async for event in _bring_up(proposal, home, spec):
+            async for event in _bring_up(proposal, home, spec, options):
                 yield event
     except Locked:
         raise FiresteelError(f"another firesteel command is working on {name}", next="firesteel ps") from None
@@ -75,7 +78,9 @@ def _require_fit(proposal: Proposal, home: Home) -> None:
         raise DoesNotFit(f"{error.what}; {running}", next=error.next) from None
 
 
-async def _bring_up(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIterator[Event]:
+async def _bring_up(
+    proposal: Proposal, home: Home, spec: ServiceSpec, options: RunOptions
+) -> AsyncIterator[Event]:
     """With the work lock held: continue with what runs, or start it."""
     running = load(home, proposal.name)
     _refuse_hung(running)
@@ -91,7 +96,7 @@ async def _bring_up(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncI
         async for event in stop_processes(running):
             yield event
     remove_files(folder_of(home, proposal.name))
-    async for event in _launch(proposal, home, spec):
+    async for event in _launch(proposal, home, spec, options):
         yield event
 
 
@@ -154,10 +159,14 @@ async def _continue(proposal: Proposal, home: Home, running: Service) -> AsyncIt
         yield event
 
 
-async def _launch(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIterator[Event]:
+async def _launch(
+    proposal: Proposal, home: Home, spec: ServiceSpec, options: RunOptions
+) -> AsyncIterator[Event]:
     async for event in preflight(proposal, home, spec.again):
         yield event
     async for event in pull_launch(proposal, home):
+        yield event
+    async for event in audit_pulled(proposal, home):
         yield event
     if proposal.plan.launch.container:
         async for event in _final_preflight(proposal, home, spec):
@@ -166,7 +175,9 @@ async def _launch(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIte
     remove(folder / "engine.log")
     write_secrets_of(proposal, spec)
     # Only now is it known where the Hub's files are.
-    spec = replace(spec, start=start_argv(proposal, home), available_bytes=meminfo().available_bytes)
+    start = start_argv(proposal, home)
+    start = await options.over_hosts(start) if options.over_hosts else start
+    spec = replace(spec, start=start, available_bytes=meminfo().available_bytes)
     write_spec(folder, spec)
     yield PhaseProgress("launch", "starting")
     supervisor = start_supervisor(folder)

@@ -96,8 +96,8 @@ class SimSpark:
     memory_total_bytes: int = round(121.69 * GIB)
     memory_available_bytes: int = 117 * GIB
     """While none of our engines runs."""
-    driver: str = "580.95.05"
-    kernel: str = "6.14.0-simulated"
+    driver: str = "580.173.02"
+    kernel: str = "6.17.0-1032-simulated"
     gpu_users: tuple[SimGpuProcess, ...] = ()
     disk_free_bytes: int = 2000 * GB
     images: tuple[str, ...] = ()
@@ -120,6 +120,8 @@ class SimSpark:
     """How much faster than true a prompt is read, so that a demo need not wait for 26,000 tokens."""
     seed: int = 0
     faults: tuple[SimFault, ...] = ()
+    host_fault: str = ""
+    """The check of `doctor` that finds something wrong with the host; empty: none does."""
 
     def fault(self, kind: FaultKind) -> SimFault | None:
         return next((fault for fault in self.faults if fault.kind == kind), None)

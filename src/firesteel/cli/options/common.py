@@ -76,6 +76,16 @@ def runtime_options(function: F) -> F:
     return function
 
 
+def cluster_options(function: F) -> F:
+    """Sets `is_cluster` and `nodes`."""
+    for option in (
+        click.option("--nodes", type=click.IntRange(1, 8), help="Serve it with this many hosts together."),
+        click.option("--cluster", "is_cluster", is_flag=True, help="Serve it with all nodes together."),
+    ):
+        function = option(function)
+    return function
+
+
 def _native_by_path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     return "native" if ctx.params.get("engine_path") else value
 

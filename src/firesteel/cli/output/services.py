@@ -10,6 +10,7 @@ from firesteel import run
 from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import port_is_free, port_owner
+from firesteel.run.cluster_status import ClusterStatus, read_status
 from firesteel.run.service import Service, hang_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class ServiceStatus:
     next: str | None = None
     """What to type."""
     log: str | None = None
+    cluster: ClusterStatus | None = None
+    """Of a service over several hosts: what its runner sees of each of them."""
 
 
 def service_status(service: Service) -> ServiceStatus:
@@ -52,6 +55,7 @@ def service_status(service: Service) -> ServiceStatus:
         why=why,
         next=next_,
         log=str(service.log),
+        cluster=read_status(service.folder) if service.phase != "dead" else None,
     )
 
 

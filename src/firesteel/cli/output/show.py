@@ -40,7 +40,7 @@ _RUNGS = {
     "fitted": "estimated",
     "roofline": "estimated",
 }
-_LEVEL_STYLE = {"stop": "bold red", "warn": "yellow", "note": "cyan"}
+LEVEL_STYLE = {"stop": "bold red", "warn": "yellow", "note": "cyan"}
 Row = tuple[str, RenderableType]
 
 
@@ -49,6 +49,9 @@ def bytes_band(band: Band) -> str:
         return show_bytes(round(band.expected))
     low, expected, high = (show_bytes(round(value)) for value in (band.low, band.expected, band.high))
     return f"{expected} ({low} to {high})"
+
+
+_CONSTANT_CACHE = "does not grow once its windows are full"
 
 
 def speed_band(band: Band) -> str:
@@ -168,8 +171,8 @@ def _figures(proposal: Proposal, others: tuple[Proposal, ...]) -> list[Row]:
 
     plan = proposal.plan
     cache, speed = plan.cache, plan.speed
-    per_token = show_bytes(cache.bytes_per_token)
-    rows: list[Row] = [("KV", f"{per_token} per token; {cache.users} x {show_count(cache.context)} tokens")]
+    growth = f"{show_bytes(cache.bytes_per_token)} per token" if cache.bytes_per_token else _CONSTANT_CACHE
+    rows: list[Row] = [("KV", f"{growth}; {cache.users} x {show_count(cache.context)} tokens")]
     rows += _printed_rows(plan)
     if speed:
         rows += _speed_rows(speed)
@@ -191,6 +194,11 @@ def _printed_rows(plan: Plan) -> list[Row]:
             text = f"will refuse to start: this cache holds at most {kv.refused.largest_context:,} tokens"
         rows.append(("", f"{engine} {text}"))
     pool = plan.cache.pool
+    if pool and plan.printed and (held := pool.resident(plan.kv_bytes)) > plan.printed[0].concurrency + 1:
+        text = (
+            f"{held:,} such requests fit at once: each keeps its windows, and they share the tokens of a step"
+        )
+        rows.append(("", text))
     if pool and pool.unsure:
         rows.append(("", Text(f"may differ slightly: {pool.unsure}", style="dim")))
     return rows
@@ -316,7 +324,7 @@ def findings_view(findings: tuple[Finding, ...]) -> Group:
     """Level, rule and what happens; where; what to write instead; the source."""
     views: list[Text] = []
     for finding in findings:
-        level = Text(f"{finding.level:<6}", _LEVEL_STYLE[finding.level])
+        level = Text(f"{finding.level:<6}", LEVEL_STYLE[finding.level])
         views.append(level + Text(finding.rule, "bold") + Text(f": {finding.says}"))
         spot = finding.spot
         location = f"{escape_unprintable(spot.path)}:{spot.line}:{spot.column}" if spot else "found"

@@ -25,7 +25,7 @@ https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html, 2026
 
 
 @dataclass(frozen=True, slots=True)
-class GpuReading:
+class GpuSample:
     """None: not reported."""
 
     temperature_c: float | None
@@ -35,7 +35,7 @@ class GpuReading:
     """Why its clock is lowered: `hardware thermal slowdown`; None: it is not, as far as is known."""
 
 
-def read_gpu() -> GpuReading | None:
+def read_gpu() -> GpuSample | None:
     """The first GPU; None without one."""
     for fields in ((*_FIELDS, _REASONS), _FIELDS):
         text = nvidia_smi.query(f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
@@ -44,14 +44,14 @@ def read_gpu() -> GpuReading | None:
     return None
 
 
-def parse_gpu(text: str) -> GpuReading | None:
+def parse_gpu(text: str) -> GpuSample | None:
     """The first line of the query above."""
     cells = [cell.strip() for cell in text.partition("\n")[0].split(",")]
     if len(cells) < len(_FIELDS):
         return None
     temperature_c, power_w, clock_mhz = (_number(cell) for cell in cells[:3])
     throttle = next(_slowdowns(cells[3] if len(cells) > 3 else ""), None)
-    return GpuReading(temperature_c, power_w, clock_mhz, throttle)
+    return GpuSample(temperature_c, power_w, clock_mhz, throttle)
 
 
 def _number(cell: str) -> float | None:

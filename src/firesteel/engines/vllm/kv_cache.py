@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from contextlib import suppress
+from dataclasses import replace
 from math import ceil
 
 from firesteel.dataclass import dataclass
@@ -69,6 +70,24 @@ class VllmPool:
     def request_bytes(self) -> int:
         """`... GiB KV cache is needed`."""
         return self.request_bytes_at(self.context)
+
+    def bytes_for(self, users: int) -> int:
+        """What that many requests of full length hold at once.
+
+        The tokens of a step are shared: while one request is read, the others hold what they keep between
+        steps, which for a sliding window is the window.
+        """
+        one_token = replace(self.settings, in_flight_tokens=1 + self.settings.draft_tokens)
+        between_steps = replace(self, settings=one_token).request_bytes
+        return self.request_bytes + (users - 1) * between_steps
+
+    def resident(self, pool_bytes: int) -> int:
+        """How many requests of full length a pool holds at once; vLLM prints fewer where windows slide."""
+        usable = self.num_blocks(pool_bytes) * self.block_bytes - self.block_bytes  # block 0 is never used
+        if usable < self.request_bytes:
+            return 0
+        each = self.bytes_for(2) - self.request_bytes
+        return 1 + (usable - self.request_bytes) // max(1, each)
 
     @property
     def least_bytes(self) -> int:

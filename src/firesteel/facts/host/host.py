@@ -39,6 +39,8 @@ class Host:
     bandwidth_bytes_per_s: float | None
     bandwidth_kind: BandwidthKind
     gpus: tuple[Gpu, ...] = ()
+    joined_hosts: int = 1
+    """How many hosts serve together, this one included: those of `cluster`."""
 
     @property
     def room_bytes(self) -> int:

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from firesteel.edge.host.gpu import GpuReading, read_gpu
+from firesteel.edge.host.gpu import GpuSample, read_gpu
 from firesteel.edge.host.memory import meminfo
 from firesteel.engines.metrics import Activity, activity
 from firesteel.errors import HostNotReady
@@ -91,7 +91,7 @@ class CurveSampler:
         views: Callable[[], Iterable[ModelView]],
         engine_metrics: Callable[[], Awaitable[Mapping[str, str]]],
         *,
-        gpu: Callable[[], GpuReading | None] = read_gpu,
+        gpu: Callable[[], GpuSample | None] = read_gpu,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
         notify: Callable[[str], None] = lambda text: None,
@@ -100,7 +100,7 @@ class CurveSampler:
         self.store, self._read_totals, self._views = store, totals, views
         self._engine_metrics, self._read_gpu = engine_metrics, gpu
         self._wall_clock, self._clock, self._notify = wall_clock, clock, notify
-        self.gpu: GpuReading | None = None
+        self.gpu: GpuSample | None = None
         self._gpu_in = 0
         self._at_s: float | None = None
         self._totals: Mapping[str, ModelTotals] = {}

@@ -109,10 +109,22 @@ def _heads(shape: Architecture) -> Iterator[tuple[str, int]]:
             yield "Mamba", layer.heads
 
 
-def split_shape(shape: Architecture, sparks: int) -> Architecture:
-    """The layers with the KV heads and states that one Spark holds."""
+def split_layers(weights: Weights, sparks: int) -> Weights:
+    """The share of one host where whole layers are split, as llama.cpp does over RPC."""
+    return replace(
+        weights,
+        bytes_by_role={role: -(-size // sparks) for role, size in weights.bytes_by_role.items()},
+        bytes_by_format={key: -(-size // sparks) for key, size in weights.bytes_by_format.items()},
+        source=f"{weights.source}; the layers of one host of {sparks}",
+    )
+
+
+def split_shape(shape: Architecture, sparks: int, by_layers: bool = False) -> Architecture:
+    """The layers with the KV heads and states that one Spark holds; `by_layers`: some layers, whole."""
     if sparks < 2:
         return shape
+    if by_layers:
+        return replace(shape, layers=shape.layers[::sparks])
     return replace(shape, layers=tuple(_split_layer(layer, sparks) for layer in shape.layers))
 
 

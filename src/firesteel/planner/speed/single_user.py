@@ -32,7 +32,7 @@ _PART_NAMES = {"kv": "KV cache and states", "head": "head and sampling", "expert
 def fitted_speed(model: StepModel, kv: KvCache) -> Speed:
     depth = min(DEPTH, kv.context)
     reads = model.reads(depth)
-    bandwidth = model.bandwidth * model.launch.sparks
+    bandwidth = model.bandwidth * (1 if model.launch.engine == "llamacpp" else model.launch.sparks)
     bound = bandwidth / reads.bytes()
     low, high = _error_range(model, reads)
 

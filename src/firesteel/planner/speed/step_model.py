@@ -56,6 +56,8 @@ class StepModel:
 
     def _over_sparks(self, step_ms: float) -> float:
         sparks = self.launch.sparks
+        if self.launch.engine == "llamacpp":  # hosts take turns: each has some of the layers
+            return step_ms
         return step_ms if sparks < 2 else self._with_all_reduces(step_ms, sparks - 1)
 
     def _with_all_reduces(self, step_ms: float, hops: float) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from firesteel.run.start.steps import attach_command, make_steps
 from firesteel.run.supervise import reaper
 
 REAPER = str(Path(reaper.__file__))
+_GRACE_S, _CLUSTER_GRACE_S = 20.0, 60.0
+"""How long a polite stop may take; over several hosts each has to be reached first."""
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 
 
@@ -41,11 +44,15 @@ class RunOptions:
     """The path of the service file that has it; empty: none."""
     is_swapped_in: bool = False
     """By a gateway, which loads models again and again."""
+    over_hosts: Callable[[tuple[str, ...]], Awaitable[tuple[str, ...]]] | None = None
+    """For a service over several hosts: the head's command -> the command of the runner of all of them.
+    Called when everything is fetched, just before the start."""
 
 
 def make_spec(proposal: Proposal, home: Home, options: RunOptions) -> ServiceSpec:
     launch = proposal.plan.launch
     start = make_steps(proposal, home)[-1]
+    is_container = launch.container is not None and options.over_hosts is None  # a runner stops its own
     return ServiceSpec(
         name=launch.name,
         url=reached_at(options.listen, launch.port),
@@ -62,8 +69,9 @@ def make_spec(proposal: Proposal, home: Home, options: RunOptions) -> ServiceSpe
         trusts_code=options.trusts_code,
         service_file=options.service_file,
         is_swapped_in=options.is_swapped_in,
-        stop=start.undo.argv if start.undo else (),
-        attach=attach_command(launch).argv if launch.container else (),
+        stop=start.undo.argv if start.undo and is_container else (),
+        attach=attach_command(launch).argv if is_container else (),
+        stop_grace_s=_CLUSTER_GRACE_S if options.over_hosts else _GRACE_S,
         memory_floor_bytes=proposal.plan.host.keep_free_bytes // 2,
         available_bytes=meminfo().available_bytes,
         container_bytes=round(proposal.plan.memory.needed.low) if launch.container else 0,

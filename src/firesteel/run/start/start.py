@@ -68,7 +68,7 @@ async def wait_until_healthy(
     home: Home, spec: ServiceSpec, plan: Plan, has_ended: Callable[[], bool]
 ) -> AsyncIterator[Event]:
     """Report progress from the engine's log; `has_ended` says whether its supervisor has ended."""
-    limit_s = CONTAINER_LIMIT_S if spec.stop else _embedded_limit_s(plan)
+    limit_s = CONTAINER_LIMIT_S if spec.stop or spec.container_bytes else _embedded_limit_s(plan)
     began, reporter = process.uptime(), StartReporter(home, spec, plan)
     while process.uptime() - began < limit_s:
         supervisor_ended = has_ended()  # asked before the log is read, so that its last lines are not missed

@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Break a service over two hosts in every way, several times, and write down what was told and what was left.
+
+    python benchmarks/cluster_faults.py [--times 5] [--only WORD] [--weights FOLDER]
+
+Needs root, sshd, ip and nft, the built llama.cpp (`scripts/make-test-engine PYTHON`) and the weights of
+`firesteel pull smollm2`. Hosts are network namespaces; the engines are real, on the CPU. A row of the table:
+the fault, what `ps` told, after how many seconds (the longest), after how many all engines on all hosts had
+ended, what was left a minute later, and whether the service came back. Ends with 1 if a bar is missed: a loss
+is told within 15 s, nothing is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.hosts.cluster.namespaces import NamespaceHost, hosts, missing  # noqa: E402  # after the path
+from tests.hosts.cluster.service import (  # noqa: E402  # after the path
+    LONG,
+    ask,
+    built_engine,
+    engines_on,
+    equip,
+    is_ready,
+    kill,
+    notices,
+    read,
+    wait_until,
+)
+
+TOLD_S = 15.0
+Act = Callable[[NamespaceHost, NamespaceHost], None]
+
+
+@dataclass
+class Row:
+    fault: str
+    told: str = "-"
+    told_s: list[float] = field(default_factory=list)
+    ended_s: list[float] = field(default_factory=list)
+    left: int = 0
+    back: int = 0
+    times: int = 0
+
+
+def nothing(head: NamespaceHost, node: NamespaceHost) -> None:
+    return
+
+
+def cable_for(seconds: float) -> Act:
+    def act(head: NamespaceHost, node: NamespaceHost) -> None:
+        node.cable(False)
+        time.sleep(seconds)
+        node.cable(True)
+
+    return act
+
+
+def request_then(act: Act) -> Act:
+    def both(head: NamespaceHost, node: NamespaceHost) -> None:
+        act(head, node)
+        ask(head, LONG, 2)
+
+    return both
+
+
+def fill_disk(head: NamespaceHost, node: NamespaceHost) -> None:
+    node.run("sh", "-c", "cd ~/.local/share/firesteel/cluster && cat /dev/zero > full; true")
+
+
+def empty_disk(head: NamespaceHost, node: NamespaceHost) -> None:
+    node.run("rm", "-f", f"{node.home}/.local/share/firesteel/cluster/full")
+
+
+FAULTS: dict[str, tuple[Act, Act, bool]] = {
+    # fault: how it is made, how it is mended, whether the service must ride it out
+    "kill -9 of the worker's engine": (lambda head, node: kill(node, "ggml-rpc-server"), nothing, False),
+    "kill -9 of the worker's agent": (lambda head, node: kill(node, " hold "), nothing, False),
+    "kill -9 of the head's engine": (lambda head, node: kill(head, "bin/llama-server"), nothing, False),
+    "kill -9 of the ssh session": (lambda head, node: kill(head, "agent-", "hold"), nothing, True),
+    "kill -9 of the runner": (lambda head, node: kill(head, "cluster.runner"), nothing, False),
+    "cable out for 3 s": (cable_for(3), nothing, True),
+    "cable out for 8 s": (cable_for(8), nothing, True),
+    "cable out for 60 s": (lambda head, node: node.cable(False), lambda head, node: node.cable(True), False),
+    "power cut of the node, then back": (
+        lambda head, node: node.power_off(), lambda head, node: node.power_on(), False,
+    ),
+    "MTU lowered to 1500, a request": (
+        request_then(lambda head, node: node.mtu(1500)), lambda head, node: node.mtu(9000), False,
+    ),
+    "port 50052 firewalled, a request": (
+        request_then(lambda head, node: node.firewall("tcp dport 50052 drop")),
+        lambda head, node: node.firewall(""), False,
+    ),
+    "disk full on the node": (
+        fill_disk, empty_disk, True,
+    ),
+}  # fmt: skip
+
+
+def told_since(head: NamespaceHost, before: set[str]) -> str:
+    why = str(read(head, "state.json").get("why") or "").partition("; start ")[0]
+    fresh = [line for line in notices(head) if line not in before and "spark" in line]
+    words = [line[9:] for line in fresh if "is started" not in line and "answers on" not in line]
+    return why or (words[-1] if words else "")
+
+
+def try_once(
+    row: Row, head: NamespaceHost, node: NamespaceHost, rides_out: bool, act: Act, mend: Act
+) -> None:
+    wait_until("not ready before the fault", lambda: is_ready(head), 300)
+    restarts, before = read(head, "state.json")["restarts"], set(notices(head))
+    runner = read(head, "state.json")["engine"]
+    began = time.monotonic()
+    act(head, node)
+    if rides_out:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and not told_since(head, before):
+            time.sleep(0.2)
+    else:
+        wait_until("nothing is told", lambda: told_since(head, before), 240)
+        row.told_s.append(time.monotonic() - began)
+        if node.unshare and node.unshare.poll() is None:
+            new = lambda: read(head, "state.json").get("engine") not in (runner, None)  # noqa: E731  # short
+            wait_until("engines stay", lambda: new() or not (engines_on(head) or engines_on(node)), 90)
+            row.ended_s.append(time.monotonic() - began)
+    row.told = told_since(head, before) or row.told
+    mend(head, node)
+    wait_until("it does not come back", lambda: is_ready(head) and "Paris" in ask(head), 300)
+    row.back += 1
+    row.times += 1
+    if rides_out:
+        assert read(head, "state.json")["restarts"] == restarts, f"{row.fault}: it was restarted"
+
+
+def supervisor(row: Row, head: NamespaceHost, node: NamespaceHost) -> None:
+    """Nobody is left to tell; each rank ends itself. `up` starts it again."""
+    wait_until("not ready before the fault", lambda: is_ready(head), 300)
+    began = time.monotonic()
+    kill(head, "supervise.supervisor")
+    wait_until("engines stay", lambda: not (engines_on(head) or engines_on(node)), 90)
+    row.ended_s.append(time.monotonic() - began)
+    row.told = head.firesteel("ps").out.strip().splitlines()[-1][:160]
+    up(head)
+    row.back += 1
+    row.times += 1
+
+
+def head_power(row: Row, head: NamespaceHost, node: NamespaceHost) -> None:
+    wait_until("not ready before the fault", lambda: is_ready(head), 300)
+    began = time.monotonic()
+    head.power_off()
+    wait_until("the worker stays", lambda: not engines_on(node), 90)
+    row.ended_s.append(time.monotonic() - began)
+    head.power_on()
+    row.told = head.firesteel("ps").out.strip().splitlines()[-1][:160]
+    up(head)
+    row.back += 1
+    row.times += 1
+
+
+def up(head: NamespaceHost) -> None:
+    done = head.firesteel("up", "smollm2", "--cluster", timeout_s=300)
+    assert done.code == 0, done.err
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--weights", type=Path, required=True, help="FIRESTEEL_HOME/weights after a pull")
+    options = parser.parse_args()
+    engine = built_engine()
+    if lacks := missing() or (None if engine else "no built llama.cpp"):
+        print(lacks)
+        return 2
+    assert engine is not None
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder, hosts(Path(folder), 2) as (head, node):
+        equip(head, engine, options.weights)
+        small = f"{node.home}/.local/share/firesteel/cluster"  # a disk of its own, so that it can be full
+        node.run("sh", "-c", f"mkdir -p {small}; mount -t tmpfs -o size=40m tmpfs {small}")
+        assert head.firesteel("cluster", "add", "spark2", "--yes").code == 0
+        up(head)
+        special = {"kill -9 of the supervisor": supervisor, "power cut of the head": head_power}
+        for fault in [*FAULTS, *special]:
+            if options.only not in fault:
+                continue
+            row = Row(fault)
+            rows.append(row)
+            for _ in range(options.times):
+                try:
+                    if fault in special:
+                        special[fault](row, head, node)
+                    else:
+                        act, mend, rides_out = FAULTS[fault]
+                        try_once(row, head, node, rides_out, act, mend)
+                    fresh_start(head, node)
+                except AssertionError as error:
+                    row.left += 1
+                    print(f"# {fault}: {error}; ps: {head.firesteel('ps').out}", flush=True)
+                    node.cable(True)
+                    node.firewall("")
+                    node.mtu(9000)
+                    fresh_start(head, node)
+            print(show(row), flush=True)
+        head.firesteel("down", "smollm2")
+        left = [line for host in (head, node) for line in engines_on(host)]
+    print(f"left after down: {len(left)}")
+    slow = [
+        row.fault for row in rows if row.told_s and max(row.told_s) > TOLD_S and "request" not in row.fault
+    ]
+    return 1 if left or slow or any(row.left for row in rows) else 0
+
+
+def fresh_start(head: NamespaceHost, node: NamespaceHost) -> None:
+    """Restarts are counted and few: every fault begins with none."""
+    if read(head, "state.json").get("restarts") or not is_ready(head):
+        head.firesteel("down", "smollm2")
+        assert not (engines_on(head) or engines_on(node)), "something was left"
+        up(head)
+
+
+def show(row: Row) -> str:
+    told = f"{max(row.told_s):.1f}" if row.told_s else "-"
+    ended = f"{max(row.ended_s):.1f}" if row.ended_s else "-"
+    return f"| {row.fault} | {row.times} | {row.told} | {told} | {ended} | {row.left} | {row.back} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

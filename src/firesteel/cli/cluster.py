@@ -1,0 +1,145 @@
+"""`firesteel cluster add | list | check | remove`"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from pathlib import Path
+
+import click
+
+from firesteel import library
+from firesteel.cli.options import common
+from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.show import err, out, table
+from firesteel.errors import HostNotReady
+from firesteel.hosts.cluster.add import add_node, all_channels, remove_node
+from firesteel.hosts.cluster.check import ClusterCheck, check_cluster
+from firesteel.hosts.cluster.nodes import ClusterNode, all_nodes, find_node, local_name, require_nodes
+from firesteel.hosts.cluster.topology import proposed_addresses, svg_drawing, text_drawing
+from firesteel.units import show_bytes
+
+_MARKS = {"good": "good", "note": "note", "warn": "warn", "stop": "STOP"}
+
+
+@click.group("cluster")
+def command() -> None:
+    """Join two to eight Sparks over ssh, so that they serve one model together.
+
+    This host is the head. Nothing is installed on a node but three small files, and what a launch needs.
+    """
+
+
+@command.command("add")
+@click.argument("name")
+@click.option(
+    "--host", "address", metavar="ADDRESS", help="Reach it by this name or address (default: NAME)."
+)
+@click.option("--user", help="Log in as this user (default: as ssh's configuration says).")
+@click.option("--port", type=click.IntRange(1, 65535), help="Use this ssh port.")
+@click.option("--yes", "is_sure", is_flag=True, help="Accept its host key without asking.")
+@common.json_option
+def add(
+    name: str, address: str | None, user: str | None, port: int | None, is_sure: bool, as_json: bool
+) -> None:
+    """Add the host NAME as a node."""
+
+    def accepts(digest: str) -> bool:
+        if is_sure:
+            return True
+        return click.confirm(f"the host key of {name} is {digest}; is that right?", err=True)
+
+    added = asyncio.run(add_node(library.home(), ClusterNode(name, address or name, user, port), accepts))
+    if as_json:
+        from firesteel.cli.output.documents.cluster import ClusterAddJson
+
+        common.print_json(ClusterAddJson(node=added.node, facts=added.facts))
+        return
+    rails = [rail for rail in added.facts.rails if rail.has_carrier]
+    joined = ", ".join(f"{rail.name} {rail.address or 'without an address'}" for rail in rails) or "no rail"
+    out.print(
+        f"{name} is {added.facts.hostname}, {added.facts.machine}, "
+        f"{show_bytes(added.facts.memory_total_bytes)} of memory; {joined}"
+    )
+    err.print(f"copied to it: {show_bytes(added.sent_bytes)} of scripts, in {added.folder}; nothing else")
+    out.print(typed("next: firesteel cluster check"))
+
+
+@command.command("list")
+@common.json_option
+def list_nodes(as_json: bool) -> None:
+    """List the nodes."""
+    nodes = all_nodes(library.home())
+    if as_json:
+        from firesteel.cli.output.documents.cluster import ClusterListJson
+
+        common.print_json(ClusterListJson(nodes=nodes))
+        return
+    if not nodes:
+        out.print(typed("there are no nodes; next: firesteel cluster add spark2"))
+        return
+    rows = [(node.name, node.host, node.user or "-", str(node.port or "-")) for node in nodes]
+    out.print(table(("name", "host", "user", "port"), rows))
+
+
+@command.command("check")
+@click.option("--svg", "svg", type=click.Path(path_type=Path), help="Draw the topology into this file.")
+@click.option("--propose", is_flag=True, help="Print addresses for rails that have none, and their undo.")
+@click.option("--no-measure", "is_quick", is_flag=True, help="Leave out the bandwidth.")
+@common.json_option
+def check(svg: Path | None, propose: bool, is_quick: bool, as_json: bool) -> None:
+    """Check every node, and every link both ways."""
+    home = library.home()
+    channels = all_channels(home, require_nodes(home), local_name())
+    found = asyncio.run(check_cluster(channels, not is_quick))
+    if svg:
+        svg.write_text(svg_drawing(found.facts, found.links))
+    if as_json:
+        from firesteel.cli.output.documents.cluster import check_json
+
+        common.print_json(check_json(found))
+    else:
+        _show(found)
+        if propose:
+            _propose(found)
+    if found.stops:
+        first = found.stops[0]
+        raise HostNotReady(f"{' and '.join(first.hosts)}: {first.text}", next=first.next)
+
+
+def _show(found: ClusterCheck) -> None:
+    click.echo(text_drawing(found.facts, found.links))
+    for finding in found.findings:
+        where = " ".join(finding.hosts)
+        click.echo(f"{_MARKS[finding.level]:<5} {finding.check:<16} {where}: {finding.text}")
+        if finding.level in ("warn", "stop"):
+            for label, text in (("read", finding.evidence), ("next", finding.next), ("seen", finding.source)):
+                if text:
+                    click.echo(f"      {label:<5} {text}")
+
+
+def _propose(found: ClusterCheck) -> None:
+    files = proposed_addresses(found.facts)
+    if not files:
+        click.echo("every cabled rail has an address; nothing to propose")
+    for name, text in files.items():
+        path = "/etc/netplan/41-firesteel-rails.yaml"
+        write = f"printf %s {shlex.quote(text)} | sudo tee {path} && sudo chmod 600 {path}"
+        click.echo(f"# on {name}: {write} && sudo netplan apply")
+        click.echo(f"# undo on {name}: sudo rm {path} && sudo netplan apply")
+        click.echo(text, nl=False)
+
+
+@command.command("remove")
+@click.argument("name")
+@common.json_option
+def remove(name: str, as_json: bool) -> None:
+    """Remove the node NAME, and what was copied to it."""
+    home = library.home()
+    left = asyncio.run(remove_node(home, find_node(home, name)))
+    if as_json:
+        from firesteel.cli.output.documents.cluster import ClusterRemoveJson
+
+        common.print_json(ClusterRemoveJson(name=name, left=left or None))
+        return
+    out.print(f"{name} is no longer a node" + (f"; {left}" if left else ""))

@@ -1,0 +1,91 @@
+"""`up --cluster` at the terminal: the same progress and report as `up`, and a line for each host."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from firesteel import library
+from firesteel.cli.options import common
+from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.progress import follow
+from firesteel.cli.output.proofs import report_view
+from firesteel.cli.output.services import what_is_left
+from firesteel.cli.output.show import out
+from firesteel.edge.host.signals import cancel_on_signals, interrupted_by_signals
+from firesteel.hosts.cluster.joined import JoinedHosts
+from firesteel.hosts.cluster.nodes import local_name, require_nodes
+from firesteel.hosts.cluster.steps import cluster_steps
+from firesteel.hosts.cluster.up import propose_cluster, read_cluster, up_cluster
+from firesteel.launch import Ask
+from firesteel.proposals import Proposal, require_runnable
+from firesteel.run import RunOptions, ServiceReady
+from firesteel.run.cluster_status import ClusterStatus, read_status
+from firesteel.run.service import folder_of
+from firesteel.units import show_bytes
+
+
+def up_over_hosts(
+    ask: Ask, count: int | None, options: RunOptions, allows_tcp: bool, dry_run: bool, as_json: bool
+) -> None:
+    """`count`: of hosts, this one included; None: all nodes."""
+    home = library.home()
+    nodes = require_nodes(home, count)
+    cluster = asyncio.run(read_cluster(home, nodes, local_name(), allows_tcp))
+    best = propose_cluster(library.workspace(), ask, cluster.size)[0]
+    if dry_run:
+        require_runnable(best)
+        _print_steps(best, cluster, as_json)
+        return
+    try:
+        ready = asyncio.run(_up(best, options, cluster))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise click.Abort(typed(what_is_left(home, [best]))) from None
+    with interrupted_by_signals():  # `asyncio.run` has removed what handled them
+        _show(ready, as_json)
+
+
+async def _up(proposal: Proposal, options: RunOptions, cluster: JoinedHosts) -> ServiceReady:
+    cancel_on_signals()
+    ready = None
+    async for event in follow(up_cluster(proposal, library.home(), options, cluster)):
+        if isinstance(event, ServiceReady):
+            ready = event
+    assert ready is not None  # or it would have raised
+    return ready
+
+
+def _show(ready: ServiceReady, as_json: bool) -> None:
+    status = read_status(folder_of(library.home(), ready.report.name))
+    if as_json:
+        from firesteel.run.documents import up_json
+
+        document = up_json(ready.report, ready.already)
+        common.print_json(document.model_copy(update={"nodes": status.nodes if status else ()}))
+        return
+    out.print(report_view(ready.report))
+    for line in _node_lines(status) if status else ():
+        out.print(line)
+    name = ready.report.name
+    out.print(typed(f"\nnext: firesteel ps; firesteel down {name}, when you are done"))
+
+
+def _node_lines(status: ClusterStatus) -> list[str]:
+    return [
+        f"{node.host:<12} rank {node.rank}, {show_bytes(node.resident_bytes)} resident, "
+        f"{show_bytes(node.available_bytes)} available"
+        for node in status.nodes
+    ]
+
+
+def _print_steps(proposal: Proposal, cluster: JoinedHosts, as_json: bool) -> None:
+    steps = cluster_steps(proposal, library.home(), cluster)
+    if as_json:
+        from firesteel.run.documents import steps_json
+
+        common.print_json(steps_json(proposal.name, steps))
+        return
+    for step in steps:
+        click.echo(f"# on {step.host}: {step.why}")
+        click.echo(typed(str(step.command)))

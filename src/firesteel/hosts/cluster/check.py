@@ -1,0 +1,117 @@
+"""`cluster check`: read every host at once, try every link both ways, judge."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+
+from firesteel.dataclass import dataclass
+from firesteel.errors import FiresteelError, HostNotReady
+from firesteel.hosts.cluster.channel import Channel
+from firesteel.hosts.cluster.node_facts import Link, NodeFacts, links
+from firesteel.hosts.cluster.pairs import PairFinding, Reached, judge_pairs
+from firesteel.typed_json import from_json
+
+_MEASURE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCheck:
+    facts: dict[str, NodeFacts]
+    links: tuple[Link, ...]
+    findings: tuple[PairFinding, ...]
+
+    @property
+    def stops(self) -> tuple[PairFinding, ...]:
+        return tuple(finding for finding in self.findings if finding.level == "stop")
+
+
+async def read_facts(channels: Sequence[Channel]) -> tuple[dict[str, NodeFacts], dict[str, float]]:
+    """Of every host, and by how much its clock is ahead of ours. Raises where one cannot be reached."""
+    answers = await asyncio.gather(*(_facts_of(channel) for channel in channels))
+    names = [channel.name for channel in channels]
+    return (
+        {name: facts for name, (facts, _) in zip(names, answers, strict=True)},
+        {name: skew for name, (_, skew) in zip(names, answers, strict=True)},
+    )
+
+
+async def _facts_of(channel: Channel) -> tuple[NodeFacts, float]:
+    await channel.prepare()
+    before = time.time()
+    document = await channel.ask("probe", "facts")
+    facts, after = from_json(NodeFacts, document), time.time()
+    # Read some time between the two: within that its clock says nothing.
+    if facts.time_s < before:
+        return facts, facts.time_s - before
+    return facts, max(0.0, facts.time_s - after)
+
+
+async def check_cluster(channels: Sequence[Channel], measures: bool = True) -> ClusterCheck:
+    unreachable: list[PairFinding] = []
+    reachable: list[Channel] = []
+    for channel, problem in zip(
+        channels, await asyncio.gather(*(_problem(channel) for channel in channels)), strict=True
+    ):
+        if problem is None:
+            reachable.append(channel)
+        else:
+            unreachable.append(PairFinding("ssh", "stop", (channel.name,), problem.what, next=problem.next))
+    facts, skews = await read_facts(reachable)
+    found = links(facts)
+    by_name = {channel.name: channel for channel in reachable}
+    tried: dict[tuple[str, str, str], Reached] = {}
+    for link in found:  # one after the other: two at once would share the bandwidth
+        tried |= await _try_link(link, by_name, _MEASURE_S if measures else 0)
+    findings = judge_pairs(facts, found, tried, skews) if len(facts) > 1 else ()
+    return ClusterCheck(facts, found, (*unreachable, *findings))
+
+
+async def _problem(channel: Channel) -> FiresteelError | None:
+    try:
+        await channel.prepare()
+    except FiresteelError as error:
+        return error
+    return None
+
+
+async def _try_link(
+    link: Link, channels: dict[str, Channel], seconds: float
+) -> dict[tuple[str, str, str], Reached]:
+    tried = {}
+    for one, other in ((link.one, link.other), (link.other, link.one)):
+        address, mtu = link.interface_of(other).address or "", link.interface_of(one).mtu or 1500
+        tried[one, other, address] = await _try_direction(
+            channels[one], channels[other], address, mtu, seconds
+        )
+    return tried
+
+
+async def _try_direction(
+    sender: Channel, listener: Channel, address: str, mtu: int, seconds: float
+) -> Reached:
+    server = await asyncio.create_subprocess_exec(
+        *listener.argv("probe", "listen", address),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert server.stdin and server.stdout
+    try:
+        line = await asyncio.wait_for(server.stdout.readline(), 15)
+        if not line:
+            return Reached(error=f"{listener.name} cannot listen on {address}")
+        port = json.loads(line)["port"]
+        answer = await sender.ask("probe", "reach", address, str(port), str(mtu), str(seconds), timeout_s=40)
+        return from_json(Reached, answer)
+    except (TimeoutError, HostNotReady) as error:
+        return Reached(error=str(error) or "no answer in time")
+    finally:
+        server.stdin.close()  # which ends it
+        try:
+            await asyncio.wait_for(server.wait(), 5)
+        except TimeoutError:
+            server.kill()
+            await server.wait()

@@ -1,0 +1,293 @@
+"""What only two hosts together show: subnets, MTU both ways, bandwidth, clocks, equal software. Pure.
+
+Sources: reference to NVIDIA's playbooks connect-two-sparks (2026-07-21) for the subnets and the pass mark,
+eugr/spark-vllm-docker docs/NETWORKING.md for the MTU, NVIDIA/dgx-spark-playbooks PR 108 (2026-08-24) for the
+degraded link; all seen 2026-11-15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from firesteel.dataclass import dataclass
+from firesteel.hosts.cluster.node_facts import Link, NodeFacts, best_link
+
+Level = Literal["good", "note", "warn", "stop"]
+MAX_SKEW_S = 2.0
+JUMBO_MTU = 9000
+GOOD_RAIL_GBIT = 90.0
+DEGRADED_RAIL_GBIT = 30.0
+SLOW_RTT_MS = 1.0
+_PLAYBOOK = "NVIDIA dgx-spark-playbooks, connect-two-sparks, 2026-07-21"
+_NETWORKING = "eugr/spark-vllm-docker docs/NETWORKING.md, 2026-07"
+_DEGRADED = "NVIDIA/dgx-spark-playbooks PR 108, 2026-08-24"
+_PARITY = "unslothai/unsloth `spark doctor --parity-only`, 2026-09"
+
+
+@dataclass(frozen=True, slots=True)
+class PairFinding:
+    check: str
+    level: Level
+    hosts: tuple[str, ...]
+    text: str
+    evidence: str = ""
+    next: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What one direction of a link did."""
+
+    rtt_ms: float | None = None
+    small_packet: str | None = None
+    whole_packet: str | None = None
+    gbit_per_s: float | None = None
+    error: str | None = None
+
+
+Tried = Mapping[tuple[str, str, str], Reached]
+"""By (from host, to host, address)."""
+
+
+def judge_pairs(
+    facts: Mapping[str, NodeFacts], found: Sequence[Link], tried: Tried, skews_s: Mapping[str, float]
+) -> tuple[PairFinding, ...]:
+    findings = [
+        *_connected(facts, found), *_rails(facts), *_duplicates(facts), *_reached(found, tried),
+        *_clocks(skews_s), *_parity(facts),
+    ]  # fmt: skip
+    order: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2, "good": 3}
+    return tuple(sorted(findings, key=lambda finding: order[finding.level]))
+
+
+def _connected(facts: Mapping[str, NodeFacts], found: Sequence[Link]) -> list[PairFinding]:
+    findings = []
+    names = list(facts)
+    for index, one in enumerate(names):
+        for other in names[index + 1 :]:
+            link = best_link(found, one, other)
+            if link is None:
+                findings.append(
+                    PairFinding(
+                        "joined",
+                        "stop",
+                        (one, other),
+                        "no interface of one is in a subnet of the other",
+                        evidence=f"{one}: {_addresses(facts[one])}; {other}: {_addresses(facts[other])}",
+                        next="firesteel cluster check --propose, for addresses in one subnet",
+                        source=_PLAYBOOK,
+                    )
+                )
+            elif not link.is_fast:
+                findings.append(
+                    PairFinding(
+                        "joined",
+                        "warn",
+                        (one, other),
+                        "an ordinary network joins them: no rail of one is in a subnet of the other",
+                        evidence=f"{link.one_interface.name} and {link.other_interface.name}",
+                        next="firesteel cluster check --propose, for addresses of the rails",
+                        source=_PLAYBOOK,
+                    )
+                )
+            else:
+                rails = [
+                    joint for joint in found if joint.is_fast and {joint.one, joint.other} == {one, other}
+                ]
+                findings.append(
+                    PairFinding(
+                        "joined",
+                        "good",
+                        (one, other),
+                        f"joined by {len(rails)} rail{'s' if len(rails) > 1 else ''}",
+                        evidence=", ".join(
+                            f"{rail.one_interface.address}-{rail.other_interface.address}" for rail in rails
+                        ),
+                    )
+                )
+    return findings
+
+
+def _addresses(facts: NodeFacts) -> str:
+    shown = [f"{each.name} {each.address}" for each in facts.interfaces if each.address and each.name != "lo"]
+    return ", ".join(shown) or "no address"
+
+
+def _rails(facts: Mapping[str, NodeFacts]) -> list[PairFinding]:
+    """Both rails of a cabled port up, addressed, in different subnets."""
+    findings = []
+    for name, node in facts.items():
+        cabled = [rail for rail in node.rails if rail.has_carrier]
+        bare = [rail.name for rail in cabled if rail.address is None]
+        subnets = [rail.subnet for rail in cabled if rail.subnet]
+        if bare:
+            findings.append(
+                PairFinding(
+                    "rails-addressed",
+                    "warn",
+                    (name,),
+                    f"{', '.join(bare)} has a cable and no address, so half of the link is not used",
+                    next="firesteel cluster check --propose",
+                    source=_PLAYBOOK,
+                )
+            )
+        if len(set(subnets)) < len(subnets):
+            findings.append(
+                PairFinding(
+                    "rails-subnets",
+                    "stop",
+                    (name,),
+                    "two rails are in the same subnet: both then send by one",
+                    evidence=", ".join(f"{rail.name} {rail.address}" for rail in cabled),
+                    next="firesteel cluster check --propose",
+                    source=_PLAYBOOK,
+                )
+            )
+        if cabled and node.rdma and len(node.hcas) < len(cabled):
+            findings.append(
+                PairFinding(
+                    "rdma-active",
+                    "warn",
+                    (name,),
+                    f"{len(cabled)} rails have a cable and {len(node.hcas)} RDMA devices are active",
+                    evidence=", ".join(f"{d.name} {d.state}" for d in node.rdma),
+                    next="ibv_devinfo, on that host",
+                )
+            )
+    return findings
+
+
+def _duplicates(facts: Mapping[str, NodeFacts]) -> list[PairFinding]:
+    owners: dict[str, list[str]] = {}
+    for name, node in facts.items():
+        for interface in node.interfaces:
+            if interface.address and not interface.address.startswith(("127.", "172.17.", "10.88.")):
+                owners.setdefault(interface.address, []).append(name)
+    return [
+        PairFinding(
+            "address-unique",
+            "stop",
+            tuple(names),
+            f"{address} belongs to several hosts",
+            next="give one of them another address",
+        )
+        for address, names in owners.items()
+        if len(set(names)) > 1
+    ]
+
+
+def _reached(found: Sequence[Link], tried: Tried) -> list[PairFinding]:
+    findings = []
+    for link in found:
+        for one, other in ((link.one, link.other), (link.other, link.one)):
+            to = link.interface_of(other)
+            reached = tried.get((one, other, to.address or ""))
+            if reached:
+                findings += _direction(link, one, other, reached)
+    return findings
+
+
+def _direction(link: Link, one: str, other: str, reached: Reached) -> list[PairFinding]:
+    mine, its = link.interface_of(one), link.interface_of(other)
+    way, pair = f"{one} to {other} over {its.address}", (one, other)
+    if reached.error or reached.small_packet != "ok":
+        what = "port" if reached.error else "datagrams"
+        return [
+            PairFinding(
+                "reachable",
+                "stop",
+                pair,
+                f"{way}: {what} not reached",
+                evidence=reached.error or f"a packet of 64 bytes: {reached.small_packet}",
+                next=f"on {other}: sudo ufw allow in on {its.name}",
+            )
+        ]
+    findings = []
+    if reached.whole_packet and reached.whole_packet != "ok":
+        findings.append(
+            PairFinding(
+                "mtu",
+                "stop",
+                pair,
+                f"{way}: a packet of {mine.mtu} bytes does not arrive",
+                evidence=f"MTU {mine.mtu} on {one} {mine.name}, {its.mtu} on {other} {its.name}",
+                next=f"set both, and the switch between them, to {JUMBO_MTU}",
+                source=_NETWORKING,
+            )
+        )
+    elif link.is_fast and (mine.mtu or 0) < JUMBO_MTU:
+        findings.append(
+            PairFinding(
+                "mtu",
+                "note",
+                pair,
+                f"{way}: MTU {mine.mtu}; jumbo frames ({JUMBO_MTU}) are usual on rails",
+                next=f"set both ends to {JUMBO_MTU}",
+                source=_NETWORKING,
+            )
+        )
+    if reached.gbit_per_s is not None:
+        findings.append(_bandwidth(link, way, pair, reached))
+    return findings
+
+
+def _bandwidth(link: Link, way: str, pair: tuple[str, ...], reached: Reached) -> PairFinding:
+    """One TCP stream by Python does not fill a rail: only what is far below says something."""
+    speed, sold = reached.gbit_per_s or 0.0, (link.one_interface.speed_mbps or 0) / 1000
+    rtt = f", {reached.rtt_ms:.2f} ms" if reached.rtt_ms is not None else ""
+    text = f"{way}: {speed:.1f} Gb/s by one TCP stream{rtt}"
+    if link.is_fast and sold >= 100 and speed < 5:
+        return PairFinding(
+            "bandwidth", "warn", pair, f"{text}; a rail that was started badly does 13 Gb/s by any test",
+            next="ib_write_bw on both; if that is below 25 Gb/s, take the power away from both for a minute",
+            source=_DEGRADED,
+        )  # fmt: skip
+    return PairFinding("bandwidth", "good", pair, text)
+
+
+def _clocks(skews_s: Mapping[str, float]) -> list[PairFinding]:
+    return [
+        PairFinding(
+            "clock",
+            "warn" if abs(skew) > MAX_SKEW_S else "good",
+            (name,),
+            f"the clock of {name} is {abs(skew):.1f} s {'ahead' if skew > 0 else 'behind'}",
+            next="sudo timedatectl set-ntp true" if abs(skew) > MAX_SKEW_S else "",
+        )
+        for name, skew in skews_s.items()
+        if abs(skew) > MAX_SKEW_S
+    ] or [PairFinding("clock", "good", tuple(skews_s), "clocks agree")]
+
+
+def _parity(facts: Mapping[str, NodeFacts]) -> list[PairFinding]:
+    """What must be equal, or else one host is slower or hangs."""
+    findings: list[PairFinding] = []
+    table: dict[str, dict[str, str | None]] = {
+        "driver": {name: node.driver for name, node in facts.items()},
+        "kernel": {name: node.kernel for name, node in facts.items()},
+        "firmware": {name: node.bios for name, node in facts.items()},
+        "processor": {name: node.machine for name, node in facts.items()},
+        "docker": {name: node.docker for name, node in facts.items()},
+        "rail firmware": {name: _firmware(node) for name, node in facts.items()},
+    }
+    for what, values in table.items():
+        if len(set(values.values())) > 1:
+            shown = ", ".join(f"{name} {value or 'none'}" for name, value in values.items())
+            level: Level = "stop" if what == "processor" else "warn"
+            findings.append(
+                PairFinding(
+                    f"parity-{what.replace(' ', '-')}",
+                    level,
+                    tuple(facts),
+                    f"{what} differs: {shown}",
+                    next="update the older one",
+                    source=_PARITY,
+                )
+            )
+    return findings or [PairFinding("parity", "good", tuple(facts), "driver, kernel and firmware are equal")]
+
+
+def _firmware(facts: NodeFacts) -> str | None:
+    return next((rail.firmware for rail in facts.rails if rail.firmware), None)

@@ -1,0 +1,107 @@
+"""A proposal over several hosts -> the exact command of every rank: `ranks.json`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from firesteel.catalog import container_name
+from firesteel.edge.files.home import Home, expand_home
+from firesteel.hosts.cluster.joined import JoinedHosts
+from firesteel.hosts.cluster.ranks import (
+    RPC_PORT,
+    ClusterSpec,
+    RankHost,
+    RankSpec,
+    execute_timeout_s,
+    rank_launch,
+    transport_of,
+)
+from firesteel.hosts.cluster.rpc import RpcProgram
+from firesteel.launch_pipeline import on_rank
+from firesteel.proposals import Proposal
+from firesteel.run import make_steps
+
+_WORKER_GRACE_S = 15.0
+
+
+def on_cluster(proposal: Proposal, cluster: JoinedHosts, rank: int = 0) -> Proposal:
+    """The proposal as one rank runs it."""
+    plan = proposal.plan
+    launch = rank_launch(plan.launch, cluster.rank_hosts, rank, cluster.allows_tcp)
+    if launch.engine == "vllm":
+        limit_s = execute_timeout_s(_prefill_s(proposal))
+        launch = on_rank(launch, {}, {"VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": str(limit_s)})
+    return replace(proposal, plan=replace(plan, launch=launch))
+
+
+def _prefill_s(proposal: Proposal) -> float:
+    speed = proposal.plan.speed
+    rate = speed.prefill.tokens_per_s.low if speed and speed.prefill else 0
+    return proposal.plan.cache.context / rate if rate else 240.0
+
+
+def cluster_spec(proposal: Proposal, home: Home, cluster: JoinedHosts, rpc: RpcProgram | None) -> ClusterSpec:
+    """`proposal`: as it was planned, without a rank."""
+    launch, floor = proposal.plan.launch, proposal.plan.host.keep_free_bytes // 2
+    head, *workers = cluster.rank_hosts
+    name = container_name(launch.name)
+    return ClusterSpec(
+        name=launch.name,
+        engine=launch.engine,
+        transport=transport_of(cluster.rank_hosts),
+        ranks=(
+            RankSpec(
+                head.name, 0, (), {}, head.rails, ("docker", "stop", name) if launch.container else (),
+                peers=_peers(cluster, head), floor_bytes=floor,
+            ),
+            *(
+                _rpc_rank(member, rpc, cluster, floor)
+                if rpc
+                else _engine_rank(proposal, home, cluster, member)
+                for member in workers
+            ),
+        ),
+    )  # fmt: skip
+
+
+def _rpc_rank(member: RankHost, rpc: RpcProgram, cluster: JoinedHosts, floor_bytes: int) -> RankSpec:
+    threads = max(1, cluster.check.facts[member.name].cores - 1)
+    program = f"~/{rpc.node_folder}/{rpc.path.name}"
+    return RankSpec(
+        member.name,
+        member.rank,
+        (program, "-H", member.address, "-p", str(RPC_PORT), "-t", str(threads)),
+        {},
+        member.rails,
+        listens=(member.address, RPC_PORT),
+        peers=_peers(cluster, member),
+        floor_bytes=floor_bytes,
+    )
+
+
+def _engine_rank(proposal: Proposal, home: Home, cluster: JoinedHosts, member: RankHost) -> RankSpec:
+    """vLLM or SGLang: the head's command with this host's rank, interfaces and folders."""
+    own = on_cluster(proposal, cluster, member.rank)
+    command = make_steps(own, home)[-1].command
+    launch = own.plan.launch
+
+    def there(word: str) -> str:
+        """Paths of mounts and caches stand in words such as `-v /home/me/x:/y` and `--cache=/home/me`."""
+        mine, its = cluster.check.facts[cluster.head].home, cluster.check.facts[member.name].home
+        return word.replace(f"{mine}/", f"{its}/") if mine and mine != "/" else word
+
+    return RankSpec(
+        member.name,
+        member.rank,
+        tuple(there(word) for word in expand_home(command.argv)),
+        {name: there(value) for name, value in command.env.items()},
+        member.rails,
+        ("docker", "stop", container_name(launch.name)) if launch.container else (),
+        peers=_peers(cluster, member),
+        floor_bytes=proposal.plan.host.keep_free_bytes // 2,
+        grace_s=_WORKER_GRACE_S,
+    )
+
+
+def _peers(cluster: JoinedHosts, member: RankHost) -> tuple[str, ...]:
+    return tuple(other.address for other in cluster.rank_hosts if other.name != member.name)

@@ -1,0 +1,139 @@
+"""`up --cluster`: check the hosts and their links, plan, stage what workers need, then `up` with a runner.
+
+The service is an ordinary one on this host, the head: `run.bring_up` fetches, starts, verifies and reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from pathlib import Path
+
+from firesteel.edge.files import state_file
+from firesteel.edge.files.home import Home
+from firesteel.errors import DoesNotFit, HostNotReady, UsageError
+from firesteel.facts.host.host import keep_free_bytes
+from firesteel.hosts.cluster.add import all_channels
+from firesteel.hosts.cluster.check import check_cluster
+from firesteel.hosts.cluster.joined import JoinedHosts
+from firesteel.hosts.cluster.nodes import ClusterNode, target_of
+from firesteel.hosts.cluster.rank_specs import cluster_spec, on_cluster
+from firesteel.hosts.cluster.ranks import rank_hosts, require_transport, transport_of
+from firesteel.hosts.cluster.rpc import RpcProgram, find_rpc_program, stage_rpc
+from firesteel.hosts.cluster.same_files import require_equal_files
+from firesteel.launch import Ask
+from firesteel.proposals import Proposal
+from firesteel.run import Event, PhaseDone, PhaseProgress, RunOptions, bring_up, load
+from firesteel.run.cluster_status import read_status
+from firesteel.run.service import folder_of, last_lines
+from firesteel.units import show_bytes
+from firesteel.workspace import Workspace
+
+_LOG_LINES = 20_000
+
+
+async def read_cluster(
+    home: Home, nodes: tuple[ClusterNode, ...], head: str, allows_tcp: bool = False
+) -> JoinedHosts:
+    """Raises HostNotReady where a host does not answer or a link is broken."""
+    if head in {node.name for node in nodes}:
+        raise UsageError(
+            f"this host is {head} itself, and also a node", next=f"firesteel cluster remove {head}"
+        )
+    found = await check_cluster(all_channels(home, nodes, head), measures=False)
+    if found.stops:
+        first = found.stops[0]
+        raise HostNotReady(f"{' and '.join(first.hosts)}: {first.text}", next=first.next)
+    return JoinedHosts(head, nodes, found, rank_hosts(head, found.facts, found.links), allows_tcp)
+
+
+def propose_cluster(workspace: Workspace, ask: Ask, hosts: int) -> tuple[Proposal, ...]:
+    """The ways to serve it over so many hosts, best first. llama.cpp serves as a program of this machine."""
+    host = replace(workspace.host(), joined_hosts=hosts)
+    asked = replace(ask, sparks=hosts)
+    if ask.runtime == "native":
+        return workspace.propose(asked, host)
+    try:
+        found = workspace.propose(asked, host)
+    except UsageError as error:
+        try:
+            return workspace.propose(replace(asked, runtime="native"), host)
+        except HostNotReady as missing:
+            raise HostNotReady(missing.what, next=missing.next) from error
+    return found
+
+
+async def up_cluster(
+    proposal: Proposal, home: Home, options: RunOptions, cluster: JoinedHosts
+) -> AsyncGenerator[Event, None]:
+    """The last event is `ServiceReady`."""
+    planned, proposal = proposal, on_cluster(proposal, cluster)
+    launch, folder = proposal.plan.launch, folder_of(home, proposal.name)
+    yield PhaseDone("check", _describe(cluster))
+    running = load(home, proposal.name)
+    if not (running and running.phase == "ready"):
+        _require_memory(proposal, cluster)
+    rpc = None
+    if launch.engine == "llamacpp":
+        assert launch.program is not None
+        rpc = find_rpc_program(launch.program)
+        yield PhaseProgress("pull", "copying llama.cpp's RPC server to the nodes")
+        for node, sent in zip(cluster.nodes, await _stage(home, cluster.nodes, rpc), strict=True):
+            if sent:
+                yield PhaseDone("pull", f"{node.name}: {show_bytes(sent)} of llama.cpp's RPC server copied")
+
+    async def over_hosts(command: tuple[str, ...]) -> tuple[str, ...]:
+        spec = cluster_spec(planned, home, cluster, rpc)
+        await require_equal_files(proposal, home, cluster)
+        state_file.write_state(folder / "ranks.json", spec)
+        module = "firesteel.hosts.cluster.runner"
+        return (sys.executable, "-P", "-m", module, str(folder), "--", *command)
+
+    told = 0
+    stream = bring_up(proposal, home, replace(options, over_hosts=over_hosts))
+    try:
+        async for event in stream:
+            for notice in _notices(folder)[told:]:
+                told += 1
+                yield PhaseDone("launch", notice)
+            if isinstance(event, PhaseDone) and event.phase == "launch" and "answers after" in event.text:
+                yield PhaseDone("launch", _proved_transport(proposal, folder, cluster))
+            yield event
+    finally:
+        await stream.aclose()  # stops what it has started, where it did not come to its end
+
+
+def _describe(cluster: JoinedHosts) -> str:
+    names = ", ".join(f"{member.name} {member.address}" for member in cluster.rank_hosts)
+    return f"{cluster.size} hosts by {transport_of(cluster.rank_hosts).upper()}: {names}"
+
+
+async def _stage(home: Home, nodes: tuple[ClusterNode, ...], rpc: RpcProgram) -> list[int]:
+    return list(await asyncio.gather(*(stage_rpc(target_of(home, node), rpc) for node in nodes)))
+
+
+def _require_memory(proposal: Proposal, cluster: JoinedHosts) -> None:
+    """Every host holds its share; the plan has looked at this one only."""
+    needed = round(proposal.plan.memory.needed.expected)
+    for name, facts in cluster.check.facts.items():
+        room = facts.memory_available_bytes - keep_free_bytes(facts.memory_total_bytes, None)
+        if needed > room:
+            raise DoesNotFit(
+                f"{proposal.name} needs {show_bytes(needed)} on every host, and {name} has room for "
+                f"{show_bytes(max(0, room))}",
+                next=f"stop what runs on {name}, or give --context a smaller number",
+            )
+
+
+def _notices(folder: Path) -> tuple[str, ...]:
+    status = read_status(folder)
+    return status.notices if status else ()
+
+
+def _proved_transport(proposal: Proposal, folder: Path, cluster: JoinedHosts) -> str:
+    if proposal.plan.launch.engine == "llamacpp":
+        return "llama.cpp reaches its workers by TCP, or by RDMA where it was built with it"
+    log = "\n".join(last_lines(folder / "engine.log", _LOG_LINES))
+    return f"NCCL: {require_transport(log, cluster.rank_hosts[0].hcas, cluster.allows_tcp)}"

@@ -1,0 +1,40 @@
+"""`cluster.json` in a service's folder: what the runner sees of every host. Written by the runner alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from firesteel.dataclass import dataclass
+from firesteel.edge.files import state_file
+
+STATUS_FILE = "cluster.json"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    host: str
+    rank: int
+    phase: str
+    """`starting`, `running`, `silent` (no answer, not yet lost), `stopping`, `ended`."""
+    pid: int | None = None
+    resident_bytes: int = 0
+    available_bytes: int = 0
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    phase: str
+    why: str | None
+    transport: str
+    nodes: tuple[NodeStatus, ...]
+    notices: tuple[str, ...] = ()
+
+
+def write_status(folder: Path, status: ClusterStatus) -> None:
+    state_file.write_state(folder / STATUS_FILE, status)
+
+
+def read_status(folder: Path) -> ClusterStatus | None:
+    """None for a service of one host."""
+    return state_file.read_state(folder / STATUS_FILE, ClusterStatus)

@@ -1,0 +1,68 @@
+"""The runner's policy, second by second."""
+
+from __future__ import annotations
+
+import pytest
+
+from firesteel.hosts.cluster.watch import ClusterWatch, Happened, RankReport
+
+GOOD = RankReport(is_alive=True, carrier={"rail": True}, mtu={"rail": 9000})
+
+
+def happened(*steps: tuple[float, dict[str, RankReport]]) -> list[Happened]:
+    watch, found = ClusterWatch.begin(("one", "two"), 0.0), []
+    for now_s, reports in steps:
+        watch, what = watch.after(now_s, {"one": GOOD, **reports})
+        found.append(what)
+    return found
+
+
+def test_all_is_well() -> None:
+    assert happened(*((float(second), {"two": GOOD}) for second in range(1, 60)))[-1] == Happened()
+
+
+def test_silence_is_told_then_ridden_out() -> None:
+    found = happened((2, {}), (3, {}), (4, {}), (9, {"two": GOOD}), (10, {"two": GOOD}))
+    assert [what.notices for what in found] == [
+        (), ("two: no answer over the link for 3 s; waiting until 10 s",), (),
+        ("two: the link is back after 9 s",), (),
+    ]  # fmt: skip
+    assert not any(what.loss for what in found)
+
+
+def test_silence_of_ten_seconds_is_a_loss() -> None:
+    found = happened((3, {}), (9.9, {}), (10, {}))
+    assert [bool(what.loss) for what in found] == [False, False, True]
+    assert found[-1].lost_host == "two"
+
+
+@pytest.mark.parametrize(
+    ("report", "text"),
+    [
+        (RankReport(False, exit=137), "two: its rank was killed by signal 9"),
+        (RankReport(False, exit=1), "two: its rank exited with code 1"),
+        (RankReport(False, why="the memory guard"), "two: its rank ended: the memory guard"),
+        (RankReport(False), "two: its rank ended"),
+    ],
+)
+def test_a_rank_that_ended_is_lost_at_once(report: RankReport, text: str) -> None:
+    assert happened((1, {"two": report}))[0].loss == text
+
+
+@pytest.mark.parametrize(
+    ("report", "text"),
+    [
+        (RankReport(True, carrier={"rail": False}), "rail has no carrier"),
+        (RankReport(True, stuck="10.0.0.1:50052"), "its connection to 10.0.0.1:50052 is stuck"),
+    ],
+)
+def test_a_report_without_a_link_counts_as_silence(report: RankReport, text: str) -> None:
+    found = happened(*((float(second), {"two": report}) for second in range(1, 11)))
+    assert text in found[2].notices[0] and text in (found[-1].loss or "")
+
+
+def test_a_changed_mtu_is_told_once() -> None:
+    smaller = RankReport(True, carrier={"rail": True}, mtu={"rail": 1500})
+    found = happened((1, {"two": GOOD}), (2, {"two": smaller}), (3, {"two": smaller}))
+    assert found[1].notices == ("two: the MTU of rail changed from 9000 to 1500",)
+    assert found[2] == Happened()
