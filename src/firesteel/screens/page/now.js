@@ -98,7 +98,7 @@ function memoryPanel() {
       });
       const free = Math.min(now.available_bytes ?? 0, total);
       const other = Math.max(0, total - free - used);
-      if (other) pieces.push({ key: "other", kind: "other", mark: "", text: "other programs, the system", bytes: other, total });
+      if (other) pieces.push({ key: "other", kind: "other", mark: "", text: "other programs", bytes: other, total });
       pieces.push({ key: "free", kind: "free", mark: "", text: "free", bytes: Math.max(0, Math.min(free, total - used)), total });
       parts.set(pieces);
       keys.set(pieces);
