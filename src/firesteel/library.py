@@ -59,9 +59,9 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.run import Event, RunOptions, Service, UnusedFile, Verification
     from firesteel.run.verify.target import VerifyTarget
     from firesteel.workshop.audit import AuditReport
-    from firesteel.workshop.repair import RepairOptions, RepairReport
     from firesteel.workshop.quantize.plan import QuantizationPlan
     from firesteel.workshop.quantize.results import QuantizationResult
+    from firesteel.workshop.repair import RepairOptions, RepairReport
 
 
 # --- this machine and what is known ---

@@ -16,8 +16,8 @@ from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName, Goal, Runtime
 from firesteel.proposals import Proposal, alternative, how_to_fit
-from firesteel.rules.checkpoint_checks.launch_findings import is_audit
 from firesteel.proposals.over_hosts import PUBLISHED, OverHosts, over_hosts
+from firesteel.rules.checkpoint_checks.launch_findings import is_audit
 from firesteel.workspace import Workspace
 
 

@@ -52,11 +52,16 @@ _REVOKED = Rejection(401, "invalid_api_key", "this key was revoked.")
 class RequestRecord:
     """A request between `submit` and `finish`; the scheduler uses it as the request's identity."""
 
-    __slots__ = ("counters", "endpoint", "endpoints", "is_by_alias", "request", "waits_since", "was_held")
+    __slots__ = (
+        "counters", "endpoint", "endpoints", "is_by_alias", "loaded_s", "loads_since", "request",
+        "waits_since", "was_held",
+    )  # fmt: skip
 
     def __init__(self, request: PendingRequest) -> None:
         self.request = request
         self.is_by_alias = self.was_held = False
+        self.loads_since = self.loaded_s = 0.0
+        """Since when its model is loaded, while it waits; and how long that took."""
         self.endpoint: Endpoint | None = None
         self.endpoints: ModelEndpoints
         self.counters: ModelCounters
@@ -196,6 +201,7 @@ class RequestDispatcher:
         if record is None:
             return
         endpoint = record.endpoint
+        outcome.loaded_s = record.loaded_s
         if endpoint is None:
             self._log_request(request, outcome)
             return
@@ -244,6 +250,7 @@ class RequestDispatcher:
 
     def load_progressed(self, model: str, wait_status: WaitStatus) -> None:
         for record in tuple(self._waiting.get(model, ())):
+            record.loads_since = record.loads_since or time.time()
             record.request.update_wait_status(wait_status)
         self.subscribers.publish(
             {"event": "news", "model": model, "words": wait_status.text, "eta_s": wait_status.eta_s}
@@ -341,10 +348,12 @@ class RequestDispatcher:
 
     def _wait_status(self, model: str) -> WaitStatus:
         """For every request that has to wait, so it looks at two models, however many there are."""
-        own = self.executor.view(model)
+        own, loading = self.executor.view(model), self.executor.loading()
         if own is None:
             return WaitStatus(f"waiting for {model}")
-        return status.wait_status(own, self.executor.loading())
+        if own.status and loading is None:
+            own = replace(own, preview=self.executor.preview(model))
+        return status.wait_status(own, loading)
 
     def _log_request(
         self,
@@ -364,6 +373,8 @@ class RequestDispatcher:
 
     def _stop_waiting(self, record: RequestRecord) -> None:
         model = record.request.model
+        if record.loads_since:
+            record.loaded_s, record.loads_since = time.time() - record.loads_since, 0.0
         if waiting := self._waiting.get(model):
             waiting.discard(record)
             if not waiting:

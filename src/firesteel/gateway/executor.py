@@ -235,6 +235,10 @@ class Executor:
         model = self._by_name.get(name) or ModelConfig(name, "", ())  # removed, and its load not yet ended
         return self._view(model, self._status(name))
 
+    def preview(self, name: str) -> LoadPreview:
+        """What a load of this model would do. It can be served."""
+        return self._scheduler.preview(name, uptime())
+
     def _status(self, name: str) -> ModelStatus | None:
         try:
             return self._scheduler.status(name, uptime())

@@ -17,7 +17,6 @@ from firesteel.file_schema import file_schema
 from firesteel.launch import EngineName, Launch
 from firesteel.planner.band import Band, BandSchema
 
-
 WEIGHTS = "weights"
 
 
