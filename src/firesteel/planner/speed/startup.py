@@ -100,7 +100,7 @@ def _load_phase(known: StartUpSchema, launch: Launch, weight_bytes: int) -> Star
 
 
 def bounded_by_disk(start_up: StartUp, launch: Launch, weight_bytes: int, host: Host) -> StartUp:
-    """With what `doctor --measure` found here: weights do not come faster than the disk reads, except from the
+    """With what `doctor --measure` found here: weights come no faster than the disk reads, except from the
     page cache, which stays the fast end of the band."""
     format = launch.flags.get("load-format") or launch.flags.get("load-mode")
     rate = host.mapped_bytes_per_s if format == "mmap" else host.disk_bytes_per_s
