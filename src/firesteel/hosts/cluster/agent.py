@@ -262,6 +262,7 @@ def stuck_connection(peers: list[str], table: str = "/proc/net/tcp") -> str | No
 
     /proc/net/tcp: local, remote, state, queues, timer (1: retransmission), retransmits so far. The fifth is
     sent about 3 s after the first: a firewall or a smaller MTU on the way is seen like that, and only there.
+    ssh (port 22) is no connection between ranks, and its silence is seen elsewhere.
     """
     try:
         rows = Path(table).read_text().splitlines()[1:]
@@ -270,7 +271,12 @@ def stuck_connection(peers: list[str], table: str = "/proc/net/tcp") -> str | No
     for fields in (row.split() for row in rows):
         host, _, port = fields[2].partition(":")
         address = ".".join(str(byte) for byte in reversed(bytes.fromhex(host)))
-        if address in peers and fields[5][:2] == "01" and int(fields[6], 16) >= RETRANSMITS:
+        if (
+            address in peers
+            and port != "0016"
+            and fields[5][:2] == "01"
+            and int(fields[6], 16) >= RETRANSMITS
+        ):
             return f"{address}:{int(port, 16)}"
     return None
 
