@@ -156,6 +156,7 @@ def main() -> None:
     )
     parser.add_argument("--mb", type=int, default=1500)
     parser.add_argument("--experts", action="store_true")
+    parser.add_argument("--to", action="append", choices=SCHEMES, help="only these formats")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--llmcompressor", action="append", default=[])
     options = parser.parse_args()
@@ -168,7 +169,7 @@ def main() -> None:
             "cp": lambda: copy(source, out, False),
             "cp, synced": lambda: copy(source, out, True),
         }
-        for to in SCHEMES:
+        for to in options.to or SCHEMES:
             for threads in dict.fromkeys((1, cores)):
                 jobs[f"quantize {to}, {threads} thread(s)"] = lambda to=to, threads=threads: ours(
                     source, out, to, threads
