@@ -259,9 +259,9 @@ def _section(style: Style, ignore: list[str]) -> dict[str, Any] | None:
             }  # fmt: skip
         case "spark":
             section["format"] = "mixed-precision"
-            group |= {"targets": ["re:.*mlp.*_proj$"], "format": "nvfp4-pack-quantized"}
+            group |= {"targets": ["re:.*mlp.*_proj"], "format": "nvfp4-pack-quantized"}
             section["config_groups"]["group_1"] = {
-                "targets": ["re:.*self_attn.*_proj$"], "weights": _EIGHT, "input_activations": _TOKENS,
+                "targets": ["re:.*self_attn.*_proj"], "weights": _EIGHT, "input_activations": _TOKENS,
                 "format": "float-quantized",
             }  # fmt: skip
     return section
@@ -277,6 +277,7 @@ GOOD: Mapping[str, Callable[[], MadeCheckpoint]] = {
     "fp8-dynamic": lambda: good("ct-fp8"),
     "fp8-block": lambda: good("block-fp8"),
     "spark": lambda: good("spark"),
+    "mla-spark": lambda: good("spark", MLA_CONFIG),
     "mla-nvfp4": lambda: good("ct-nvfp4", MLA_CONFIG),
     "mla-modelopt": lambda: good("modelopt", MLA_CONFIG),
     "mla-plain": lambda: good("plain", MLA_CONFIG),
