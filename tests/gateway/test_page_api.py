@@ -76,6 +76,8 @@ def test_a_load_under_way_can_be_followed_by_another() -> None:
     assert made.preview("b", 2.0) == LoadPreview(("a",))
     made.handle(LoadRequested("b", True), 2.0)
     assert made.preview("b", 3.0).is_requested
+    made.handle(LoadRequested("b", False), 4.0)
+    assert not made.preview("b", 5.0).is_requested
 
 
 # --- changes ---

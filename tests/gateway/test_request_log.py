@@ -64,6 +64,7 @@ def test_a_row_says_what_happened(path: Path) -> None:
         "id": 1, "at": now, "key": "laptop", "model": "coder", "route": "chat", "status": 200, "how": "whole",
         "why": "no reason", "is_stream": 1, "waited_s": 0.25, "first_s": 0.5, "total_s": 1.5, "bytes_in": 100,
         "bytes_out": 900, "prompt_tokens": 10, "completion_tokens": 20, "cached_tokens": None, "replica": 2,
+        "loaded_s": 0.0,
     }  # fmt: skip
     assert (second["how"], second["first_s"], second["prompt_tokens"]) == ("refused", None, None)
     assert (log.written, log.dropped) == (2, 0)
@@ -221,6 +222,45 @@ def test_the_file_of_a_later_release_is_set_aside(path: Path) -> None:
     log.add(time.time(), "", "coder", "chat", WHOLE)
     log.close()
     assert len(rows(path)) == 1 and "version 99" in reports[0]
+
+
+def test_the_file_of_the_first_release_is_read_and_continued(path: Path) -> None:
+    log = RequestLog(path)
+    log.add(time.time(), "", "old", "chat", WHOLE)
+    log.close()
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript("ALTER TABLE requests DROP COLUMN loaded_s; PRAGMA user_version = 1;")
+    assert [(row["model"], row["loaded_s"]) for row in recent(path, 10)] == [("old", 0.0)]
+    log = RequestLog(path)
+    log.add(time.time(), "", "new", "chat", RequestOutcome("whole", 200, waited_s=4.0, loaded_s=3.0))
+    log.close()
+    assert [(row["model"], row["loaded_s"]) for row in recent(path, 10)] == [("new", 3.0), ("old", 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ({}, ["c", "b", "a"]),
+        ({"model": "b"}, ["b"]),
+        ({"key": "laptop"}, ["c"]),
+        ({"how": "refused"}, ["b"]),
+        ({"status": "200"}, ["c", "a"]),
+        ({"slower": "2.5"}, ["b"]),
+        ({"until": "150"}, ["a"]),
+        ({"model": "' OR 1=1 --"}, []),
+        ({"slower": "words"}, ["c", "b", "a"]),
+    ],
+)
+def test_the_log_is_filtered(path: Path, filters: dict[str, str], found: list[str]) -> None:
+    log = RequestLog(path, keep_days=1_000_000)
+    log.add(100.0, "", "a", "chat", RequestOutcome("whole", 200, total_s=1.0))
+    log.add(200.0, "", "b", "chat", RequestOutcome("refused", 503, total_s=3.0))
+    log.add(300.0, "laptop", "c", "chat", RequestOutcome("whole", 200, total_s=2.0))
+    log.close()
+    assert [row["model"] for row in recent(path, 10, filters=filters)] == found
+    assert [row["model"] for row in recent(path, 10, after=1, filters=filters)] == [
+        m for m in found if m != "a"
+    ]
 
 
 def test_a_file_that_is_taken_away_is_begun_again(path: Path) -> None:

@@ -13,6 +13,7 @@ from firesteel.gateway.admin.status import wait_status as wait_status_of
 from firesteel.gateway.executor import ModelView
 from firesteel.gateway.interfaces import Caller, GatewayResponse, WaitStatus
 from firesteel.gateway.scheduler.events import ModelPhase, ModelStatus
+from firesteel.gateway.scheduler.preview import LoadPreview
 from firesteel.gateway.service_config import ModelConfig
 
 
@@ -61,6 +62,11 @@ BACK = "restarting by itself: its engine ended"
         (view("one", "loading", OWN), view("one", "loading", OWN), OWN),
         (view("one", "loading", note=BACK), view("one", "loading", note=BACK), WaitStatus(f"one: {BACK}")),
         (view("one"), None, WaitStatus("waiting for one")),
+        (
+            replace(view("one"), preview=LoadPreview(("two", "three"))),
+            None,
+            WaitStatus("waiting for one: two and three must be unloaded first"),
+        ),
         (view("one"), view("two", "loading"), WaitStatus("one: waiting until two is loaded")),
         (
             view("one"),

@@ -153,7 +153,7 @@ def test_runs_say_what_to_do_when_there_are_none(gateway: ServedGateway, open_pa
     expect(page.get_by_text("Nothing was measured yet. firesteel bench")).to_be_visible()
 
 
-VIEWS = ("now", "requests", "logs", "fits", "try", "runs")
+VIEWS = ("now", "curves", "requests", "logs", "fits", "try", "runs")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1440, "dark")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -68,6 +69,17 @@ def test_two_hundred_waiting(open_page: OpenPage) -> None:
         expect(page.get_by_role("region", name="Waiting requests").locator("tbody tr")).to_have_count(50)
 
 
+def test_a_load_that_waits_says_for_what_and_can_be_cancelled(open_page: OpenPage) -> None:
+    waits = model("big", requested=True, evicts=["coder"])
+    with played(state(ready("coder", busy=2), waits)) as url:
+        page = open_page(url)
+        expect(page.get_by_role("button", name="Cancel the load of big")).to_be_enabled()
+        expect(page.get_by_text("waits to load")).to_be_visible()
+        expect(
+            page.get_by_text("waits until coder may be unloaded: in use, or loaded a moment ago")
+        ).to_be_visible()
+
+
 def test_hostile_texts_stay_texts(open_page: OpenPage) -> None:
     bad = "<img src=x onerror=alert(1)>"
     hostile = model(bad, aliases=[bad], why=bad, doing=bad, note=bad, evicts=[bad], engine=bad)
@@ -80,7 +92,7 @@ def test_hostile_texts_stay_texts(open_page: OpenPage) -> None:
         page = open_page(url)
         expect(page.get_by_text(bad).first).to_be_visible()
         page.goto(f"{url}/#curves")
-        expect(page.get_by_text(bad).first).to_be_visible()
+        expect(page.locator("td.name").filter(has_text=bad).first).to_be_visible()
         assert page.locator("img").count() == 0
 
 
@@ -91,6 +103,93 @@ def test_the_policy_forbids_what_the_page_does_not_need(browser: Browser) -> Non
         expect(page.locator("h1")).to_be_visible()
         assert page.evaluate(html) == "TypeError"
         assert page.evaluate("fetch('http://127.0.0.1:1/').then(() => 'sent', () => 'refused')") == "refused"
+
+
+def test_a_request_that_waited_for_a_load_is_a_waterfall(open_page: OpenPage) -> None:
+    row = {
+        "id": 7, "at": time.time() - 86400, "key": "laptop", "model": "coder", "route": "chat", "status": 200,
+        "how": "whole", "why": "", "is_stream": True, "waited_s": 90.0, "first_s": 92.0, "total_s": 100.0,
+        "bytes_in": 10, "bytes_out": 20, "prompt_tokens": 1000, "completion_tokens": 81,
+        "cached_tokens": 400, "replica": 0, "loaded_s": 60.0,
+    }  # fmt: skip
+    with played(state(requests=1), answers={"/api/requests": {"requests": [row]}}) as url:
+        page = open_page(f"{url}/#requests")
+        page.locator("table.requests tbody button").click()
+        steps = page.locator(".steps li")
+        expect(steps).to_have_count(4)
+        for at, (name, seconds) in enumerate(
+            [
+                ("Queued", "30.000"),
+                ("Model loaded", "60.000"),
+                ("Prefill, 1,000", "2.000"),
+                ("Answer, 81", "8.000"),
+            ]
+        ):
+            expect(steps.nth(at)).to_contain_text(name)
+            expect(steps.nth(at)).to_contain_text(f"{seconds} s")
+        expect(page.locator("table.requests tbody tr")).to_contain_text("10.0")  # tokens a second
+
+
+def test_two_runs_are_compared(open_page: OpenPage) -> None:
+    figure = {"value": 50.0, "low": 49.0, "high": 51.0, "n": 5}
+    point: dict[str, Any] = {
+        "shape": "single",
+        "text": "prose",
+        "users": 1,
+        "prompt_tokens": 512,
+        "answer_tokens": 128,
+    }
+    point |= {"shared_tokens": 0, "turns": 1, "rate_per_s": None}
+    run: dict[str, Any] = {
+        "began": "2026-11-16T01:00:00",
+        "model": "coder",
+        "engine": "vllm",
+        "version": "0.28.0",
+    }
+    run |= {"origin": "measured here", "is_whole": True, "points": 1, "samples": 5}
+    difference = {"ratio": 1.1, "low": 1.05, "high": 1.15, "p": 0.001, "verdict": "faster", "n": 5}
+    row = {"point": point, "measure": "decode", "unit": "tok/s", "first": figure, "second": figure}
+    answers = {
+        "/api/runs": {"document": "firesteel.history/1", "runs": [run | {"id": "new"}, run | {"id": "old"}]},
+        "/api/compare": {
+            "document": "firesteel.compare/1", "is_comparable": True, "notes": [],
+            "rows": [row | {"difference": difference}],
+        },
+        "/api/runs/new": {
+            "document": "firesteel.bench/1", "notes": [],
+            "figures": [{"point": point, "decode_tokens_per_s": figure, "ttft_ms": {"p50": 60.0},
+                         "inter_token_ms": {"p50": 20.0}, "wrong": {}}],
+        },
+        "/api/runs/new/plan": {"document": "firesteel.error/1", "kind": "usage", "message": "it has no plan"},
+    }  # fmt: skip
+    with played(state(), answers=answers) as url:
+        page = open_page(f"{url}/#runs")
+        page.get_by_label("Compare old").check()
+        page.get_by_label("Compare new").check()
+        page.get_by_role("button", name="Compare the two marked").click()
+        expect(page.get_by_role("heading", name="old and new")).to_be_visible()  # the older one is the first
+        expect(page.get_by_text("1.100 (1.050 to 1.150)")).to_be_visible()
+        page.get_by_role("button", name="Show new").click()
+        expect(page.get_by_text("50.0 (49.0 to 51.0)")).to_be_visible()
+        expect(page.get_by_text("it has no plan")).to_be_visible()
+
+
+def test_curves_are_lines_bands_and_figures(open_page: OpenPage) -> None:
+    band = {"low": 20.0, "expected": 30.0, "high": 40.0}
+    series = [
+        {"name": "tokens_per_s", "model": "coder", "values": [None, 10.0, 25.5, None, 12.0], "band": band},
+        {"name": "power_w", "model": None, "values": [60.0] * 5, "band": None},
+    ]
+    curves = {"start": int(time.time()) - 25, "step_s": 5, "series": series}
+    with played(state(model("coder")), answers={"/api/curves": curves}) as url:
+        page = open_page(f"{url}/#curves")
+        figures = page.get_by_role("region", name="Tokens a second: figures").locator("tbody tr")
+        expect(figures).to_have_text(re.compile(r"coder\s*12\.0\s*10\.0\s*25\.5\s*20\.0 to 40\.0"))
+        assert page.locator("svg.chart rect.band").count() == 1
+        path = page.locator("svg.chart path").first.get_attribute("d") or ""
+        assert path.count("M") == 2, "a gap where nothing is known"
+        expect(page.get_by_text("No data yet in this range.")).to_have_count(9)
+        expect(page.get_by_text("No data yet in this range.").locator("visible=true")).to_have_count(7)
 
 
 def test_nothing_jumps_when_data_comes(open_page: OpenPage) -> None:

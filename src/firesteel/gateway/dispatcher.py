@@ -52,11 +52,16 @@ _REVOKED = Rejection(401, "invalid_api_key", "this key was revoked.")
 class RequestRecord:
     """A request between `submit` and `finish`; the scheduler uses it as the request's identity."""
 
-    __slots__ = ("counters", "endpoint", "endpoints", "is_by_alias", "request", "waits_since", "was_held")
+    __slots__ = (
+        "counters", "endpoint", "endpoints", "is_by_alias", "loaded_s", "loads_since", "request",
+        "waits_since", "was_held",
+    )  # fmt: skip
 
     def __init__(self, request: PendingRequest) -> None:
         self.request = request
         self.is_by_alias = self.was_held = False
+        self.loads_since = self.loaded_s = 0.0
+        """Since when its model is loaded, while it waits; and how long that took."""
         self.endpoint: Endpoint | None = None
         self.endpoints: ModelEndpoints
         self.counters: ModelCounters
@@ -196,6 +201,7 @@ class RequestDispatcher:
         if record is None:
             return
         endpoint = record.endpoint
+        outcome.loaded_s = record.loaded_s
         if endpoint is None:
             self._log_request(request, outcome)
             return
@@ -244,6 +250,7 @@ class RequestDispatcher:
 
     def load_progressed(self, model: str, wait_status: WaitStatus) -> None:
         for record in tuple(self._waiting.get(model, ())):
+            record.loads_since = record.loads_since or time.time()
             record.request.update_wait_status(wait_status)
         self.subscribers.publish(
             {"event": "news", "model": model, "words": wait_status.text, "eta_s": wait_status.eta_s}
@@ -343,6 +350,8 @@ class RequestDispatcher:
         views = self.executor.views()
         own = next((view for view in views if view.config.name == model), None)
         loading = next((view for view in views if status.phase(view) == "loading"), None)
+        if own and own.status and loading is None:
+            own = replace(own, preview=self.executor.preview(model))
         return status.wait_status(own, loading) if own else WaitStatus(f"waiting for {model}")
 
     def _log_request(
@@ -363,6 +372,8 @@ class RequestDispatcher:
 
     def _stop_waiting(self, record: RequestRecord) -> None:
         model = record.request.model
+        if record.loads_since:
+            record.loaded_s, record.loads_since = time.time() - record.loads_since, 0.0
         if waiting := self._waiting.get(model):
             waiting.discard(record)
             if not waiting:

@@ -229,6 +229,10 @@ class Executor:
             for model in (*self._by_name.values(), *removed)
         ]
 
+    def preview(self, name: str) -> LoadPreview:
+        """What a load of this model would do. It can be served."""
+        return self._scheduler.preview(name, uptime())
+
     def phase(self, name: str) -> str:
         try:
             return self._scheduler.phase(name)

@@ -118,6 +118,8 @@ class RequestOutcome:
     """Until the first byte of the response body."""
     total_s: float = 0.0
     why: str = ""
+    loaded_s: float = 0.0
+    """The part of `waited_s` in which its model was loaded. Set by the dispatcher."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,17 @@ def test_what_the_client_asked_for_stays() -> None:
     assert (usage.strips_event, usage.strips_fields) == (False, True)
 
 
+@pytest.mark.parametrize("counting", ["continuous", "continuous or null"])
+def test_the_counts_at_the_end_reach_a_client_that_asked_for_them(counting: Counting) -> None:
+    """Only those in the other events are ours."""
+    last = _event(choices=[], usage=_counts(2))
+    stream = _said("a", usage=_counts(1)) + _said(None, "stop", usage=_counts(2)) + last + END
+    usage_filter = UsageFilter(counting, strips_event=False, strips_fields=True)
+    seen = usage_filter.take(stream) + usage_filter.end()
+    assert seen.count(b'"completion_tokens"') == 1
+    assert seen.endswith(last + END)
+
+
 # -- streams as the engines write them --
 
 

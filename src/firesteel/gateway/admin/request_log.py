@@ -40,7 +40,7 @@ _BUSY_S = 2.0
 _RETRY_S = 5.0
 _CLOSE_S = 10.0
 _MAX_BATCH_ROWS = 4 * BATCH_ROWS
-_VERSION = 1
+_VERSION = 2
 _DAY_S = 86400.0
 _MAX_TOKENS = 2**62
 _NO_USAGE = Usage()
@@ -49,6 +49,7 @@ _DAMAGE_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _COLUMNS = (
     "at", "key", "model", "route", "status", "how", "why", "is_stream", "waited_s", "first_s", "total_s",
     "bytes_in", "bytes_out", "prompt_tokens", "completion_tokens", "cached_tokens", "replica",
+    "loaded_s",
 )  # fmt: skip
 LOG_FILTERS = {
     "model": "model = ?",
@@ -71,13 +72,15 @@ CREATE TABLE requests (
   status INTEGER NOT NULL, how TEXT NOT NULL, why TEXT NOT NULL, is_stream INTEGER NOT NULL,
   waited_s REAL NOT NULL, first_s REAL, total_s REAL NOT NULL, bytes_in INTEGER NOT NULL,
   bytes_out INTEGER NOT NULL, prompt_tokens INTEGER, completion_tokens INTEGER, cached_tokens INTEGER,
-  replica INTEGER NOT NULL
+  replica INTEGER NOT NULL, loaded_s REAL NOT NULL DEFAULT 0
 );
 CREATE TABLE prompts (
   request INTEGER PRIMARY KEY REFERENCES requests(id) ON DELETE CASCADE, body BLOB NOT NULL
 );
 """
 """`at` is the end of the request, in seconds since 1970."""
+_FROM_1 = "ALTER TABLE requests ADD COLUMN loaded_s REAL NOT NULL DEFAULT 0;"
+"""From the first version of this file to the second."""
 
 
 Row = tuple[tuple[float | int | str, ...], bytes | None]
@@ -263,6 +266,8 @@ class RequestLog:
         version = database.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:
             database.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
+        elif version == 1:
+            database.executescript(f"BEGIN IMMEDIATE; {_FROM_1} PRAGMA user_version = {_VERSION}; COMMIT;")
         elif version != _VERSION:
             raise _NewerVersion(f"it has version {version}")
 
@@ -344,7 +349,7 @@ def _values(
         at, key, _text(model, 200), route, outcome.status, outcome.how, why, 1 if outcome.is_stream else 0,
         outcome.waited_s, _UNKNOWN if first_s is None else first_s, outcome.total_s, outcome.bytes_in,
         outcome.bytes_out, _count(usage.prompt_tokens), _count(usage.completion_tokens),
-        _count(usage.cached_tokens), replica,
+        _count(usage.cached_tokens), replica, outcome.loaded_s,
     )  # fmt: skip
 
 
@@ -374,11 +379,13 @@ def recent(
     uri = f"{path.absolute().as_uri()}?mode=ro"
     with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_S)) as database:
         database.row_factory = sqlite3.Row
-        if database.execute("PRAGMA user_version").fetchone()[0] == 0:  # its tables are about to be created
+        version = database.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:  # its tables are about to be created
             return []
+        columns = ", ".join(_COLUMNS if version > 1 else (*_COLUMNS[:-1], "0.0 AS loaded_s"))
         filters = filters or {}
         where = "".join(f" AND {LOG_FILTERS[name]}" for name in filters)
-        query = f"SELECT id, {', '.join(_COLUMNS)} FROM requests WHERE id < ? AND id > ?{where}"
+        query = f"SELECT id, {columns} FROM requests WHERE id < ? AND id > ?{where}"
         values = (before or 2**62, after, *filters.values(), limit)
         rows: Iterator[sqlite3.Row] = database.execute(f"{query} ORDER BY id DESC LIMIT ?", values)
         return [{**dict(row), "is_stream": bool(row["is_stream"])} for row in rows]

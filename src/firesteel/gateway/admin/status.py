@@ -101,7 +101,9 @@ def wait_status(view: ModelView, loading: ModelView | None) -> WaitStatus:
     if view.status and view.status.phase == "loading" and view.note:
         return WaitStatus(f"{name}: {view.note}")
     if loading is None or loading.config.name == name:
-        return WaitStatus(f"waiting for {name}")
+        evicts = view.preview.evicts if view.preview else ()
+        first = f": {' and '.join(evicts)} must be unloaded first" if evicts else ""
+        return WaitStatus(f"waiting for {name}{first}")
     text = f"{name}: waiting until {loading.config.name} is loaded"
     rest_s = loading.progress.eta_s if loading.progress else None
     if rest_s is None:

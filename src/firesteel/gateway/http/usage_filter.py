@@ -63,7 +63,9 @@ class UsageFilter:
             if self._strips_event and _NO_CHOICES.search(event) and b'"usage":null' not in event:
                 self._held = b""
                 return _with_last_fields(held, event) if held else b""
-            if self._strips_fields and not (self._has_timings and (is_last or _ends_stream(event))):
+            is_wanted = self._has_timings and (is_last or _ends_stream(event))
+            is_wanted = is_wanted or (not self._strips_event and _NO_CHOICES.search(event) is not None)
+            if self._strips_fields and not is_wanted:
                 counts = _COUNTS.match(event, event.rfind(b",", 0, position))
                 if counts is not None:
                     event = event[: counts.start()] + self._instead + event[counts.end() :]

@@ -23,6 +23,7 @@ const app = {
   events: [], // what the gateway said lately, newest first
   listeners: new Set(),
   get: (name) => app.state?.models.find((model) => model.name === name),
+  redraw: () => changed(),
   open: (view, params = {}) => { location.hash = `${view}?${new URLSearchParams(params)}`; },
 };
 

@@ -4,7 +4,7 @@ import { List, cells, h, put, s, show, table } from "./dom.js";
 import { moment } from "./format.js";
 
 const HEIGHT = 180;
-const LEFT = 58;
+const LEFT = 74;
 const RIGHT = 10;
 const TOP = 8;
 const BOTTOM = 24;

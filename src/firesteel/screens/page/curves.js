@@ -25,7 +25,7 @@ export function create(app) {
   const charts = new Map(CHARTS.map(([name, title, format, unit]) => [name, lineChart(title, format, unit)]));
   const node = h("div", { class: "view" }, h("h1", {}, "Curves"),
     h("section", { class: "panel" }, h("form", { class: "filters", onsubmit: (event) => event.preventDefault() }, field("Range", range), field("Model", model)), status),
-    h("div", { class: "columns" }, [...charts.values()].map((chart) => chart.node)));
+    h("div", { class: "columns charts" }, [...charts.values()].map((chart) => chart.node)));
   let timer = null;
   let asked = null;
   const redraw = () => { for (const chart of charts.values()) chart.redraw(); };

@@ -2,9 +2,9 @@
 
 import { commandDocument } from "./api.js";
 import { List, attribute, cells, copyable, field, h, message, put, select, show, table } from "./dom.js";
-import { NONE, band, count, duration, gib, rate } from "./format.js";
+import { NONE, band, count, duration, gib, names, rate } from "./format.js";
 
-const COLUMNS = [["Model", "name"], ["Fits", ""], ["Beside what runs", ""], ["Needs", "num"], ["Tokens/s, one user", "num"], ["Figures", ""], ["Engine", ""]];
+const COLUMNS = [["Model", "name"], ["Fits alone", ""], ["Beside what runs", ""], ["Needs", "num"], ["Tokens/s, one user", "num"], ["Figures", ""], ["Engine", ""], ["Plan", ""]];
 const PARTS = [["Part", "name"], ["Bytes", "num"], ["From", "wide"]];
 const GOALS = [["", "best first"], ["speed", "speed: one user's tokens a second"], ["context", "context: the longest"], ["throughput", "throughput: all users together"], ["quality", "quality: least lost to quantization"]];
 const CONTEXTS = [2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144];
@@ -17,12 +17,13 @@ export function create(app) {
   const fitsOnly = h("input", { type: "checkbox", checked: true, onchange: () => draw() });
   const status = h("p", { class: "message", role: "status" }, "Planning …");
   const rows = table("Models of the catalog", COLUMNS);
+  rows.node.classList.add("tall");
   const list = new List(rows.body, (row) => row.name, () => catalogRow((row) => pick(row.name)));
-  const plan = planPanel();
+  const plan = planPanel(app);
   const node = h("div", { class: "view" }, h("h1", {}, "What fits"),
     h("section", { class: "panel" }, h("form", { class: "filters", onsubmit: (event) => event.preventDefault() },
       field("Sort by", goal),
-      field(contextText, context), field(usersText, users), h("label", { class: "check" }, fitsOnly, h("span", {}, "Only what can run")))),
+      field(contextText, context), field(usersText, users), h("label", { class: "check" }, fitsOnly, h("span", {}, "Only what fits alone")))),
     plan.node,
     h("section", { class: "panel" }, h("h2", {}, "Catalog"), status, rows.node),
     checkPanel());
@@ -69,9 +70,10 @@ export function create(app) {
     if (!found) return;
     const memory = app.state.memory;
     const left = Math.min(memory.ceiling_bytes ?? Infinity, found.host.room_bytes + memory.loaded_bytes) - memory.loaded_bytes;
-    const names = new Set();
-    const all = found.models.filter((row) => row.can_run || !fitsOnly.checked);
-    list.set(all.filter((row) => !names.has(row.name) && names.add(row.name)).map((row) => ({ ...row, left, isPicked: row.name === picked })));
+    const limit = Math.max(memory.ceiling_bytes ?? 0, found.host.room_bytes);
+    const rated = found.models.map((row) => ({ ...row, left, fit: fit(row, limit), isPicked: row.name === picked }));
+    const all = rated.filter((row) => row.fit === "yes" || !fitsOnly.checked);
+    list.set(all);
     show(rows.node, all.length);
     status.className = "message";
     put(status, all.length ? `${count(all.length)} of ${count(found.models.length)} for ${found.host.title}, ${gib(found.host.memory_total_bytes)}; ${gib(Math.max(0, left))} left beside what runs.`
@@ -88,13 +90,21 @@ export function create(app) {
   return { node, show() { if (!found) load(); }, hide() { asked?.abort(); }, update() { draw(); } };
 }
 
+/** Alone on this machine. A plan's own verdict counts what runs, which the next column is for. */
+function fit(row, limit) {
+  if (row.can_run) return "yes";
+  if (row.verdict === "fits") return "cannot run here";
+  return row.needed_bytes && row.needed_bytes.high <= limit ? "yes" : "no";
+}
+
 function catalogRow(onpick) {
   const columns = cells(COLUMNS);
   let row = null;
   const button = h("button", { type: "button", onclick: () => onpick(row) }, "Plan");
   const name = h("strong");
   const title = h("span", { class: "small" });
-  columns[0].append(name, title, button);
+  columns[0].append(name, title);
+  columns[7].append(button);
   const node = h("tr", {}, columns);
   return {
     node,
@@ -105,10 +115,10 @@ function catalogRow(onpick) {
       put(button, now.isPicked ? "Close" : "Plan");
       put(name, now.name);
       put(title, now.title);
-      put(columns[1], now.can_run ? "fits" : now.verdict === "fits" ? "fits, but cannot run here" : now.verdict);
-      columns[1].className = now.can_run ? "good" : "bad";
+      put(columns[1], now.fit);
+      columns[1].className = now.fit === "yes" ? "good" : "bad";
       const need = now.needed_bytes?.high;
-      put(columns[2], need == null ? NONE : need <= now.left ? "yes, now" : `needs ${gib(need - now.left)} more`);
+      put(columns[2], need == null ? NONE : need <= now.left ? "yes" : `no, ${gib(need - now.left)} too much`);
       put(columns[3], gib(now.needed_bytes?.expected));
       put(columns[4], now.decode_tokens_per_s ? band(now.decode_tokens_per_s) : NONE);
       put(columns[5], `${now.status}; speed ${now.speed_basis ?? "not known"}`);
@@ -117,7 +127,7 @@ function catalogRow(onpick) {
   };
 }
 
-function planPanel() {
+function planPanel(app) {
   const title = h("h2");
   const status = h("p", { class: "message", role: "status" });
   const parts = table("Parts of the memory", PARTS);
@@ -151,8 +161,13 @@ function planPanel() {
 
   function draw(found, sizes) {
     const { memory, speed, cache } = found;
-    put(status, memory.verdict === "fits" ? "fits" : `${memory.verdict}: needs ${gib(memory.needed_bytes.expected)} of ${gib(memory.budget_bytes)}`);
-    status.className = `message ${memory.verdict === "fits" ? "good" : "bad"}`;
+    const running = app.state.models.filter((model) => model.phase !== "off" && model.phase !== "cannot");
+    const limit = app.state.memory.ceiling_bytes ?? 0;
+    const beside = running.length ? ` beside ${names(running.map((model) => model.name))}` : "";
+    const alone = beside && memory.needed_bytes.high <= limit ? ` Alone it would fit the limit of ${gib(limit)}: Now unloads what is in its way.` : "";
+    const isFit = memory.verdict !== "does not fit";
+    put(status, isFit ? `It ${memory.verdict === "tight" ? "fits tightly" : "fits"}${beside}.` : `It does not fit${beside}: it needs ${gib(memory.needed_bytes.expected)}, and ${gib(memory.budget_bytes)} are left.${alone}`);
+    status.className = `message ${isFit ? "good" : "bad"}`;
     list.set(memory.parts);
     const start = speed?.start_up?.reduce((sum, step) => sum + step.seconds.expected, 0);
     const pairs = [

@@ -98,7 +98,7 @@ function memoryPanel() {
       });
       const free = Math.min(now.available_bytes ?? 0, total);
       const other = Math.max(0, total - free - used);
-      if (other) pieces.push({ key: "other", kind: "other", mark: "", text: "other programs, the system", bytes: other, total });
+      if (other) pieces.push({ key: "other", kind: "other", mark: "", text: "other programs", bytes: other, total });
       pieces.push({ key: "free", kind: "free", mark: "", text: "free", bytes: Math.max(0, Math.min(free, total - used)), total });
       parts.set(pieces);
       keys.set(pieces);
@@ -200,14 +200,14 @@ function actionCell(cell, app) {
       const state = await (await request("/api/state")).json();
       const now = state.models.find((each) => each.name === model.name);
       if (now) Object.assign(model, now);
-      update(model);
+      app.redraw();
     } catch (error) {
       put(result, error.message);
     } finally {
       update(model);
     }
   };
-  const primary = h("button", { type: "button", onclick: act(() => (isOff(model) ? "load" : "unload")) });
+  const primary = h("button", { type: "button", onclick: act(() => (isOff(model) && !model.requested ? "load" : "unload")) });
   const pin = h("button", { type: "button", onclick: act(() => (model.pinned ? "unpin" : "pin")) });
   const effect = h("span", { class: "small" });
   const result = h("span", { class: "small bad", role: "status" });
@@ -217,9 +217,11 @@ function actionCell(cell, app) {
     model = now;
     const off = isOff(model);
     const isOurs = !model.outside && model.phase !== "cannot";
-    put(primary, off ? "Load" : "Unload");
-    attribute(primary, "aria-label", `${off ? "Load" : "Unload"} ${model.name}`);
-    primary.disabled = !isOurs || (off ? Boolean(model.why_not) || model.requested : model.phase !== "ready" || model.pinned);
+    const isWaiting = off && model.requested && !model.pinned;
+    const label = isWaiting ? "Cancel" : off ? "Load" : "Unload";
+    put(primary, label);
+    attribute(primary, "aria-label", `${label} ${isWaiting ? "the load of " : ""}${model.name}`);
+    primary.disabled = !isOurs || (off ? !isWaiting && (Boolean(model.why_not) || model.requested) : model.phase !== "ready" || model.pinned);
     put(pin, model.pinned ? "Unpin" : "Pin");
     attribute(pin, "aria-label", `${model.pinned ? "Unpin" : "Pin"} ${model.name}`);
     pin.disabled = !isOurs;
@@ -235,6 +237,7 @@ function effectText(app, model, off, isOurs) {
   if (model.outside) return "runs elsewhere: not started or stopped here";
   if (!isOurs) return "";
   if (off && model.why_not) return model.why_not;
+  if (off && model.requested) return waitText(app, model);
   if (off && model.evicts.length) {
     const others = model.evicts.map((name) => app.get(name)).filter(Boolean);
     const freed = others.reduce((sum, other) => sum + held(other), 0);
@@ -246,6 +249,12 @@ function effectText(app, model, off, isOurs) {
   if (model.phase !== "ready") return "";
   if (model.pinned) return "pinned: stays loaded";
   return model.busy ? `after its ${plural(model.busy, "request")}; frees ${gib(held(model))}` : `frees ${gib(held(model))}`;
+}
+
+function waitText(app, model) {
+  const loading = app.state.models.find((other) => other.phase === "loading");
+  if (loading) return `waits until ${loading.name} is loaded`;
+  return model.evicts.length ? `waits until ${names(model.evicts)} may be unloaded: in use, or loaded a moment ago` : "is about to be loaded";
 }
 
 // --- who waits, and what happened ---
