@@ -27,8 +27,9 @@ WAIT_MS = 240_000
 """A load is warmed up and verified, which takes three minutes on a machine that is busy with other tests."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Not for the session: while it is open, its event loop runs, and no async test of another module can."""
     if shutil.which(CHROMIUM) is None:
         assert os.environ.get("CI") != "true", "scripts/test installs chromium in CI"
         pytest.skip("needs Debian's chromium")

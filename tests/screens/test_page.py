@@ -101,6 +101,7 @@ def test_a_chat_streams_and_is_found_in_the_requests(gateway: ServedGateway, ope
         expect(page.locator(".steps")).to_contain_text(step)
 
 
+@pytest.mark.slow  # two more loads; the pieces are tested above
 def test_two_models_side_by_side(gateway: ServedGateway, open_page: OpenPage) -> None:
     page = open_page(f"{gateway.url}/#try")
     page.get_by_label("Two models side by side").check()
