@@ -70,7 +70,7 @@ class Quantization:
     def format_of(self, group: TensorGroup) -> WeightFormat:
         if not group.is_linear:
             return unquantized(group.bits)
-        # vLLM asks the ignore list of compressed-tensors first; ModelOpt lists its quantized layers one by one.
+        # vLLM asks the ignore list of compressed-tensors first; ModelOpt lists what it quantizes by itself.
         if self.method == "compressed-tensors" and self.ignored.match(group.name):
             return unquantized(group.bits)
         for modules, own in self.others:
