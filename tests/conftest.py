@@ -14,12 +14,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from firesteel import __file__ as package
 from firesteel.edge.files.home import Home
 
 # A shell starts background jobs with SIGINT ignored, and nohup ignores SIGHUP. What the tests start would
@@ -42,6 +44,34 @@ class Ran:
     @property
     def json(self) -> Any:
         return json.loads(self.out)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What several workers get, in this order: a test with a real engine by itself, all others by files.
+
+    A test with a real engine takes as long as hundreds of others, so none may come last, when one worker
+    would be busy and the rest idle. They compute where many others wait, so they take turns with files.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    engines: list[list[pytest.Item]] = []
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        has_engine = {"engine_home", "quick_home", "native_home"}.intersection(fixtures)
+        if has_engine and "docker_daemon" not in fixtures:
+            engines.append([item])
+        else:
+            item.add_marker(pytest.mark.xdist_group(item.location[0]))
+            files.setdefault(item.location[0], []).append(item)
+    longest_first = sorted(files.values(), key=_expected_length, reverse=True)
+    pairs = zip_longest(engines, longest_first, fillvalue=())
+    items[:] = [item for engine, file in pairs for item in (*engine, *file)]
+
+
+def _expected_length(tests: list[pytest.Item]) -> tuple[bool, int]:
+    return any(test.get_closest_marker("real") for test in tests), len(tests)
 
 
 Firesteel = Callable[..., Ran]
@@ -68,20 +98,52 @@ def firesteel(tmp_path: Path) -> Firesteel:
 
 @pytest.fixture(scope="session")
 def pulled(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """The real engine and its weights, pulled once for all tests, by `firesteel pull`."""
-    root = tmp_path_factory.mktemp("pulled")
-    ran = run_firesteel(root, "pull", "smollm2")
-    assert ran.code == 0, ran.err
+    """The real engine and its weights, pulled once for all tests, by `firesteel pull`.
+
+    The workers' folders have one parent, which is new for each run.
+    """
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "pulled"
+    with root.with_suffix(".lock").open("a+") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        turn.seek(0)
+        if not turn.read():
+            ran = run_firesteel(root, "pull", "smollm2")
+            assert ran.code == 0, ran.err
+            turn.write("pulled")
+            turn.flush()
     return Home(root)
 
 
 @pytest.fixture
 def engine_home(pulled: Home, tmp_path: Path) -> Iterator[Home]:
     """A home of its own for each test, with the pulled engine in it; what runs there is stopped after."""
-    home = Home(tmp_path / "engine-home")
+    yield from _home_with(pulled, pulled.engines, tmp_path)
+
+
+@pytest.fixture
+def quick_home(pulled: Home, tmp_path: Path) -> Iterator[Home]:
+    """As `engine_home`, but its engine does not compute: `tests/quick_engine.py` answers in its place."""
+    if os.environ.get("FIRESTEEL_TEST_REAL_ENGINE"):
+        yield from _home_with(pulled, pulled.engines, tmp_path)
+        return
+    engines, (real,) = tmp_path / "quick-engines", pulled.engines.glob("*/complete")
+    program = engines / real.parent.name / "bin" / "python"
+    program.parent.mkdir(parents=True)
+    (program.parents[1] / "complete").touch()
+    source = Path(__file__).with_name("quick_engine.py")
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH={Path(package).parents[1]} exec {sys.executable} {source} "$@"\n'
+    )
+    program.chmod(0o755)
+    yield from _home_with(pulled, engines, tmp_path)
+
+
+def _home_with(pulled: Home, engines: Path, folder: Path) -> Iterator[Home]:
+    home = Home(folder / "engine-home")
     home.root.mkdir()
-    for part in (pulled.engines, pulled.weights):
-        (home.root / part.name).symlink_to(part)
+    (home.root / pulled.engines.name).symlink_to(engines)
+    (home.root / pulled.weights.name).symlink_to(pulled.weights)
     yield home
     run_firesteel(home.root, "down", "--all")
 

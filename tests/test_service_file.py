@@ -191,3 +191,33 @@ def test_what_may_be_a_secret_is_not_repeated() -> None:
         with pytest.raises(UsageError) as refused:
             read_service_file("f", text)
         assert "hunter2" not in str(refused.value)
+
+
+def test_alerts() -> None:
+    text = (
+        "models: [smollm2]\nalerts: {webhook: ALERT_URL, command: mail -s spark me, repeat: 1h, disk: 5GiB}\n"
+    )
+    alerts = read_service_file("f", text).alerts
+    assert (alerts.webhook, alerts.command) == ("ALERT_URL", ("mail", "-s", "spark", "me"))
+    assert (alerts.repeat, alerts.disk) == (3600, 5 * GIB)
+    listed = read_service_file("f", 'models: [smollm2]\nalerts: {command: [sh, -c, "echo $0"]}\n').alerts
+    assert listed.command == ("sh", "-c", "echo $0") and listed.webhook is None
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("alerts: https://hooks.example", "has keys of its own"),
+        ("alerts: {webhook: hooks.example/secret}", "neither an http address nor the name of a variable"),
+        ("alerts: {webhook: 'http://a b'}", "neither an http address nor the name of a variable"),
+        ("alerts: {command: 'a \"b'}", "a quote without its pair"),
+        ("alerts: {command: ['']}", "begins with no program"),
+        ("alerts: {repeat: 5s}", "greater than or equal to 60"),
+        ("alerts: {disk: lots}", "is not a size"),
+        ("alerts: {email: me}", "email"),
+    ],
+)
+def test_alerts_that_are_refused(line: str, what: str) -> None:
+    with pytest.raises(UsageError) as error:
+        read_service_file("f.yaml", f"models: [smollm2]\n{line}\n")
+    assert what in error.value.what and "f.yaml:2" in error.value.what and "secret" not in error.value.what

@@ -33,6 +33,7 @@ def main() -> int:
     parser.add_argument("--model", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget", default="60s", help="for the benchmark; 0 leaves it out")
+    parser.add_argument("--port", type=int, default=PORT)
     parser.add_argument("--only-up", action="store_true", help="only the start and its proof")
     options = parser.parse_args()
     home = Path(os.environ.setdefault("FIRESTEEL_HOME", tempfile.mkdtemp(prefix="firesteel-")))
@@ -45,7 +46,13 @@ class Proof:
         self.options, self.home, self.out = options, home, out
 
     def note(self, step: str, **values: object) -> None:
-        row = {"step": step, "engine": self.options.engine, "gpu_used_mib": gpu_used_mib(), **values}
+        row = {
+            "step": step,
+            "engine": self.options.engine,
+            "model": self.options.model,
+            "gpu_used_mib": gpu_used_mib(),
+            **values,
+        }
         print(json.dumps(row), file=self.out, flush=True)
         print({name: str(value)[:300] for name, value in row.items()}, flush=True)
 
@@ -54,7 +61,7 @@ class Proof:
         began = time.monotonic()
         code, output = firesteel(
             "up", self.options.model, "--native", "--engine", self.options.engine,
-            "--engine-path", self.options.engine_path, "--port", str(PORT), "--json",
+            "--engine-path", self.options.engine_path, "--port", str(self.options.port), "--json",
         )  # fmt: skip
         document = json.loads(output) if code == 0 else {"output": output[-3000:]}
         self.note("up", code=code, seconds=round(time.monotonic() - began, 1), document=document)

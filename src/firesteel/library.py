@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.gateway.client_target import ClientTarget
     from firesteel.gateway.keys import Key
     from firesteel.gateway.rate_limits import KeyLimits
+    from firesteel.hosts.doctor.examine import Examination
     from firesteel.proposals import Proposal
     from firesteel.reads import ReadLaunch
     from firesteel.render import Cluster
@@ -88,6 +89,15 @@ def images(text: str | None = None) -> Images:
 def compatibility(table: str = "sm121") -> CompatibilityTable:
     """What works on a machine, release by release, according to the rules."""
     return rules.compatibility(table)
+
+
+def doctor(
+    checks: Iterable[str] = (), *, root: Path | None = None, source: Path | None = None
+) -> Examination:
+    """What is wrong with this host, with a folder that stands for one, or with one in a bundle."""
+    from firesteel.hosts.doctor.examine import examine, examine_file
+
+    return examine_file(source, checks) if source else examine(home(), root=root, only=checks)
 
 
 async def learn(engine: EngineName, version: str, *, again: bool = False) -> Schema:

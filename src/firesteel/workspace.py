@@ -102,7 +102,8 @@ class Workspace:
         runs = self.own_runs if is_local else {}
         if ask.model and self._is_checkpoint(ask.model):
             checkpoint = _open_checkpoint(ask.model, ask.quant)
-            return (propose_checkpoint(checkpoint, self.catalog.images, host, ask, memory, runs, programs),)
+            proposal = propose_checkpoint(checkpoint, self.catalog.images, host, ask, memory, runs, programs)
+            return (_with_audit(proposal, ask.model),)
         return propose(self.catalog, host, ask, memory, runs, programs)
 
     def _programs(self, ask: Ask) -> Mapping[EngineName, EngineProgram] | None:
@@ -129,3 +130,15 @@ def _open_checkpoint(model: str, quant: str | None) -> Checkpoint:
     from firesteel.edge.files import checkpoints  # loads HTTP and TLS, which the catalog does without
 
     return checkpoints.open_path(model, quant) if is_path(model) else checkpoints.open_hub(model)
+
+
+def _with_audit(proposal: Proposal, model: str) -> Proposal:
+    """With what the quick part of `audit` finds in a checkpoint that nobody has run before."""
+    from firesteel.edge.files.contents import read_local  # with the readers of checkpoints
+    from firesteel.proposals import with_audit
+    from firesteel.rules.checkpoint_checks import judge
+
+    if is_path(model) and model.endswith(".json"):
+        return proposal
+    contents = read_local(model)
+    return with_audit(proposal, model, judge(contents) if contents else None)

@@ -174,10 +174,10 @@ def test_a_client_of_a_simulated_launch_with_a_script(tmp_path: Path, free_port:
 
 
 @pytest.mark.real
-def test_an_openai_client_works_with_the_printed_settings(engine_home: Home, free_port: int) -> None:
-    """The real engine, called by OpenAI's own client with only what `firesteel client` prints."""
-    assert run_firesteel(engine_home.root, "up", "smollm2", "--port", str(free_port)).code == 0
-    printed = run_firesteel(engine_home.root, "client", "openai", "--json").json
+def test_an_openai_client_works_with_the_printed_settings(quick_home: Home, free_port: int) -> None:
+    """The engine, called by OpenAI's own client with only what `firesteel client` prints."""
+    assert run_firesteel(quick_home.root, "up", "smollm2", "--port", str(free_port)).code == 0
+    printed = run_firesteel(quick_home.root, "client", "openai", "--json").json
     assert printed["url"] == f"http://127.0.0.1:{free_port}/v1" and printed["context"] > 1000
     with openai.OpenAI(base_url=printed["url"], api_key="none") as client:
         answer = client.chat.completions.create(

@@ -158,15 +158,15 @@ def test_a_real_gateway_reports_the_context_of_its_models(tmp_path: Path, free_p
 
 
 @pytest.mark.real
-def test_a_running_service_is_adopted_on_its_port(engine_home: Home, free_port: int) -> None:
-    assert run_firesteel(engine_home.root, "up", "smollm2", "--port", str(free_port)).code == 0
-    before = load(engine_home, "smollm2")
-    with serving(engine_home, "smollm2", "--listen", f"127.0.0.1:{other_port()}") as printed:
+def test_a_running_service_is_adopted_on_its_port(quick_home: Home, free_port: int) -> None:
+    assert run_firesteel(quick_home.root, "up", "smollm2", "--port", str(free_port)).code == 0
+    before = load(quick_home, "smollm2")
+    with serving(quick_home, "smollm2", "--listen", f"127.0.0.1:{other_port()}") as printed:
         assert _state(printed["url"]) == "ready"
-        after = load(engine_home, "smollm2")
+        after = load(quick_home, "smollm2")
         assert before and after and before.state and after.state
         assert after.phase == "ready" and after.state.engine == before.state.engine
-    still = load(engine_home, "smollm2")
+    still = load(quick_home, "smollm2")
     assert still and still.phase == "ready", "who started it by hand stops it by hand"
 
 

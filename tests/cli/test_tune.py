@@ -166,10 +166,10 @@ def test_a_dry_run_starts_nothing(
 
 
 @pytest.mark.real
-def test_on_the_real_engine(engine_home: Home, free_port: int) -> None:
+def test_each_setting_is_started_verified_and_measured(quick_home: Home, free_port: int) -> None:
     """Two settings, each started, verified and measured; which is faster depends on the machine."""
     ran = run_firesteel(
-        engine_home.root, "tune", "smollm2", "--context", "1024", "--users", "1", "--port", str(free_port),
+        quick_home.root, "tune", "smollm2", "--context", "1024", "--users", "1", "--port", str(free_port),
         "--only", "flash-attn", "--text", "prose", "--answer", "24", "--depth", "64", "--max-runs", "3",
         "--budget", "60s", "--json",
     )  # fmt: skip
@@ -179,5 +179,5 @@ def test_on_the_real_engine(engine_home: Home, free_port: int) -> None:
     tried = [trial for trial in result["trials"] if trial["role"] == "search"]
     assert all(trial["failed"] is None and trial["rounds"] >= 1 for trial in tried), result["trials"]
     assert result["is_better"] == (result["recipe"] is not None)
-    assert run_firesteel(engine_home.root, "ps", "--json").json["services"] == []
+    assert run_firesteel(quick_home.root, "ps", "--json").json["services"] == []
     assert port_is_free(free_port)

@@ -216,16 +216,18 @@ class _Handler(BaseHTTPRequestHandler):
             content = trouble.instead
             if not trouble.every_time:
                 trouble.instead = None
-        start = 0 if trouble.no_ranges else self._start()
-        if start:
-            headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
-        self._head(206 if start else 200, headers, len(content) - start)
+        start, end = (0, None) if trouble.no_ranges else self._range()
+        piece = content[start : len(content) if end is None else end + 1]
+        if start or end is not None:
+            headers["Content-Range"] = f"bytes {start}-{start + len(piece) - 1}/{len(content)}"
+        self._head(206 if start or end is not None else 200, headers, len(piece))
         if self.command == "GET":
-            self._send(path, content[start:], trouble)
+            self._send(path, piece, trouble)
 
-    def _start(self) -> int:
-        header = self.headers.get("Range") or ""
-        return int(header.removeprefix("bytes=").partition("-")[0]) if header else 0
+    def _range(self) -> tuple[int, int | None]:
+        """The first byte that is asked for, and the last; None: all that follow."""
+        start, _, end = (self.headers.get("Range") or "").removeprefix("bytes=").partition("-")
+        return int(start or 0), int(end) if end else None
 
     def _send(self, path: str, content: bytes, trouble: Trouble) -> None:
         end = len(content)

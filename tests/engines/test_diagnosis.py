@@ -93,6 +93,38 @@ def test_other_real_failures(log: str, cause: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        ("vllm-0.26.0-bad-config", "config-not-json"),
+        ("vllm-0.26.0-broken-shard", "weights-broken"),
+        ("vllm-0.26.0-config-contradicts-itself", "config-contradicts-itself"),
+        ("vllm-0.26.0-context-too-long", "context-longer-than-model"),
+        ("vllm-0.26.0-kv-too-small", "context-larger-than-cache"),
+        ("vllm-0.26.0-less-free-than-asked", "less-free-than-asked"),
+        ("vllm-0.26.0-missing-file", "weights-not-there"),
+        ("vllm-0.26.0-no-flashinfer", "attention-backend-not-installed"),
+        ("vllm-0.26.0-no-gpu", "no-gpu-seen"),
+        ("vllm-0.26.0-other-shape", "weights-of-another-shape"),
+        ("vllm-0.26.0-port-taken", "some-port-in-use"),
+        ("vllm-0.26.0-wrong-flag", "unknown-flag"),
+        ("llamacpp-11434-bad-template", "llamacpp-chat-template"),
+        ("llamacpp-11434-broken-file", "gguf-broken"),
+        ("llamacpp-11434-missing-file", "gguf-not-found"),
+        ("llamacpp-11434-no-memory", "llamacpp-out-of-memory"),
+        ("llamacpp-11434-port-taken", "llamacpp-port-in-use"),
+        ("llamacpp-11434-quantized-cache", "llamacpp-quantized-cache"),
+        ("llamacpp-11434-unknown-architecture", "gguf-architecture-unknown"),
+        ("llamacpp-11434-wrong-flag", "llamacpp-unknown-flag"),
+    ],
+)
+def test_failures_provoked_on_a_gpu(log: str, cause: str) -> None:
+    """Recorded on an H200 by `benchmarks/gpu/provoke_failures.py`."""
+    diagnosis = diagnose((LOGS / "gpu" / "failures" / f"{log}.log").read_text())
+    assert diagnosis.state == "failed"
+    assert diagnosis.cause and diagnosis.cause.id == cause
+
+
+@pytest.mark.parametrize(
     ("log", "engine"), [("vllm-0.32.0-cpu.log", "vllm"), ("llamacpp-11549.log", "llamacpp")]
 )
 def test_real_healthy_starts(log: str, engine: str) -> None:

@@ -20,14 +20,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import firesteel
 from firesteel.edge.files.home import Home
-from firesteel.gateway.admin import api
-from firesteel.gateway.admin.api import ADMIN, HOST, WHO, start
+from firesteel.gateway.admin import api, streams
+from firesteel.gateway.admin.api import ADMIN, HOST, MODELS, WHO, start
 from firesteel.gateway.admin.log_tail import LogTail
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelGauges
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog, log_path
-from firesteel.gateway.admin.state import GatewayState, ModelStateJson
+from firesteel.gateway.admin.state import GatewayState, MemoryStateJson, ModelStateJson
 from firesteel.gateway.admin.subscribers import Subscribers
+from firesteel.gateway.curves.store import CurveRange
 from firesteel.gateway.interfaces import Rejection, RequestOutcome
 from firesteel.gateway.keys import unknown_model
 from firesteel.run.service import folder_of
@@ -45,6 +46,7 @@ class FakeDispatcher:
         self.home = home
         self.subscribers = Subscribers(max_events=8)
         self.requested: list[tuple[str, bool]] = []
+        self.pinned: list[tuple[str, bool]] = []
         self.phases = {"coder": "ready", "small": "off"}
         self.meter = Meter(self.phases)
         self.pages: Callable[[], Awaitable[Mapping[str, str]]] = self._pages
@@ -54,12 +56,20 @@ class FakeDispatcher:
             ModelStateJson(
                 name=name, phase=phase, busy=0, waiting=0, planned_bytes=1000, measured_bytes=None,
                 since=None, ttl_s=None, pinned=False, why=None, url=None, context=None, engine=None,
-                doing=None, eta_s=None, note=None,
+                doing=None, eta_s=None, note=None, aliases=[], outside=False, needed_bytes=1000, load_s=None,
+                requested=False, evicts=[], why_not=None,
+                health={"ok": True, "text": "healthy"},
+                tokens_per_s=None, kv_used=None, acceptance=None,
             )
             for name, phase in self.phases.items()
         ]  # fmt: skip
-        memory = {"ceiling_bytes": 2000, "loaded_bytes": 1000, "available_bytes": None}
-        return GatewayState(models=models, memory=memory, waiting=0)  # type: ignore[typeddict-item]
+        memory = MemoryStateJson(
+            ceiling_bytes=2000, loaded_bytes=1000, available_bytes=None, total_bytes=None, floor_bytes=None
+        )
+        return GatewayState(models=models, memory=memory, gpu=None, waiting=0, queue=[], requests=0)
+
+    async def curves_document(self, resolution: CurveRange, models: frozenset[str] | None) -> str:
+        return json.dumps({"range": resolution.name, "models": None if models is None else sorted(models)})
 
     def set_loaded(self, model: str, is_loaded: bool) -> Rejection | None:
         if model not in self.phases:
@@ -69,6 +79,10 @@ class FakeDispatcher:
         self.requested.append((model, is_loaded))
         self.phases[model] = "loading" if is_loaded else "unloading"
         self.subscribers.publish({"event": "model", "name": model, "phase": self.phases[model]})
+        return None
+
+    def set_pinned(self, model: str, is_pinned: bool) -> Rejection | None:
+        self.pinned.append((model, is_pinned))
         return None
 
     def metrics(self) -> Iterable[MetricFamily]:
@@ -137,6 +151,29 @@ async def test_an_inference_key_opens_nothing(client: aiohttp.ClientSession, pat
     assert (status, content["error"]["code"]) == (403, "permission_denied")
 
 
+@pytest.mark.parametrize(
+    ("query", "headers", "status", "models"),
+    [
+        ("", BOSS, 200, None),
+        ("?range=30d&model=coder", BOSS, 200, ["coder"]),
+        ("", GUEST, 200, ["coder", "small"]),  # not the machine, and no model that left the file
+        ("", {**GUEST, MODELS: "small,other"}, 200, ["small"]),
+        ("?model=small", {**GUEST, MODELS: "small"}, 200, ["small"]),
+        ("?model=coder", {**GUEST, MODELS: "small"}, 404, None),
+        ("?model=small&model=coder", {**GUEST, MODELS: "small"}, 404, None),
+        ("?model=nobody", BOSS, 404, None),
+        ("?range=1y", BOSS, 400, None),
+    ],
+)
+async def test_a_key_sees_the_curves_of_its_own_models(
+    client: aiohttp.ClientSession, query: str, headers: dict[str, str], status: int, models: list[str] | None
+) -> None:
+    answered, content = await ask(client, f"/api/curves{query}", headers)
+    assert answered == status
+    if status == 200:
+        assert content["models"] == models
+
+
 async def test_an_inference_key_changes_nothing(
     client: aiohttp.ClientSession, dispatcher: FakeDispatcher
 ) -> None:
@@ -156,6 +193,7 @@ SAID_WRONGLY: list[list[tuple[str, str]]] = [
     [(WHO, "boss"), (ADMIN, "true"), (HOST, "spark")],
     [(WHO, "boss"), (ADMIN, ""), (HOST, "spark")],
     [(WHO, "boss"), (ADMIN, "1"), (HOST, "127.0.0.1"), (HOST, "spark")],
+    [(WHO, "boss"), (ADMIN, "1"), (HOST, "spark"), (MODELS, "a"), (MODELS, "b")],
 ]
 
 
@@ -353,7 +391,7 @@ async def test_events(client: aiohttp.ClientSession, dispatcher: FakeDispatcher)
 async def test_a_quiet_stream_shows_that_it_lives(
     client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "HEARTBEAT_S", 0.02)
+    monkeypatch.setattr(streams, "HEARTBEAT_S", 0.02)
     async with asyncio.timeout(20), client.get("/api/events", headers=BOSS) as answer:
         heard = events(answer)
         assert [(await anext(heard))[0] for _ in range(3)] == ["state", ":", ":"]
@@ -372,7 +410,7 @@ async def test_a_listener_that_does_not_read_loses_only_its_own(dispatcher: Fake
 async def test_listeners_are_counted(
     client: aiohttp.ClientSession, dispatcher: FakeDispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "MAX_STREAMS", 2)
+    monkeypatch.setattr(streams, "MAX_STREAMS", 2)
     async with client.get("/api/events", headers=BOSS), client.get("/api/events", headers=BOSS):
         status, content = await ask(client, "/api/events")
         assert (status, content["error"]["code"]) == (503, "too_many_listeners")
@@ -398,7 +436,7 @@ async def test_a_drain_ends_streams_as_whole_answers(dispatcher: FakeDispatcher,
     log.write_text("one\n")
     async with served(dispatcher) as (runner, session), session.get(path, headers=BOSS) as answer:
         await anext(events(answer))
-        api.end_streams(runner.app)
+        streams.end_streams(runner.app)
         async with asyncio.timeout(10):
             await answer.content.read()  # one that broke off would raise
         status, content = await ask(session, path)
@@ -425,7 +463,7 @@ async def test_the_end_of_a_log(client: aiohttp.ClientSession, log: Path) -> Non
 async def test_a_log_that_is_followed(
     client: aiohttp.ClientSession, dispatcher: FakeDispatcher, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "_FOLLOW_S", 0.01)
+    monkeypatch.setattr(streams, "_FOLLOW_S", 0.01)
     address = "/api/models/coder/logs?lines=2&follow=1"
     async with asyncio.timeout(20), client.get(address, headers=BOSS) as answer:
         heard = events(answer)

@@ -57,26 +57,26 @@ def phases_of_a_swap(home: Home, port: int, name: str = "one") -> set[str]:
 
 
 @pytest.mark.real
-def test_a_swap_is_proved_briefly_until_something_is_different(engine_home: Home, free_port: int) -> None:
-    assert phases_of_a_swap(engine_home, free_port) == FULL
-    proof = read_proof(engine_home, "one")
+def test_a_swap_is_proved_briefly_until_something_is_different(quick_home: Home, free_port: int) -> None:
+    assert phases_of_a_swap(quick_home, free_port) == FULL
+    proof = read_proof(quick_home, "one")
     assert proof and proof.answer
-    assert phases_of_a_swap(engine_home, free_port) == BRIEF
-    assert read_proof(engine_home, "one") == proof
-    record_proof(engine_home, "one", replace(proof, answer="something else"))
-    assert phases_of_a_swap(engine_home, free_port) == FULL
-    assert read_proof(engine_home, "one") == proof
+    assert phases_of_a_swap(quick_home, free_port) == BRIEF
+    assert read_proof(quick_home, "one") == proof
+    record_proof(quick_home, "one", replace(proof, answer="something else"))
+    assert phases_of_a_swap(quick_home, free_port) == FULL
+    assert read_proof(quick_home, "one") == proof
 
 
 @pytest.mark.real
-def test_up_proves_in_full(engine_home: Home, free_port: int) -> None:
+def test_up_proves_in_full(quick_home: Home, free_port: int) -> None:
     """Somebody who types `up` wants to know; and what it proves, a gateway need not prove again."""
     arguments = ("smollm2", "--context", "2048", "--port", str(free_port))
     for _ in range(2):
-        done = run_firesteel(engine_home.root, "up", *arguments)
+        done = run_firesteel(quick_home.root, "up", *arguments)
         assert done.code == 0 and "2+2" in done.out + done.err
-        assert run_firesteel(engine_home.root, "down", "smollm2").code == 0
-        assert phases_of_a_swap(engine_home, free_port, "smollm2") == BRIEF
+        assert run_firesteel(quick_home.root, "down", "smollm2").code == 0
+        assert phases_of_a_swap(quick_home, free_port, "smollm2") == BRIEF
 
 
 Change = Callable[[Proposal, ServiceSpec, Path], tuple[Proposal, ServiceSpec]]
@@ -152,7 +152,7 @@ def test_a_damaged_proof_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("is_process", "available", "expected"), [
-    (True, 150, True), (True, 149, False), (False, 150, False),
+    (True, 150, True), (True, 20, True), (False, 150, False),
 ])  # fmt: skip
 def test_the_memory_of_a_process_is_free_when_it_has_ended(
     is_process: bool, available: int, expected: bool

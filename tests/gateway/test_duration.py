@@ -80,9 +80,9 @@ def test_a_brief_proof_says_nothing_about_a_full_one(tmp_path: Path) -> None:
 
 @pytest.mark.real
 async def test_a_second_load_says_how_long_the_whole_takes(
-    engine_home: Home, free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quick_home: Home, free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FIRESTEEL_HOME", str(engine_home.root))
+    monkeypatch.setenv("FIRESTEEL_HOME", str(quick_home.root))
     file = tmp_path / "service.yaml"
     file.write_text(f"models:\n  one: {{recipe: smollm2, context: 1024, port: {free_port}}}\n")
     hands = ProcessLoader()
@@ -96,11 +96,11 @@ async def test_a_second_load_says_how_long_the_whole_takes(
     _, first = await loaded()
     assert first.load_s
     assert [each async for each in hands.unload("one")]
-    forget_proof(engine_home, "one")  # so that the second is proved in full, too
+    forget_proof(quick_home, "one")  # so that the second is proved in full, too
     assert (await hands.read(str(file))).models[0].load_s == pytest.approx(first.load_s, abs=0.1)
     said, second = await loaded()
     assert second.load_s
-    kept = json.loads((engine_home.root / "starts" / "one.json").read_text())[0]
+    kept = json.loads((quick_home.root / "starts" / "one.json").read_text())[0]
     launch = [each.eta_s for each in said if each.phase == "launch" and each.eta_s is not None]
     assert launch and max(launch) >= kept["proof_s"], "the proof is part of what is left"
     assert next(each.eta_s for each in said if each.phase == "warm"), "and has its own time"

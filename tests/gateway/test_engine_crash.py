@@ -69,7 +69,7 @@ class Served:
 
 
 @pytest.fixture
-def served(engine_home: Home, tmp_path: Path, free_port: int) -> Iterator[Served]:
+def served(quick_home: Home, tmp_path: Path, free_port: int) -> Iterator[Served]:
     url, file = f"http://127.0.0.1:{free_port}", tmp_path / "service.yaml"
     file.write_text(f"listen: 127.0.0.1:{free_port}\nmodels:\n  one: {{recipe: smollm2, context: 2048}}\n")
     with (tmp_path / "serve.log").open("wb") as log:
@@ -77,7 +77,7 @@ def served(engine_home: Home, tmp_path: Path, free_port: int) -> Iterator[Served
             [sys.executable, "-m", "firesteel", "serve", "-f", str(file)],
             stdout=log,
             stderr=log,
-            env={**os.environ, "FIRESTEEL_HOME": str(engine_home.root)},
+            env={**os.environ, "FIRESTEEL_HOME": str(quick_home.root)},
         )
     try:
         deadline = time.monotonic() + 60
@@ -88,11 +88,11 @@ def served(engine_home: Home, tmp_path: Path, free_port: int) -> Iterator[Served
                 break
             except OSError:
                 time.sleep(0.1)
-        yield Served(url, engine_home)
+        yield Served(url, quick_home)
     finally:
         gateway.send_signal(signal.SIGTERM)
         gateway.wait(timeout=60)
-        run_firesteel(engine_home.root, "down", "--all")
+        run_firesteel(quick_home.root, "down", "--all")
 
 
 def test_a_request_survives_one_crash_but_not_two(served: Served) -> None:

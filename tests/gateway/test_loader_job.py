@@ -119,7 +119,7 @@ def job(port: int) -> str:
 
 
 @pytest.mark.real
-def test_a_killed_gateway_leaves_nothing_half(engine_home: Home, free_port: int) -> None:
+def test_a_killed_gateway_leaves_nothing_half(quick_home: Home, free_port: int) -> None:
     """Its child is told by the end of its stdin, and takes back the engine that it had started."""
     code = (
         "import subprocess, sys\n"
@@ -130,7 +130,7 @@ def test_a_killed_gateway_leaves_nothing_half(engine_home: Home, free_port: int)
         [sys.executable, "-c", code, job(free_port)],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "FIRESTEEL_HOME": str(engine_home.root)},
+        env={**os.environ, "FIRESTEEL_HOME": str(quick_home.root)},
     )
     assert gateway.stdout
     for line in gateway.stdout:
@@ -142,7 +142,7 @@ def test_a_killed_gateway_leaves_nothing_half(engine_home: Home, free_port: int)
     rest = list(gateway.stdout)  # until the child has closed it, too
     gateway.stdout.close()
     assert json.loads(rest[-1])["failed"]["kind"] == "cancelled"
-    assert port_is_free(free_port) and not all_services(engine_home)
+    assert port_is_free(free_port) and not all_services(quick_home)
 
 
 def script(tmp_path: Path, text: str) -> tuple[str, ...]:
@@ -258,10 +258,10 @@ def test_a_killed_child_is_not_waited_for_while_something_holds_its_pipes(
 @pytest.mark.real
 @pytest.mark.parametrize("new_loop", loops())
 def test_a_killed_loader_is_a_failed_load_at_once(
-    new_loop: Any, engine_home: Home, free_port: int, monkeypatch: pytest.MonkeyPatch
+    new_loop: Any, quick_home: Home, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its keeper runs on, and holds nothing that the gateway waits for."""
-    monkeypatch.setenv("FIRESTEEL_HOME", str(engine_home.root))
+    monkeypatch.setenv("FIRESTEEL_HOME", str(quick_home.root))
     model = ModelConfig("one", "", ("http://127.0.0.1:1",), ask=json.loads(job(free_port)))
     killed: list[float] = []
 
@@ -275,7 +275,7 @@ def test_a_killed_loader_is_a_failed_load_at_once(
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         assert runner.run(asyncio.wait_for(follow(), 60)) < 2
-    service = all_services(engine_home)[0]
+    service = all_services(quick_home)[0]
     assert service.state and is_alive(service.state.supervisor)
     held = [str(each.readlink()) for each in Path(f"/proc/{service.state.supervisor.number}/fd").iterdir()]
     assert not [each for each in held if each.startswith(("socket:", "pipe:"))], held

@@ -14,6 +14,7 @@ import pytest
 
 from firesteel.edge.files.home import Home
 from firesteel.gateway import serve
+from firesteel.gateway.keys import add_key, keys_path
 from firesteel.gateway.serve import ServeEvent, ServeOptions, serve_file, with_model_name
 
 
@@ -101,6 +102,42 @@ async def test_whoever_listens_to_events_does_not_hold_up_the_end(tmp_path: Path
         assert await it.ended() < 5
         await answer.content.read()  # a whole answer: it does not break
     assert it.texts("drained") == ["all active requests finished"]
+
+
+async def test_curves_through_the_front_door_with_keys(tmp_path: Path) -> None:
+    """A key that may use another model sees nothing of this one, whatever it writes into its headers."""
+    path = keys_path(Home(tmp_path / "home"))
+    _, boss = add_key(path, "boss", scope="admin")
+    _, owner = add_key(path, "owner", models=("far",))
+    _, stranger = add_key(path, "stranger", models=("near",))
+    async with (
+        an_engine() as (_, engine),
+        running(tmp_path, engine) as it,
+        aiohttp.ClientSession() as client,
+    ):
+
+        async def names(key: str, range_name: str = "15m") -> set[str | None]:
+            headers = {
+                "Authorization": f"Bearer {key}",
+                "X-Firesteel-Models": "far",
+                "X-Firesteel-Admin": "1",
+            }
+            async with client.get(f"{it.url}/api/curves?range={range_name}", headers=headers) as answer:
+                assert answer.status == 200
+                document = await answer.json()
+                assert document["step_s"] > 0 and document["start"] % document["step_s"] == 0
+                return {series["model"] for series in document["series"]}
+
+        async with asyncio.timeout(60):
+            while await names(boss) != {None, "far"}:
+                await asyncio.sleep(0.2)
+        assert await names(owner) == {"far"} and await names(stranger) == set()
+        async with client.get(f"{it.url}/api/curves") as answer:
+            assert answer.status == 401
+        headers = {"Authorization": f"Bearer {boss}"}
+        async with client.get(f"{it.url}/api/state", headers=headers) as answer:
+            (model,) = (await answer.json())["models"]
+        assert model["health"] == {"ok": True, "text": "healthy: no request in the last 5 min"}
 
 
 async def test_an_active_request_is_finished_before_drained_is_reported(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_up_enables_the_unit_and_down_removes_it(
-    engine_home: Home, free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quick_home: Home, free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs, record = tmp_path / "bin", tmp_path / "record"
     programs.mkdir()
@@ -50,12 +50,12 @@ def test_up_enables_the_unit_and_down_removes_it(
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     env = {"HOME": str(tmp_path), "RECORD": str(record), "FIRESTEEL_UNITS": str(tmp_path / "units")}
-    up = run_firesteel(engine_home.root, "up", "--port", str(free_port), "--boot", env=env)
+    up = run_firesteel(quick_home.root, "up", "--port", str(free_port), "--boot", env=env)
     assert up.code == 0, up.err
-    assert all_services(engine_home)[0].spec.at_boot
+    assert all_services(quick_home)[0].spec.at_boot
     assert "enable firesteel-smollm2.service" in record.read_text()
     unit = tmp_path / "units" / "firesteel-smollm2.service"
     assert f"firesteel up smollm2 --port {free_port} --boot" in unit.read_text()
-    down = run_firesteel(engine_home.root, "down", env=env)
+    down = run_firesteel(quick_home.root, "down", env=env)
     assert down.code == 0 and "no longer starts when the machine boots" in down.err
     assert "disable firesteel-smollm2.service" in record.read_text() and not unit.exists()

@@ -1,7 +1,7 @@
 """Whatever a file under FIRESTEEL_HOME has become: `ps` shows what runs, `down` stops it, `up` starts it.
 
 Every file of a service is damaged in every way, in every phase. The supervisor is the real one; its engine is
-a small HTTP server, because what an engine answers does not matter here. A few cases run the real engine.
+a small HTTP server, because what an engine answers does not matter here. A few cases type the commands.
 """
 
 from __future__ import annotations
@@ -267,30 +267,30 @@ async def test_up_verifies_again_what_has_lost_its_report(
     assert any("continuing from there" in text for text in seen), seen
 
 
-# --- the real engine ---
+# --- the commands ---
 
 
 @pytest.mark.real
 @pytest.mark.parametrize("damage", [empty, folder])
-def test_a_real_engine(engine_home: Home, free_port: int, damage: Damage) -> None:
+def test_up_ps_and_down(quick_home: Home, free_port: int, damage: Damage) -> None:
     """state.json first, then spec.json and the lock: `up` tells it, `down` stops it, `up` serves again."""
     up = ["up", "--port", str(free_port)]
-    first = run_firesteel(engine_home.root, *up)
+    first = run_firesteel(quick_home.root, *up)
     assert first.code == 0, first.err
-    path = folder_of(engine_home, NAME)
+    path = folder_of(quick_home, NAME)
     damage(path / "state.json")
-    rows = run_firesteel(engine_home.root, "ps", "--json").json["services"]
+    rows = run_firesteel(quick_home.root, "ps", "--json").json["services"]
     assert [(row["phase"], bool(row["pid"])) for row in rows] == [("ready", True)]
-    assert "already up" in run_firesteel(engine_home.root, *up).err
+    assert "already up" in run_firesteel(quick_home.root, *up).err
     damage(path / "supervisor.lock")
     damage(path / "spec.json")
-    listed = run_firesteel(engine_home.root, "ps")
+    listed = run_firesteel(quick_home.root, "ps")
     assert str(free_port) in listed.out and "next: firesteel down smollm2" in listed.out
-    refused = run_firesteel(engine_home.root, *up)
+    refused = run_firesteel(quick_home.root, *up)
     assert refused.code == 1 and "next: firesteel down smollm2, then firesteel up smollm2" in refused.err
-    down = run_firesteel(engine_home.root, "down")
+    down = run_firesteel(quick_home.root, "down")
     assert down.code == 0 and process.port_is_free(free_port), down.err
-    again = run_firesteel(engine_home.root, *up)
+    again = run_firesteel(quick_home.root, *up)
     assert again.code == 0, again.err
     assert (
         subprocess.run(["pgrep", "-f", str(path)], capture_output=True, check=False).stdout.count(b"\n") >= 1

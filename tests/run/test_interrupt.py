@@ -97,8 +97,8 @@ def processes_of(home: Path) -> list[str]:
 
 @pytest.mark.real
 @pytest.mark.parametrize("phase", ["plan", "start", "load", "warm", "verified"])
-def test_what_is_said_is_what_is_left(engine_home: Home, free_port: int, phase: str) -> None:
-    interrupt(engine_home.root, free_port, PHASES[phase], signal.SIGINT, 0)
+def test_what_is_said_is_what_is_left(quick_home: Home, free_port: int, phase: str) -> None:
+    interrupt(quick_home.root, free_port, PHASES[phase], signal.SIGINT, 0)
 
 
 @pytest.mark.real

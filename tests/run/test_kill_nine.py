@@ -27,41 +27,41 @@ LIMIT_S = 240
 
 @pytest.mark.parametrize("victim", ["supervisor", "engine"])
 @pytest.mark.parametrize("phase", PHASES)
-def test_before_it_was_proved(engine_home: Home, free_port: int, phase: str, victim: str) -> None:
+def test_before_it_was_proved(quick_home: Home, free_port: int, phase: str, victim: str) -> None:
     argv = [sys.executable, "-m", "firesteel", "up", "--port", str(free_port)]
-    env = {**os.environ, "FIRESTEEL_HOME": str(engine_home.root)}
+    env = {**os.environ, "FIRESTEEL_HOME": str(quick_home.root)}
     with subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as up:
         assert up.stderr is not None
         for line in up.stderr:
             if PHASES[phase] in line:
                 break
-        state = wait_for_engine(engine_home)
+        state = wait_for_engine(quick_home)
         assert state.engine is not None
         process.send(state.supervisor if victim == "supervisor" else state.engine, signal.SIGKILL)
         output = up.stderr.read()
         assert up.wait(timeout=LIMIT_S) == 1, output
     assert "killed" in output and "next:" in output, output
     assert not process.is_alive(state.engine) and not process.is_alive(state.supervisor)
-    assert run_firesteel(engine_home.root, "ps", "--json").json["services"] == []
+    assert run_firesteel(quick_home.root, "ps", "--json").json["services"] == []
     assert process.port_is_free(free_port)
 
 
 @pytest.mark.parametrize("victim", ["supervisor", "engine"])
-def test_after(engine_home: Home, free_port: int, victim: str) -> None:
+def test_after(quick_home: Home, free_port: int, victim: str) -> None:
     """An engine dies with its supervisor; a supervisor starts its engine again and verifies it."""
-    assert run_firesteel(engine_home.root, "up", "--port", str(free_port)).code == 0
-    state = wait_for_engine(engine_home)
+    assert run_firesteel(quick_home.root, "up", "--port", str(free_port)).code == 0
+    state = wait_for_engine(quick_home)
     assert state.engine is not None
     process.send(state.supervisor if victim == "supervisor" else state.engine, signal.SIGKILL)
-    wait_for_phase(engine_home, "dead" if victim == "supervisor" else "starting")
+    wait_for_phase(quick_home, "dead" if victim == "supervisor" else "starting")
     assert not process.is_alive(state.engine)
-    ps = run_firesteel(engine_home.root, "ps")
+    ps = run_firesteel(quick_home.root, "ps")
     assert "killed" in ps.out and "next:" in ps.out
-    again = run_firesteel(engine_home.root, "up", "--port", str(free_port))
+    again = run_firesteel(quick_home.root, "up", "--port", str(free_port))
     assert again.code == 0, again.err
-    wait_for_phase(engine_home, "ready")
-    assert run_firesteel(engine_home.root, "down").code == 0
-    assert all_services(engine_home) == [] and process.port_is_free(free_port)
+    wait_for_phase(quick_home, "ready")
+    assert run_firesteel(quick_home.root, "down").code == 0
+    assert all_services(quick_home) == [] and process.port_is_free(free_port)
 
 
 def wait_for_engine(home: Home) -> ServiceState:

@@ -29,6 +29,7 @@ from firesteel.run.service import (
     write_spec,
     write_state,
 )
+from firesteel.run.start.options import REAPER
 from firesteel.run.start.start import start_supervisor, wait_until_healthy
 from firesteel.run.supervise import monitor, supervisor
 
@@ -101,6 +102,24 @@ def test_kill_9_of_the_engine_is_reported(home: Home, start: Callable[..., Servi
     process.send(engine_of(service), signal.SIGKILL)
     until(lambda: now(home).phase == "dead")
     assert death(now(home).state) == "the engine was killed by signal 9 (SIGKILL)"
+
+
+def test_kill_9_of_the_reaper_leaves_no_worker(home: Home, start: Callable[..., Service]) -> None:
+    """As vLLM: its worker, which holds the GPU's memory, is no child of the engine's parent."""
+    worker = "import time; time.sleep(600)"
+    program = (
+        "import subprocess, sys, time; "
+        f"child = subprocess.Popen([sys.executable, '-c', {worker!r}], start_new_session=True); "
+        "print('worker', child.pid, flush=True); time.sleep(600)"
+    )
+    service = start((sys.executable, "-I", "-S", REAPER, sys.executable, "-c", program))
+    log = service.folder / "engine.log"
+    until(lambda: log.exists() and log.read_text().endswith("\n"))
+    started = process.find(int(log.read_text().split()[1]))
+    assert started is not None
+    process.send(engine_of(service), signal.SIGKILL)
+    until(lambda: now(home).phase == "dead")
+    until(lambda: not process.is_alive(started))
 
 
 def test_kill_9_of_the_supervisor_kills_the_engine(home: Home, start: Callable[..., Service]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -64,6 +65,10 @@ def test_up_chat_verify_down(engine_home: Home, free_port: int) -> None:
 
 
 def test_the_engine_takes_the_planned_memory(engine_home: Home, free_port: int) -> None:
+    # Weights of its own: of pages that engines of other tests map, too, each has only a share.
+    weights = engine_home.weights.resolve()
+    engine_home.weights.unlink()
+    shutil.copytree(weights, engine_home.weights)
     report = up(engine_home, free_port, "--json", "--context", "1000", "--users", "3").json
     rows = {row["what"]: row for row in report["compared"]}
     assert rows["weights"]["measured"] == pytest.approx(rows["weights"]["planned"]["expected"], rel=1e-4)
@@ -86,10 +91,10 @@ def test_a_port_in_use(engine_home: Home) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_up_leaves_nothing(engine_home: Home, free_port: int, number: signal.Signals) -> None:
+def test_an_interrupted_up_leaves_nothing(quick_home: Home, free_port: int, number: signal.Signals) -> None:
     child = subprocess.Popen(
         [sys.executable, "-m", "firesteel", "up", "--port", str(free_port)],
-        env={**os.environ, "FIRESTEEL_HOME": str(engine_home.root)},
+        env={**os.environ, "FIRESTEEL_HOME": str(quick_home.root)},
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -100,14 +105,14 @@ def test_an_interrupted_up_leaves_nothing(engine_home: Home, free_port: int, num
     child.send_signal(number)
     child.communicate(timeout=60)
     assert child.returncode == 130
-    assert all_services(engine_home) == []
+    assert all_services(quick_home) == []
     assert process.port_is_free(free_port)
 
 
-def test_up_continues_after_a_killed_up(engine_home: Home, free_port: int) -> None:
+def test_up_continues_after_a_killed_up(quick_home: Home, free_port: int) -> None:
     child = subprocess.Popen(
         [sys.executable, "-m", "firesteel", "up", "--port", str(free_port)],
-        env={**os.environ, "FIRESTEEL_HOME": str(engine_home.root)},
+        env={**os.environ, "FIRESTEEL_HOME": str(quick_home.root)},
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -117,13 +122,13 @@ def test_up_continues_after_a_killed_up(engine_home: Home, free_port: int) -> No
             break
     child.kill()
     child.communicate(timeout=60)
-    left = all_services(engine_home)
+    left = all_services(quick_home)
     assert [service.phase for service in left] == ["starting"]
-    again = up(engine_home, free_port)
+    again = up(quick_home, free_port)
     assert again.code == 0 and "continuing from there" in again.err
-    assert all_services(engine_home)[0].state == left[0].state
-    assert run_firesteel(engine_home.root, "down").code == 0
-    assert all_services(engine_home) == []
+    assert all_services(quick_home)[0].state == left[0].state
+    assert run_firesteel(quick_home.root, "down").code == 0
+    assert all_services(quick_home) == []
 
 
 def test_a_damaged_model_file_is_reported_with_its_reason(
@@ -140,9 +145,9 @@ def test_a_damaged_model_file_is_reported_with_its_reason(
     assert all_services(engine_home) == []
 
 
-def test_two_ups_at_once(engine_home: Home, free_port: int) -> None:
+def test_two_ups_at_once(quick_home: Home, free_port: int) -> None:
     arguments = [sys.executable, "-m", "firesteel", "up", "--port", str(free_port), "--json"]
-    env = {**os.environ, "FIRESTEEL_HOME": str(engine_home.root)}
+    env = {**os.environ, "FIRESTEEL_HOME": str(quick_home.root)}
     quiet = subprocess.DEVNULL
     with (
         subprocess.Popen(arguments, env=env, stdout=quiet, stderr=quiet) as one,
@@ -150,5 +155,5 @@ def test_two_ups_at_once(engine_home: Home, free_port: int) -> None:
     ):
         codes = {one.wait(timeout=300), two.wait(timeout=300)}
     assert 0 in codes and codes <= {0, 1}
-    assert len(all_services(engine_home)) == 1
-    assert all_services(engine_home)[0].phase == "ready"
+    assert len(all_services(quick_home)) == 1
+    assert all_services(quick_home)[0].phase == "ready"

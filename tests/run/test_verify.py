@@ -336,6 +336,17 @@ async def test_any_endpoint_can_be_verified_from_the_command_line(tmp_path: Path
     assert gone.code == 5 and "does not answer" in gone.err
 
 
+async def test_a_restart_is_verified_as_the_start_was(tmp_path: Path) -> None:
+    """vLLM without a working grammar backend answers HTTP 500 to a request for JSON. `up` accepted it; a gate
+    that only the supervisor had would end the service at its first restart."""
+    garbler = Garbler(parses_thoughts=False)
+    async with serving(garbler) as url:
+        assert (await command(url, "--as-started", home=tmp_path)).code == 0
+        assert garbler.asked and not any("response_format" in body for body in garbler.asked)
+        assert (await command(url, home=tmp_path)).code == 0
+        assert any("response_format" in body for body in garbler.asked)
+
+
 async def test_the_exit_code_distinguishes_silence_from_wrong_answers(tmp_path: Path) -> None:
     """Whoever restarts services must know which it was."""
     async with serving(Garbler(answers=3, parses_thoughts=False)) as url:

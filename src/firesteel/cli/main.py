@@ -21,6 +21,9 @@ COMMANDS = {
     "plan": "Predict whether a model fits and how fast it is, before any download.",
     "check": "Find what will crash, have no effect or wedge the host in a command or a file.",
     "facts": "Show what works on a GB10, release by release.",
+    "doctor": "Say what is wrong with this host, fix it with an undo, measure and watch it.",
+    "audit": "Find what is wrong with a checkpoint, from its headers and scales.",
+    "repair": "Mend a checkpoint: shared scales, index, config, missing tensors, layout, shards.",
     "up": "Plan, check, launch and verify a model.",
     "verify": "Verify again that a running model gives correct answers.",
     "ps": "List what runs.",
@@ -32,7 +35,10 @@ COMMANDS = {
     "tune": "Search for better settings; each is started, verified and measured.",
     "history": "List the measured runs; export, import or delete them.",
     "serve": "Serve all models of a service file at one URL, loaded on demand.",
+    "top": "Watch the gateway in the terminal: models, memory, curves, requests, logs.",
+    "page": "Show the web page over what runs.",
     "pull": "Download everything a model needs, so that it starts offline; --prune removes unused files.",
+    "quantize": "Quantize a checkpoint to FP8, NVFP4 or MXFP4, without data and in bounded memory.",
     "render": "Write the launch for docker, compose, Kubernetes, systemd, quadlet or sparkrun.",
     "key": "Create, list and revoke the gateway's keys.",
     "client": "Configure OpenCode, Claude Code, Codex, Continue, Zed or Open WebUI.",
@@ -104,6 +110,7 @@ def _list_scenarios() -> None:
 
     for name, about in scenarios().items():
         click.echo(f"{name:<14} {about}")
+    click.echo(f"{'bad-CHECK':<14} an idle Spark on which that check of `doctor` finds something")
 
 
 def _enter_simulation(name: str) -> None:

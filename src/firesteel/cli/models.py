@@ -25,6 +25,8 @@ from firesteel.proposals import Proposal
     "--license", "license_", metavar="TEXT", help="List only models whose licence name contains TEXT."
 )
 @click.option("--goal", type=click.Choice(get_args(Goal)), help="Rank by this goal.")
+@click.option("--context", type=click.IntRange(1), help="Plan with this many tokens for each request.")
+@click.option("--users", type=click.IntRange(1), help="Plan for this many requests at once.")
 @common.json_option
 def command(
     text: str | None,
@@ -34,6 +36,8 @@ def command(
     modality: str | None,
     license_: str | None,
     goal: Goal | None,
+    context: int | None,
+    users: int | None,
     as_json: bool,
 ) -> None:
     """List the models of the catalog: whether each fits, and how fast it would be.
@@ -42,9 +46,10 @@ def command(
     that somebody has run, then the fast ones; --goal ranks by something else.
     """
     host = library.host(host_name)
+    ask = Ask(context=context, users=users, engine=engine, goal=goal)
     proposals = tuple(
         proposal
-        for proposal in library.propose(Ask(engine=engine, goal=goal), host)
+        for proposal in library.propose(ask, host)
         if (proposal.can_run or not fits) and _matches(proposal, text, modality, license_)
     )
     if not proposals:

@@ -17,6 +17,7 @@ from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName, Goal, Runtime
 from firesteel.proposals import Proposal, alternative, how_to_fit
 from firesteel.proposals.over_hosts import PUBLISHED, OverHosts, over_hosts
+from firesteel.rules.checkpoint_checks.launch_findings import is_audit
 from firesteel.workspace import Workspace
 
 
@@ -170,6 +171,8 @@ def _exit_code(proposal: Proposal) -> int:
 def _next(best: Proposal, model: str) -> str:
     if not best.plan.fits:
         return _what_fits(best, model)
+    if best.stops and is_audit(best.stops[0]):
+        return best.stops[0].instead or f"firesteel audit {model}"
     if best.plan.host.name != "local":
         return f"firesteel up {model}, on that machine; firesteel render {model} prints its docker run"
     if best.can_run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +18,9 @@ from firesteel.edge.files import text_files
 from firesteel.gateway.address import Address, read_address
 from firesteel.service_file import asks, read_service_file
 from firesteel.units import show_bytes
+
+if TYPE_CHECKING:
+    from firesteel.rules.host_checks import HostFinding
 
 _TIMEOUT_S = 3
 _ANSWERS = {200, 401, 403}
@@ -38,10 +42,12 @@ def command(path: Path | None, as_json: bool) -> None:
     if path:
         rows = _with_file(path, rows)
     gateway = read_address(library.home())
+    alarms = _alarms(rows)
     if as_json:
-        from firesteel.cli.output.documents.ps import PsJson
+        from firesteel.cli.output.documents.ps import HostAlarmJson, PsJson
 
-        common.print_json(PsJson(services=tuple(rows), gateway=gateway))
+        host = tuple(map(HostAlarmJson.model_validate, alarms))
+        common.print_json(PsJson(services=tuple(rows), gateway=gateway, host=host))
         return
     if gateway:
         out.print(typed(_gateway_line(gateway)))
@@ -60,6 +66,17 @@ def command(path: Path | None, as_json: bool) -> None:
             out.print(line)
         if row.why:
             out.print(typed(f"{row.name}: {row.why}; next: {row.next}"))
+    for alarm in alarms:
+        out.print(typed(f"host: {alarm.check}: {alarm.says}; next: firesteel doctor {alarm.check}"))
+
+
+def _alarms(rows: list[ServiceStatus]) -> tuple[HostFinding, ...]:
+    """What is wrong with the GPU and its host while something runs on it."""
+    if not any(row.pid for row in rows):
+        return ()
+    from firesteel.run.start.host_alarms import host_alarms  # loads the checks of `doctor`
+
+    return host_alarms()
 
 
 def _node_lines(row: ServiceStatus) -> list[str]:

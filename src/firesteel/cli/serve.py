@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from collections.abc import Coroutine
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -27,6 +29,9 @@ from firesteel.gateway import (
     serve_file,
 )
 from firesteel.gateway.model_list import write_service_file
+from firesteel.screens.grafana import write_grafana_files
+from firesteel.screens.page.files import read_files
+from firesteel.screens.page.run_command import run_command
 
 _FILE = "firesteel.yaml"
 _RELEASE_PAGES_S = 5.0
@@ -45,6 +50,13 @@ _RELEASE_PAGES_S = 5.0
     "--cert-key", type=click.Path(path_type=Path), help="Read the certificate's key from this file."
 )
 @click.option("--keep", is_flag=True, help="Leave the models running when the gateway ends.")
+@click.option(
+    "--grafana",
+    "grafana_folder",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Write a Grafana dashboard and Prometheus alert rules here, and exit.",
+)
 @click.option("--log-prompts", is_flag=True, help="Write prompts to the request log, too.")
 @common.json_option
 def command(
@@ -55,6 +67,7 @@ def command(
     cert_key: Path | None,
     keep: bool,
     log_prompts: bool,
+    grafana_folder: Path | None,
     as_json: bool,
 ) -> None:
     """Serve all models of a service file at one URL.
@@ -66,15 +79,35 @@ def command(
     if models and path:
         raise UsageError("give a service file or MODELs, not both", next=f"firesteel serve -f {path}")
     if listen is not None:
-        _require_address(listen)
+        require_address(listen)
+    if grafana_folder is not None:
+        for written in write_grafana_files(grafana_folder, listen):
+            click.echo(written)
+        return
     file = write_service_file(models, find_home()) if models else path or _default_file()
-    options = ServeOptions(file, listen, cert, cert_key, keep_models=keep, logs_prompts=log_prompts)
+    serve(
+        ServeOptions(
+            file,
+            listen,
+            cert,
+            cert_key,
+            keep_models=keep,
+            logs_prompts=log_prompts,
+            page_files=read_files(),
+            run_command=run_command,
+        ),
+        as_json,
+    )
+
+
+def serve(options: ServeOptions, as_json: bool, beside: Coroutine[Any, Any, None] | None = None) -> None:
+    """Until a signal ends it. `beside` runs as long."""
     retain_free_memory()
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_serve(options, as_json))
+        runner.run(_serve(options, as_json, beside))
 
 
-def _require_address(listen: str) -> None:
+def require_address(listen: str) -> None:
     """Repeats the check of the service file's `listen`, whose own parser would load pydantic."""
     host, _, port = listen.rpartition(":")
     try:
@@ -96,8 +129,9 @@ def _default_file() -> Path:
     return file
 
 
-async def _serve(options: ServeOptions, as_json: bool) -> None:
+async def _serve(options: ServeOptions, as_json: bool, beside: Coroutine[Any, Any, None] | None) -> None:
     ends = asyncio.Event()
+    task = asyncio.ensure_future(beside) if beside else None
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, ends.set)
     async for event in serve_file(options, find_home(), ends):
@@ -105,6 +139,8 @@ async def _serve(options: ServeOptions, as_json: bool) -> None:
         if event.kind == "listening":
             freeze_startup_objects()
             _release_pages()
+    if task:
+        task.cancel()
 
 
 def _release_pages() -> None:

@@ -19,8 +19,9 @@ from firesteel.run.verify.target import VerifyTarget, target_at_url, target_of_s
 @click.argument("name", required=False)
 @click.option("--url", help="Verify any OpenAI endpoint (http://host:8000/v1) instead of a service.")
 @click.option("--model", help="With --url: verify this model, if the server has several.")
+@click.option("--as-started", is_flag=True, hidden=True, help="Check only what `up` checks at a start.")
 @common.json_option
-def command(name: str | None, url: str | None, model: str | None, as_json: bool) -> int:
+def command(name: str | None, url: str | None, model: str | None, as_started: bool, as_json: bool) -> int:
     """Verify again that NAME gives correct answers.
 
     \b
@@ -31,7 +32,7 @@ def command(name: str | None, url: str | None, model: str | None, as_json: bool)
     The key for --url is read from FIRESTEEL_API_KEY or OPENAI_API_KEY, never from the command line.
     """
     require_one_target("verify", name, url, model)
-    verification, target = asyncio.run(_verify(name, url, model))
+    verification, target = asyncio.run(_verify(name, url, model, thorough=not as_started))
     if as_json and verification.is_unanswered:
         raise target.unanswered(verification)  # the error is the one document on stdout
     if as_json:
@@ -47,12 +48,14 @@ def command(name: str | None, url: str | None, model: str | None, as_json: bool)
     return 0 if verification.is_good else 1
 
 
-async def _verify(name: str | None, url: str | None, model: str | None) -> tuple[Verification, VerifyTarget]:
+async def _verify(
+    name: str | None, url: str | None, model: str | None, *, thorough: bool
+) -> tuple[Verification, VerifyTarget]:
     if url:
         target = await target_at_url(base_url(url), model, key_from(os.environ))
     else:
         target = await target_of_service(pick_service(name))
-    async for event in target.verify():
+    async for event in target.verify(thorough=thorough):
         if isinstance(event, Verification):
             return event, target
         err.print(f"verify  {event} ...", markup=False)

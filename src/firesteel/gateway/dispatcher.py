@@ -6,20 +6,19 @@ Three parts call it and do not know each other: the HTTP server (`interfaces.Dis
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from firesteel.edge.files.home import Home
-from firesteel.edge.host.memory import meminfo
-from firesteel.errors import HostNotReady
 from firesteel.gateway.admin import status
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelCounters, ModelGauges, route_kind
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog
-from firesteel.gateway.admin.state import GatewayState, gateway_state
+from firesteel.gateway.admin.state import GatewayState, WaitingRequestJson, oldest_waiting
 from firesteel.gateway.admin.subscribers import Subscribers
+from firesteel.gateway.curves.store import CurveRange
 from firesteel.gateway.endpoints import ModelEndpoints, model_endpoints
 from firesteel.gateway.executor import Executor, ModelView
 from firesteel.gateway.interfaces import (
@@ -33,10 +32,12 @@ from firesteel.gateway.interfaces import (
 )
 from firesteel.gateway.jobs import JobResult
 from firesteel.gateway.keys import KeyRing, check_admin, check_model_access, unknown_model
+from firesteel.gateway.monitoring import Monitoring, memory
 from firesteel.gateway.rate_limits import RateLimiter
 from firesteel.gateway.scheduler.events import LoadRequested, RejectRequest, RequestAbandoned
 
-_ENGINE_METRICS_S = 3.0
+_FOR_EVERY_KEY = frozenset((b"/api/curves",))
+"""Paths of the admin API that an inference key may use, for its own models; `admin.api` has them too."""
 _STATUS_OF_REJECTION = {
     "unknown": (404, "unknown_model"),
     "full": (503, "queue_full"),
@@ -51,7 +52,7 @@ _REVOKED = Rejection(401, "invalid_api_key", "this key was revoked.")
 class RequestRecord:
     """A request between `submit` and `finish`; the scheduler uses it as the request's identity."""
 
-    __slots__ = ("counters", "endpoint", "endpoints", "is_by_alias", "request", "was_held")
+    __slots__ = ("counters", "endpoint", "endpoints", "is_by_alias", "request", "waits_since", "was_held")
 
     def __init__(self, request: PendingRequest) -> None:
         self.request = request
@@ -60,6 +61,8 @@ class RequestRecord:
         self.endpoints: ModelEndpoints
         self.counters: ModelCounters
         """These two are set together with the endpoint."""
+        self.waits_since: float
+        """Seconds since 1970. Set when it begins to wait."""
 
 
 class RequestDispatcher:
@@ -79,8 +82,11 @@ class RequestDispatcher:
         self.rates = RateLimiter(ring.limits(), time.monotonic())
         self.subscribers = Subscribers()
         self.is_draining = False
+        self.page_files: Mapping[bytes, GatewayResponse] = {}
+        """By path. Public: what they show comes from the admin API, which needs a key."""
         self.admin_endpoint: Endpoint | None = None
         self.executor: Executor
+        self.monitoring: Monitoring
         self._replica_health: Callable[[str], tuple[bool, ...]] = lambda model: ()
         self._records: dict[PendingRequest, RequestRecord] = {}
         self._waiting: dict[str, set[RequestRecord]] = {}
@@ -90,6 +96,14 @@ class RequestDispatcher:
     def attach(self, executor: Executor, replica_health: Callable[[str], tuple[bool, ...]]) -> None:
         """`replica_health` tells which replicas of an outside model answer."""
         self.executor, self._replica_health = executor, replica_health
+        self.monitoring = Monitoring(
+            self.home,
+            executor,
+            self.meter,
+            queue=self._queue,
+            logged=lambda: self._log.written,
+            notify=lambda text: self.noted("", text),
+        )
         self._use_config()
 
     def config_changed(self) -> None:
@@ -123,8 +137,9 @@ class RequestDispatcher:
         return caller
 
     def public_response(self, method: bytes, path: bytes) -> GatewayResponse | None:
-        is_health = path == b"/health" and method in (b"GET", b"HEAD")
-        return status.health((), self.is_draining) if is_health else None
+        if method not in (b"GET", b"HEAD"):
+            return None
+        return status.health((), self.is_draining) if path == b"/health" else self.page_files.get(path)
 
     def local_target(
         self, method: bytes, path: bytes, caller: Caller
@@ -139,9 +154,9 @@ class RequestDispatcher:
         if path.startswith(b"/health/"):
             view = self._visible_model(path.removeprefix(b"/health/"), caller)
             return view if isinstance(view, Rejection) else status.model_health(view)
-        if path.startswith(b"/api/") or path in (b"/metrics", b"/"):
-            return check_admin(caller) or self.admin_endpoint
-        return None
+        if path.startswith(b"/api/") or path == b"/metrics":
+            return (None if path in _FOR_EVERY_KEY else check_admin(caller)) or self.admin_endpoint
+        return self.page_files.get(path) if method in (b"GET", b"HEAD") else None
 
     def submit(self, request: PendingRequest) -> None:
         record = self._records[request] = RequestRecord(request)
@@ -153,7 +168,7 @@ class RequestDispatcher:
             return
         self.executor.submit(record, request.model, caller.priority)
         if record.endpoint is None and request in self._records:
-            self._waiting.setdefault(request.model, set()).add(record)
+            self._begin_waiting(record)
             request.update_wait_status(self._wait_status(request.model))
 
     def abandon(self, request: PendingRequest, waited_s: float = 0.0) -> None:
@@ -171,7 +186,7 @@ class RequestDispatcher:
             return False
         record.endpoints.release(record.endpoint)
         record.was_held, record.endpoint = True, None
-        self._waiting.setdefault(request.model, set()).add(record)
+        self._begin_waiting(record)
         request.update_wait_status(WaitStatus(f"{request.model} has failed and is restarted"))
         self.executor.hold(record, request.model, request.caller.priority)
         return True
@@ -237,6 +252,7 @@ class RequestDispatcher:
     def noted(self, model: str, text: str) -> None:
         self._endpoints.pop(model, None)  # its address may have changed
         self._notify(model, text)
+        self.monitoring.alerts.noted(model, text)
         self.subscribers.publish({"event": "note", "model": model, "words": text})
 
     def job_finished(self, model: str, result: JobResult, seconds: float, reason: str) -> None:
@@ -246,6 +262,7 @@ class RequestDispatcher:
             self.meter.load_failed(model, reason)
         else:
             self.meter.unloaded(model)
+        self.monitoring.alerts.job_finished(model, result)
         self.subscribers.publish(
             {"event": result, "model": model, "seconds": round(seconds, 1), "why": reason}
         )
@@ -253,7 +270,11 @@ class RequestDispatcher:
     # --- for the admin API ---
 
     def state(self) -> GatewayState:
-        return gateway_state(self.executor.views(), self.executor.config.ceiling_bytes, _available_bytes())
+        return self.monitoring.state(with_previews=True)
+
+    def _queue(self) -> list[WaitingRequestJson]:
+        waiting = (record for records in self._waiting.values() for record in records)
+        return oldest_waiting(waiting, lambda model: self._wait_status(model).text)
 
     def set_loaded(self, model: str, is_loaded: bool) -> Rejection | None:
         config = self.executor.model_config(model)
@@ -267,6 +288,18 @@ class RequestDispatcher:
         self.executor.handle(LoadRequested(model, is_loaded))
         return None
 
+    def set_pinned(self, model: str, is_pinned: bool) -> Rejection | None:
+        """Until the service file is read again, which is where a pin is kept."""
+        config = self.executor.model_config(model)
+        if config is None:
+            return unknown_model(model)
+        if config.is_outside or config.why_not:
+            return Rejection(
+                409, "not_ours", f"`{model}` is not loaded by this gateway, so it stays as it is."
+            )
+        self.executor.pin(model, is_pinned)
+        return None
+
     def metrics(self) -> Iterable[MetricFamily]:
         statuses = [view.status for view in self.executor.views() if view.status]
         gauges = {
@@ -275,25 +308,16 @@ class RequestDispatcher:
             )
             for model in statuses
         }
-        ceiling_bytes, log = self.executor.config.ceiling_bytes, self._log
-        return self.meter.families(
-            GatewayGauges(gauges, ceiling_bytes, _available_bytes(), log.written, log.dropped)
-        )
+        ceiling_bytes, log, host = self.executor.config.ceiling_bytes, self._log, memory()
+        available_bytes = host.available_bytes if host else None
+        own = GatewayGauges(gauges, ceiling_bytes, available_bytes, log.written, log.dropped)
+        return chain(self.meter.families(own), self.monitoring.families())
 
     async def engine_metrics(self) -> Mapping[str, str]:
-        from firesteel.edge.http import engine_client  # imports aiohttp, which only the admin API needs
+        return await self.monitoring.engine_metrics()
 
-        ready = [view for view in self.executor.views() if view.status and view.status.phase == "ready"]
-        targets = {view.config.name: (view.running.url, view.running.key) for view in ready if view.running}
-        targets |= {view.config.name: (view.config.urls[0], None) for view in ready if view.config.is_outside}
-        pages = await asyncio.gather(
-            *(
-                engine_client.metrics(url, timeout_s=_ENGINE_METRICS_S, key=key)
-                for url, key in targets.values()
-            ),
-            return_exceptions=True,
-        )
-        return {name: page for name, page in zip(targets, pages, strict=True) if isinstance(page, str)}
+    async def curves_document(self, resolution: CurveRange, models: frozenset[str] | None) -> str:
+        return await self.monitoring.curves_document(resolution, models)
 
     # --- helpers ---
 
@@ -333,16 +357,13 @@ class RequestDispatcher:
         prompt = bytes(request.body) if self._logs_prompts else None
         self._log.add(time.time(), key, request.model, route, outcome, replica, prompt)
 
+    def _begin_waiting(self, record: RequestRecord) -> None:
+        record.waits_since = time.time()
+        self._waiting.setdefault(record.request.model, set()).add(record)
+
     def _stop_waiting(self, record: RequestRecord) -> None:
         model = record.request.model
         if waiting := self._waiting.get(model):
             waiting.discard(record)
             if not waiting:
                 del self._waiting[model]
-
-
-def _available_bytes() -> int | None:
-    try:
-        return meminfo().available_bytes
-    except HostNotReady:
-        return None

@@ -47,6 +47,7 @@ from firesteel.gateway.scheduler.events import (
     TimePassed,
     UnloadModel,
 )
+from firesteel.gateway.scheduler.preview import LoadPreview
 from firesteel.gateway.scheduler.scheduler import Scheduler
 from firesteel.gateway.service_config import ModelConfig, RunningModel, ServiceConfig
 from firesteel.run.proofs import forget_proof
@@ -68,6 +69,8 @@ class ModelView:
     """Of the load or unload under way."""
     note: str = ""
     """Something else runs under its name; it does not answer; it is restarting."""
+    preview: LoadPreview | None = None
+    """What a load would do; only where `views` was asked for it."""
 
 
 class Executor:
@@ -173,6 +176,10 @@ class Executor:
             model for model in config.models if model.name not in before or not before[model.name].preload
         )
 
+    def pin(self, name: str, is_pinned: bool) -> None:
+        models = (replace(m, pinned=is_pinned) if m.name == name else m for m in self.config.models)
+        self.change(replace(self.config, models=tuple(models)))
+
     def set_running(self, name: str, running: RunningModel) -> None:
         """It was found running, not started by a job."""
         identity = self._jobs.identities[name] = self.identity(name)
@@ -202,9 +209,10 @@ class Executor:
         """Where one of our models answers; the URLs of an outside one are in its configuration."""
         return self._jobs.running.get(name)
 
-    def views(self) -> list[ModelView]:
+    def views(self, *, with_previews: bool = False) -> list[ModelView]:
         """In the order of the file, then removed models that still run."""
-        statuses = {status.name: status for status in self._scheduler.snapshot(uptime())}
+        now_s = uptime()
+        statuses = {status.name: status for status in self._scheduler.snapshot(now_s)}
         removed = [ModelConfig(name, "", ()) for name in statuses if name not in self._by_name]
         jobs = self._jobs
         return [
@@ -214,6 +222,9 @@ class Executor:
                 jobs.running.get(model.name),
                 jobs.progress.get(model.name),
                 jobs.notes.get(model.name, ""),
+                self._scheduler.preview(model.name, now_s)
+                if with_previews and model.name in statuses
+                else None,
             )
             for model in (*self._by_name.values(), *removed)
         ]

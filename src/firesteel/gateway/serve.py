@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from firesteel.edge.files.home import Home, Locked, lock
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady, Stopped, UsageError
@@ -31,8 +31,12 @@ from firesteel.gateway.http.server import HttpServer
 from firesteel.gateway.interfaces import Endpoint
 from firesteel.gateway.keys import KeyRing, keys_path, require_keys
 from firesteel.gateway.loader.process import Loader, LoaderFailed, ProcessLoader
+from firesteel.gateway.page_files import page_responses
 from firesteel.gateway.service_config import Reason, ServiceConfig
 from firesteel.units import show_seconds
+
+if TYPE_CHECKING:  # imports aiohttp
+    from firesteel.gateway.admin.commands import CommandRunner
 
 _DRAIN_S = 30.0
 _REFRESH_S = 1.0
@@ -52,6 +56,10 @@ class ServeOptions:
     keep_models: bool = False
     """Leave the models running when the gateway ends."""
     logs_prompts: bool = False
+    page_files: Mapping[str, bytes] = field(default_factory=dict)
+    """The web page, by file name."""
+    run_command: CommandRunner | None = None
+    """How the page's API runs `firesteel` commands; None: it has none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,8 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
         stack.push_async_callback(health.close)
         await health.start()
         await executor.start()
+        dispatcher.monitoring.start()
+        stack.push_async_callback(dispatcher.monitoring.close)
         url = await _listen(server, listen, ssl_context)
 
         def publish_address() -> None:
@@ -166,16 +176,19 @@ async def _start_dispatcher(
         lambda model, text: events.put(ServeEvent("model", with_model_name(model, text))),
         logs_prompts=options.logs_prompts,
     )
-    dispatcher.admin_endpoint, end_streams = await _start_admin_api(stack, dispatcher, home)
+    dispatcher.page_files = page_responses(options.page_files)
+    dispatcher.admin_endpoint, end_streams = await _start_admin_api(
+        stack, dispatcher, home, options.run_command
+    )
     return dispatcher, end_streams
 
 
 async def _start_admin_api(
-    stack: AsyncExitStack, dispatcher: RequestDispatcher, home: Home
+    stack: AsyncExitStack, dispatcher: RequestDispatcher, home: Home, run_command: CommandRunner | None
 ) -> tuple[Endpoint, Callable[[], None]]:
     """On a socket in our own folder, addressed by a file descriptor: socket paths are limited to 107
     bytes."""
-    from firesteel.gateway.admin import api  # imports aiohttp
+    from firesteel.gateway.admin import api, streams  # import aiohttp
 
     folder = home.root / "gateway"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -183,9 +196,9 @@ async def _start_admin_api(
     stack.callback(os.close, descriptor)
     path = Path(f"/proc/{os.getpid()}/fd/{descriptor}/control.sock")
     path.unlink(missing_ok=True)
-    runner = await api.start(dispatcher, path)
+    runner = await api.start(dispatcher, path, run_command)
     stack.push_async_callback(runner.cleanup)
-    return Endpoint("", str(path), authority=b"control"), lambda: api.end_streams(runner.app)
+    return Endpoint("", str(path), authority=b"control"), lambda: streams.end_streams(runner.app)
 
 
 def _lock_home(stack: AsyncExitStack, home: Home) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from firesteel.gateway.interfaces import CancelPolicy, Timeouts
-from firesteel.units import MIB
+from firesteel.units import GIB, MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,27 @@ class Reason:
 
     def __str__(self) -> str:
         return f"{self.what}. Try: {self.next}" if self.next else self.what
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRange:
+    """A `planner.Band`, whose module this process must not load."""
+
+    low: float
+    expected: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFigures:
+    """What the plan expects of a model that runs; a figure outside is worth a look."""
+
+    memory_bytes: PlannedRange
+    decode_tokens_per_s: PlannedRange | None = None
+    """Of one stream: the lowest with all users at once, the highest with one user."""
+    total_tokens_per_s: PlannedRange | None = None
+    """Of all streams, when all users send requests."""
+    speculates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +79,24 @@ class ModelConfig:
     """Other names for it; unique among all names and aliases."""
     ask: Mapping[str, Any] = field(default_factory=dict)
     """For `loader load`: what to start, as the file has it."""
+    planned: PlannedFigures | None = None
+    """None for an outside model."""
     why_not: Reason | None = None
     """Why it cannot be served: it does not fit, a rule stops it, there is no such recipe."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertSettings:
+    webhook: str | None = None
+    """An http address, or the name of the environment variable that has it."""
+    command: tuple[str, ...] = ()
+    repeat_s: float = 6 * 3600.0
+    disk_bytes: int = 20 * GIB
+    """A disk with less free space is an alert."""
+
+    @property
+    def is_used(self) -> bool:
+        return self.webhook is not None or bool(self.command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +114,9 @@ class ServiceConfig:
     min_dwell_s: float = 120.0
     gateway_bytes: int = 128 * MIB
     """Bodies and buffers of all clients together."""
+    alerts: AlertSettings = field(default_factory=AlertSettings)
+    disk_folders: tuple[str, ...] = ()
+    """Where weights and logs are."""
 
     @property
     def by_name(self) -> dict[str, ModelConfig]:

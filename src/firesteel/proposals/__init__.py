@@ -18,6 +18,7 @@ from firesteel.proposals.propose import (
     propose,
     propose_checkpoint,
     service_name,
+    with_audit,
 )
 
 __all__ = [
@@ -31,4 +32,5 @@ __all__ = [
     "require_weights",
     "service_name",
     "services_to_stop",
+    "with_audit",
 ]

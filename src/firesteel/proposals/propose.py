@@ -19,6 +19,8 @@ from firesteel.planner import MeasuredMemory, OwnRun, Plan, launch_key, longest_
 from firesteel.planner.speed.serving import RequestShape, usual_requests
 from firesteel.printable import printable
 from firesteel.rules.checker import Finding, check
+from firesteel.rules.checkpoint_checks import CheckpointFinding
+from firesteel.rules.checkpoint_checks.launch_findings import audit_note, launch_findings
 from firesteel.units import show_bytes, show_rate
 
 _UPSTREAM: dict[EngineName, str] = {
@@ -215,6 +217,13 @@ def propose_checkpoint(
     planned = replace(planned, notes=(*planned.notes, *notes))
     findings = check(planned.launch, hardware=host.hardware, images=images)
     return Proposal(planned, findings, image, ask=ask, asked=checkpoint.origin)
+
+
+def with_audit(proposal: Proposal, model: str, findings: Sequence[CheckpointFinding] | None) -> Proposal:
+    """With what an audit of its checkpoint found; None: it was not audited."""
+    audited = launch_findings(model, findings or ())
+    planned = replace(proposal.plan, notes=(*proposal.plan.notes, audit_note(findings, model)))
+    return replace(proposal, plan=planned, findings=(*audited, *proposal.findings))
 
 
 def _program(

@@ -40,11 +40,12 @@ async def stop_processes(service: Service) -> AsyncIterator[Event]:
     """Stop the supervisor, which stops the engine, and wait for both and for the memory. Keeps the files."""
     before = meminfo()
     held_bytes = _held_bytes(service, before.available_bytes)
-    yield PhaseProgress("stop", f"stopping {service.name}")
-    await _stop_and_wait(service)
     stop_command = service.spec.stop
     if not service.spec.start and container_exists(service.name):  # its spec cannot be read
         stop_command = ("docker", "stop", container_name(service.name))
+    is_freed_at_exit = not stop_command and frees_at_exit(service)
+    yield PhaseProgress("stop", f"stopping {service.name}")
+    await _stop_and_wait(service)
     if not stop_command:
         end_leftovers(service.folder)
     else:
@@ -56,9 +57,17 @@ async def stop_processes(service: Service) -> AsyncIterator[Event]:
             await asyncio.sleep(_POLL_S)
     text = f"{service.name} has stopped"
     if held_bytes:
-        is_back = await _wait_for_memory(before, held_bytes)
+        is_back = is_freed_at_exit or await _wait_for_memory(before, held_bytes)
         text += f", {show_bytes(held_bytes)} {'are free again' if is_back else 'are not free yet'}"
     yield PhaseDone("stop", text)
+
+
+def frees_at_exit(service: Service) -> bool:
+    """Whether its memory is free as soon as its processes have ended: no container, no GPU driver holds any.
+
+    Then the host's counter says nothing more: whatever else runs moves it, too."""
+    engine = service.state.engine if service.state else None
+    return not service.spec.stop and not (engine and process.has_gpu(engine))
 
 
 def _held_bytes(service: Service, available_bytes: int) -> int:

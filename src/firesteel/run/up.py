@@ -19,6 +19,7 @@ from firesteel.errors import DoesNotFit, FiresteelError, SuspectWeights
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run.down import remove_files, stop_processes
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
+from firesteel.run.fetch.audit_weights import audit_pulled
 from firesteel.run.fetch.damage import explain_with_digests
 from firesteel.run.fetch.pull import pull_launch
 from firesteel.run.fetch.stored import staged_files
@@ -163,6 +164,8 @@ async def _launch(
     async for event in preflight(proposal, home, spec.again):
         yield event
     async for event in pull_launch(proposal, home):
+        yield event
+    async for event in audit_pulled(proposal, home):
         yield event
     if proposal.plan.launch.container:
         async for event in _final_preflight(proposal, home, spec):

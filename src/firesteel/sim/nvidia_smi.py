@@ -69,17 +69,34 @@ def _app(pid: int, name: str, size: int) -> dict[str, str]:
 
 
 def _gpu(spark: SimSpark, folder: Path) -> dict[str, str]:
-    busy = bool(memory.held_bytes(folder))
-    clock = "2400 MHz" if busy else "208 MHz"
+    busy, hot = bool(memory.held_bytes(folder)), spark.fault("hot") is not None
+    clock = ("900 MHz" if hot else "2400 MHz") if busy else "208 MHz"
     return {
         "name": "NVIDIA GB10", "gpu_name": "NVIDIA GB10", "driver_version": spark.driver,
         "compute_cap": "12.1", "index": "0", "count": "1",
         "memory.total": _MISSING, "memory.used": _MISSING, "memory.free": _MISSING,
-        "uuid": _UUID, "gpu_uuid": _UUID, "temperature.gpu": "52" if busy else "38",
+        "uuid": _UUID, "gpu_uuid": _UUID, "temperature.gpu": "92" if hot and busy else "52" if busy else "38",
         "power.draw": "60.00 W" if busy else "8.00 W", "power.limit": _MISSING,
+        "clocks_event_reasons.active": f"0x{(0x40 if hot else 0) if busy else 1:016x}",
         "clocks.sm": clock, "clocks.current.sm": clock,
+        "clocks.max.sm": "3003 MHz",
         "clocks.mem": _MISSING, "utilization.gpu": "90 %" if busy else "0 %", "utilization.memory": _MISSING,
+        **_faulty(folder),
         "pstate": "P0", "pci.bus_id": "0000000F:01:00.0", "persistence_mode": "Enabled",
+    }  # fmt: skip
+
+
+def _faulty(folder: Path) -> dict[str, str]:
+    """What a fault of the host has the GPU show: the last columns that `doctor` asks for."""
+    try:
+        cells = (folder / "commands/gpu").read_text().splitlines()[0].split(", ")
+        temperature, power, clock, _, use, _, reasons = cells[-7:]
+    except (OSError, IndexError, ValueError):
+        return {}
+    return {
+        "temperature.gpu": temperature, "power.draw": f"{power} W", "clocks.sm": f"{clock} MHz",
+        "clocks.current.sm": f"{clock} MHz", "utilization.gpu": f"{use} %",
+        "clocks_event_reasons.active": reasons,
     }  # fmt: skip
 
 

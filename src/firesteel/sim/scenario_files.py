@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import PurePosixPath
 from typing import Annotated, Any
@@ -9,11 +10,14 @@ from typing import Annotated, Any
 from firesteel import package_data, yaml_schema
 from firesteel.errors import UsageError
 from firesteel.file_schema import Before, file_schema
+from firesteel.sim.host_files import host_faults
 from firesteel.sim.spark import SimFault, SimGpuProcess, SimSpark, Text, TrueSpeed
 from firesteel.units import parse_size
 
 _TEXT = {"about", "source"}
 _BYTES = {"memory_total", "memory_available", "disk_free"}
+BAD_HOST = "bad-"
+"""Followed by the name of a check of `doctor`: an idle Spark on which it finds something."""
 Size = Annotated[int, Before(parse_size)]
 
 
@@ -55,9 +59,13 @@ def scenarios() -> dict[str, str]:
 
 
 def scenario(name: str) -> SimSpark:
+    fault = name.removeprefix(BAD_HOST)
+    if fault != name and fault in host_faults().faults:
+        return replace(scenario("idle"), host_fault=fault)
     if name not in _names():
         raise UsageError(
-            f"there is no scenario `{name}`; there are {', '.join(_names())}",
+            f"there is no scenario `{name}`; there are {', '.join(_names())}, "
+            f"and {BAD_HOST}CHECK for each check of `doctor`",
             next="firesteel --sim idle up gpt-oss-120b-llamacpp",
         )
     schema = vars(_schema(name))

@@ -3,6 +3,7 @@
 spark.json    what it is                      proc/ dev/    what its kernel shows
 bin/          docker, nvidia-smi              containers/   a record and a log per container
 memory/       how much each process holds     images.json   the images that were pulled
+etc/ sys/ var/ commands/   what `doctor` reads on it
 home/         its own FIRESTEEL_HOME, so that real and simulated services never mix
 """
 
@@ -41,6 +42,9 @@ def create_spark(folder: Path, spark: SimSpark) -> None:
         for name, module in _PROGRAMS.items():
             _write_launcher(folder / "bin" / name, module, folder)
         _join(folder, spark)
+        from firesteel.sim.host_files import write_spark_host  # lazy: reads YAML
+
+        write_spark_host(folder, spark)
     update_proc(folder)
 
 

@@ -23,6 +23,7 @@ FaultKind = Literal[
     "fragmentation",  # the kernel has no large free blocks left in /proc/buddyinfo
     "garbage",  # answers are garbage (`at`: soup, loop or foreign), from request `after` on
     "hang",  # requests run and no token comes, from request `after` on; /health stays 200
+    "hot",  # the GPU is slowed down by its temperature while an engine runs
     "http-500",  # requests are answered with HTTP 500, from request `after` on
     "load-too-large",  # stage `at` takes `bytes` more than planned
     "memory-collapse",  # `after` seconds into serving, MemAvailable falls to `bytes` in `seconds`
@@ -95,8 +96,8 @@ class SimSpark:
     memory_total_bytes: int = round(121.69 * GIB)
     memory_available_bytes: int = 117 * GIB
     """While none of our engines runs."""
-    driver: str = "580.95.05"
-    kernel: str = "6.14.0-simulated"
+    driver: str = "580.173.02"
+    kernel: str = "6.17.0-1032-simulated"
     gpu_users: tuple[SimGpuProcess, ...] = ()
     disk_free_bytes: int = 2000 * GB
     images: tuple[str, ...] = ()
@@ -121,6 +122,8 @@ class SimSpark:
     faults: tuple[SimFault, ...] = ()
     nodes: int = 1
     """How many Sparks there are, joined by both rails."""
+    host_fault: str = ""
+    """The check of `doctor` that finds something wrong with the host; empty: none does."""
 
     def fault(self, kind: FaultKind) -> SimFault | None:
         return next((fault for fault in self.faults if fault.kind == kind), None)

@@ -33,6 +33,7 @@ from firesteel.bench.load.sampler import (
     summarize,
 )
 from firesteel.bench.load.schedule import ENOUGH, RunLimits, Schedule
+from firesteel.bench.load.throttle import throttle_notes
 from firesteel.bench.results.context import PointContext
 from firesteel.bench.results.figures import figures
 from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample, RequestSettings, Subject
@@ -245,6 +246,7 @@ class _RunState:
         points, schedule, notes = self.order.points, self.schedule, []
         if late := late_text(self.cost.summary()):
             notes.append(late)
+        notes += throttle_notes(self.sampler.readings, self.order.subject.host.get("gpus", ()))
         if self.queued:
             notes.append(
                 f"{self.queued} requests had to wait for a free slot; their figures include the wait"

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import select
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import reduce
 from math import ceil
+from operator import or_
 from typing import Any, TextIO, get_args
 
 from firesteel.edge.host import memory, nvidia_smi
@@ -27,10 +30,9 @@ INTERVAL_S = 1.0
 _MAX_READINGS = 4096
 _READY_S = 5.0
 _MIN_POWER_READINGS = 3
-_GPU_QUERY = (
-    "--query-gpu=clocks.sm,power.draw,temperature.gpu,utilization.gpu",
-    "--format=csv,noheader,nounits",
-)
+_GPU_COLUMNS = "--query-gpu=clocks.sm,power.draw,temperature.gpu,utilization.gpu"
+_GPU_QUERIES = [f"{_GPU_COLUMNS},clocks_event_reasons.active", _GPU_COLUMNS]
+"""Drivers before 535 have no `clocks_event_reasons`; then the first is dropped."""
 _COUNTERS: Mapping[EngineName, Mapping[str, str]] = {
     "vllm": {
         "drafts": "vllm:spec_decode_num_drafts_total",
@@ -57,16 +59,19 @@ class HostReading:
     use_percent: float | None = None
     memory_available_bytes: int | None = None
     kv_usage: float | None = None
+    reasons: int | None = None
+    """The bits of `clocks_event_reasons.active`, of all GPUs together."""
 
 
-_QUANTITIES = tuple(part.name for part in fields(HostReading) if part.name != "at_s")
+_QUANTITIES = tuple(part.name for part in fields(HostReading) if part.name not in ("at_s", "reasons"))
 
 
 def parse_gpu(at_s: float, text: str) -> HostReading:
     """Of several GPUs: the slowest clock, the highest temperature and use, and the sum of the power."""
     rows = [[_number(cell) for cell in line.split(",")] for line in text.splitlines() if line.strip()]
-    rows = [row for row in rows if len(row) == 4]
+    rows = [row for row in rows if len(row) in (4, 5)]
     clocks, power, temperatures, use = ([row[column] for row in rows] for column in range(4))
+    bits = [int(found, 16) for found in re.findall(r", 0x([0-9a-fA-F]{1,16})$", text, re.M)]
     known_power = [watts for watts in power if watts is not None]
     return HostReading(
         at_s,
@@ -74,6 +79,7 @@ def parse_gpu(at_s: float, text: str) -> HostReading:
         power_w=sum(known_power) if known_power and len(known_power) == len(rows) else None,
         temperature_c=_known(max, temperatures),
         use_percent=_known(max, use),
+        reasons=reduce(or_, bits) if bits else None,
     )
 
 
@@ -92,7 +98,11 @@ def _known(pick: Callable[[Sequence[float]], float], values: Iterable[float | No
 
 def read_host(at_s: float) -> HostReading:
     """Read this machine; takes some tens of milliseconds where there is a GPU."""
-    gpu = parse_gpu(at_s, nvidia_smi.query(*_GPU_QUERY) or "")
+    text = nvidia_smi.query(_GPU_QUERIES[0], "--format=csv,noheader,nounits")
+    if text is None and len(_GPU_QUERIES) > 1:
+        del _GPU_QUERIES[0]
+        text = nvidia_smi.query(_GPU_QUERIES[0], "--format=csv,noheader,nounits")
+    gpu = parse_gpu(at_s, text or "")
     host_memory = memory.sample().memory
     return replace(gpu, memory_available_bytes=host_memory.available_bytes if host_memory else None)
 

@@ -11,6 +11,7 @@ from firesteel import __version__
 from firesteel.errors import FiresteelError
 from firesteel.printable import escape_unprintable
 from firesteel.rules import Finding, Rule, explain
+from firesteel.rules.checkpoint_checks import CHECKS, CheckpointFinding
 
 _SARIF_LEVELS = {"stop": "error", "warn": "warning", "note": "note"}
 _GITHUB_LEVELS = {"stop": "error", "warn": "warning", "note": "notice"}
@@ -29,16 +30,47 @@ def sarif(findings: Iterable[Finding], unread: Unread = ()) -> str:
     """One SARIF 2.1.0 log."""
     findings = list(findings)
     rules = sorted({finding.rule for finding in findings})
-    driver = {
-        "name": "firesteel",
-        "version": __version__,
-        "rules": [_sarif_rule(explain(rule)) for rule in rules],
-    }
+    described = [_sarif_rule(explain(rule)) for rule in rules]
+    return _log(described, [_result(finding, rules) for finding in findings], unread)
+
+
+def checkpoint_sarif(model: str, findings: Sequence[CheckpointFinding]) -> str:
+    """The findings of an audit; a place is the checkpoint and the tensor in it."""
+    checks = sorted({finding.check for finding in findings})
+    described: list[dict[str, object]] = [
+        {
+            "id": check,
+            "shortDescription": {"text": CHECKS[check].effect},
+            "defaultConfiguration": {"level": _SARIF_LEVELS[CHECKS[check].level]},
+            "helpUri": CHECKS[check].source,
+        }
+        for check in checks
+    ]
+    results: list[dict[str, object]] = [
+        {
+            "ruleId": finding.check,
+            "ruleIndex": checks.index(finding.check),
+            "level": _SARIF_LEVELS[finding.level],
+            "message": {"text": f"{finding.says}. {finding.evidence}. Then {finding.effect}."},
+            "locations": [
+                {
+                    "physicalLocation": {"artifactLocation": {"uri": quote(model)}},
+                    "logicalLocations": [{"fullyQualifiedName": finding.tensor or model, "kind": "member"}],
+                }
+            ],
+        }
+        for finding in findings
+    ]
+    return _log(described, results)
+
+
+def _log(described: list[dict[str, object]], results: list[dict[str, object]], unread: Unread = ()) -> str:
+    driver = {"name": "firesteel", "version": __version__, "rules": described}
     notifications = [{"level": "error", "message": {"text": error.what}} for _, error in unread]
     run = {
         "tool": {"driver": driver},
         "invocations": [{"executionSuccessful": not unread, "toolExecutionNotifications": notifications}],
-        "results": [_result(finding, rules) for finding in findings],
+        "results": results,
     }
     schema = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
     return json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}, indent=1)

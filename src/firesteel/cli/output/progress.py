@@ -106,7 +106,9 @@ def _planned(event: PlanReady) -> str:
     memory, speed = proposal.plan.memory, proposal.plan.speed
     rate = f", about {show_rate(speed.decode_tokens_per_s.expected)}" if speed else ""
     warnings = sum(finding.level == "warn" for finding in proposal.findings)
+    audited = "".join(f", {note}" for note in proposal.plan.notes if note.startswith("audited"))
     return (
         f"{proposal.name}: {memory.verdict}, {show_bytes(round(memory.needed.expected))} "
         f"of {show_bytes(memory.budget_bytes)}{rate}, {f'{warnings} warnings' if warnings else 'no warnings'}"
+        f"{audited}"
     )

@@ -40,7 +40,7 @@ _RUNGS = {
     "fitted": "estimated",
     "roofline": "estimated",
 }
-_LEVEL_STYLE = {"stop": "bold red", "warn": "yellow", "note": "cyan"}
+LEVEL_STYLE = {"stop": "bold red", "warn": "yellow", "note": "cyan"}
 Row = tuple[str, RenderableType]
 
 
@@ -324,7 +324,7 @@ def findings_view(findings: tuple[Finding, ...]) -> Group:
     """Level, rule and what happens; where; what to write instead; the source."""
     views: list[Text] = []
     for finding in findings:
-        level = Text(f"{finding.level:<6}", _LEVEL_STYLE[finding.level])
+        level = Text(f"{finding.level:<6}", LEVEL_STYLE[finding.level])
         views.append(level + Text(finding.rule, "bold") + Text(f": {finding.says}"))
         spot = finding.spot
         location = f"{escape_unprintable(spot.path)}:{spot.line}:{spot.column}" if spot else "found"

@@ -56,15 +56,30 @@ def bandwidth(home: Home, cores: int) -> float:
 
     Other programs can only slow a measurement down, so the best is the closest to the truth.
     """
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    boot = _boot_id()
     path = home.root / "bandwidth.json"
     best, times = _saved_bandwidth(path, boot, cores)
     if times >= _MEASUREMENTS:
         return best
     best = max(best, *(measure_read_bandwidth(cores) for _ in range(2)))
     with suppress(HostNotReady):  # if the folder cannot be written, it is only measured again
-        write_text(path, json.dumps({"boot": boot, "cores": cores, "bytes_per_s": best, "times": times + 1}))
+        _save_bandwidth(path, boot, cores, best, times + 1)
     return best
+
+
+def remember_bandwidth(home: Home, cores: int, bytes_per_s: float) -> None:
+    """What `doctor --measure` found, which `plan` uses until the next boot if it is the best."""
+    boot, path = _boot_id(), home.root / "bandwidth.json"
+    best, times = _saved_bandwidth(path, boot, cores)
+    _save_bandwidth(path, boot, cores, max(best, bytes_per_s), times + 1)
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _save_bandwidth(path: Path, boot: str, cores: int, bytes_per_s: float, times: int) -> None:
+    write_text(path, json.dumps({"boot": boot, "cores": cores, "bytes_per_s": bytes_per_s, "times": times}))
 
 
 def _saved_bandwidth(path: Path, boot: str, cores: int) -> tuple[float, int]:

@@ -13,9 +13,13 @@ import signal
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from firesteel.dataclass import dataclass
+
+GPU_DEVICES = "/dev/nvidia"
+"""How the names of NVIDIA's devices begin: a process that uses a GPU has some of them open."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -99,6 +103,16 @@ def memory(pid: Pid) -> ProcessMemory:
         total += kib.get("Pss", 0) * 1024
         own += (kib.get("Pss_Anon", 0) + kib.get("Pss_Shmem", 0)) * 1024
     return ProcessMemory(total, own)
+
+
+def has_gpu(pid: Pid) -> bool:
+    """Whether it, or a process below it, has an NVIDIA device open, as far as we may see."""
+    for number in tree(pid.number) if is_alive(pid) else ():
+        with suppress(OSError):
+            files = Path(f"/proc/{number}/fd").iterdir()
+            if any(str(file.readlink()).startswith(GPU_DEVICES) for file in files):
+                return True
+    return False
 
 
 def tree(number: int) -> list[int]:

@@ -106,6 +106,13 @@ def get(
         return HttpResponse(error.code)
 
 
+def post(url: str, headers: Mapping[str, str], *, limit_bytes: int, deadline: Deadline) -> HttpResponse:
+    """An empty body, directly: through no proxy, and redirects are not followed."""
+    request = urllib.request.Request(url, b"", dict(headers), method="POST")
+    with _DIRECT.open(request, timeout=max(0.001, min(_STALL_S, deadline.left_s))) as response:
+        return HttpResponse(response.status, _read(response, limit_bytes, deadline))
+
+
 def _read(response: http.client.HTTPResponse, most_bytes: int, deadline: Deadline) -> bytes:
     """Piece by piece: a server that sends a byte now and then never trips a timeout on a single read."""
     body = b""

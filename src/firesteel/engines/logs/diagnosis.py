@@ -36,6 +36,7 @@ from firesteel.launch import EngineName
 State = Literal["failed", "healthy", "unfinished"]
 """healthy: it listened, and nothing failed after. unfinished: neither yet."""
 _BLOCK_LINES = 500
+_MAX_PHASES = 200
 _RANKS: dict[Kind, int] = {"root": 0, "trouble": 1, "follows": 2, "note": 3}
 _EXCEPTION = re.compile(r"(?:[a-z_]\w{0,60}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Failed|NotFound)\b(?::|$)")
 _MAYBE_ERROR = re.compile(r"rror|RROR|xception|Failed|NotFound| E ")
@@ -74,6 +75,17 @@ class Folded:
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseMark:
+    """A line with which a stage of the start begins."""
+
+    line: int
+    stage: str
+    says: str
+    text: str
+    """The message of that line, without time and process."""
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     engine: EngineName | None
     version: str | None
@@ -88,6 +100,8 @@ class Diagnosis:
     suspect: tuple[int, str] | None
     """The first error that is not known: its line number and its text."""
     lines: int
+    phases: tuple[PhaseMark, ...] = ()
+    """The stages of the start in the order of the log; of several starts, all."""
 
     @property
     def cause(self) -> Cause | None:
@@ -115,6 +129,7 @@ class _LogScan:
     last_failure: int = 0
     noise: dict[str, Folded] = field(default_factory=dict)
     reached: dict[EngineName, StartProgress] = field(default_factory=dict)
+    phases: dict[EngineName, list[PhaseMark]] = field(default_factory=dict)
     listened: dict[EngineName, int] = field(default_factory=dict)
     unknown_exception: tuple[int, str] | None = None
     unknown_error: tuple[int, str] | None = None
@@ -154,6 +169,9 @@ class _LogScan:
     def _record_progress(self, engine: EngineName, number: int, line: str) -> None:
         progress = start_progress(engine, line)
         if progress:
+            phases, before = self.phases.setdefault(engine, []), self.reached.get(engine)
+            if (before is None or before.stage != progress.stage) and len(phases) < _MAX_PHASES:
+                phases.append(PhaseMark(number, progress.stage, str(progress), strip_prefix(line)))
             self.reached[engine] = progress
             if progress.stage == "listening":
                 self.listened[engine] = number
@@ -217,6 +235,7 @@ class _LogScan:
             self.reached.get(engine) if engine else None,
             suspect,
             self.lines,
+            tuple(self.phases.get(engine, ())) if engine else (),
         )
 
     def _causes_of(self, engine: EngineName | None, version: str | None) -> Iterable[Cause]:

@@ -16,6 +16,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from sys import getsizeof, intern
 
+from firesteel.dataclass import dataclass
 from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_header, truncated
 from firesteel.facts.formats.json_text import PIECE_BYTES, JsonText, text_pieces
 from firesteel.facts.model.roles import role_of
@@ -49,8 +50,33 @@ _PLAIN_INFO = re.compile(
 """A tensor as the reference library writes it, which almost every file comes from."""
 
 
+@dataclass(frozen=True, slots=True)
+class HeaderTable:
+    """What a header promises, whether or not the file has the bytes."""
+
+    tensors: tuple[Tensor, ...]
+    """In the order of their data: each starts where the one before it ends."""
+    data_start: int
+    data_bytes: int
+
+    @property
+    def file_bytes(self) -> int:
+        return self.data_start + self.data_bytes
+
+
 def read_header(source: ByteSource, layers: int | None = None) -> tuple[Tensor, ...]:
     """The tensors of one file in the order of their data. Layers from number `layers` on are MTP layers."""
+    table = read_table(source, layers)
+    if table.file_bytes > source.size:
+        raise truncated(source.name)
+    if table.file_bytes < source.size:
+        spare = source.size - table.file_bytes
+        raise bad_header(source.name, f"has {spare:,} bytes after its last tensor")
+    return table.tensors
+
+
+def read_table(source: ByteSource, layers: int | None = None) -> HeaderTable:
+    """The header of a file whose data may be incomplete."""
     header_bytes = _header_bytes(source)
     text = JsonText(source.name, text_pieces(source, _PREFIX_BYTES, header_bytes))
     tensors: list[Tensor] = []
@@ -69,7 +95,8 @@ def read_header(source: ByteSource, layers: int | None = None) -> tuple[Tensor, 
         tensors.append(tensor)
         starts.append(start)
     text.end()
-    return _in_file_order(source.name, tensors, starts, source.size - _PREFIX_BYTES - header_bytes)
+    ordered = _in_file_order(source.name, tensors, starts)
+    return HeaderTable(ordered, _PREFIX_BYTES + header_bytes, sum(tensor.bytes for tensor in ordered))
 
 
 def _header_bytes(source: ByteSource) -> int:
@@ -170,10 +197,8 @@ class _HeaderReader:
         return bad_header(self._name, f"is damaged: `{name[:80]}` {what}")
 
 
-def _in_file_order(
-    name: str, tensors: list[Tensor], starts: array[int], data_bytes: int
-) -> tuple[Tensor, ...]:
-    """The tensors must cover the data exactly, end to end."""
+def _in_file_order(name: str, tensors: list[Tensor], starts: array[int]) -> tuple[Tensor, ...]:
+    """The tensors must cover their data end to end."""
     order: Sequence[int] = range(len(tensors))
     if _first_gap(tensors, starts, order) is not None:
         # An empty tensor starts where the next one does, and goes before it.
@@ -183,11 +208,6 @@ def _in_file_order(
         raise bad_header(
             name, f"is damaged: tensor `{tensors[gap].name[:80]}` overlaps another or follows a gap"
         )
-    covered = sum(tensor.bytes for tensor in tensors)
-    if covered > data_bytes:
-        raise truncated(name)
-    if covered < data_bytes:
-        raise bad_header(name, f"has {data_bytes - covered:,} bytes after its last tensor")
     return tuple(tensors[index] for index in order)
 
 
@@ -203,7 +223,7 @@ def _first_gap(tensors: list[Tensor], starts: array[int], order: Sequence[int]) 
 
 def read_index(name: str, text: str) -> tuple[str, ...]:
     """The shard names of an index, each once, sorted."""
-    return tuple(sorted(set(_weight_map(name, text).values())))
+    return tuple(sorted(set(read_weight_map(name, text).values())))
 
 
 def read_shards(
@@ -216,7 +236,7 @@ def read_shards(
 
     A tensor of a shard that the index does not list counts too: engines load whole shards.
     """
-    promised = _weight_map(name, index_text)
+    promised = read_weight_map(name, index_text)
     seen: set[str] = set()
     tensors: list[Tensor] = []
     for shard in sorted(set(promised.values())):
@@ -232,7 +252,7 @@ def read_shards(
     return tuple(tensors)
 
 
-def _weight_map(name: str, text: str) -> dict[str, str]:
+def read_weight_map(name: str, text: str) -> dict[str, str]:
     """Tensor name -> shard name."""
     index_json = JsonText(
         name, (text[index : index + PIECE_BYTES] for index in range(0, len(text), PIECE_BYTES))

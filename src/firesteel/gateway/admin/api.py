@@ -3,15 +3,17 @@
     GET  /api/health                                    whether the gateway runs; needs no key
     GET  /api/state                                     models, memory, queue
     POST /api/models/NAME/load     .../unload           202 with the model's state
+    POST /api/models/NAME/pin      .../unpin            202; until the service file is read again
     GET  /api/models/NAME/logs?lines=100&follow=1       the engine's output; follow: as events
     GET  /api/events                                    the state, then every change, as events
-    GET  /api/requests?limit=100&before=ID              the request log, newest first
+    GET  /api/requests?limit=100&before=ID&after=ID     the request log, newest first, with filters
+    GET  /api/curves?range=24h&model=NAME               15m, 24h or 30d; any key, for its own models
     GET  /metrics                                       Prometheus; ours and the engines' own
 
 An aiohttp application on a unix socket that only the HTTP server connects to. The HTTP server has checked the
 key and passes the caller in header lines, which it removes from client requests. Everything but the first
-path needs an admin key. Where no keys are in use, everybody on this machine is an admin, and `origin.py`
-keeps foreign web pages out.
+path and those in `FOR_EVERY_KEY` needs an admin key. Where no keys are in use, everybody on this machine is
+an admin, and `origin.py` keeps foreign web pages out.
 
 Nothing is decided here: requests go to the dispatcher (`AdminActions`).
 """
@@ -24,7 +26,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from math import ceil
 from pathlib import Path
 from typing import Protocol
@@ -34,10 +36,22 @@ from aiohttp import web
 from firesteel import __version__
 from firesteel.edge.files.home import Home
 from firesteel.gateway.admin import prometheus
+from firesteel.gateway.admin.commands import MAX_TEXT_BYTES, AdminRejected, CommandRunner, command_routes
 from firesteel.gateway.admin.log_tail import LogTail
-from firesteel.gateway.admin.request_log import log_path, recent
+from firesteel.gateway.admin.request_log import LOG_FILTERS, log_path, recent
 from firesteel.gateway.admin.state import GatewayState, ModelStateJson
-from firesteel.gateway.admin.subscribers import Event, Subscribers
+from firesteel.gateway.admin.state_events import publish_changes
+from firesteel.gateway.admin.streams import (
+    IS_ENDING,
+    STREAMS,
+    end_streams,
+    follow_log,
+    send_event,
+    send_next,
+    streaming,
+)
+from firesteel.gateway.admin.subscribers import Subscribers
+from firesteel.gateway.curves.store import RANGES, CurveRange
 from firesteel.gateway.http.error_format import error_body
 from firesteel.gateway.interfaces import Caller, Rejection
 from firesteel.gateway.keys import check_admin, unknown_model
@@ -47,9 +61,10 @@ from firesteel.run.service import folder_of, last_lines
 VERSION = __version__
 WHO, ADMIN, HOST = "X-Firesteel-Who", "X-Firesteel-Admin", "X-Firesteel-Host"
 """Set by the HTTP server: the key's name (empty: no keys are in use), 1 or 0, and the client's own `Host`."""
-MAX_STREAMS = 64
-HEARTBEAT_S = 15.0
-_FOLLOW_S = 0.5
+MODELS = "X-Firesteel-Models"
+"""Set by the HTTP server for a key that may use only these models, separated by commas."""
+FOR_EVERY_KEY = frozenset(("/api/curves",))
+"""Open to an inference key, for its own models."""
 _ENGINE_PAGES_S = 5.0
 _SHUTDOWN_S = 2.0
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -69,50 +84,64 @@ class AdminActions(Protocol):
     def set_loaded(self, model: str, is_loaded: bool) -> Rejection | None:
         """Begin to load or unload: None. 404: no such model; 409: not possible, and why."""
 
+    def set_pinned(self, model: str, is_pinned: bool) -> Rejection | None:
+        """Keep it loaded, or no longer, until the service file is read again."""
+
+    async def curves_document(self, resolution: CurveRange, models: frozenset[str] | None) -> str:
+        """As JSON. `models` None: all, and the machine's own curves."""
+
     def metrics(self) -> Iterable[prometheus.MetricFamily]: ...
 
     async def engine_metrics(self) -> Mapping[str, str]:
         """The metrics pages of the engines that are ready, by model."""
 
 
-class AdminRejected(Exception):
-    def __init__(self, rejection: Rejection) -> None:
-        super().__init__(rejection.why)
-        self.rejection = rejection
-
-
 ACTIONS = web.AppKey("actions", AdminActions)
-STREAMS = web.AppKey("streams", set[asyncio.Task[object]])
-IS_ENDING = web.AppKey("is_ending", asyncio.Event)
-"""Set: streams end, and none begins."""
 
 
-def make_app(actions: AdminActions) -> web.Application:
-    app = web.Application(middlewares=[_authorize], client_max_size=64 * 2**10)
+def make_app(actions: AdminActions, run_command: CommandRunner | None = None) -> web.Application:
+    """`run_command` answers what the planner, the rules and the history of runs know (`commands.py`)."""
+    app = web.Application(middlewares=[_authorize], client_max_size=MAX_TEXT_BYTES)
     app[ACTIONS] = actions
     app[STREAMS] = set()
     app[IS_ENDING] = asyncio.Event()
     app.on_shutdown.append(_on_shutdown)
+    app.cleanup_ctx.append(_watching_state)
     app.add_routes(
         [
             web.get("/api/health", _health),
             web.get("/api/state", _state),
             web.post("/api/models/{name}/load", _load),
             web.post("/api/models/{name}/unload", _unload),
+            web.post("/api/models/{name}/pin", _pin),
+            web.post("/api/models/{name}/unpin", _unpin),
             web.get("/api/models/{name}/logs", _logs),
             web.get("/api/events", _events),
             web.get("/api/requests", _requests),
+            web.get("/api/curves", _curves),
             web.get("/metrics", _metrics),
         ]
     )
+    if run_command is not None:
+        app.add_routes(command_routes(run_command, lambda request: _model(request)["name"]))
     return app
 
 
-async def start(actions: AdminActions, path: Path) -> web.AppRunner:
+async def _watching_state(app: web.Application) -> AsyncIterator[None]:
+    actions = app[ACTIONS]
+    task = asyncio.ensure_future(publish_changes(actions.state, actions.subscribers))
+    yield
+    task.cancel()
+
+
+async def start(actions: AdminActions, path: Path, run_command: CommandRunner | None = None) -> web.AppRunner:
     """Serve on a unix socket that only its owner may open: callers are trusted. `cleanup()` ends it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     runner = web.AppRunner(
-        make_app(actions), handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S
+        make_app(actions, run_command),
+        handler_cancellation=True,
+        access_log=None,
+        shutdown_timeout=_SHUTDOWN_S,
     )
     await runner.setup()
     mask = os.umask(0o177)
@@ -121,15 +150,6 @@ async def start(actions: AdminActions, path: Path) -> web.AppRunner:
     finally:
         os.umask(mask)
     return runner
-
-
-def end_streams(app: web.Application) -> None:
-    """Call at the beginning of a drain: event streams do not end by themselves."""
-    if not app[IS_ENDING].is_set():
-        app[IS_ENDING].set()
-        streams = app[STREAMS]
-        for task in list(streams):
-            task.cancel()
 
 
 async def _on_shutdown(app: web.Application) -> None:
@@ -162,8 +182,8 @@ async def _authorize(request: web.Request, handler: Handler) -> web.StreamRespon
 
 def _check_access(request: web.Request) -> Rejection | None:
     names, admins = request.headers.getall(WHO, []), request.headers.getall(ADMIN, [])
-    hosts = request.headers.getall(HOST, [])
-    if not len(names) == len(admins) == len(hosts) == 1:  # not sent by our HTTP server
+    hosts, models = request.headers.getall(HOST, []), request.headers.getall(MODELS, [])
+    if not len(names) == len(admins) == len(hosts) == 1 or len(models) > 1:  # not sent by our HTTP server
         return Rejection(403, "permission_denied", "the request does not name its caller exactly once.")
     page = reject_foreign_page(
         request.method,
@@ -172,7 +192,13 @@ def _check_access(request: web.Request) -> Rejection | None:
         request.headers.get("Sec-Fetch-Site"),
         has_keys=bool(names[0]),
     )
-    return page or check_admin(Caller(names[0], is_admin=admins[0] == "1"))
+    return page or (None if request.path in FOR_EVERY_KEY else check_admin(_caller(request)))
+
+
+def _caller(request: web.Request) -> Caller:
+    headers = request.headers
+    models = None if MODELS not in headers else frozenset(headers[MODELS].split(","))
+    return Caller(headers[WHO], is_admin=headers[ADMIN] == "1", models=models)
 
 
 def _error(rejection: Rejection) -> web.Response:
@@ -212,6 +238,20 @@ async def _unload(request: web.Request) -> web.Response:
     return _set_loaded(request, is_loaded=False)
 
 
+async def _pin(request: web.Request) -> web.Response:
+    return _set_pinned(request, is_pinned=True)
+
+
+async def _unpin(request: web.Request) -> web.Response:
+    return _set_pinned(request, is_pinned=False)
+
+
+def _set_pinned(request: web.Request, *, is_pinned: bool) -> web.Response:
+    if rejection := request.app[ACTIONS].set_pinned(_model(request)["name"], is_pinned):
+        raise AdminRejected(rejection)
+    return _json(_model(request), 202)
+
+
 def _set_loaded(request: web.Request, *, is_loaded: bool) -> web.Response:
     name = _model(request)["name"]
     if rejection := request.app[ACTIONS].set_loaded(name, is_loaded):
@@ -230,14 +270,37 @@ def _model(request: web.Request) -> ModelStateJson:
 
 async def _requests(request: web.Request) -> web.Response:
     limit = _number(request, "limit", 100, 1000)
-    before = _number(request, "before", 2**62, 2**62)
+    before, after = _number(request, "before", 2**62, 2**62), _number(request, "after", 0, 2**62)
     path = log_path(request.app[ACTIONS].home)
+    filters = {name: request.query[name] for name in LOG_FILTERS if request.query.get(name)}
     try:
-        rows = await asyncio.to_thread(recent, path, limit, before)
+        rows = await asyncio.to_thread(recent, path, limit, before, after, filters)
     except sqlite3.Error as error:
         why = f"the request log cannot be read: {error}"
         raise AdminRejected(Rejection(503, "log_unreadable", why)) from error
     return _json({"requests": rows})
+
+
+async def _curves(request: web.Request) -> web.Response:
+    name = request.query.get("range", "15m")
+    if name not in RANGES:
+        raise AdminRejected(Rejection(400, "bad_request", f"`range` must be one of {', '.join(RANGES)}."))
+    caller, state = _caller(request), request.app[ACTIONS].state()
+    visible = {model["name"] for model in state["models"]}
+    visible = visible if caller.models is None else visible & caller.models
+    wanted = request.query.getall("model", [])
+    if unknown := next((model for model in wanted if model not in visible), None):
+        raise AdminRejected(unknown_model(unknown))
+    models: frozenset[str] | None = frozenset(wanted or visible)
+    if not wanted and caller.is_admin:
+        models = None  # with the machine's own curves, and those of models that left the service file
+    try:
+        text = await request.app[ACTIONS].curves_document(RANGES[name], models)
+    except sqlite3.Error as error:
+        why = f"the curves cannot be read: {error}"
+        raise AdminRejected(Rejection(503, "curves_unreadable", why)) from error
+    headers = {"Cache-Control": "no-store"}
+    return web.Response(text=text, content_type="application/json", headers=headers)
 
 
 def _number(request: web.Request, name: str, default: int, maximum: int) -> int:
@@ -266,57 +329,17 @@ async def _metrics(request: web.Request) -> web.Response:
 # --- event streams ---
 
 
-@asynccontextmanager
-async def _streaming(request: web.Request) -> AsyncIterator[web.StreamResponse]:
-    """Server-sent events until the client leaves or the gateway ends; then the response ends properly."""
-    streams, is_ending, task = request.app[STREAMS], request.app[IS_ENDING], asyncio.current_task()
-    assert task is not None
-    if is_ending.is_set():
-        raise AdminRejected(Rejection(503, "draining", "the gateway is shutting down.", retry_after_s=10))
-    if len(streams) >= MAX_STREAMS:
-        why = f"there are already {MAX_STREAMS} event streams."
-        raise AdminRejected(Rejection(503, "too_many_listeners", why, retry_after_s=10))
-    headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    response = web.StreamResponse(headers=headers)
-    streams.add(task)
-    try:
-        await response.prepare(request)
-        try:
-            yield response
-        except asyncio.CancelledError:
-            if not is_ending.is_set():
-                raise
-            task.uncancel()
-    finally:
-        streams.discard(task)
-
-
-async def _send(response: web.StreamResponse, event: str, data: str) -> None:
-    """`data` must not contain line breaks."""
-    await response.write(f"event: {event}\ndata: {data}\n\n".encode("utf-8", "replace"))
-
-
 async def _events(request: web.Request) -> web.StreamResponse:
     subscribers = request.app[ACTIONS].subscribers
     queue = subscribers.subscribe()  # before the state is sent, so that no change is missed
     try:
-        async with _streaming(request) as response:
-            await _send(response, "state", json.dumps(_versioned_state(request)))
+        async with streaming(request) as response:
+            await send_event(response, "state", json.dumps(_versioned_state(request)))
             while True:
-                await _send_next(response, queue)
+                await send_next(response, queue)
         return response
     finally:
         subscribers.unsubscribe(queue)
-
-
-async def _send_next(response: web.StreamResponse, queue: asyncio.Queue[Event]) -> None:
-    try:
-        async with asyncio.timeout(HEARTBEAT_S):
-            event = await queue.get()
-    except TimeoutError:
-        await response.write(b": still here\n\n")
-        return
-    await _send(response, str(event.get("event", "message")), json.dumps(event))
 
 
 async def _logs(request: web.Request) -> web.StreamResponse:
@@ -328,20 +351,4 @@ async def _logs(request: web.Request) -> web.StreamResponse:
     if request.query.get("follow") not in ("1", "true"):
         return _json({"name": name, "lines": await asyncio.to_thread(last_lines, path, count)})
     with closing(await asyncio.to_thread(LogTail, path)) as tail:
-        return await _follow(request, tail, count)
-
-
-async def _follow(request: web.Request, tail: LogTail, count: int) -> web.StreamResponse:
-    quiet_s = 0.0
-    async with _streaming(request) as response:
-        lines = await asyncio.to_thread(tail.last, count)
-        while True:
-            for line in lines:
-                await _send(response, "line", line)
-            quiet_s = 0.0 if lines else quiet_s + _FOLLOW_S
-            if quiet_s >= HEARTBEAT_S:
-                quiet_s = 0.0
-                await response.write(b": still here\n\n")
-            await asyncio.sleep(_FOLLOW_S)
-            lines = await asyncio.to_thread(tail.more)
-    return response
+        return await follow_log(request, tail, count)

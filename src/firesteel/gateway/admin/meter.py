@@ -27,10 +27,12 @@ MAX_KEYS = 1000
 _MAX_LABELS = 64
 """Distinct failure reasons, rejection kinds, or routes with their outcomes."""
 
-_FIRST_S = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0, 100.0, 300.0, 900.0)
-_GAP_S = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.12, 0.2, 0.4, 0.8, 2.0, 10.0)
+FIRST_S = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0, 100.0, 300.0, 900.0)
+GAP_S = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.12, 0.2, 0.4, 0.8, 2.0, 10.0)
 _TOTAL_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
 _WAIT_S = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0)
+_ENGINE_ERRORS = (500, 502, 504)
+"""503 is also what the gateway itself answers while a model cannot be loaded."""
 _LOAD_S = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 240.0, 480.0, 900.0, 1800.0)
 
 
@@ -59,13 +61,13 @@ class ModelCounters:
     """Counters of one model and one key; the `LatencyRecorder` of its requests."""
 
     __slots__ = (
-        "cached_tokens", "completion_tokens", "firsts", "gaps", "prompt_tokens", "requests", "totals",
-        "waits",
+        "cached_firsts", "cached_tokens", "completion_tokens", "firsts", "gaps", "prompt_tokens", "requests",
+        "stream_tokens", "totals", "waits",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.firsts = Histogram(_FIRST_S)
-        self.gaps = Histogram(_GAP_S)
+        self.firsts = Histogram(FIRST_S)
+        self.gaps = Histogram(GAP_S)
         self.totals = Histogram(_TOTAL_S)
         self.waits = Histogram(_WAIT_S)
         self.requests: dict[tuple[str, str, int], int] = {}
@@ -73,13 +75,17 @@ class ModelCounters:
         self.prompt_tokens = 0
         self.completion_tokens = 0
         self.cached_tokens = 0
+        self.stream_tokens = 0
+        """The part of `completion_tokens` that was streamed."""
+        self.cached_firsts = [0] * (len(FIRST_S) + 1)
+        """Times to the first token of later turns: at least half of the prompt was cached. Without waits."""
 
     def first(self, seconds: float) -> None:
         self.firsts.add(seconds)
 
     def gap(self, seconds: float) -> None:
         gaps = self.gaps  # called for every chunk, so `add` is inlined
-        gaps.counts[bisect_left(_GAP_S, seconds)] += 1
+        gaps.counts[bisect_left(GAP_S, seconds)] += 1
         gaps.total += seconds
 
     def finish(self, route: str, outcome: RequestOutcome) -> None:
@@ -88,13 +94,39 @@ class ModelCounters:
             self.requests[label] += 1
         else:
             _count(self.requests, label, (OTHER, outcome.how, 0))
-        self.waits.add(outcome.waited_s)
+        waits, waited_s = self.waits, outcome.waited_s  # every request ends here, so `add` is inlined
+        waits.counts[bisect_left(_WAIT_S, waited_s)] += 1
+        waits.total += waited_s
         if outcome.how == "whole":
-            self.totals.add(outcome.total_s)
+            totals, total_s = self.totals, outcome.total_s
+            totals.counts[bisect_left(_TOTAL_S, total_s)] += 1
+            totals.total += total_s
         if (usage := outcome.usage) is not None:
-            self.prompt_tokens += usage.prompt_tokens or 0
-            self.completion_tokens += usage.completion_tokens or 0
-            self.cached_tokens += usage.cached_tokens or 0
+            prompt, completion = usage.prompt_tokens or 0, usage.completion_tokens or 0
+            self.prompt_tokens += prompt
+            self.completion_tokens += completion
+            if outcome.is_stream:
+                self.stream_tokens += completion
+            if cached := usage.cached_tokens:
+                self.cached_tokens += cached
+                if 2 * cached >= prompt and outcome.first_s is not None:
+                    self.cached_firsts[bisect_left(FIRST_S, outcome.first_s - waited_s)] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTotals:
+    """The counters of one model, all keys together, as of now."""
+
+    firsts: tuple[int, ...]
+    gaps: tuple[int, ...]
+    gaps_s: float
+    """All of them together."""
+    cached_firsts: tuple[int, ...]
+    completion_tokens: int
+    stream_tokens: int
+    requests: int
+    broke: int
+    """Requests that the engine broke off or answered with 5xx."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +183,14 @@ class Meter:
         if counters is None:
             counters = self._counters[model, key] = ModelCounters()
         return counters
+
+    def totals(self) -> dict[str, ModelTotals]:
+        """By model of the service file; those without a request are left out."""
+        by_model: dict[str, list[ModelCounters]] = {}
+        for (model, _), counters in self._counters.items():
+            if model in self._models:
+                by_model.setdefault(model, []).append(counters)
+        return {model: _totals(counters) for model, counters in by_model.items()}
 
     def rejected_early(self, kind: str) -> None:
         """Rejected before its model was known: an invalid key, or a rate limit."""
@@ -229,6 +269,24 @@ class Meter:
             for reason, count in reasons.items()
         ]
         yield _family("load_failures_total", "counter", "Failed loads, by reason.", failures)
+
+
+def _totals(parts: list[ModelCounters]) -> ModelTotals:
+    outcomes = [item for part in parts for item in part.requests.items()]
+    return ModelTotals(
+        _summed(part.firsts for part in parts),
+        _summed(part.gaps for part in parts),
+        sum(part.gaps.total for part in parts),
+        tuple(map(sum, zip(*(part.cached_firsts for part in parts), strict=True))),
+        sum(part.completion_tokens for part in parts),
+        sum(part.stream_tokens for part in parts),
+        sum(count for _, count in outcomes),
+        sum(count for (_, how, status), count in outcomes if how == "broke" or status in _ENGINE_ERRORS),
+    )
+
+
+def _summed(histograms: Iterable[Histogram]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*(histogram.counts for histogram in histograms), strict=True)))
 
 
 def _gauge_families(gauges: GatewayGauges) -> Iterator[MetricFamily]:

@@ -18,7 +18,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,6 +50,15 @@ _COLUMNS = (
     "at", "key", "model", "route", "status", "how", "why", "is_stream", "waited_s", "first_s", "total_s",
     "bytes_in", "bytes_out", "prompt_tokens", "completion_tokens", "cached_tokens", "replica",
 )  # fmt: skip
+LOG_FILTERS = {
+    "model": "model = ?",
+    "key": "key = ?",
+    "how": "how = ?",
+    "status": "status = CAST(? AS INTEGER)",
+    "until": "at <= CAST(? AS REAL)",
+    "slower": "total_s >= CAST(? AS REAL)",
+}
+"""By the name of a query's parameter: the condition, whose value is the parameter's."""
 _UNKNOWN = -1
 _NULLABLE = ("first_s", "prompt_tokens", "completion_tokens", "cached_tokens")
 _PLACEHOLDERS = ", ".join(f"nullif(?, {_UNKNOWN})" if column in _NULLABLE else "?" for column in _COLUMNS)
@@ -352,8 +361,14 @@ def _count(tokens: int | None) -> int:
     return tokens if tokens < _MAX_TOKENS else _MAX_TOKENS
 
 
-def recent(path: Path, limit: int, before: int | None = None) -> list[dict[str, Any]]:
-    """The last rows, newest first, through a read-only connection."""
+def recent(
+    path: Path,
+    limit: int,
+    before: int | None = None,
+    after: int = 0,
+    filters: Mapping[str, str] | None = None,
+) -> list[dict[str, Any]]:
+    """The last rows, newest first, through a read-only connection. `filters`: by a name of `LOG_FILTERS`."""
     if not path.exists():
         return []
     uri = f"{path.absolute().as_uri()}?mode=ro"
@@ -361,6 +376,9 @@ def recent(path: Path, limit: int, before: int | None = None) -> list[dict[str, 
         database.row_factory = sqlite3.Row
         if database.execute("PRAGMA user_version").fetchone()[0] == 0:  # its tables are about to be created
             return []
-        query = f"SELECT id, {', '.join(_COLUMNS)} FROM requests WHERE id < ? ORDER BY id DESC LIMIT ?"
-        rows: Iterator[sqlite3.Row] = database.execute(query, (before or 2**62, limit))
+        filters = filters or {}
+        where = "".join(f" AND {LOG_FILTERS[name]}" for name in filters)
+        query = f"SELECT id, {', '.join(_COLUMNS)} FROM requests WHERE id < ? AND id > ?{where}"
+        values = (before or 2**62, after, *filters.values(), limit)
+        rows: Iterator[sqlite3.Row] = database.execute(f"{query} ORDER BY id DESC LIMIT ?", values)
         return [{**dict(row), "is_stream": bool(row["is_stream"])} for row in rows]

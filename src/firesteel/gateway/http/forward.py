@@ -84,7 +84,12 @@ def connection_header(*, is_11: bool, keeps: bool) -> bytes:
 
 
 def caller_headers(caller: Caller, host: bytes) -> bytes:
-    """Headers for the admin API: the caller, and the host that it used. Removed from client requests."""
+    """Headers for the admin API: the caller with its models, and the host that it used. Removed from client
+    requests."""
     name = "".join(char if "!" <= char <= "~" else "_" for char in caller.name).encode("ascii")
     lines = b"X-Firesteel-Who: %b\r\nX-Firesteel-Admin: %d\r\nX-Firesteel-Host: %b\r\n"
-    return lines % (name, caller.is_admin, host)
+    headers = lines % (name, caller.is_admin, host)
+    if caller.models is None:
+        return headers
+    # Names of models have no comma and no line break (`keys.py` checks them).
+    return headers + b"X-Firesteel-Models: %b\r\n" % ",".join(sorted(caller.models)).encode("ascii")

@@ -20,6 +20,7 @@ from firesteel.edge.files import text_files
 from firesteel.edge.files.home import Home, find_home, is_locked
 from firesteel.edge.host import process
 from firesteel.edge.host.signals import cancel_on_signals
+from firesteel.edge.hub.cache import find_store
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import Host
 from firesteel.gateway.discovery import identity, outside_identity, running_model
@@ -27,9 +28,16 @@ from firesteel.gateway.interfaces import Timeouts
 from firesteel.gateway.loader.child import end_with_parent, reason_of, say
 from firesteel.gateway.loader.duration import LoadClock, load_time
 from firesteel.gateway.loader.unload import find_service, held_bytes
-from firesteel.gateway.service_config import ModelConfig, Reason, ServiceConfig
+from firesteel.gateway.service_config import (
+    AlertSettings,
+    ModelConfig,
+    PlannedFigures,
+    PlannedRange,
+    Reason,
+    ServiceConfig,
+)
 from firesteel.launch import Ask, Runtime
-from firesteel.planner import launch_key
+from firesteel.planner import Band, Plan, launch_key
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run import (
     LOOPBACK,
@@ -45,6 +53,7 @@ from firesteel.run import (
 )
 from firesteel.run.start.listen import reached_at
 from firesteel.service_file import ModelEntry, ServiceFile, asks, read_service_file
+from firesteel.service_file.alerts import AlertEntry
 from firesteel.units import MIB, show_bytes
 from firesteel.workspace import Workspace
 
@@ -88,7 +97,15 @@ def read(path: str, home: Home) -> ServiceConfig:
         max_wait_s=file.queue.max_wait,
         min_dwell_s=file.queue.min_dwell,
         gateway_bytes=file.memory.gateway,
+        alerts=_alerts(file.alerts),
+        disk_folders=tuple(dict.fromkeys((str(home.root), str(find_store(home).root)))),
     )
+
+
+def _alerts(settings: AlertEntry) -> AlertSettings:
+    defaults = AlertSettings()
+    disk_bytes = defaults.disk_bytes if settings.disk is None else settings.disk
+    return AlertSettings(settings.webhook, settings.command, settings.repeat, disk_bytes)
 
 
 def _ceiling(file: ServiceFile, host: Host, own: list[Service], external_bytes: int) -> int:
@@ -150,6 +167,7 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
         engine=launch.engine,
         context=best.plan.cache.context,
         users=best.plan.cache.users,
+        planned=planned_figures(best.plan),
         ask={
             "name": ask.name, "recipe": ask.model, "context": ask.context, "users": ask.users,
             "port": ask.port, "path": path, "identity": _identity(best),
@@ -157,6 +175,25 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
         },
         why_not=in_the_file(objection, ask.name, path) if objection else None,
     )  # fmt: skip
+
+
+def planned_figures(plan: Plan) -> PlannedFigures:
+    """The slowest stream is one of a full batch, or one deep in its context; the fastest has the engine to
+    itself, and its drafts are right."""
+    memory, speed = _range(plan.memory.needed), plan.speed
+    if speed is None:
+        return PlannedFigures(memory)
+    alone, batch = speed.decode_tokens_per_s, speed.batch
+    bands = [alone, *(band for _, band in speed.at_depth)]
+    bands += [batch.per_user_tokens_per_s] if batch else []
+    fastest = [alone.high, *(drafted.decode_tokens_per_s.high for drafted in speed.drafted)]
+    decode = PlannedRange(min(band.low for band in bands), alone.expected, max(fastest))
+    total = _range(batch.total_tokens_per_s if batch else alone)
+    return PlannedFigures(memory, decode, total, bool(speed.drafted))
+
+
+def _range(band: Band) -> PlannedRange:
+    return PlannedRange(band.low, band.expected, band.high)
 
 
 def _identity(proposal: Proposal) -> str:

@@ -41,7 +41,8 @@ class ExpectedRelease:
     available_bytes: int = 0
     held_bytes: int = 0
     is_process: bool = False
-    """An engine without a container, and so without a GPU: its memory is free once it has ended."""
+    """An engine without a container and without a GPU: its memory is free once it has ended, even if another
+    program has taken it since."""
 
     @property
     def target_bytes(self) -> int:
@@ -53,11 +54,9 @@ def is_released(samples: Sequence[AvailableSample], release: ExpectedRelease) ->
     if not samples:
         return False
     last = samples[-1]
-    if last.time_s - samples[0].time_s >= LIMIT_S:
+    if release.is_process or last.time_s - samples[0].time_s >= LIMIT_S:
         return True
     has_target = last.available_bytes >= release.target_bytes
-    if has_target and release.is_process:
-        return True
     calm_s = CALM_S if has_target else LONG_CALM_S
     return last.time_s - _last_rise_s(samples) >= calm_s
 

@@ -9,7 +9,7 @@ from firesteel.edge.files.home import Home, find_home
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.gateway.loader.child import say
-from firesteel.run.down import stop
+from firesteel.run.down import frees_at_exit, stop
 from firesteel.run.events import PhaseDone, PhaseProgress
 from firesteel.run.service import Service, all_services
 
@@ -18,11 +18,11 @@ async def unload(name: str, home: Home) -> None:
     """The result says what was available before, and how much should come back."""
     service = find_service(name, home)
     before, held = meminfo().available_bytes, held_bytes(service) if service else 0
+    is_process = service is not None and frees_at_exit(service)
     if service:
         async for event in stop(service):
             if isinstance(event, (PhaseProgress, PhaseDone)):
                 say({"doing": {"phase": event.phase, "words": event.text, "eta_s": None}})
-    is_process = service is not None and not service.spec.stop
     say({"gone": {"available_bytes": before, "held_bytes": held, "is_process": is_process}})
 
 

@@ -40,6 +40,7 @@ from firesteel.gateway.scheduler.events import (
 )
 from firesteel.gateway.scheduler.memory_budget import MemoryBudget
 from firesteel.gateway.scheduler.model_state import ModelState, new_model_state
+from firesteel.gateway.scheduler.preview import LoadPreview, preview_load
 from firesteel.gateway.scheduler.requests import Requests
 from firesteel.gateway.scheduler.ticks import next_tick_s
 
@@ -78,8 +79,7 @@ class Scheduler:
         return out
 
     def try_grant(self, request: Hashable, model: str, now_s: float) -> bool:
-        """The fast path: serve at once if the model is open. False: nothing happened; send
-        `RequestArrived`."""
+        """Serve at once if the model is open. False: nothing happened; send `RequestArrived`."""
         state = self._states.get(model)
         if state is None or not state.is_open:
             return False
@@ -87,8 +87,7 @@ class Scheduler:
         return True
 
     def try_finish(self, request: Hashable, now_s: float) -> bool:
-        """End a request that was served or waited. False: something may follow, and the next event returns
-        it; send `TimePassed`."""
+        """End a request that was served or waited. False: something may follow; send `TimePassed`."""
         state = self._requests.finish(request, now_s)
         return state is None or self._stays_settled(state, now_s)
 
@@ -104,6 +103,9 @@ class Scheduler:
 
     def busy(self, name: str) -> int:
         return len(self._states[name].busy)
+
+    def preview(self, name: str, now_s: float) -> LoadPreview:
+        return preview_load(self._capacity, self._states[name], now_s)
 
     def used_bytes(self) -> int:
         return self._capacity.used_bytes
@@ -309,7 +311,7 @@ class Scheduler:
             return
         if not self._load_overdue(overdue, now_s, out):
             self._overdue, self._blocking = None, []
-            # Those that are overdue, and still needed, could not be loaded, and some were rejected.
+            # Overdue ones that are still needed could not be loaded; some were rejected.
             self._load_next(self._capacity.needed(now_s) if overdue else needed, now_s, out)
 
     def _load_overdue(self, overdue: list[ModelState], now_s: float, out: list[Effect]) -> bool:
@@ -327,8 +329,7 @@ class Scheduler:
         return False
 
     def _load_next(self, needed: list[ModelState], now_s: float, out: list[Effect]) -> None:
-        """Overdue models by age, then the others by priority and age; but first the one for which something
-        was unloaded."""
+        """First the one for which something was unloaded, then overdue ones, then by priority and age."""
         if self._reserved_for not in needed:
             self._reserved_for = None
 

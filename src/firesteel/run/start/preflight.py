@@ -3,8 +3,9 @@
     async for event in preflight(proposal, home, again): ...      HostNotReady (exit 5) with what to type
 
 It checks libraries, the disk, the port, docker, the driver for the image's CUDA, whether a container sees the
-GPU, and the memory that other processes leave (`memory_check.decide_start`). Warnings are events. The GPU is
-tried only with an image that is already here, and once per boot: call it again after the image was fetched.
+GPU, what `doctor` would say about the GPU (`host_alarms`), and the memory that other processes leave
+(`memory_check.decide_start`). Warnings are events. The GPU is tried only with an image that is already here,
+and once per boot: call it again after the image was fetched.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from firesteel.planner.memory.pool import pool
 from firesteel.proposals import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import all_services
+from firesteel.run.start.host_alarms import host_alarms
 from firesteel.run.start.memory_check import LaunchMemory, decide_start
 
 _OWN_DISK_BYTES = 256 * 2**20
@@ -143,6 +145,9 @@ async def preflight(proposal: Proposal, home: Home, again: str = "") -> AsyncIte
             raise HostNotReady(problem.what, next=problem.next)
         async for event in _require_gpu(launch.container, home):
             yield event
+    if proposal.plan.host.gpus:
+        for alarm in await asyncio.to_thread(host_alarms):
+            yield PhaseDone("check", f"{alarm.check}: {alarm.says}; {alarm.do}")
     async for event in _require_memory(proposal, home):
         yield event
 

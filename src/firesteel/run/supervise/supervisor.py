@@ -179,6 +179,9 @@ def _run_engine(
             _write_state(folder, replace(monitor.state, why=reason.text, is_stopping=True))
         grace_s = _URGENT_GRACE_S if reason and reason.is_urgent else spec.stop_grace_s
         code = _stop(engine, spec, grace_s)
+        if not spec.stop:
+            # If the reaper itself was killed, workers of the engine still hold memory for the next start.
+            end_leftovers(folder)
     ended_by = reason.text if reason else own_reason(folder)
     state = replace(monitor.state, ended_at=now(), exit_code=code, why=ended_by)
     _write_final_state(folder, state)
@@ -218,7 +221,9 @@ def _spawn(argv: tuple[str, ...], env: Mapping[str, str], log: int) -> subproces
 
 
 def _start_verify(folder: Path) -> subprocess.Popen[bytes]:
-    argv = ("timeout", str(_VERIFY_S), sys.executable, "-P", "-m", "firesteel", "verify", folder.name)
+    """As `up` verified it: a gate that the first start did not have must not end the service at the next."""
+    firesteel = (sys.executable, "-P", "-m", "firesteel")
+    argv = ("timeout", str(_VERIFY_S), *firesteel, "verify", folder.name, "--as-started")
     make_way(folder / "supervisor.log")
     with open(folder / "supervisor.log", "ab", opener=_private) as log:
         return _spawn(argv, {"FIRESTEEL_HOME": str(folder.parent.parent)}, log.fileno())

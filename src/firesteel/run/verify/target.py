@@ -30,9 +30,11 @@ class VerifyTarget:
     key: str | None = None
     read_log: Callable[[], str] | None = None
 
-    async def verify(self) -> AsyncIterator[str | Verification]:
+    async def verify(self, *, thorough: bool = True) -> AsyncIterator[str | Verification]:
         """What is checked now; the last item is the Verification."""
-        events = verify(self.url, self.model, self.expected, key=self.key, read_log=self.read_log)
+        events = verify(
+            self.url, self.model, self.expected, key=self.key, read_log=self.read_log, thorough=thorough
+        )
         async for event in events:
             if isinstance(event, str | Verification):
                 yield event

@@ -17,23 +17,32 @@ from firesteel.cli.output.documents import (
     ps,
     render,
     serve,
+    top,
 )
 from firesteel.facts.documents import Document
+from firesteel.hosts import documents as hosts
 from firesteel.proposals import documents as proposals
 from firesteel.rules import documents as rules
 from firesteel.run import documents as run
+from firesteel.workshop.audit import documents as audit
+from firesteel.workshop.quantize import documents as quantize
+from firesteel.workshop.repair import documents as repair
 
 DOCUMENTS: tuple[type[Document], ...] = (
     overview.OverviewJson,
     proposals.ModelsJson, proposals.PlanJson, proposals.PlanCompareJson,
     rules.CheckJson, rules.RuleJson, rules.FactsJson,
+    hosts.DoctorJson, hosts.DoctorBundleJson, hosts.DoctorFixJson, hosts.DoctorUndoJson,
+    hosts.DoctorMeasureJson,
+    audit.AuditJson, repair.RepairJson, repair.RepairUndoJson,
     run.UpJson, run.UpFileJson, run.UpDryRunJson, run.VerifyJson,
     ps.PsJson, run.LogsJson, diagnose.DiagnosisJson, run.DownJson,
     bench.BenchJson, bench.BenchShapesJson,
     bench.CompareJson, bench.ComparePlanJson, bench.ComparePublishedJson,
     bench.TuneJson, bench.TuneDryRunJson,
     bench.HistoryJson, bench.HistoryImportJson, bench.HistoryDeleteJson,
-    serve.ServeJson, run.PullJson, run.PullPruneJson, render.RenderJson,
+    serve.ServeJson, top.TopJson, run.PullJson, run.PullPruneJson,
+    quantize.QuantizeJson, quantize.QuantizePlanJson, quantize.QuantizeGgufJson, render.RenderJson,
     key.KeyAddJson, key.KeyListJson, key.KeyRevokeJson,
     client.ClientJson,
     cluster.ClusterAddJson, cluster.ClusterListJson, cluster.ClusterCheckJson,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from firesteel.engines.logs.diagnosis import Cause, Diagnosis, Folded, State
+from firesteel.engines.logs.diagnosis import Cause, Diagnosis, Folded, PhaseMark, State
 from firesteel.facts.documents import Document
 
 
@@ -31,6 +31,8 @@ class DiagnosisJson(Document):
     folded: tuple[Folded, ...]
     """Harmless lines that look bad."""
     suspect: SuspectJson | None
+    phases: tuple[PhaseMark, ...]
+    """Where the stages of the start begin."""
 
 
 def diagnosis_json(log: str, diagnosis: Diagnosis) -> DiagnosisJson:
@@ -47,4 +49,5 @@ def diagnosis_json(log: str, diagnosis: Diagnosis) -> DiagnosisJson:
         notes=diagnosis.notes,
         folded=diagnosis.folded,
         suspect=SuspectJson(line=suspect[0], text=suspect[1]) if suspect else None,
+        phases=diagnosis.phases,
     )

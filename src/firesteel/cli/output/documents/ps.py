@@ -7,6 +7,15 @@ from typing import Literal
 from firesteel.cli.output.services import ServiceStatus
 from firesteel.facts.documents import Document
 from firesteel.gateway.address import Address
+from firesteel.rules.host_checks.verdict import CheckLevel
+
+
+class HostAlarmJson(Document):
+    check: str
+    level: CheckLevel
+    says: str
+    evidence: str
+    do: str | None
 
 
 class PsJson(Document):
@@ -16,3 +25,5 @@ class PsJson(Document):
     services: tuple[ServiceStatus, ...]
     gateway: Address | None
     """Where `firesteel serve` listens, while it runs."""
+    host: tuple[HostAlarmJson, ...] = ()
+    """What `doctor` finds wrong with the GPU and its host now, while something runs on it."""

@@ -23,22 +23,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from ipaddress import ip_address
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from firesteel import yaml_schema
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, Runtime
-from firesteel.units import MIB, parse_size
+from firesteel.service_file.alerts import AlertEntry, alert_faults
+from firesteel.service_file.scalars import VARIABLE, Address, Bytes, FileSchema, Seconds, shaped
+from firesteel.service_file.scalars import size as parse_bytes
+from firesteel.units import MIB
 
 FIRST_PORT = 8000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z")
-_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}\Z")
-_TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 MAX_MODELS = 100
 MIN_BUFFER_BYTES = 8 * MIB
 MAX_REPLICAS = 32
@@ -48,47 +48,11 @@ Route = Literal["least-busy", "prefix"]
 Cancel = Literal["cancel", "drain"]
 
 
-def _seconds(text: object) -> object:
-    """`90s`, `10m`, `2h`."""
-    match = re.fullmatch(r"([0-9]{1,6})([smhd])", text) if isinstance(text, str) else None
-    if not match:
-        raise ValueError("is not a time; write it like 90s, 10m or 2h")
-    return int(match[1]) * _TIMES[match[2]]
-
-
-def _size(text: object) -> object:
-    return parse_size(text) if isinstance(text, str) else text
-
-
 def _buffer_size(text: object) -> object:
-    size = _size(text)
+    size = parse_bytes(text)
     if isinstance(size, int) and size < MIN_BUFFER_BYTES:
         raise ValueError("is too small for a single request; write at least 8MiB")
     return size
-
-
-def _address(text: object) -> object:
-    """`127.0.0.1:8080`, `[::1]:8080`: an address and a port, no name that somebody else resolves."""
-    host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
-    try:
-        ip_address(host.removeprefix("[").removesuffix("]"))
-        good = port.isascii() and port.isdigit() and 0 < int(port) < 65536
-    except ValueError:
-        good = False
-    if not good:
-        raise ValueError("is not an address and a port; write it like 127.0.0.1:8080")
-    return text
-
-
-def _shaped(kind: type, what: str, example: str) -> BeforeValidator:
-    """A map, list or word where another of these belongs: what to write, in place of the schema's types."""
-
-    def shaped(value: object) -> object:
-        if isinstance(value, (str, list, dict, type(None))) and not isinstance(value, kind):
-            raise ValueError(f"{what}; write it like `{example}`")
-        return value
-
-    return BeforeValidator(shaped)
 
 
 def _entry(value: object) -> object:
@@ -113,26 +77,17 @@ def _models(value: object) -> object:
     return named
 
 
-Seconds = Annotated[int, BeforeValidator(_seconds)]
-Bytes = Annotated[PositiveInt, BeforeValidator(_size)]
-Address = Annotated[str, BeforeValidator(_address)]
-
-
 Urls = Annotated[
     tuple[str, ...],
     Field(min_length=1, max_length=MAX_REPLICAS),
-    _shaped(list, "is a list", 'urls: ["http://10.0.0.2:8000", "http://10.0.0.3:8000"]'),
+    shaped(list, "is a list", 'urls: ["http://10.0.0.2:8000", "http://10.0.0.3:8000"]'),
 ]
 Aliases = Annotated[
-    tuple[str, ...], Field(max_length=MAX_ALIASES), _shaped(list, "is a list", 'aliases: ["gpt-oss:20b"]')
+    tuple[str, ...], Field(max_length=MAX_ALIASES), shaped(list, "is a list", 'aliases: ["gpt-oss:20b"]')
 ]
 
 
-class _Schema(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class MemorySettings(_Schema):
+class MemorySettings(FileSchema):
     ceiling: Bytes | None = None
     """All models together; without it, what the host can give."""
     gateway: Annotated[PositiveInt, BeforeValidator(_buffer_size)] = 128 * MIB
@@ -140,7 +95,7 @@ class MemorySettings(_Schema):
     503. No body may be longer than half of it."""
 
 
-class QueueSettings(_Schema):
+class QueueSettings(FileSchema):
     """Whom the gateway lets wait, and for how long. A load on a Spark takes 2 to 15 minutes."""
 
     size: Annotated[int, Field(ge=1, le=10_000)] = 256
@@ -152,7 +107,7 @@ class QueueSettings(_Schema):
     """For so long what was just loaded stays, whoever else waits: what a load cost is used for a while."""
 
 
-class TimeoutSettings(_Schema):
+class TimeoutSettings(FileSchema):
     """How long a server may be silent before its request fails with 504."""
 
     first_byte: Seconds = 600
@@ -163,7 +118,7 @@ class TimeoutSettings(_Schema):
     """Of a response that is not streamed, until its first byte: all of it is generated before."""
 
 
-class ModelEntry(_Schema):
+class ModelEntry(FileSchema):
     """One model: started by us from a `recipe`, or running already at a `url` or several; one of them."""
 
     recipe: str | None = None
@@ -196,7 +151,7 @@ class ModelEntry(_Schema):
     cancel: Cancel = "cancel"
     """A client that goes: its request is cancelled, or (`drain`, for engines that a cancel harms) let run."""
     timeouts: Annotated[
-        TimeoutSettings, _shaped(dict, "has keys of its own", "timeouts: {first_byte: 10m, gap: 5m}")
+        TimeoutSettings, shaped(dict, "has keys of its own", "timeouts: {first_byte: 10m, gap: 5m}")
     ] = TimeoutSettings()
 
     @property
@@ -206,16 +161,16 @@ class ModelEntry(_Schema):
 
 
 Group = Annotated[
-    tuple[str, ...], _shaped(list, "is a list of groups", "never_together: [[coder, small], [coder, big]]")
+    tuple[str, ...], shaped(list, "is a list of groups", "never_together: [[coder, small], [coder, big]]")
 ]
 
 
-class ServiceFile(_Schema):
+class ServiceFile(FileSchema):
     listen: Address = "127.0.0.1:8080"
-    memory: Annotated[MemorySettings, _shaped(dict, "has a ceiling", "memory: {ceiling: 100GiB}")] = (
+    memory: Annotated[MemorySettings, shaped(dict, "has a ceiling", "memory: {ceiling: 100GiB}")] = (
         MemorySettings()
     )
-    queue: Annotated[QueueSettings, _shaped(dict, "has keys of its own", "queue: {size: 256}")] = (
+    queue: Annotated[QueueSettings, shaped(dict, "has keys of its own", "queue: {size: 256}")] = (
         QueueSettings()
     )
     models: Annotated[
@@ -223,6 +178,9 @@ class ServiceFile(_Schema):
         BeforeValidator(_models),
     ]
     never_together: tuple[Group, ...] = ()
+    alerts: Annotated[AlertEntry, shaped(dict, "has keys of its own", "alerts: {webhook: ALERT_URL}")] = (
+        AlertEntry()
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -260,6 +218,7 @@ def _faults(file: ServiceFile) -> Iterator[Fault]:
         yield from _kind_faults(name, entry)
     yield from _alias_faults(file)
     yield from _port_faults(file)
+    yield from alert_faults(file.alerts)
     for at, group in enumerate(file.never_together):
         for place, name in enumerate(group):
             if name not in file.models:
@@ -310,7 +269,7 @@ def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
             yield (*here, key), f"`{name}`: a model at a `url` runs already; it takes no `{key}`"
     if entry.route and len(entry.addresses) < 2:
         yield (*here, "route"), f"`{name}`: `route` chooses among `urls`, and there is one"
-    if entry.key and not ("/" in entry.key or _VARIABLE.match(entry.key)):
+    if entry.key and not ("/" in entry.key or VARIABLE.match(entry.key)):
         # Not repeated: what stands there may be the key.
         says = (
             "is neither the name of a variable, like CODER_KEY, nor a path; the key itself never stands here"

@@ -1,0 +1,177 @@
+"""`firesteel doctor [CHECK]...`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from firesteel import library
+from firesteel.cli.options import common
+from firesteel.cli.output.invocation import typed
+from firesteel.errors import HostNotReady, UsageError
+
+if TYPE_CHECKING:
+    from firesteel.hosts.doctor.examine import Examination
+    from firesteel.rules.host_checks.fix_plan import FixPlan
+
+_FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
+
+
+@click.command("doctor")
+@click.argument("checks", nargs=-1, metavar="[CHECK]...")
+@click.option("--all", "everything", is_flag=True, help="Show also what is good, with what was read.")
+@click.option("--fix", is_flag=True, help="Show what a fix would change, ask, and change it.")
+@click.option("--undo", is_flag=True, help="Take back what --fix changed.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--measure", is_flag=True, help="Measure memory, disk, wake-up and GPU; takes about a minute.")
+@click.option("--watch", is_flag=True, help="Show the host's state every few seconds, and alarms.")
+@click.option("--every", type=click.FloatRange(0.2), default=2.0, help="Seconds between readings of --watch.")
+@click.option("--count", type=click.IntRange(1), help="Stop --watch after this many readings.")
+@click.option("--bundle", type=click.Path(path_type=Path), help="Write what was read, without secrets.")
+@click.option("--from", "source", type=click.Path(path_type=Path), help="Judge a bundle, not this host.")
+@click.option("--root", type=_FOLDER, help="Examine and change this folder in place of /.")
+@common.json_option
+def command(
+    checks: tuple[str, ...],
+    everything: bool,
+    fix: bool,
+    undo: bool,
+    yes: bool,
+    measure: bool,
+    watch: bool,
+    every: float,
+    count: int | None,
+    bundle: Path | None,
+    source: Path | None,
+    root: Path | None,
+    as_json: bool,
+) -> int:
+    """Say what is wrong with this host, what it costs and what to type.
+
+    Reads in a few seconds, without root; loads and changes nothing. CHECK limits it to the checks of these
+    names. Exits with 5 when something stops a launch.
+    """
+    modes = [name for name, given in (("--fix", fix), ("--undo", undo), ("--measure", measure)) if given]
+    modes += [name for name, given in (("--watch", watch), ("--bundle", bundle), ("--from", source)) if given]
+    if len(modes) > 1:
+        raise UsageError(f"{modes[0]} and {modes[1]} do not go together", next="firesteel doctor --help")
+    if bundle:
+        return _bundle(bundle, root, as_json)
+    if undo:
+        return _undo(checks, root, yes, as_json)
+    if watch:
+        from firesteel.cli.output.doctor_watch import watch_host
+
+        return watch_host(every, count, root, as_json)
+    if measure:
+        from firesteel.cli.output.doctor_measure import measure_host
+
+        return measure_host(as_json)
+    examination = library.doctor(checks, root=root, source=source)
+    if fix:
+        return _fix(examination, checks, root, yes, as_json)
+    return _show(examination, everything, as_json)
+
+
+def _show(examination: Examination, everything: bool, as_json: bool) -> int:
+    from firesteel.hosts.doctor.fix import fixable
+
+    if as_json:
+        from firesteel.hosts.documents import doctor_json
+
+        common.print_json(doctor_json(examination, fixable(examination)))
+    else:
+        from firesteel.cli.output.doctor import show_examination
+
+        show_examination(examination, everything=everything, fixable=fixable(examination))
+    return HostNotReady.exit_code if examination.level == "stop" else 0
+
+
+def _bundle(path: Path, root: Path | None, as_json: bool) -> int:
+    from firesteel.hosts.doctor.bundle import write_bundle
+
+    probe = write_bundle(path, library.home(), root)
+    if as_json:
+        from firesteel.hosts.documents import DoctorBundleJson
+
+        common.print_json(DoctorBundleJson(file=str(path), sections=tuple(probe.sections)))
+        return 0
+    click.echo(f"{path}: {len(probe.sections)} sections, secrets removed; look through it before you send it")
+    click.echo(typed(f"next: firesteel doctor --from {path}"))
+    return 0
+
+
+def _fix(
+    examination: Examination, names: tuple[str, ...], root: Path | None, yes: bool, as_json: bool
+) -> int:
+    from firesteel.hosts.doctor import apply
+    from firesteel.hosts.doctor.fix import Fixed, apply_fix, plan_fixes, require_root, root_of
+
+    base = root_of(root)
+    plans = plan_fixes(examination, names)
+    possible = [plan for plan in plans if not plan.refused]
+    for plan in plans:
+        _show_plan(plan, apply.diff(base, plan))
+    done: list[Fixed] = []
+    if possible:
+        again = " ".join(["firesteel doctor --fix", *(plan.check for plan in possible)])
+        require_root(base, again)
+        if yes or click.confirm(f"change {_count(len(possible))} on this host?", default=False, err=True):
+            for plan in possible:
+                fixed = apply_fix(plan, library.home(), root)
+                done.append(fixed)
+                click.echo(f"{'done' if fixed.verified else 'failed'}  {fixed.check}: {fixed.says}", err=True)
+            click.echo(typed("firesteel doctor --undo takes it back"), err=True)
+        else:
+            click.echo("nothing was changed", err=True)
+    elif not plans:
+        click.echo("there is nothing to fix", err=True)
+    if as_json:
+        from firesteel.hosts.documents import doctor_fix_json
+
+        diffs = {plan.check: apply.diff(base, plan) if not done else "" for plan in plans}
+        common.print_json(doctor_fix_json(plans, diffs, done))
+    return 0 if all(fixed.verified for fixed in done) else 1
+
+
+def _count(number: int) -> str:
+    return "one thing" if number == 1 else f"{number} things"
+
+
+def _show_plan(plan: FixPlan, diff: str) -> None:
+    click.echo(f"{plan.check}:" + (f" not done: {plan.refused}" if plan.refused else ""), err=True)
+    for note in plan.notes:
+        click.echo(f"  note: {note}", err=True)
+    for line in diff.splitlines():
+        click.echo(f"  {line}", err=True)
+    if plan.later and not plan.refused:
+        click.echo(f"  takes effect {plan.later}", err=True)
+
+
+def _undo(names: tuple[str, ...], root: Path | None, yes: bool, as_json: bool) -> int:
+    from firesteel.hosts.doctor.fix import require_root, root_of, to_undo, undo_fix
+
+    base = root_of(root)
+    entries = to_undo(root, names)
+    for entry in entries:
+        state = "half done" if entry.state == "applying" else "done"
+        click.echo(f"{entry.check}: {state} at {entry.at}", err=True)
+        for change in entry.changes:
+            click.echo(f"  {'/' + change.path if change.path else ' '.join(change.command)}", err=True)
+    undone = []
+    if entries:
+        require_root(base, " ".join(["firesteel doctor --undo", *names]))
+        if yes or click.confirm(f"take {_count(len(entries))} back?", default=False, err=True):
+            undone = [undo_fix(entry, root) for entry in entries]
+    else:
+        click.echo("there is nothing to take back", err=True)
+    for result in undone:
+        rest = f"; {'; '.join(result.left)}" if result.left else ""
+        click.echo(f"taken back  {result.entry.check}{rest}", err=True)
+    if as_json:
+        from firesteel.hosts.documents import doctor_undo_json
+
+        common.print_json(doctor_undo_json(undone))
+    return 1 if any(result.left for result in undone) else 0

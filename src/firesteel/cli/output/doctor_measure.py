@@ -1,0 +1,36 @@
+"""`doctor --measure` as lines: what is measured, and the figures."""
+
+from __future__ import annotations
+
+import click
+
+from firesteel import library
+from firesteel.cli.options import common
+from firesteel.cli.output.invocation import typed
+from firesteel.facts.host.host_facts import HostMeasurement
+from firesteel.hosts.doctor.measure import Measuring, NotMeasured, measure, show
+
+
+def measure_host(as_json: bool) -> int:
+    figures: list[HostMeasurement] = []
+    missing: list[NotMeasured] = []
+    for event in measure(library.home()):
+        if isinstance(event, Measuring):
+            click.echo(f"measuring {event.what} ...", err=True)
+        elif isinstance(event, NotMeasured):
+            missing.append(event)
+        else:
+            figures.append(event)
+    if as_json:
+        from firesteel.hosts.documents import DoctorMeasureJson, NotMeasuredJson
+
+        rows = tuple(NotMeasuredJson(what=each.what, why=each.why) for each in missing)
+        common.print_json(DoctorMeasureJson(figures=tuple(figures), not_measured=rows))
+        return 0
+    width = max(len(figure.name) for figure in figures)
+    for figure in figures:
+        click.echo(f"{figure.name:<{width}}  {show(figure)}")
+    for each in missing:
+        click.echo(f"not measured  {each.what}: {each.why}")
+    click.echo(typed("next: firesteel doctor, which judges by these figures; `plan` uses them too"))
+    return 0

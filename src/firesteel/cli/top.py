@@ -1,0 +1,71 @@
+"""`firesteel top`"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import click
+
+from firesteel import library
+from firesteel.cli.options import common
+from firesteel.errors import FiresteelError
+from firesteel.gateway.address import read_address
+from firesteel.screens.top.client import KEY_VARIABLE, GatewayClient
+from firesteel.screens.top.snapshot import Snapshot
+
+
+@click.command("top")
+@click.option("--url", metavar="URL", help="Watch a gateway elsewhere, such as http://spark:8080.")
+@click.option("--once", is_flag=True, help="Print the state once and exit, without keys and curves.")
+@common.json_option
+def command(url: str | None, once: bool, as_json: bool) -> None:
+    """Watch the gateway in this terminal: models, memory, curves, requests, logs.
+
+    l loads the selected model and u unloads it; ? shows all keys, q quits.
+    A gateway with keys asks for an admin key, in FIRESTEEL_API_KEY.
+    """
+    client = GatewayClient(url or _local_url(), os.environ.get(KEY_VARIABLE) or None)
+    if as_json:
+        _print_json(client)
+    elif once or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        _print_once(client)
+    else:
+        from firesteel.cli.output.show import out
+        from firesteel.screens.top.app import TopApp
+
+        # Asked here, so that a wrong address or key is an error message and not an empty screen.
+        TopApp(client, out, client.state()).run()
+
+
+def _local_url() -> str:
+    gateway = read_address(library.home())
+    if gateway is None:
+        raise FiresteelError("no gateway runs here", next="firesteel serve, or firesteel top --url URL")
+    return gateway.url
+
+
+def _print_once(client: GatewayClient) -> None:
+    from firesteel.cli.output.show import out
+    from firesteel.screens.top.app import glyphs_of
+    from firesteel.screens.top.frame import once
+
+    for line in once(Snapshot(client.url, time.time(), client.state()), out.width, glyphs_of(out)):
+        out.print(line, soft_wrap=True)
+
+
+def _print_json(client: GatewayClient) -> None:
+    from firesteel.cli.output.documents.top import TopJson
+
+    state = client.state()
+    common.print_json(
+        TopJson(
+            url=client.url,
+            version=state.version,
+            models=state.models,
+            memory=state.memory,
+            gpu=state.gpu,
+            waiting=state.waiting,
+        )
+    )

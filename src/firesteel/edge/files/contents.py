@@ -1,0 +1,325 @@
+"""Reads what an audit judges: the headers of a checkpoint, its scales and its small files.
+
+From a folder, a GGUF file, or the Hub by ranges. The work is bounded whatever the files claim: scalars are
+read in runs, of large scale tensors the beginning, of weights nothing. 60 GB take seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from firesteel.dataclass import dataclass
+from firesteel.edge.files.byte_sources import FileSource, UrlSource
+from firesteel.edge.files.home import find_home
+from firesteel.edge.files.scale_reader import FROM_DISK, FROM_HUB, ReadLimits, ScaleReader
+from firesteel.edge.http.sync_client import Deadline, bearer, get_file
+from firesteel.edge.hub.cache import cached_listing, find_store, local_snapshot, repository_of
+from firesteel.errors import FiresteelError, UsageError
+from firesteel.facts.formats import gguf, safetensors
+from firesteel.facts.formats.byte_source import BadHeader, ByteSource
+from firesteel.facts.model.architecture import UnknownArchitecture
+from firesteel.facts.model.checkpoint_contents import CheckpointContents, Defect, TokenizerFacts, WeightFile
+from firesteel.facts.model.config import architecture_of_config
+from firesteel.facts.model.tokenizer_files import TOKENIZER_FILES, read_tokenizer
+
+INDEX = "model.safetensors.index.json"
+_MAX_TEXT = 64 * 2**20
+_MAX_INDEX = 192 * 2**20
+"""A million tensors, as many as an index may list, with long names."""
+_MAX_FILES = 20_000
+_MAX_TENSORS = 2_000_000
+"""In all files together. Beyond, an audit would take gigabytes of memory itself."""
+_POINTER = b"version https://git-lfs.github.com/"
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """A folder, wherever it is."""
+
+    origin: str
+    sizes: Mapping[str, int]
+    """Of the files that are there."""
+    published: Mapping[str, int]
+    """Of the files as the Hub lists them; empty: not known."""
+    text: Callable[[str], str | None]
+    open: Callable[[str], AbstractContextManager[ByteSource]]
+    limits: ReadLimits
+
+
+def read_contents(model: str, environ: Mapping[str, str] = os.environ) -> CheckpointContents:
+    """A folder, a GGUF file, or a Hub id: the pulled snapshot of it, else what the Hub has."""
+    path = Path(model).expanduser().absolute()
+    if path.suffix == ".gguf" and path.is_file():
+        return _read_gguf(path)
+    if path.is_dir():
+        return read_folder(path, environ)
+    if path.exists():
+        raise UsageError(
+            f"{path} is neither a folder with safetensors nor a GGUF file",
+            next=f"firesteel audit {path.parent}",
+        )
+    if model.count("/") == 1 and not model.startswith((".", "~", "/")):
+        return read_hub(model, environ)
+    raise UsageError(f"{path} does not exist", next="firesteel audit FOLDER, FILE.gguf or ORG/NAME")
+
+
+def read_local(model: str, environ: Mapping[str, str] = os.environ) -> CheckpointContents | None:
+    """The same for what is on this disk; None: it is not, or it is a config alone."""
+    path = Path(model).expanduser().absolute()
+    if path.suffix == ".gguf" and path.is_file():
+        return _read_gguf(path)
+    if not path.exists() and model.count("/") == 1:
+        path = local_snapshot(find_store(find_home(environ), environ), model) or path
+    return read_folder(path, environ) if any(path.glob("*.safetensors")) else None
+
+
+def read_folder(folder: Path, environ: Mapping[str, str] = os.environ) -> CheckpointContents:
+    entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    if len(entries) > _MAX_FILES:
+        raise UsageError(f"{folder} holds over {_MAX_FILES:,} files", next="give the folder of one model")
+    sizes = {entry.name: _size(entry) for entry in entries if not entry.is_dir()}
+    ggufs = sorted(name for name in sizes if name.endswith(".gguf"))
+    if ggufs and not any(name.endswith(".safetensors") for name in sizes):
+        if len(ggufs) > 1 and "-00001-of-" not in ggufs[0]:
+            raise UsageError(
+                f"{folder} holds {len(ggufs)} GGUF files", next=f"firesteel audit {folder / ggufs[0]}"
+            )
+        return _read_gguf(folder / ggufs[0])
+
+    def text(name: str) -> str | None:
+        path = folder / name
+        if name not in sizes:
+            return None
+        with FileSource(path) as source:
+            if source.size > (limit := _limit(name)):
+                raise FiresteelError(f"{path} is larger than {limit:,} bytes", next=f"ls -l {folder}")
+            return str(source.read(0, source.size), "utf-8", errors="replace")
+
+    published = _published_sizes(folder, environ)
+    return _read(
+        _Files(str(folder), sizes, published, text, lambda name: FileSource(folder / name), FROM_DISK)
+    )
+
+
+def _limit(name: str) -> int:
+    return _MAX_INDEX if name == INDEX else _MAX_TEXT
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat().st_size
+    except OSError:  # a link of the Hub's cache whose blob is gone
+        return -1
+
+
+def _published_sizes(folder: Path, environ: Mapping[str, str]) -> dict[str, int]:
+    """What the Hub listed for a folder of its cache."""
+    store = find_store(find_home(environ), environ)
+    found = repository_of(store, folder)
+    listing = cached_listing(store, found[0], found[1]) if found else None
+    return {file.path: file.bytes for file in listing.files} if listing else {}
+
+
+def read_hub(repository: str, environ: Mapping[str, str] = os.environ) -> CheckpointContents:
+    if folder := local_snapshot(find_store(find_home(environ), environ), repository):
+        return replace(read_folder(folder, environ), origin=repository)
+    from firesteel.edge.hub.client import find_hub, list_files  # loads huggingface_hub's client
+
+    hub = find_hub(environ)
+    listing = asyncio.run(list_files(hub, repository, "main"))
+    base = f"{hub.endpoint}/{repository}/resolve/{listing.commit}"
+    headers, deadline = bearer(hub.token), Deadline()
+    sizes = {file.path: file.bytes for file in listing.files if "/" not in file.path}
+
+    def text(name: str) -> str | None:
+        if name not in sizes:
+            return None
+        response = get_file(f"{base}/{name}", headers, limit_bytes=_limit(name), deadline=deadline)
+        return str(response.body, "utf-8", errors="replace") if response else None
+
+    def open_file(name: str) -> AbstractContextManager[ByteSource]:
+        return nullcontext(UrlSource(f"{base}/{name}", headers, deadline))
+
+    ggufs = sorted(name for name in sizes if name.endswith(".gguf"))
+    if ggufs and not any(name.endswith(".safetensors") for name in sizes):
+        with ExitStack() as files:
+            header = gguf.read_split(
+                files.enter_context(open_file(ggufs[0])), lambda name: files.enter_context(open_file(name))
+            )
+        return _gguf_contents(repository, header, sizes[ggufs[0]])
+    return _read(_Files(repository, sizes, {}, text, open_file, FROM_HUB))
+
+
+# --- safetensors ---
+
+
+def _read(files: _Files) -> CheckpointContents:
+    config, config_defect = _json(files, "config.json")
+    modelopt, _ = _json(files, "hf_quant_config.json")
+    generation, _ = _json(files, "generation_config.json")
+    index, index_bytes, index_defect = _index(files)
+    names = _weight_files(files, index)
+    if not names:
+        raise UsageError(
+            f"{files.origin} holds no safetensors and no GGUF",
+            next="firesteel audit FOLDER, FILE.gguf or ORG/NAME",
+        )
+    scales = ScaleReader(files.limits)
+    layers = _layers(config)
+    weight_files = [_weight_file(files, name, layers, listed, scales) for name, listed in names]
+    tensors = sum(len(file.tensors) for file in weight_files)
+    if tensors > _MAX_TENSORS:
+        raise UsageError(
+            f"{files.origin} has {tensors:,} tensors, more than any real model",
+            next="give the folder of one model",
+        )
+    return CheckpointContents(
+        files.origin,
+        "safetensors",
+        tuple(weight_files),
+        config=config,
+        config_defect=config_defect,
+        modelopt_config=modelopt,
+        generation_config=generation,
+        index=index,
+        index_bytes=index_bytes,
+        index_defect=index_defect,
+        scalars=scales.scalars,
+        values=scales.values,
+        tokenizer=_tokenizer(files),
+        read_bytes=scales.read_bytes,
+        unread=tuple(scales.unread()),
+    )
+
+
+def _json(files: _Files, name: str) -> tuple[dict[str, object] | None, str]:
+    text = files.text(name)
+    if text is None:
+        return None, ""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        return None, f"{name} is nested deeper than any model's"
+    except ValueError as error:
+        return None, f"{name} is not JSON: {error}"
+    return (value, "") if isinstance(value, dict) else (None, f"{name} holds no object with keys")
+
+
+def _index(files: _Files) -> tuple[dict[str, str] | None, int | None, str]:
+    text = files.text(INDEX)
+    if text is None:
+        return None, None, ""
+    try:
+        weight_map = safetensors.read_weight_map(INDEX, text)
+    except BadHeader as error:
+        return None, None, error.what
+    return weight_map, _total_size(text), ""
+
+
+def _total_size(text: str) -> int | None:
+    """Of the index's metadata, which stands at its front as every library writes it."""
+    metadata: Any = None
+    head = text[:4096]
+    start = head.find('"metadata"')
+    if start >= 0 and (brace := head.find("{", start)) >= 0:
+        try:
+            metadata, _ = json.JSONDecoder().raw_decode(head, brace)
+        except (ValueError, RecursionError):
+            return None
+    size = metadata.get("total_size") if isinstance(metadata, dict) else None
+    return int(size) if isinstance(size, int | float) else None
+
+
+def _weight_files(files: _Files, index: Mapping[str, str] | None) -> list[tuple[str, bool]]:
+    """The files with weights, and whether an engine loads them."""
+    there = {
+        name for name in files.sizes if name.endswith(".safetensors") and not name.startswith("adapter_")
+    }
+    if index is not None:
+        listed = set(index.values())
+        return [(name, name in listed) for name in sorted(there | listed)]
+    named = {name for name in there if name.startswith("model")}
+    # Mistral publishes its own format beside that of transformers; an engine loads one of them.
+    listed = {name for name in there if not name.startswith("consolidated")} if named else there
+    return [(name, name in listed) for name in sorted(there)]
+
+
+def _layers(config: Mapping[str, object] | None) -> int | None:
+    if config is None:
+        return None
+    try:
+        return len(architecture_of_config(config).layers)
+    except UnknownArchitecture:
+        pass
+    text = config.get("text_config")
+    count = (text if isinstance(text, Mapping) else config).get("num_hidden_layers")
+    return count if type(count) is int else None
+
+
+def _weight_file(
+    files: _Files, name: str, layers: int | None, is_listed: bool, scales: ScaleReader
+) -> WeightFile:
+    size = files.sizes.get(name, -1)
+    if size < 0:
+        return WeightFile(name, 0, defect="missing", why=f"{name} is not there", is_listed=is_listed)
+    with files.open(name) as source:
+        if source.read(0, min(len(_POINTER), source.size)) == _POINTER:
+            return WeightFile(
+                name, size, defect="pointer", why=f"{name} is a pointer of git-lfs", is_listed=is_listed
+            )
+        try:
+            table = safetensors.read_table(source, layers)
+        except BadHeader as error:
+            return WeightFile(name, size, defect="damaged", why=error.what, is_listed=is_listed)
+        file = WeightFile(name, size, table.tensors, table.data_start, is_listed=is_listed)
+        if table.file_bytes > size:
+            why = f"{name} has {size:,} bytes, {table.file_bytes - size:,} fewer than its header describes"
+            return replace(file, defect="truncated", why=why)
+        if table.file_bytes < size:
+            why = f"{name} has {size:,} bytes, {size - table.file_bytes:,} more than its header describes"
+            return replace(file, defect="too long", why=why)
+        if is_listed:
+            scales.read_scales(source, file)
+        published = files.published.get(name, size)
+        if published != size:
+            why = f"{name} has {size:,} bytes, and {published:,} were published"
+            return replace(file, defect="wrong size", why=why)
+    return file
+
+
+def _tokenizer(files: _Files) -> TokenizerFacts:
+    there = frozenset(name for name in TOKENIZER_FILES if name in files.sizes)
+    texts = {
+        name: files.text(name)
+        for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "chat_template.json")
+    }
+    return read_tokenizer(there, {name: text for name, text in texts.items() if text is not None})
+
+
+# --- GGUF ---
+
+
+def _read_gguf(path: Path) -> CheckpointContents:
+    with ExitStack() as files:
+        first = files.enter_context(FileSource(path))
+        try:
+            header = gguf.read_split(
+                first, lambda name: files.enter_context(FileSource(path.with_name(name)))
+            )
+        except BadHeader as error:
+            defect: Defect = "truncated" if "truncated" in error.what else "damaged"
+            broken = WeightFile(path.name, first.size, defect=defect, why=error.what)
+            return CheckpointContents(str(path), "gguf", (broken,))
+    return _gguf_contents(str(path), header, path.stat().st_size)
+
+
+def _gguf_contents(origin: str, header: gguf.GgufHeader, size: int) -> CheckpointContents:
+    file = WeightFile(header.name, size, header.tensors, header.data_offset)
+    return CheckpointContents(origin, "gguf", (file,), metadata=header.metadata)

@@ -1,0 +1,54 @@
+"""What is wrong now, by the gateway's state. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Literal, NamedTuple
+
+from firesteel.gateway.admin.state import GatewayState, ModelStateJson
+from firesteel.units import show_bytes
+
+AlertKind = Literal["unhealthy", "load_failed", "guard", "disk"]
+GUARD_TEXT = "the memory guard stopped it"
+"""How the guard's reasons begin (`run.supervise.guard`)."""
+
+
+class AlertKey(NamedTuple):
+    kind: AlertKind
+    subject: str
+    """The model, or the folder."""
+
+
+def conditions(
+    state: GatewayState,
+    failed_loads: Collection[str],
+    guarded: Mapping[str, str],
+    disks: Mapping[str, int],
+    disk_floor_bytes: int,
+) -> dict[AlertKey, str]:
+    """The text of each. A model has one at most, the one that says most: the guard, a load, its health.
+
+    `failed_loads`: models whose last load failed. `guarded`: why the guard stopped an engine, until the model
+    runs again. `disks`: free bytes by folder.
+    """
+    found = {}
+    for model in state["models"]:
+        for kind, text in _of_model(model, failed_loads, guarded):
+            found[AlertKey(kind, model["name"])] = text
+    for folder, free in disks.items():
+        if free < disk_floor_bytes:
+            left = f"the disk under {folder} has {show_bytes(free)} left"
+            found[AlertKey("disk", folder)] = f"{left}; `firesteel pull --prune` frees space"
+    return found
+
+
+def _of_model(
+    model: ModelStateJson, failed_loads: Collection[str], guarded: Mapping[str, str]
+) -> Iterator[tuple[AlertKind, str]]:
+    name, health = model["name"], model["health"]
+    if name in guarded and model["phase"] != "ready":
+        yield "guard", f"{name}: {guarded[name]}"
+    elif name in failed_loads and model["phase"] == "off" and model["why"]:
+        yield "load_failed", f"{name} did not load: {model['why']}"
+    elif not health["ok"]:
+        yield "unhealthy", f"{name}: {health['text']}"

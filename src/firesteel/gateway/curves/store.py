@@ -1,0 +1,259 @@
+"""The curves on disk: three resolutions in `FIRESTEEL_HOME/curves.db`, an SQLite file of bounded size.
+
+    store = CurveStore(path)
+    store.add([CurveRow("coder", start, ...), ...], now)      one transaction: a crash loses this sample only
+    store.query(RANGES["24h"], now) -> Points
+
+A sample is written to the finest resolution. The coarser ones are made from the finer rows once a minute,
+the step under way included, so that nothing is held in memory that a crash could lose; making them again
+gives the same rows. Rows that are older than their range are removed. So the file has at most
+`sum(range.points) + slack` rows a model, whatever the traffic: about 130 KB a model.
+
+Separate from the request log: that is pruned by other rules, and a file that is damaged loses less.
+Called from one thread at a time, never from the loop.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from pathlib import Path
+
+from firesteel.edge.files.home import Home
+from firesteel.gateway.curves.samples import (
+    CurveRow,
+    first_quantile,
+    gap_quantile,
+    merged,
+    packed,
+    unpacked,
+)
+
+MAX_MODELS = 400
+"""Names with rows, old ones of the service file included; beyond it the longest unused go first."""
+SAMPLE_S = 5
+_ROLL_UP_S = 60
+_BUSY_S = 2.0
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CurveRange:
+    """A resolution: `points` steps back from now."""
+
+    name: str
+    step_s: int
+    points: int
+
+    @property
+    def span_s(self) -> int:
+        return self.step_s * self.points
+
+    def start(self, now: float) -> int:
+        """Of its first step. The last one is that of the last sample, which may be under way."""
+        return ((int(now) - SAMPLE_S) // self.step_s - self.points + 1) * self.step_s
+
+
+RANGES: Mapping[str, CurveRange] = {
+    each.name: each
+    for each in (CurveRange("15m", SAMPLE_S, 180), CurveRange("24h", 300, 288), CurveRange("30d", 7200, 360))
+}
+_STEPS = tuple(each.step_s for each in RANGES.values())
+
+VALUES = (
+    "tokens_per_s", "ttft_p50_s", "ttft_p95_s", "gap_p50_s", "gap_p95_s", "queue", "kv_used", "memory_bytes",
+    "power_w",
+)  # fmt: skip
+"""Columns that are shown. Percentiles stand beside their histograms, so that a query computes nothing."""
+_MERGED = (
+    "seconds", "tokens", "firsts", "gaps", "queue", "kv_used", "memory_bytes", "power_w",
+)  # fmt: skip
+_TABLE = """
+CREATE TABLE curves (
+  step_s INTEGER NOT NULL, model TEXT NOT NULL, start INTEGER NOT NULL, seconds REAL NOT NULL,
+  tokens REAL NOT NULL, tokens_per_s REAL, firsts BLOB, ttft_p50_s REAL, ttft_p95_s REAL, gaps BLOB,
+  gap_p50_s REAL, gap_p95_s REAL, queue REAL, kv_used REAL, memory_bytes REAL, power_w REAL,
+  PRIMARY KEY (step_s, start, model)
+) WITHOUT ROWID;
+"""
+_INSERT = """INSERT OR REPLACE INTO curves (
+  step_s, model, start, seconds, tokens, tokens_per_s, firsts, ttft_p50_s, ttft_p95_s, gaps, gap_p50_s,
+  gap_p95_s, queue, kv_used, memory_bytes, power_w
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+
+Point = tuple[float | None, ...]
+"""In the order of `VALUES`."""
+Points = dict[str, dict[int, Point]]
+"""By model (empty: the machine) and start."""
+
+
+def curves_path(home: Home) -> Path:
+    return home.root / "curves.db"
+
+
+class CurveStore:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._database: sqlite3.Connection | None = None
+        self._inode: int | None = None
+        self._problem = ""
+        self._rolled_up_at = float("-inf")
+
+    def add(self, rows: Sequence[CurveRow], now: float) -> str | None:
+        """Return a new problem, for the operator: the same one only once. A damaged file is moved aside."""
+        problem = ""
+        try:
+            try:
+                self._write(rows, now)
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.OperationalError):
+                    raise
+                problem = self._move_aside(error)
+                self._write(rows, now)
+        except (sqlite3.Error, OSError) as error:
+            self.close()
+            problem = f"{self._path} cannot be written ({error}); the curves have a gap"
+        is_new, self._problem = problem != self._problem, problem
+        return problem if problem and is_new else None
+
+    def close(self) -> None:
+        if self._database is not None:
+            with suppress(sqlite3.Error):
+                self._database.close()
+        self._database = None
+
+    def query(self, resolution: CurveRange, now: float, models: Collection[str] | None = None) -> Points:
+        """Through a connection of its own; `models` None: all, and the machine."""
+        points: Points = {}
+        if not self._path.exists():
+            return points
+        with closing(
+            sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_S)
+        ) as database:
+            if database.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+                return points
+            columns = ", ".join(VALUES)
+            query = f"SELECT model, start, {columns} FROM curves WHERE step_s = ? AND start BETWEEN ? AND ?"
+            first, step_s = resolution.start(now), resolution.step_s
+            if models is not None:
+                query += f" AND model IN ({', '.join('?' * len(models))})"
+            for model, start, *values in database.execute(
+                query, (step_s, first, first + resolution.span_s, *(models or ()))
+            ):
+                points.setdefault(model, {})[start] = tuple(values)
+        return points
+
+    # --- writing ---
+
+    def _write(self, rows: Sequence[CurveRow], now: float) -> None:
+        database = self._connection()
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            if abs(now - self._rolled_up_at) >= _ROLL_UP_S or not rows:
+                # A clock that was set back: rows of the future would end the roll-up for good.
+                database.execute("DELETE FROM curves WHERE start > ?", (int(now) + SAMPLE_S,))
+                self._insert(SAMPLE_S, rows)
+                for fine, coarse in pairwise(_STEPS):
+                    self._roll_up(fine, coarse)
+                self._prune(now)
+                self._rolled_up_at = now
+            else:
+                self._insert(SAMPLE_S, rows)
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+
+    def _insert(self, step_s: int, rows: Iterable[CurveRow]) -> None:
+        self._connection().executemany(_INSERT, [_values(step_s, row) for row in rows])
+
+    def _roll_up(self, fine_s: int, coarse_s: int) -> None:
+        """Make the coarse rows again from the last one on: it may have been under way."""
+        database = self._connection()
+        newest = "SELECT max(start) FROM curves WHERE step_s = ?"
+        since = database.execute(newest, (coarse_s,)).fetchone()[0] or 0
+        query = (
+            f"SELECT model, start / ? AS step, {', '.join(_MERGED)} FROM curves "
+            "WHERE step_s = ? AND start >= ? ORDER BY step, model"
+        )
+        found = database.execute(query, (coarse_s, fine_s, since)).fetchall()
+        for (step, model), group in groupby(found, key=lambda row: (row[1], row[0])):
+            parts = [_row(model, step * coarse_s, each[2:]) for each in group]
+            self._insert(coarse_s, [merged(parts, step * coarse_s)])
+
+    def _prune(self, now: float) -> None:
+        """After the roll-up. Fine rows stay until the coarse step that they belong to is over."""
+        database = self._connection()
+        slack = dict(zip(_STEPS, (*_STEPS[1:], 0), strict=True))
+        for each in RANGES.values():
+            oldest = each.start(now) - slack[each.step_s]
+            database.execute("DELETE FROM curves WHERE step_s = ? AND start < ?", (each.step_s, oldest))
+        names = "SELECT model FROM curves GROUP BY model ORDER BY max(start) DESC LIMIT -1 OFFSET ?"
+        database.execute(f"DELETE FROM curves WHERE model IN ({names})", (MAX_MODELS,))
+
+    # --- the file ---
+
+    def _connection(self) -> sqlite3.Connection:
+        """Opened again if the file was removed or replaced."""
+        if self._database is not None and _inode(self._path) != self._inode:
+            self.close()
+        if self._database is None:
+            self._database = self._open()
+            self._inode = _inode(self._path)
+        return self._database
+
+    def _open(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # SQLite would create it readable for others.
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        # Its calls come from different threads of a pool, one after the other.
+        database = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = NORMAL")
+            version = database.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                database.executescript(f"BEGIN IMMEDIATE; {_TABLE} PRAGMA user_version = {_VERSION}; COMMIT;")
+            elif version != _VERSION:
+                raise sqlite3.DatabaseError(f"it has version {version}")
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    def _move_aside(self, why: sqlite3.DatabaseError) -> str:
+        """One damaged file is kept: another one replaces it."""
+        self.close()
+        aside = self._path.with_name(f"{self._path.stem}.damaged.db")
+        for suffix in ("", "-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                Path(f"{self._path}{suffix}").replace(f"{aside}{suffix}")
+        return f"{self._path} could not be used ({why}); it was moved to {aside.name}"
+
+
+def _values(step_s: int, row: CurveRow) -> tuple[object, ...]:
+    firsts, gaps = row.firsts, row.gaps
+    return (
+        step_s, row.model, row.start, row.seconds, row.tokens, row.tokens_per_s,
+        packed(firsts), first_quantile(firsts, 0.5), first_quantile(firsts, 0.95),
+        packed(gaps), gap_quantile(gaps, 0.5), gap_quantile(gaps, 0.95),
+        row.queue, row.kv_used, row.memory_bytes, row.power_w,
+    )  # fmt: skip
+
+
+def _row(model: str, start: int, values: tuple[object, ...]) -> CurveRow:
+    """From the columns of `_MERGED`."""
+    seconds, tokens, firsts, gaps, *rest = values
+    return CurveRow(model, start, seconds, tokens, unpacked(firsts), unpacked(gaps), *rest)  # type: ignore[arg-type]  # SQLite has no types
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None

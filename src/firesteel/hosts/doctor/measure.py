@@ -1,0 +1,188 @@
+"""`doctor --measure`: memory, disk, wake-up and GPU, in turns, so that drift affects all alike.
+
+What needs root (another read-ahead, no idle states) is measured where it is allowed, and is as it was
+afterwards. The figures are kept in FIRESTEEL_HOME; checks and `plan` use the newest of each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+from firesteel.dataclass import dataclass
+from firesteel.edge.files.home import Home, free_bytes
+from firesteel.edge.files.host_measurements import add_measurements
+from firesteel.edge.host.disk_speed import MODES, read_speed, temporary_file
+from firesteel.edge.host.machine import gpus, measure_read_bandwidth, remember_bandwidth
+from firesteel.edge.host.machine_files import sim_folder
+from firesteel.edge.host.probe import read_probe
+from firesteel.edge.host.wake_up import no_idle_states, wake_up_us
+from firesteel.errors import HostNotReady
+from firesteel.facts.host.host_facts import GpuReading, HostFacts, HostMeasurement, busy_clock_mhz, host_facts
+from firesteel.units import GIB
+
+_ROUNDS = 3
+_READ_AHEADS = ("128", "4096", "8192")
+_FILE_BYTES, _MIN_FREE_BYTES = 1 * GIB, 8 * GIB
+_GPU_S, _GPU_TIMEOUT_S = 3.0, 60
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """What is measured now."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotMeasured:
+    what: str
+    why: str
+
+
+MeasureEvent = Measuring | NotMeasured | HostMeasurement
+
+
+def measure(home: Home, size: int = _FILE_BYTES) -> Iterator[MeasureEvent]:
+    """Stores the figures at the end."""
+    if sim_folder():
+        raise HostNotReady("nothing can be measured on a simulated Spark", next="firesteel doctor --measure")
+    figures: list[HostMeasurement] = []
+    for event in _measure(home, size):
+        if isinstance(event, HostMeasurement):
+            figures.append(event)
+        yield event
+    add_measurements(home, figures)
+
+
+def _measure(home: Home, size: int) -> Iterator[MeasureEvent]:
+    yield Measuring("memory bandwidth")
+    cores = len(os.sched_getaffinity(0))
+    rate = max(measure_read_bandwidth(cores) for _ in range(_ROUNDS))
+    remember_bandwidth(home, cores, rate)
+    yield _figure("memory_read_bytes_per_s", rate, "B/s")
+    facts = host_facts(read_probe(only=("disks", "block")))
+    yield from _disk(home, facts, size)
+    yield from _wake_up()
+    yield from _gpu()
+
+
+# --- disk ---
+
+
+def _disk(home: Home, facts: HostFacts, size: int) -> Iterator[MeasureEvent]:
+    yield Measuring("disk")
+    if free_bytes(home.root) < _MIN_FREE_BYTES + size:
+        yield NotMeasured("disk", "less than 9 GiB are free")
+        return
+    disk = facts.disk("own")
+    knob = Path(f"/sys/block/{disk.block}/queue/read_ahead_kb") if disk else Path("/nonexistent")
+    rates: defaultdict[str, list[float]] = defaultdict(list)
+    with temporary_file(home.root, size) as path:
+        for _ in range(_ROUNDS):
+            for mode in MODES:
+                _add(rates[mode], read_speed(path, mode, size))
+            if os.geteuid() == 0 and knob.exists():
+                with _kept(knob):
+                    for read_ahead in _READ_AHEADS:
+                        knob.write_text(read_ahead)
+                        _add(rates[f"mmap, read-ahead {read_ahead} KiB"], read_speed(path, "mmap", size))
+    if rates["direct"]:
+        yield _figure("disk_read_bytes_per_s", median(rates["direct"]), "B/s")
+    for how, found in rates.items():
+        if found:
+            yield _figure(f"load ({how})", median(found), "B/s")
+    if not any("read-ahead" in how for how in rates):
+        yield NotMeasured(
+            "read-ahead", "another one can be set only by root: sudo firesteel doctor --measure"
+        )
+
+
+def _add(found: list[float], rate: float | None) -> None:
+    if rate:
+        found.append(rate)
+
+
+@contextmanager
+def _kept(knob: Path) -> Iterator[None]:
+    before = knob.read_text()
+    try:
+        yield
+    finally:
+        knob.write_text(before)
+
+
+# --- wake-up ---
+
+
+def _wake_up() -> Iterator[MeasureEvent]:
+    yield Measuring("wake-up")
+    plain: list[tuple[float, float]] = []
+    held: list[tuple[float, float]] = []
+    for _ in range(_ROUNDS):
+        plain.append(wake_up_us())
+        with no_idle_states() as is_held:
+            if is_held:
+                held.append(wake_up_us())
+    yield _figure("wake_up_us", median(row[0] for row in plain), "µs")
+    yield _figure("wake_up_p99_us", median(row[1] for row in plain), "µs")
+    if held:
+        yield _figure("wake_up_us (no idle states)", median(row[0] for row in held), "µs")
+        yield _figure("wake_up_p99_us (no idle states)", median(row[1] for row in held), "µs")
+    else:
+        yield NotMeasured("wake-up without idle states", "needs root and /dev/cpu_dma_latency")
+
+
+# --- GPU ---
+
+
+def _gpu() -> Iterator[MeasureEvent]:
+    if not gpus():
+        yield NotMeasured("GPU", "nvidia-smi shows none")
+        return
+    yield Measuring("GPU clock and memory under load")
+    child = subprocess.Popen(
+        [sys.executable, "-P", "-m", "firesteel.hosts.doctor.gpu_load", str(_GPU_S)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    busy: list[GpuReading] = []
+    while child.poll() is None:
+        busy += host_facts(read_probe(only=("gpu",))).busy
+    try:
+        output, error = child.communicate(timeout=_GPU_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        yield NotMeasured("GPU", "the driver does not answer")
+        return
+    if child.returncode:
+        yield NotMeasured("GPU", error.decode(errors="replace").strip().rpartition("\n")[2])
+        return
+    yield _figure("gpu_memory_bytes_per_s", float(json.loads(output)["bytes_per_s"]), "B/s")
+    clock = busy_clock_mhz(tuple(busy))
+    power = [reading.power_w for reading in busy if reading.power_w is not None]
+    if clock is None:
+        yield NotMeasured("GPU clock", "nvidia-smi showed no load")
+        return
+    yield _figure("gpu_clock_mhz", clock, "MHz")
+    if power:
+        yield _figure("gpu_power_w", max(power), "W")
+
+
+def _figure(name: str, value: float, unit: str) -> HostMeasurement:
+    return HostMeasurement(name, value, unit, datetime.now(UTC).date().isoformat())
+
+
+def show(figure: HostMeasurement) -> str:
+    """`2.31 GB/s`, `54 µs`."""
+    if figure.unit == "B/s":
+        return f"{figure.value / 1e9:.2f} GB/s"
+    return f"{figure.value:.0f} {figure.unit}"

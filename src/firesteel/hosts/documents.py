@@ -1,0 +1,154 @@
+"""What `doctor` prints with `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from firesteel.facts.documents import Document
+from firesteel.facts.evidence import Confidence, Evidence
+from firesteel.facts.host.host_facts import HostMeasurement
+from firesteel.hosts.doctor.apply import Undone
+from firesteel.hosts.doctor.examine import Examination
+from firesteel.hosts.doctor.fix import Fixed
+from firesteel.rules.host_checks import HostFinding
+from firesteel.rules.host_checks.fix_plan import FixPlan
+from firesteel.rules.host_checks.verdict import CheckLevel
+
+
+class HostFindingJson(Document):
+    check: str
+    title: str
+    level: CheckLevel
+    says: str
+    evidence: str
+    costs: str | None
+    do: str | None
+    undo: str | None
+    fixable: bool
+    """`firesteel doctor --fix CHECK` can mend it."""
+    confidence: Confidence
+    sources: tuple[Evidence, ...]
+
+
+class DoctorJson(Document):
+    """`firesteel doctor --json`; the worst finding first"""
+
+    document: Literal["firesteel.doctor/1"] = "firesteel.doctor/1"
+    product: str
+    is_spark: bool
+    kernel: str
+    driver: str | None
+    level: CheckLevel
+    """The worst of all."""
+    findings: tuple[HostFindingJson, ...]
+    measured: tuple[HostMeasurement, ...]
+
+
+def doctor_json(examination: Examination, fixable: frozenset[str]) -> DoctorJson:
+    facts = examination.facts
+    return DoctorJson(
+        product=facts.product,
+        is_spark=facts.is_spark,
+        kernel=facts.kernel,
+        driver=facts.driver,
+        level=examination.level,
+        findings=tuple(_finding(finding, fixable) for finding in examination.findings),
+        measured=tuple(facts.measured.values()),
+    )
+
+
+def _finding(finding: HostFinding, fixable: frozenset[str]) -> HostFindingJson:
+    return HostFindingJson(
+        check=finding.check,
+        title=finding.title,
+        level=finding.level,
+        says=finding.says,
+        evidence=finding.evidence,
+        costs=finding.costs,
+        do=finding.do,
+        undo=finding.undo,
+        fixable=finding.check in fixable,
+        confidence=finding.confidence,
+        sources=finding.sources,
+    )
+
+
+class DoctorBundleJson(Document):
+    """`firesteel doctor --bundle FILE --json`"""
+
+    document: Literal["firesteel.doctor-bundle/1"] = "firesteel.doctor-bundle/1"
+    file: str
+    sections: tuple[str, ...]
+
+
+class FixJson(Document):
+    check: str
+    diff: str
+    """What it would change, or has changed; empty when it is done."""
+    notes: tuple[str, ...]
+    refused: str
+    """Why it is not done; empty: it can be."""
+    done: bool
+    verified: bool
+    says: str
+
+
+class DoctorFixJson(Document):
+    """`firesteel doctor --fix --json`"""
+
+    document: Literal["firesteel.doctor-fix/1"] = "firesteel.doctor-fix/1"
+    fixes: tuple[FixJson, ...]
+
+
+class UndoJson(Document):
+    check: str
+    at: str
+    left: tuple[str, ...]
+    """What was not taken back, and why."""
+
+
+class DoctorUndoJson(Document):
+    """`firesteel doctor --undo --json`"""
+
+    document: Literal["firesteel.doctor-undo/1"] = "firesteel.doctor-undo/1"
+    undone: tuple[UndoJson, ...]
+
+
+def doctor_fix_json(
+    plans: Sequence[FixPlan], diffs: Mapping[str, str], done: Sequence[Fixed]
+) -> DoctorFixJson:
+    results = {fixed.check: fixed for fixed in done}
+    return DoctorFixJson(
+        fixes=tuple(
+            FixJson(
+                check=plan.check,
+                diff=diffs[plan.check],
+                notes=plan.notes,
+                refused=plan.refused,
+                done=plan.check in results,
+                verified=plan.check in results and results[plan.check].verified,
+                says=results[plan.check].says if plan.check in results else "",
+            )
+            for plan in plans
+        )
+    )
+
+
+def doctor_undo_json(undone: Sequence[Undone]) -> DoctorUndoJson:
+    return DoctorUndoJson(
+        undone=tuple(UndoJson(check=each.entry.check, at=each.entry.at, left=each.left) for each in undone)
+    )
+
+
+class NotMeasuredJson(Document):
+    what: str
+    why: str
+
+
+class DoctorMeasureJson(Document):
+    """`firesteel doctor --measure --json`"""
+
+    document: Literal["firesteel.doctor-measure/1"] = "firesteel.doctor-measure/1"
+    figures: tuple[HostMeasurement, ...]
+    not_measured: tuple[NotMeasuredJson, ...]

@@ -1,0 +1,97 @@
+"""What a checkpoint is, in a few lines: its format, what an engine loads, and which releases read it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from firesteel.dataclass import dataclass
+from firesteel.engines.schema.releases import release_ranges
+from firesteel.facts.model.checkpoint_contents import CheckpointContents
+from firesteel.facts.model.quantization import Quantization
+from firesteel.facts.model.tensors import Role
+from firesteel.launch import EngineName
+from firesteel.rules.checkpoint_checks.subject import AuditSubject
+
+_MODELOPT_NAMES = {"nvfp4": "modelopt_fp4", "mxfp8": "modelopt_mxfp8"}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSummary:
+    format: str
+    """`safetensors, nvfp4 by compressed-tensors`"""
+    model_type: str | None
+    files: int
+    tensors: int
+    stored_bytes: int
+    loaded_bytes: int
+    """What vLLM puts into memory without speculation: without MTP layers, unused heads and unlisted files."""
+    drafter_bytes: int
+    """What MTP adds."""
+    quantization: str | None
+    """The value of vLLM's `--quantization` that the checkpoint corresponds to. vLLM finds it by itself."""
+    vllm: str | None
+    """The releases that know that value, such as `0.17.0 and later`; None: nothing special is needed."""
+    sglang: str | None
+    bytes_by_format: tuple[tuple[str, int], ...]
+
+
+def summarize_checkpoint(checkpoint: CheckpointContents | AuditSubject) -> CheckpointSummary:
+    subject = checkpoint if isinstance(checkpoint, AuditSubject) else AuditSubject(checkpoint)
+    contents = subject.contents
+    formats: Counter[str] = Counter()
+    if contents.format == "gguf":
+        for tensor in subject.tensors():
+            formats[tensor.dtype] += tensor.bytes
+    else:
+        for module in subject.modules.values():
+            name = (
+                _plain_name(module.weight.dtype)
+                if module.weight and not module.is_quantized
+                else module.format
+            )
+            formats[name] += sum(tensor.bytes for tensor in module.parts.values())
+    sizes = subject.bytes_by_role
+    stored = sum(sizes.values())
+    drafter = sizes.get(Role.DRAFTER, 0)
+    is_tied = subject.parameters is not None and subject.parameters.tied_head
+    method = _method(subject.declared) if subject.declared else None
+    main = next((name for name, _ in formats.most_common() if name != "other"), "nothing")
+    by = f" by {subject.declared.method}" if subject.declared and contents.format == "safetensors" else ""
+    return CheckpointSummary(
+        format=f"{contents.format}, {main}{by}",
+        model_type=str(
+            subject.text_config.get("model_type") or contents.metadata.get("general.architecture") or ""
+        )
+        or None,
+        files=sum(1 for file in contents.files if file.is_listed),
+        tensors=sum(len(file.tensors) for file in contents.files if file.is_listed),
+        stored_bytes=stored,
+        loaded_bytes=stored - drafter - (sizes.get(Role.HEAD, 0) if is_tied else 0),
+        drafter_bytes=drafter,
+        quantization=method,
+        vllm=_releases("vllm", method),
+        sglang=_releases("sglang", method),
+        bytes_by_format=tuple(formats.most_common()),
+    )
+
+
+def _plain_name(dtype: str) -> str:
+    return "16 bits" if dtype in ("BF16", "F16") else dtype
+
+
+def _method(declared: Quantization) -> str:
+    if declared.method != "modelopt":
+        return declared.method
+    if declared.format is None:
+        return "modelopt_mixed"
+    return _MODELOPT_NAMES.get(declared.format.name, "modelopt")
+
+
+def _releases(engine: EngineName, method: str | None) -> str | None:
+    if method is None:
+        return None
+    ranges = release_ranges(engine, "--quantization", method)
+    if not ranges:
+        return "no release that is known here"
+    first, last = ranges[-1]
+    return f"{first} and later" if last is None else f"{first} to {last}"

@@ -1,0 +1,80 @@
+"""Facts of a host -> findings: every check, the worst first. Pure.
+
+findings = judge(host_facts(parse_probe(output)))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from firesteel.dataclass import dataclass
+from firesteel.facts.evidence import Confidence, Evidence
+from firesteel.facts.host.host_facts import HostFacts
+from firesteel.rules.host_checks import gpu, memory, rails, system
+from firesteel.rules.host_checks.check import host_check, host_checks
+from firesteel.rules.host_checks.verdict import BAD, CheckLevel, Judge
+
+JUDGES: dict[str, Judge] = {**gpu.JUDGES, **memory.JUDGES, **rails.JUDGES, **system.JUDGES}
+_ORDER: dict[CheckLevel, int] = {"stop": 0, "warn": 1, "note": 2, "unknown": 3, "good": 4, "skipped": 5}
+WATCHED_CHECKS = (
+    "clock-under-load", "heat", "power-limits", "memory-pressure", "page-cache", "kernel-faults", "rails-up",
+    "jumbo-frames",
+)  # fmt: skip
+"""What can change while a model runs; enough for them: the sections `facts.host.probe.WATCHED`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostFinding:
+    check: str
+    title: str
+    level: CheckLevel
+    says: str
+    """What is wrong, or why it is not known; empty when all is well."""
+    evidence: str
+    """The line that was read."""
+    costs: str | None
+    do: str | None
+    """What to type."""
+    undo: str | None
+    confidence: Confidence
+    sources: tuple[Evidence, ...]
+
+    @property
+    def is_bad(self) -> bool:
+        return self.level in BAD
+
+
+def judge(facts: HostFacts, only: Iterable[str] = ()) -> tuple[HostFinding, ...]:
+    names = list(only) or list(host_checks())
+    findings = [judge_one(facts, name) for name in names]
+    return tuple(sorted(findings, key=lambda finding: _ORDER[finding.level]))
+
+
+def judge_one(facts: HostFacts, name: str) -> HostFinding:
+    check, verdict = host_check(name), JUDGES[name](facts)
+    level: CheckLevel = check.level if verdict.level == "bad" else verdict.level
+    is_bad = level in BAD
+    do = verdict.values.get("do") or _fill(check.do, verdict.values)
+    return HostFinding(
+        check=name,
+        title=check.title,
+        level=level,
+        says=_fill(check.says, verdict.values) if is_bad else verdict.needs,
+        evidence=verdict.evidence,
+        costs=_fill(check.costs, verdict.values) if is_bad else None,
+        do=do if is_bad else None,
+        undo=_fill(check.undo, verdict.values) if is_bad and check.undo else None,
+        confidence=check.confidence,
+        sources=check.sources,
+    )
+
+
+def worst(findings: Sequence[HostFinding]) -> CheckLevel:
+    return min((finding.level for finding in findings), key=lambda level: _ORDER[level], default="good")
+
+
+def _fill(text: str, values: object) -> str:
+    assert isinstance(values, dict)
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text

@@ -1,0 +1,108 @@
+// A line chart in SVG: one line a model, the plan's band behind it, and the figures as a table.
+
+import { List, cells, h, put, s, show, table } from "./dom.js";
+import { moment } from "./format.js";
+
+const HEIGHT = 180;
+const LEFT = 58;
+const RIGHT = 10;
+const TOP = 8;
+const BOTTOM = 24;
+const HUES = 8;
+const COLUMNS = [["Model", "name"], ["Now", "num"], ["Lowest", "num"], ["Highest", "num"], ["Plan", "num"]];
+
+/** `format` turns a value into text with its unit; `unit` is what a round number on the axis is a multiple of. */
+export function lineChart(title, format, unit = 1) {
+  const svg = s("svg", { class: "chart", role: "img", height: HEIGHT, tabindex: "0" });
+  const reading = h("p", { class: "small reading", "aria-live": "off" }, "Point at the chart for the value at a time.");
+  const rows = table(`${title}: figures`, COLUMNS, "narrow");
+  const list = new List(rows.body, (row) => row.label, () => {
+    const columns = cells(COLUMNS);
+    const sample = s("svg", { width: 34, height: 10, "aria-hidden": "true" });
+    const name = h("span");
+    columns[0].append(sample, name);
+    return {
+      node: h("tr", {}, columns),
+      update(row) {
+        sample.replaceChildren(s("line", { x1: 0, x2: 32, y1: 5, y2: 5, class: `line-${row.at % HUES} dash-${Math.floor(row.at / HUES) % 3}` }));
+        put(name, ` ${row.label}`);
+        const known = row.values.filter((value) => value !== null);
+        const last = known.length ? row.values.findLast((value) => value !== null) : null;
+        put(columns[1], last === null ? "–" : format(last));
+        put(columns[2], known.length ? format(Math.min(...known)) : "–");
+        put(columns[3], known.length ? format(Math.max(...known)) : "–");
+        put(columns[4], row.band ? `${format(row.band.low)} to ${format(row.band.high)}` : "–");
+      },
+    };
+  });
+  const none = h("p", { class: "message" }, "No data yet in this range.");
+  const node = h("section", { class: "panel" }, h("h2", {}, title), none, svg, reading, rows.node);
+  let data = null;
+
+  function draw() {
+    const hasData = data.series.length > 0;
+    show(none, !hasData);
+    for (const part of [svg, reading, rows.node]) part.style.visibility = hasData ? "" : "hidden";
+    list.set(data.series);
+    const width = Math.max(240, svg.clientWidth || 600);
+    svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    const bands = data.series.filter((row) => row.band);
+    const highest = Math.max(0, ...data.series.flatMap((row) => row.values.filter((value) => value !== null)), ...bands.map((row) => row.band.high));
+    const top = nice((highest || unit) / unit) * unit;
+    const steps = data.steps;
+    const x = (at) => LEFT + ((width - LEFT - RIGHT) * at) / Math.max(1, steps - 1);
+    const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / top);
+    const parts = [0, 0.5, 1].flatMap((share) => [
+      s("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(top * share), y2: y(top * share) }),
+      s("text", { x: LEFT - 6, y: y(top * share) + 4, "text-anchor": "end" }, format(top * share)),
+    ]);
+    const marks = width > 500 ? 5 : 3;
+    for (let mark = 0; mark < marks; mark++) {
+      const at = Math.round(((steps - 1) * mark) / (marks - 1));
+      const anchor = mark === 0 ? "start" : mark === marks - 1 ? "end" : "middle";
+      parts.push(s("text", { x: x(at), y: HEIGHT - 6, "text-anchor": anchor }, clock(data.start + at * data.step_s, data.step_s)));
+    }
+    for (const { band: { low, high }, at } of bands) {
+      parts.push(s("rect", { class: `band band-${at % HUES}`, x: LEFT, width: width - LEFT - RIGHT, y: y(high), height: Math.max(1, y(low) - y(high)) }));
+    }
+    for (const row of data.series) parts.push(s("path", { class: `line-${row.at % HUES} dash-${Math.floor(row.at / HUES) % 3}`, d: path(row.values, x, y) }));
+    svg.replaceChildren(...parts);
+    svg.setAttribute("aria-label", `${title}. The figures are in the table below.`);
+  }
+
+  function point(event) {
+    if (!data?.series.length) return;
+    const box = svg.getBoundingClientRect();
+    const share = (event.clientX - box.left - LEFT) / (box.width - LEFT - RIGHT);
+    const at = Math.max(0, Math.min(data.steps - 1, Math.round(share * (data.steps - 1))));
+    const values = data.series.map((row) => `${row.label} ${row.values[at] === null || row.values[at] === undefined ? "–" : format(row.values[at])}`);
+    put(reading, `${moment(data.start + at * data.step_s)}: ${values.join(", ")}`);
+  }
+
+  svg.addEventListener("pointermove", point);
+  return { node, update(now) { data = now; draw(); }, redraw() { if (data) draw(); } };
+}
+
+function path(values, x, y) {
+  let text = "";
+  let isOpen = false;
+  values.forEach((value, at) => {
+    if (value === null) { isOpen = false; return; }
+    const alone = !isOpen && (values[at + 1] ?? null) === null;
+    text += `${isOpen ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}${alone ? "h1.5" : ""}`;
+    isOpen = true;
+  });
+  return text;
+}
+
+/** The next of 1, 2, 2.5, 5, 10 times a power of ten. */
+function nice(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 2.5, 5, 10].map((step) => step * power).find((step) => step >= value * 0.9999);
+}
+
+function clock(unix, step) {
+  const date = new Date(unix * 1000);
+  const parts = step >= 3600 ? { day: "2-digit", month: "short" } : { hour: "2-digit", minute: "2-digit" };
+  return date.toLocaleString("en-GB", parts);
+}

@@ -1,0 +1,64 @@
+// Curves: the last 15 minutes, 24 hours or 30 days, by model, beside the plan's band.
+
+import { get } from "./api.js";
+import { field, h, options, put, select, show } from "./dom.js";
+import { count, gib, percent, rate, seconds } from "./format.js";
+import { lineChart } from "./chart.js";
+
+const CHARTS = [
+  ["tokens_per_s", "Tokens a second", rate],
+  ["ttft_p50_s", "Time to first token, p50", (value) => seconds(value)],
+  ["ttft_p95_s", "Time to first token, p95", (value) => seconds(value)],
+  ["gap_p50_s", "Gap between tokens, p50", (value) => `${count(value * 1000)} ms`],
+  ["gap_p95_s", "Gap between tokens, p95", (value) => `${count(value * 1000)} ms`],
+  ["queue", "Waiting requests", count],
+  ["kv_used", "KV cache used", percent],
+  ["memory_bytes", "Memory", gib, 2 ** 30],
+  ["power_w", "Power", (value) => `${rate(value)} W`],
+];
+const EVERY_MS = { "15m": 5000, "24h": 60_000, "30d": 300_000 };
+
+export function create(app) {
+  const range = select("range", [["15m", "last 15 minutes"], ["24h", "last 24 hours"], ["30d", "last 30 days"]], () => load());
+  const model = select("model", [["", "all"]], () => load());
+  const status = h("p", { class: "message", role: "status" }, "Reading …");
+  const charts = new Map(CHARTS.map(([name, title, format, unit]) => [name, lineChart(title, format, unit)]));
+  const node = h("div", { class: "view" }, h("h1", {}, "Curves"),
+    h("section", { class: "panel" }, h("form", { class: "filters", onsubmit: (event) => event.preventDefault() }, field("Range", range), field("Model", model)), status),
+    h("div", { class: "columns" }, [...charts.values()].map((chart) => chart.node)));
+  let timer = null;
+  let asked = null;
+  const redraw = () => { for (const chart of charts.values()) chart.redraw(); };
+
+  async function load() {
+    clearTimeout(timer);
+    asked?.abort();
+    const own = (asked = new AbortController());
+    try {
+      const query = new URLSearchParams({ range: range.value, ...(model.value ? { model: model.value } : {}) });
+      draw(await get(`/api/curves?${query}`, { signal: own.signal }));
+      show(status, false);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      show(status, true);
+      put(status, error.status === 404 ? "This gateway keeps no curves." : error.message);
+    }
+    if (asked === own) timer = setTimeout(load, EVERY_MS[range.value]);
+  }
+
+  function draw({ start, step_s, series }) {
+    const names = [...new Set(series.map((row) => row.model ?? ""))].sort();
+    const steps = Math.max(0, ...series.map((row) => row.values.length));
+    for (const [name, chart] of charts) {
+      const rows = series.filter((row) => row.name === name).map((row) => ({ label: row.model ?? "this machine", at: names.indexOf(row.model ?? ""), values: row.values, band: row.band }));
+      chart.update({ start, step_s, steps, series: rows });
+    }
+  }
+
+  return {
+    node,
+    show() { window.addEventListener("resize", redraw); load(); },
+    hide() { window.removeEventListener("resize", redraw); clearTimeout(timer); asked?.abort(); },
+    update(state) { options(model, [["", "all"], ...state.models.map((each) => [each.name, each.name])]); },
+  };
+}

@@ -1,0 +1,291 @@
+// Now: the machine's memory by model, each model with its state and its buttons, and who waits.
+
+import { request } from "./api.js";
+import { List, attribute, cells, h, put, show, table } from "./dom.js";
+import { NONE, count, duration, gib, moment, names, percent, plural, rate } from "./format.js";
+
+const COLUMNS = [
+  ["Model", "name"], ["State", "state"], ["Requests", "num"], ["Tokens/s", "num"], ["KV used", "num"], ["Accepted", "num"],
+  ["Planned", "num"], ["Measured", "num"], ["Actions", "actions"],
+];
+const GUEST_COLUMNS = [["Model", "name"], ["State", "state"], ["Context", "num"], ["Planned", "num"]];
+const WAITING = [["For", "name"], ["Key", ""], ["Waiting", "num"], ["What happens", "wide"]];
+const PHASES = { ready: "ready", loading: "loading", unloading: "unloading", off: "off", cannot: "cannot run" };
+const HUES = 8;
+
+export function create(app) {
+  const isAdmin = app.role === "admin";
+  const memory = memoryPanel();
+  const models = table("Models", isAdmin ? COLUMNS : GUEST_COLUMNS, "models");
+  const list = new List(models.body, (model) => model.name, () => (isAdmin ? modelRow(app) : guestRow()));
+  const empty = h("p", { class: "message", hidden: true }, "No model is in the service file yet. ",
+    h("a", { href: "#fits" }, "What fits"), " shows what this machine can run.");
+  const waiting = waitingPanel();
+  const happened = happenedPanel();
+  const node = h("div", { class: "view" },
+    h("h1", {}, "Now"),
+    isAdmin && memory.node,
+    h("section", { class: "panel" }, h("h2", {}, "Models"), empty, models.node),
+    isAdmin && waiting.node,
+    isAdmin && happened.node);
+  let ticking = null;
+
+  function update(state) {
+    list.set(state.models);
+    show(empty, !state.models.length);
+    show(models.node, state.models.length);
+    if (!isAdmin) return;
+    memory.update(state);
+    waiting.update(state);
+    happened.update(app.events);
+  }
+
+  return {
+    node,
+    update,
+    show() {
+      clearInterval(ticking); // waiting times and remaining times go on without events
+      ticking = setInterval(() => app.state && isAdmin && waiting.update(app.state), 1000);
+    },
+    hide() { clearInterval(ticking); },
+  };
+}
+
+// --- memory ---
+
+const held = (model) => model.measured_bytes ?? model.needed_bytes ?? model.planned_bytes ?? 0;
+
+function memoryPanel() {
+  const bar = h("div", { class: "bar", role: "img" });
+  const limit = h("div", { class: "limit" }, h("span", {}, "limit"));
+  const legend = h("ul", { class: "legend" });
+  const figures = h("dl", { class: "figures" });
+  const parts = new List(bar, (part) => part.key, (part) => {
+    const label = h("span");
+    const piece = h("div", { class: `piece ${part.kind}` }, label);
+    return {
+      node: piece,
+      update(now) {
+        piece.className = `piece ${now.kind}`;
+        piece.style.flexBasis = `${(100 * now.bytes) / now.total}%`;
+        put(label, now.bytes / now.total > 0.07 ? now.mark : "");
+      },
+    };
+  });
+  const keys = new List(legend, (part) => part.key, (part) => {
+    const swatch = h("span", { class: `swatch ${part.kind}`, "aria-hidden": "true" });
+    const text = h("span");
+    const size = h("span", { class: "num" });
+    return {
+      node: h("li", {}, swatch, text, size),
+      update(now) { swatch.className = `swatch ${now.kind}`; put(swatch, now.mark); put(text, now.text); put(size, gib(now.bytes)); },
+    };
+  });
+  const rows = new List(figures, ([title]) => title, ([title]) => {
+    const value = h("dd");
+    return { node: h("div", {}, h("dt", {}, title), value), update: ([, text]) => put(value, text) };
+  });
+  return {
+    node: h("section", { class: "panel" }, h("h2", {}, "Memory"), h("div", { class: "barbox" }, bar, limit), legend, figures),
+    update({ memory: now, models, gpu }) {
+      const total = now.total_bytes ?? now.ceiling_bytes ?? 1;
+      const running = models.filter((model) => model.phase !== "off" && model.phase !== "cannot" && held(model));
+      let used = 0;
+      const pieces = running.map((model, at) => {
+        used += held(model);
+        const how = model.phase === "ready" ? "" : `, ${model.phase}`;
+        return { key: `model ${model.name}`, kind: `hue${models.indexOf(model) % HUES} ${model.phase}`, mark: String(at + 1), text: `${model.name}${how}`, bytes: held(model), total };
+      });
+      const free = Math.min(now.available_bytes ?? 0, total);
+      const other = Math.max(0, total - free - used);
+      if (other) pieces.push({ key: "other", kind: "other", mark: "", text: "other programs, the system", bytes: other, total });
+      pieces.push({ key: "free", kind: "free", mark: "", text: "free", bytes: Math.max(0, Math.min(free, total - used)), total });
+      parts.set(pieces);
+      keys.set(pieces);
+      const summary = pieces.map((piece) => `${piece.text} ${gib(piece.bytes)}`).join(", ");
+      attribute(bar, "aria-label", `Memory of this machine, ${gib(total)}: ${summary}. Models may hold ${gib(now.ceiling_bytes)}.`);
+      show(limit, now.ceiling_bytes && now.ceiling_bytes < total);
+      limit.classList.toggle("left", now.ceiling_bytes < total / 8);
+      limit.style.left = `${Math.min(100, (100 * (now.ceiling_bytes ?? 0)) / total)}%`;
+      rows.set([
+        ["Machine", gib(total)],
+        ["Limit for models", gib(now.ceiling_bytes)],
+        ["Models hold", gib(now.loaded_bytes)],
+        ["Left for models", gib(Math.max(0, Math.min((now.ceiling_bytes ?? total) - now.loaded_bytes, now.available_bytes ?? Infinity)))],
+        ["GPU temperature", gpu?.temperature_c != null ? `${count(gpu.temperature_c)} °C` : NONE],
+        ["Power", gpu?.power_w != null ? `${rate(gpu.power_w)} W` : NONE],
+        ["Guard stops below", gib(now.floor_bytes)],
+        ["Clock", gpu?.clock_mhz != null ? `${count(gpu.clock_mhz)} MHz` : NONE],
+      ]);
+    },
+  };
+}
+
+// --- models ---
+
+function nameCell(cell) {
+  const title = h("strong");
+  const about = h("span", { class: "small" });
+  const health = h("span", { class: "health" });
+  cell.append(title, about, health);
+  return (model) => {
+    put(title, model.name);
+    const also = model.aliases?.length ? `also ${names(model.aliases)}` : "";
+    put(about, [model.engine, model.context && `${count(model.context)} tokens`, model.pinned && "pinned", model.outside && "runs elsewhere", also].filter(Boolean).join(" · "));
+    const text = model.phase === "ready" || model.health?.ok === false ? model.health?.text : null;
+    show(health, text && model.phase !== "cannot");
+    put(health, text ?? "");
+    health.className = `health ${model.health?.ok === false ? "bad" : "good"}`;
+  };
+}
+
+function stateCell(cell) {
+  const word = h("span", { class: "phase" });
+  const detail = h("span", { class: "small" });
+  cell.append(word, detail);
+  return (model) => {
+    put(word, model.requested && model.phase === "off" ? "waits to load" : PHASES[model.phase] ?? model.phase);
+    word.className = `phase ${model.phase}${model.phase === "off" && model.why ? " failed" : ""}`;
+    const eta = model.eta_s != null ? `about ${duration(model.eta_s)} left` : "";
+    put(detail, [model.doing, eta, model.doing ? "" : model.note, model.phase === "ready" || model.health?.ok === false ? "" : model.why].filter(Boolean).join(" · "));
+  };
+}
+
+function modelRow(app) {
+  const columns = cells(COLUMNS);
+  const [name, state, requests, tokens, kv, accepted, planned, measured, actions] = columns;
+  const setName = nameCell(name);
+  const setState = stateCell(state);
+  const setActions = actionCell(actions, app);
+  return {
+    node: h("tr", {}, columns),
+    update(model) {
+      setName(model);
+      setState(model);
+      put(requests, model.waiting ? `${count(model.busy)} + ${count(model.waiting)} waiting` : count(model.busy));
+      put(tokens, rate(model.tokens_per_s));
+      put(kv, percent(model.kv_used));
+      put(accepted, percent(model.acceptance));
+      put(planned, gib(model.planned_bytes));
+      put(measured, gib(model.measured_bytes));
+      setActions(model);
+    },
+  };
+}
+
+function guestRow() {
+  const columns = cells(GUEST_COLUMNS);
+  const [name, state, context, planned] = columns;
+  const setName = nameCell(name);
+  const setState = stateCell(state);
+  return {
+    node: h("tr", {}, columns),
+    update(model) {
+      setName(model);
+      setState(model);
+      put(context, count(model.context));
+      put(planned, gib(model.planned_bytes));
+    },
+  };
+}
+
+/** The button, and below it what it would do. */
+function actionCell(cell, app) {
+  let model = null;
+  const act = (action) => async () => {
+    primary.disabled = pin.disabled = true;
+    put(result, "");
+    try {
+      await request(`/api/models/${encodeURIComponent(model.name)}/${action()}`, { method: "POST" });
+      const state = await (await request("/api/state")).json();
+      const now = state.models.find((each) => each.name === model.name);
+      if (now) Object.assign(model, now);
+      update(model);
+    } catch (error) {
+      put(result, error.message);
+    } finally {
+      update(model);
+    }
+  };
+  const primary = h("button", { type: "button", onclick: act(() => (isOff(model) ? "load" : "unload")) });
+  const pin = h("button", { type: "button", onclick: act(() => (model.pinned ? "unpin" : "pin")) });
+  const effect = h("span", { class: "small" });
+  const result = h("span", { class: "small bad", role: "status" });
+  cell.append(h("div", { class: "row" }, primary, pin), effect, result);
+
+  function update(now) {
+    model = now;
+    const off = isOff(model);
+    const isOurs = !model.outside && model.phase !== "cannot";
+    put(primary, off ? "Load" : "Unload");
+    attribute(primary, "aria-label", `${off ? "Load" : "Unload"} ${model.name}`);
+    primary.disabled = !isOurs || (off ? Boolean(model.why_not) || model.requested : model.phase !== "ready" || model.pinned);
+    put(pin, model.pinned ? "Unpin" : "Pin");
+    attribute(pin, "aria-label", `${model.pinned ? "Unpin" : "Pin"} ${model.name}`);
+    pin.disabled = !isOurs;
+    attribute(pin, "title", "Pinned: loaded, and never unloaded for another. Until the service file is read again.");
+    put(effect, effectText(app, model, off, isOurs));
+  }
+  return update;
+}
+
+const isOff = (model) => model.phase === "off" || model.phase === "cannot";
+
+function effectText(app, model, off, isOurs) {
+  if (model.outside) return "runs elsewhere: not started or stopped here";
+  if (!isOurs) return "";
+  if (off && model.why_not) return model.why_not;
+  if (off && model.evicts.length) {
+    const others = model.evicts.map((name) => app.get(name)).filter(Boolean);
+    const freed = others.reduce((sum, other) => sum + held(other), 0);
+    const busy = others.filter((other) => other.busy).map((other) => other.name);
+    const wait = busy.length ? `, after the requests of ${names(busy)}` : "";
+    return `unloads ${names(model.evicts)} first (${gib(freed)})${wait}`;
+  }
+  if (off) return model.load_s ? `fits beside what runs; about ${duration(model.load_s)}` : "fits beside what runs";
+  if (model.phase !== "ready") return "";
+  if (model.pinned) return "pinned: stays loaded";
+  return model.busy ? `after its ${plural(model.busy, "request")}; frees ${gib(held(model))}` : `frees ${gib(held(model))}`;
+}
+
+// --- who waits, and what happened ---
+
+function waitingPanel() {
+  const rows = table("Waiting requests", WAITING);
+  const none = h("p", { class: "message" }, "Nobody waits.");
+  const more = h("p", { class: "small" });
+  const list = new List(rows.body, (row) => row.id, () => {
+    const [model, key, since, doing] = cells(WAITING);
+    return {
+      node: h("tr", {}, model, key, since, doing),
+      update(row) {
+        put(model, row.model);
+        put(key, row.key || "no key");
+        put(since, duration(Date.now() / 1000 - row.since));
+        put(doing, row.doing);
+      },
+    };
+  });
+  return {
+    node: h("section", { class: "panel" }, h("h2", {}, "Waiting"), none, rows.node, more),
+    update({ queue, waiting }) {
+      list.set(queue.map((row, id) => ({ ...row, id })));
+      show(none, !queue.length);
+      show(rows.node, queue.length);
+      put(more, waiting > queue.length ? `and ${plural(waiting - queue.length, "more request")}` : "");
+    },
+  };
+}
+
+function happenedPanel() {
+  const rows = h("ol", { class: "events" });
+  const none = h("p", { class: "message" }, "Nothing yet, since this page was opened.");
+  const list = new List(rows, (row) => row.id, (row) => ({
+    node: h("li", { class: row.kind }, h("time", {}, moment(row.at)), h("span", {}, row.text)),
+    update() {},
+  }));
+  return {
+    node: h("section", { class: "panel" }, h("h2", {}, "What happened"), none, rows),
+    update(events) { list.set(events); show(none, !events.length); },
+  };
+}

@@ -1,0 +1,295 @@
+"""A snapshot and what the user selected -> the lines of the screen. Pure.
+
+Every figure stands there in text; colour only repeats it. At 80 x 24 nothing is cut but long names and logs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.text import Text
+
+from firesteel.printable import printable
+from firesteel.screens.top.bars import UNICODE, Glyphs, memory_bar, memory_parts, sparkline
+from firesteel.screens.top.panels import log_lines, queue_lines, request_lines
+from firesteel.screens.top.snapshot import CurveRangeName, Snapshot, TopModel
+from firesteel.units import GIB
+
+Panel = Literal["log", "requests", "queue"]
+PANELS: tuple[Panel, ...] = ("log", "requests", "queue")
+RANGES: tuple[CurveRangeName, ...] = ("15m", "24h", "30d")
+MIN_WIDTH, MIN_HEIGHT = 40, 10
+_MAX_NAME = 20
+_CURVES = (
+    ("tokens_per_s", "tok/s"), ("queue", "queue"),
+    ("ttft_p95_s", "first s"), ("kv_used", "KV %"),
+    ("gap_p95_s", "gap ms"), ("power_w", "power W"),
+)  # fmt: skip
+_STICKY = "\u00a0"
+"""A blank that is no place to break a line."""
+_SCALES = {"kv_used": 100.0, "gap_p95_s": 1000.0}
+KEYS = "q quit  ↑↓ model  l load  u unload  tab log/requests/queue  1 2 3 range  ? help"
+HELP = (
+    "↑ ↓ or j k      select a model",
+    "l               load it; says first what would be unloaded for it",
+    "u               unload it",
+    "tab             below: its log, the requests, or who waits",
+    "1 2 3           curves of the last 15 minutes, 24 hours, 30 days",
+    "s               requests: all, from 10 s on, from 60 s on",
+    "m               requests: of all models, or of the selected one",
+    "b f             requests: a day back, a day forward",
+    "page up, down   scroll what is below",
+    "q or Ctrl-C     quit; models and gateway go on",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What the user chose to see."""
+
+    model: str = ""
+    panel: Panel = "log"
+    range_name: CurveRangeName = "15m"
+    scroll: int = 0
+    slower_s: float | None = None
+    days_back: int = 0
+    is_one_model: bool = False
+    """Requests of the selected model only."""
+    message: str = ""
+    """An answer or a question, until the next key."""
+    shows_help: bool = False
+
+
+def frame(
+    snapshot: Snapshot, chosen: Selection, width: int, height: int, glyphs: Glyphs = UNICODE
+) -> list[Text]:
+    """Exactly `height` lines of at most `width` cells."""
+    if width < MIN_WIDTH or height < MIN_HEIGHT:
+        return _fitted([Text(f"too small: {MIN_WIDTH} x {MIN_HEIGHT} at least")], width, height)
+    models = snapshot.state.models
+    foot = _foot(chosen, width, glyphs)
+    top = [_head(snapshot, width), *_memory(snapshot, width, glyphs)]
+    room = height - len(top) - len(foot)
+    index = _index(models, chosen.model)
+    table_rows = min(len(models), max(3, room - 12)) or 1
+    top += _table(models, index, width, table_rows, glyphs)
+    if models:
+        top += _detail(snapshot, models[index], chosen, width, glyphs)
+    below = height - len(top) - len(foot)
+    lines = top + _panel(snapshot, chosen, width, below, glyphs)
+    return _fitted(_fitted(lines, width, height - len(foot)) + foot, width, height)
+
+
+def once(snapshot: Snapshot, width: int, glyphs: Glyphs = UNICODE) -> list[Text]:
+    """For `--once`: everything that has no end by itself is left out, and no line is cut."""
+    models = snapshot.state.models
+    lines = [_head(snapshot, width), *_memory(snapshot, width, glyphs)]
+    lines += _table(models, None, width, len(models) or 1, glyphs)
+    for model in models:
+        if model.health:
+            lines.append(Text(f"{printable(model.name)}: {printable(model.health.text)}"))
+    return lines
+
+
+def _head(snapshot: Snapshot, width: int) -> Text:
+    if snapshot.problem:
+        return Text(f"firesteel top  {printable(snapshot.problem)}; trying again", "bold red")
+    gpu = snapshot.state.gpu
+    figures = []
+    if gpu:
+        figures = [
+            *_figure(gpu.temperature_c, "°C"),
+            *_figure(gpu.power_w, "W"),
+            *_figure(gpu.clock_mhz, "MHz"),
+            *(["SLOWED"] if gpu.throttle else []),
+        ]
+    right = "  ".join([" ".join(figures), time.strftime("%H:%M:%S", time.localtime(snapshot.at))]).strip()
+    waiting = f"  waiting {snapshot.state.waiting}" if snapshot.state.waiting else ""
+    left = Text.assemble(("firesteel top", "bold"), f"  {printable(snapshot.url)}", (waiting, "bold yellow"))
+    left.truncate(max(0, width - len(right) - 1), overflow="ellipsis")
+    style = "bold red" if gpu and gpu.throttle else ""
+    return left + Text(right.rjust(width - left.cell_len), style)
+
+
+def _figure(value: float | None, unit: str) -> Iterator[str]:
+    if value is not None:
+        yield f"{value:.0f} {unit}"
+
+
+def _memory(snapshot: Snapshot, width: int, glyphs: Glyphs) -> list[Text]:
+    memory, models = snapshot.state.memory, snapshot.state.models
+    bar = Text("memory ", "bold") + memory_bar(memory, models, width - 7, glyphs)
+    limits = [
+        *([f"{_gib(memory.total_bytes)} GiB"] if memory.total_bytes else []),
+        *([f"models up to {_gib(memory.ceiling_bytes)}"] if memory.ceiling_bytes else []),
+        *([f"guard {glyphs.limit} {_gib(memory.floor_bytes)}"] if memory.floor_bytes else []),
+    ]
+    legend = Text(", ".join(limits).replace(" ", _STICKY), "dim")
+    parts = sorted(memory_parts(memory, models, glyphs), key=lambda part: part.name not in ("free", "other"))
+    for part in parts:  # the free memory is the last to be cut off
+        if part.bytes:
+            legend.append(f" {part.fill}", part.style)
+            legend.append(f"{_STICKY}{printable(part.name, _MAX_NAME)}{_STICKY}{_gib(part.bytes)}")
+    lines = [Text("       ") + line for line in _wrapped(legend, width - 7)]
+    return [bar, *lines[:2]]
+
+
+def _gib(count: int | None) -> str:
+    return "-" if count is None else f"{count / GIB:.1f}"
+
+
+def _index(models: Sequence[TopModel], name: str) -> int:
+    return next((index for index, model in enumerate(models) if model.name == name), 0)
+
+
+def _table(
+    models: Sequence[TopModel], selected: int | None, width: int, rows: int, glyphs: Glyphs
+) -> list[Text]:
+    """`rows` models around the selected one."""
+    if not models:
+        return [Text("no models; add one to the service file", "dim")]
+    name_width = max(5, min(_MAX_NAME, max(len(model.name) for model in models)))
+    head = f"  {'MODEL':<{name_width}} {'STATE':<10} {'BUSY':>4} {'WAIT':>4} {'GiB':>6} {'TOK/S':>6}"
+    head += f" {'KV':>4} {'DRAFT':>5}  HEALTH"
+    first = max(0, min((selected or 0) - rows // 2, len(models) - rows))
+    lines = [Text(head, "bold")]
+    for index in range(first, min(first + rows, len(models))):
+        lines.append(_row(models[index], index == selected, name_width, glyphs))
+    if len(models) > rows:
+        lines[0].append(f"  {first + 1} to {first + rows} of {len(models)}", "dim")
+    return lines
+
+
+def _row(model: TopModel, is_selected: bool, name_width: int, glyphs: Glyphs) -> Text:
+    health = "-" if model.health is None else "ok" if model.health.ok else "NOT OK"
+    state = f"{model.phase}*" if model.pinned else model.phase
+    line = Text.assemble(
+        f"{glyphs.cursor if is_selected else ' '} {printable(model.name, name_width):<{name_width}} ",
+        (f"{state:<10}", {"ready": "green", "loading": "yellow", "cannot": "red"}.get(model.phase, "")),
+        f" {model.busy or '-':>4} {model.waiting or '-':>4} {_gib(model.bytes or None):>6}",
+        f" {_rate(model.tokens_per_s):>6} {_percent(model.kv_used):>4} {_percent(model.acceptance):>5}  ",
+        (health, "bold red" if health == "NOT OK" else ""),
+    )
+    line.style = "reverse" if is_selected else ""
+    return line
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.0f}%"
+
+
+def _detail(snapshot: Snapshot, model: TopModel, chosen: Selection, width: int, glyphs: Glyphs) -> list[Text]:
+    """Of the selected model: its health, what it does, and its curves."""
+    text = model.health.text if model.health else model.why or model.doing or ""
+    sentence = Text(f"{printable(model.name)}: ", "bold")
+    sentence.append(printable(text), "" if model.health is None or model.health.ok else "red")
+    lines = _wrapped(sentence, width)[:2]
+    half = (width - 2) // 2
+    cells = [
+        _curve(snapshot, name, label, None if name == "power_w" else model.name, half, glyphs)
+        for name, label in _CURVES
+    ]
+    for left, right in zip(cells[::2], cells[1::2], strict=True):
+        lines.append(left + Text("  ") + right)
+    return lines
+
+
+def _curve(snapshot: Snapshot, name: str, label: str, model: str | None, width: int, glyphs: Glyphs) -> Text:
+    """`tok/s   62.2 ▁▂▃ max 80.1`."""
+    scale = _SCALES.get(name, 1.0)
+    values = [None if v is None else v * scale for v in snapshot.curves.values(name, model)]
+    known = [value for value in values if value is not None]
+    last = next((value for value in reversed(values[-3:]) if value is not None), None)
+    before = f"{label:<7} {_short(last):>5} "
+    after = f" max {_short(max(known)) if known else '-':<5}"
+    spark = sparkline(values, width - len(before) - len(after), glyphs)
+    line = Text.assemble((before, "bold"), (spark, "cyan"), (after, "dim"))
+    line.pad_right(max(0, width - line.cell_len))
+    return line
+
+
+def _short(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 or not value else f"{value:.2f}"
+
+
+def _panel(snapshot: Snapshot, chosen: Selection, width: int, height: int, glyphs: Glyphs) -> list[Text]:
+    if height <= 0:
+        return []
+    if chosen.shows_help:
+        return [_rule("keys", width), *(Text(line) for line in HELP)]
+    name = chosen.model
+    if chosen.panel == "log":
+        title, lines = f"log of {name}", log_lines(snapshot, name)
+        end = max(0, len(lines) - chosen.scroll)
+        shown = lines[max(0, end - height + 1) : end]
+    elif chosen.panel == "requests":
+        title = _requests_title(chosen)
+        lines = request_lines(snapshot, width, glyphs)
+        shown = lines[:1] + lines[1 + chosen.scroll : chosen.scroll + height - 1]
+    else:
+        title, lines = f"who waits: {snapshot.state.waiting}", queue_lines(snapshot)
+        shown = lines[chosen.scroll : chosen.scroll + height - 1]
+    return [_rule(f"{title}   curves: {chosen.range_name}", width), *shown]
+
+
+def _requests_title(chosen: Selection) -> str:
+    parts = ["requests"]
+    parts += [f"of {chosen.model}"] if chosen.is_one_model else []
+    parts += [f"from {chosen.slower_s:.0f} s on"] if chosen.slower_s else []
+    day = {0: [], 1: ["until yesterday"]}.get(chosen.days_back, [f"until {chosen.days_back} days ago"])
+    return " ".join([*parts, *day])
+
+
+def _rule(title: str, width: int) -> Text:
+    return Text(f"-- {printable(title)} ".ljust(width, "-"), "dim")
+
+
+def _foot(chosen: Selection, width: int, glyphs: Glyphs) -> list[Text]:
+    if chosen.message:
+        return _wrapped(Text(printable(chosen.message), "bold yellow"), width)[:3]
+    keys = KEYS if glyphs is UNICODE else KEYS.replace("↑↓", "j k")
+    return [Text(keys, "dim")]
+
+
+def _wrapped(text: Text, width: int) -> list[Text]:
+    """At blanks; a word that is longer than a line is cut."""
+    words, lines, line = text.split(" "), [], Text()
+    for word in words:
+        if line and line.cell_len + 1 + word.cell_len > width:
+            lines.append(line)
+            line = Text()
+        line = line + Text(" ") + word if line else word
+    return [*lines, line]
+
+
+def _fitted(lines: Sequence[Text], width: int, height: int) -> list[Text]:
+    fitted = [line.copy() for line in lines[:height]]
+    for line in fitted:
+        line.truncate(width, overflow="ellipsis")
+        line.no_wrap = True
+    return fitted + [Text()] * (height - len(fitted))
+
+
+def load_question(model: TopModel, state_memory_bytes: int | None, loaded_bytes: int) -> str:
+    """What a load would do, asked before it is done; empty: nothing has to be asked."""
+    need = f"{_gib(model.needed_bytes or model.bytes or None)} GiB"
+    if model.evicts:
+        return (
+            f"load {model.name}? It needs {need}; {' and '.join(model.evicts)} would be unloaded first. y/n"
+        )
+    free = None if state_memory_bytes is None else state_memory_bytes - loaded_bytes
+    if model.evicts is None and free is not None and (model.bytes or 0) > free:
+        return (
+            f"load {model.name}? It needs {need}, and {_gib(max(0, free))} GiB are left for models: "
+            "idle models would be unloaded first. y/n"
+        )
+    return ""

@@ -1,0 +1,59 @@
+"""The values of a service file that are written as text: times, sizes, addresses."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PositiveInt
+
+from firesteel.units import parse_size
+
+VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}\Z")
+_TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class FileSchema(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def seconds(text: object) -> object:
+    """`90s`, `10m`, `2h`."""
+    match = re.fullmatch(r"([0-9]{1,6})([smhd])", text) if isinstance(text, str) else None
+    if not match:
+        raise ValueError("is not a time; write it like 90s, 10m or 2h")
+    return int(match[1]) * _TIMES[match[2]]
+
+
+def size(text: object) -> object:
+    return parse_size(text) if isinstance(text, str) else text
+
+
+def address(text: object) -> object:
+    """`127.0.0.1:8080`, `[::1]:8080`: an address and a port, no name that somebody else resolves."""
+    host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
+    try:
+        ip_address(host.removeprefix("[").removesuffix("]"))
+        good = port.isascii() and port.isdigit() and 0 < int(port) < 65536
+    except ValueError:
+        good = False
+    if not good:
+        raise ValueError("is not an address and a port; write it like 127.0.0.1:8080")
+    return text
+
+
+def shaped(kind: type, what: str, example: str) -> BeforeValidator:
+    """A map, list or word where another of these belongs: what to write, in place of the schema's types."""
+
+    def check(value: object) -> object:
+        if isinstance(value, (str, list, dict, type(None))) and not isinstance(value, kind):
+            raise ValueError(f"{what}; write it like `{example}`")
+        return value
+
+    return BeforeValidator(check)
+
+
+Seconds = Annotated[int, BeforeValidator(seconds)]
+Bytes = Annotated[PositiveInt, BeforeValidator(size)]
+Address = Annotated[str, BeforeValidator(address)]

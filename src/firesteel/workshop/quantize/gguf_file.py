@@ -1,0 +1,152 @@
+"""GGUF labels (`q4_k_m`): llama.cpp's own quantizer does the work, that of the engine installed here.
+
+It takes a GGUF in 16 or 32 bits. Safetensors are converted first, by llama.cpp's `convert_hf_to_gguf.py`
+where that is in PATH: it needs PyTorch, which firesteel does without.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from firesteel.dataclass import dataclass
+from firesteel.edge.files.byte_sources import FileSource
+from firesteel.edge.files.home import Home, free_bytes
+from firesteel.edge.native.programs import find_program
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.facts.formats import gguf
+from firesteel.facts.formats.gguf_labels import BASE_TYPES, NEEDS_IMATRIX
+from firesteel.units import show_bytes
+
+QUANTIZER, CONVERTER = "llama-quantize", "convert_hf_to_gguf.py"
+_BUFFER_MIB = 1024
+"""llama.cpp keeps up to 8 GiB of a tensor in memory otherwise."""
+_PLAIN = {"F32", "F16", "BF16"}
+_SIZE = re.compile(r"quant size\s*=\s*([0-9.]+) MiB")
+_MAX_SHOWN = 400
+
+
+@dataclass(frozen=True, slots=True)
+class GgufPlan:
+    source: Path
+    """A GGUF file, or a folder with safetensors that is converted first."""
+    label: str
+    imatrix: Path | None
+    quantizer: Path
+    converter: str | None
+    source_bytes: int
+    bytes: int | None
+    """By the quantizer itself; None: the source is not converted yet."""
+
+
+def is_gguf_label(name: str) -> bool:
+    return name.lower() in BASE_TYPES
+
+
+def plan_gguf(
+    model: str, label: str, imatrix: Path | None, home: Home, environ: Mapping[str, str] = os.environ
+) -> GgufPlan:
+    label, source = label.lower(), Path(model).expanduser().absolute()
+    if not source.exists():
+        raise UsageError(f"{source} does not exist", next="firesteel quantize FILE.gguf --to q4_k_m")
+    if label in NEEDS_IMATRIX and imatrix is None:
+        raise UsageError(f"llama.cpp makes {label} only with an importance matrix", next="--imatrix FILE")
+    if imatrix and not imatrix.is_file():
+        raise UsageError(f"{imatrix} is not a file", next="--imatrix FILE")
+    quantizer = _quantizer(home, environ)
+    if source.is_dir():
+        converter = shutil.which(CONVERTER, path=environ.get("PATH"))
+        if converter is None:
+            raise HostNotReady(
+                f"llama.cpp makes a GGUF of safetensors by {CONVERTER}, which is not in PATH",
+                next=f"python {CONVERTER} {source} --outtype bf16, which needs PyTorch; then firesteel "
+                f"quantize FILE.gguf --to {label}",
+            )
+        size = sum(path.stat().st_size for path in source.glob("*.safetensors"))
+        return GgufPlan(source, label, imatrix, quantizer, converter, size, None)
+    _require_plain(source)
+    return GgufPlan(
+        source,
+        label,
+        imatrix,
+        quantizer,
+        None,
+        source.stat().st_size,
+        _planned_bytes(quantizer, source, label, imatrix),
+    )
+
+
+def _quantizer(home: Home, environ: Mapping[str, str]) -> Path:
+    server = Path(find_program("llamacpp", home, environ=environ).argv[0])
+    for folder in (server.parent, server.resolve().parent):
+        if os.access(folder / QUANTIZER, os.X_OK):
+            return folder / QUANTIZER
+    raise HostNotReady(f"there is no {QUANTIZER} beside {server}", next="firesteel engine build llamacpp")
+
+
+def _require_plain(source: Path) -> None:
+    with FileSource(source) as opened:
+        header = gguf.read_header(opened)
+    quantized = {tensor.dtype for tensor in header.tensors if len(tensor.shape) > 1} - _PLAIN
+    if quantized:
+        raise UsageError(
+            f"{source.name} is quantized already ({', '.join(sorted(quantized))}); quantizing it again would "
+            "add up two errors",
+            next="firesteel quantize the GGUF in BF16 or F16",
+        )
+
+
+def _planned_bytes(quantizer: Path, source: Path, label: str, imatrix: Path | None) -> int | None:
+    """The quantizer adds up the tensors, in MiB with two decimals."""
+    done = subprocess.run(
+        [str(quantizer), *_imatrix(imatrix), "--dry-run", str(source), label.upper()],
+        capture_output=True, text=True, errors="replace", check=False,
+    )  # fmt: skip
+    found = _SIZE.search(done.stdout + done.stderr)
+    return round(float(found[1]) * 2**20) if found and not done.returncode else None
+
+
+def _imatrix(path: Path | None) -> list[str]:
+    return ["--imatrix", str(path)] if path else []
+
+
+def run_gguf(plan: GgufPlan, out: Path, threads: int) -> int:
+    """Writes the file, which appears when it is whole; returns its bytes."""
+    if os.path.lexists(out):
+        raise UsageError(f"{out} exists already", next="--out another file, or remove this one")
+    needed = (plan.bytes or plan.source_bytes) + (plan.source_bytes if plan.converter else 0)
+    if needed > (free := free_bytes(out.parent)):
+        raise HostNotReady(
+            f"{out.name} needs {show_bytes(needed)}; the disk under {out.parent} has {show_bytes(free)} free",
+            next="free some space, or --out /path/with/space/FILE.gguf",
+        )
+    part, converted = out.with_name(f".{out.name}.part"), out.with_name(f".{out.name}.bf16")
+    try:
+        source = plan.source
+        if plan.converter:
+            _call([plan.converter, str(source), "--outtype", "bf16", "--outfile", str(converted)])
+            source = converted
+        _call(
+            [str(plan.quantizer), *_imatrix(plan.imatrix), "--max-buffer-size", str(_BUFFER_MIB), str(source),
+             str(part), plan.label.upper(), str(threads)]
+        )  # fmt: skip
+        part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)
+        converted.unlink(missing_ok=True)
+    return out.stat().st_size
+
+
+def _call(command: list[str]) -> None:
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+    )
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()[-3:]
+        raise FiresteelError(
+            f"{Path(command[0]).name} failed: {' '.join(lines)[:_MAX_SHOWN]}", next=" ".join(command)
+        )

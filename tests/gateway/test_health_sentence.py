@@ -1,0 +1,132 @@
+"""One sentence a model: healthy or not, and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from firesteel.edge.host.gpu import GpuSample, parse_gpu
+from firesteel.gateway.admin.health_sentence import health_sentence
+from firesteel.gateway.curves.sampler import RecentActivity
+from firesteel.gateway.executor import ModelView
+from firesteel.gateway.interfaces import WaitStatus
+from firesteel.gateway.scheduler.events import ModelPhase, ModelStatus
+from firesteel.gateway.service_config import ModelConfig, PlannedFigures, PlannedRange, Reason
+
+PLAN = PlannedFigures(PlannedRange(1, 2, 3), PlannedRange(20.0, 40.0, 60.0))
+COOL = GpuSample(52.0, 60.0, 2400.0, None)
+HOT = GpuSample(92.0, 60.0, 900.0, "hardware thermal slowdown")
+FIRSTS = (0, 0, 0, 0, 0, 20, *([0] * 11))
+"""Twenty between 0.2 and 0.4 s."""
+SPIKES = (0, 0, 0, 0, 0, 18, 0, 0, 0, 2, *([0] * 7))
+"""Two of twenty between 3 and 6 s."""
+GAPS = (*([0] * 6), 400, *([0] * 10))
+BUSY = RecentActivity(
+    300.0, 100.0, 2, tokens=3000.0, pieces=420, firsts=FIRSTS, gaps=GAPS, gaps_s=70.0, cached_firsts=FIRSTS,
+    requests=20, drafted=1000, accepted=600, kv_used=0.31, tokens_per_s=30.0,
+)  # fmt: skip
+
+
+def view(phase: ModelPhase = "ready", why: str = "", note: str = "") -> ModelView:
+    status = ModelStatus("coder", phase, 0, 0, 0, 0.0, why, 0.0, False, False, False)
+    return ModelView(ModelConfig("coder", "", (), planned=PLAN), status, None, None, note)
+
+
+def test_a_healthy_model_says_how_it_does() -> None:
+    said = health_sentence(view(), BUSY, COOL)
+    assert said == {
+        "ok": True,
+        "text": "healthy: 30 tokens/s, first token within 0.39 s, KV cache 31 % used, "
+        "60 % of drafts accepted",
+    }
+
+
+def test_an_idle_model_is_healthy() -> None:
+    assert health_sentence(view(), RecentActivity(), None) == {
+        "ok": True,
+        "text": "healthy: no request in the last 5 min",
+    }
+
+
+@pytest.mark.parametrize(
+    ("recent", "why"),
+    [
+        (replace(BUSY, broke=3), "3 of 20 requests failed in the last 5 min"),
+        (replace(BUSY, preempted=2), "its KV cache was full: 2 requests lost their place"),
+        (replace(BUSY, kv_used=0.99), "its KV cache is 99 % full"),
+        (replace(BUSY, accepted=20), "only 2 % of its drafted tokens are accepted"),
+        (replace(BUSY, cached_firsts=SPIKES), "later turns of a conversation are slow to start"),
+        (replace(BUSY, gaps_s=7000.0), "slower than planned: a stream gets"),
+    ],
+)
+def test_what_is_wrong_is_said(recent: RecentActivity, why: str) -> None:
+    said = health_sentence(view(), recent, COOL)
+    assert not said["ok"] and said["text"].startswith(why)
+
+
+@pytest.mark.parametrize(
+    "recent",
+    [
+        replace(BUSY, requests=3, broke=1),
+        replace(BUSY, drafted=100, accepted=1),
+        replace(BUSY, cached_firsts=tuple(count // 10 for count in SPIKES)),
+        replace(BUSY, gaps=tuple(count // 3 for count in GAPS), gaps_s=7000.0),
+    ],
+)
+def test_a_few_requests_are_no_verdict(recent: RecentActivity) -> None:
+    assert health_sentence(view(), recent, COOL)["ok"]
+
+
+def test_a_hot_gpu_slows_down_what_runs_on_it() -> None:
+    said = health_sentence(view(), BUSY, HOT)
+    assert not said["ok"] and "slowed down at 92 °C (hardware thermal slowdown)" in said["text"]
+    outside = replace(view(), config=ModelConfig("coder", "", ("http://x",), is_outside=True))
+    assert health_sentence(outside, BUSY, HOT)["ok"]
+    assert health_sentence(view("off"), BUSY, HOT)["ok"]
+
+
+@pytest.mark.parametrize(
+    ("model", "ok", "text"),
+    [
+        (view("off"), True, "not loaded; a request loads it"),
+        (view("off", why="does not\nfit"), False, "its last load failed: does not fit"),
+        (view("off", note="another coder runs"), False, "another coder runs"),
+        (view("loading", note="restarting by itself: it crashed"), False, "restarting by itself: it crashed"),
+        (view("unloading"), True, "unloading"),
+        (view(note="no answer from http://x"), False, "no answer from http://x"),
+        (view(note="coder answers again"), True, "healthy: no request in the last 5 min"),
+    ],
+)
+def test_phases(model: ModelView, ok: bool, text: str) -> None:
+    assert health_sentence(model, RecentActivity(), None) == {"ok": ok, "text": text}
+
+
+def test_a_load_says_how_far_it_is() -> None:
+    loading = replace(view("loading"), progress=WaitStatus("loading coder: weights 43 %", 80.0))
+    said = health_sentence(loading, RecentActivity(), None)
+    assert said["ok"] and said["text"].startswith("loading coder: weights 43 %, about")
+
+
+def test_a_model_that_cannot_be_served() -> None:
+    config = ModelConfig("coder", "", (), why_not=Reason("it does not fit", "--context 4096"))
+    said = health_sentence(ModelView(config, None, None, None), RecentActivity(), None)
+    assert said == {
+        "ok": False,
+        "text": "coder cannot be served: it does not fit. Try: --context 4096",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "reading"),
+    [
+        ("52, 60.00, 2400, 0x0000000000000000\n", GpuSample(52.0, 60.0, 2400.0, None)),
+        ("52, 60.00, 2400, 0x0000000000000004\n", GpuSample(52.0, 60.0, 2400.0, None)),
+        ("92, [N/A], 900, 0x0000000000000060", GpuSample(92.0, None, 900.0, "hardware thermal slowdown")),
+        ("52, 60.00, 2400\n", GpuSample(52.0, 60.0, 2400.0, None)),
+        ("No devices were found\n", None),
+        ("", None),
+    ],
+)
+def test_the_gpu(text: str, reading: GpuSample | None) -> None:
+    assert parse_gpu(text) == reading

@@ -1,0 +1,218 @@
+"""What the web page needs of the gateway: its files, previews of loads, changes as events, and commands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from firesteel.edge.files.home import Home
+from firesteel.gateway.admin.api import start
+from firesteel.gateway.admin.state_events import changes, publish_changes
+from firesteel.gateway.admin.subscribers import Subscribers
+from firesteel.gateway.page_files import page_responses
+from firesteel.gateway.scheduler.events import (
+    LoadRequested,
+    ModelLoaded,
+    RequestArrived,
+    ScheduledModel,
+    SchedulerLimits,
+    TimePassed,
+)
+from firesteel.gateway.scheduler.preview import LoadPreview
+from firesteel.gateway.scheduler.scheduler import Scheduler
+from firesteel.screens.page.files import read_files
+from tests.gateway.test_admin_api import BOSS, GUEST, FakeDispatcher
+from tests.screens.scripted_gateway import model, state
+
+# --- previews ---
+
+
+def scheduler(*models: ScheduledModel, ceiling: int = 100) -> Scheduler:
+    made = Scheduler(models, SchedulerLimits(ceiling, min_dwell_s=60.0, idle_grace_s=10.0), 0.0)
+    made.handle(TimePassed(), 0.0)
+    return made
+
+
+def load(made: Scheduler, name: str, now_s: float) -> None:
+    made.handle(LoadRequested(name, True), now_s)
+    made.handle(ModelLoaded(name), now_s)
+
+
+def test_a_preview_names_what_has_to_go() -> None:
+    made = scheduler(ScheduledModel("a", 60), ScheduledModel("b", 30), ScheduledModel("c", 70))
+    assert made.preview("c", 0.0) == LoadPreview()
+    load(made, "a", 1.0)
+    assert made.preview("b", 2.0) == LoadPreview()
+    assert made.preview("c", 2.0) == LoadPreview(("a",))  # still protected: what will have to go all the same
+    load(made, "b", 3.0)
+    assert made.preview("c", 100.0) == LoadPreview(("a",))
+
+
+def test_a_preview_does_what_the_scheduler_then_does() -> None:
+    made = scheduler(ScheduledModel("a", 60), ScheduledModel("b", 70))
+    load(made, "a", 1.0)
+    evicted = made.preview("b", 100.0).evicts
+    effects = made.handle(RequestArrived("request", "b"), 100.0)
+    assert [effect.model for effect in effects if hasattr(effect, "model")] == list(evicted) == ["a"]
+
+
+def test_a_preview_says_why_a_load_is_impossible() -> None:
+    made = scheduler(ScheduledModel("a", 60, pinned=True), ScheduledModel("b", 50), ScheduledModel("c", 200))
+    made.handle(ModelLoaded("a"), 1.0)
+    assert "beside the models that always stay (`a`)" in (made.preview("b", 2.0).why_not or "")
+    assert "Reduce its context" in (made.preview("c", 2.0).why_not or "")
+
+
+def test_a_load_under_way_can_be_followed_by_another() -> None:
+    made = scheduler(ScheduledModel("a", 60), ScheduledModel("b", 70))
+    made.handle(LoadRequested("a", True), 1.0)
+    assert made.preview("b", 2.0) == LoadPreview(("a",))
+    made.handle(LoadRequested("b", True), 2.0)
+    assert made.preview("b", 3.0).is_requested
+
+
+# --- changes ---
+
+
+def test_only_what_changed_is_published() -> None:
+    before = state(model("a"), model("b"))
+    assert changes(before, state(model("a"), model("b"))) == []
+    (only,) = changes(before, state(model("a"), model("b", busy=1)))
+    assert (only["event"], only["name"], only["busy"]) == ("model", "b", 1)
+    (rest,) = changes(before, state(model("a"), model("b"), waiting=1))
+    assert rest["event"] == "gateway" and "models" not in rest
+    (whole,) = changes(before, state(model("a")))
+    assert whole["event"] == "state" and len(whole["models"]) == 1
+
+
+def test_a_few_bytes_of_free_memory_are_no_news() -> None:
+    before, after = state(), state()
+    assert after["memory"]["available_bytes"]
+    after["memory"]["available_bytes"] += 4096
+    assert changes(before, after) == []
+
+
+async def test_nothing_is_read_while_nobody_listens() -> None:
+    subscribers, reads = Subscribers(), 0
+
+    def read() -> object:
+        nonlocal reads
+        reads += 1
+        return state(model("a", busy=reads))
+
+    task = asyncio.ensure_future(publish_changes(read, subscribers, every_s=0.001))  # type: ignore[arg-type]
+    await asyncio.sleep(0.02)
+    assert reads == 0
+    queue = subscribers.subscribe()
+    first, second = await queue.get(), await queue.get()
+    assert (first["event"], second["event"]) == ("state", "model")
+    task.cancel()
+
+
+# --- files ---
+
+
+def test_the_page_may_load_nothing_from_elsewhere() -> None:
+    files = page_responses(read_files())
+    assert {b"/", b"/page/app.js", b"/page/style.css"} <= files.keys()
+    for response in files.values():
+        policy = dict(response.headers)[b"Content-Security-Policy"]
+        assert policy.startswith(b"default-src 'none'; script-src 'self';")
+        assert b"unsafe" not in policy
+        assert b"http" not in response.body.replace(b"http://www.w3.org", b"").replace(b"https the", b"")
+
+
+# --- commands ---
+
+
+class Commands:
+    def __init__(self) -> None:
+        self.ran: list[tuple[tuple[str, ...], bytes]] = []
+        self.output = b'{"document": "x"}'
+
+    async def __call__(self, arguments: Sequence[str], text: bytes) -> bytes:
+        self.ran.append((tuple(arguments), text))
+        return self.output
+
+
+@asynccontextmanager
+async def asked(commands: Commands, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
+    with tempfile.TemporaryDirectory(prefix="fs") as short:
+        path = Path(short) / "control.sock"
+        runner = await start(FakeDispatcher(Home(tmp_path)), path, commands)
+        connector = aiohttp.UnixConnector(str(path))
+        async with aiohttp.ClientSession("http://control", connector=connector) as client:
+            yield client
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments"),
+    [
+        ("/api/catalog?goal=speed&context=4096", ["models", "--goal=speed", "--context=4096"]),
+        ("/api/plan?model=gpt-oss-20b&users=4", ["plan", "--users=4", "--", "gpt-oss-20b"]),
+        ("/api/models/coder/diagnose", ["diagnose", "--", "coder"]),
+        ("/api/runs", ["history"]),
+        ("/api/runs/20261116-1", ["history", "show", "--", "20261116-1"]),
+        ("/api/runs/last~1/plan", ["compare", "--plan", "--", "last~1"]),
+        ("/api/compare?first=a&second=b", ["compare", "--", "a", "b"]),
+    ],
+)  # fmt: skip
+async def test_a_path_runs_its_command(tmp_path: Path, path: str, arguments: list[str]) -> None:
+    commands = Commands()
+    async with asked(commands, tmp_path) as client, client.get(path, headers=BOSS) as answer:
+        assert (answer.status, await answer.json()) == (200, {"document": "x"})
+        assert commands.ran == [(("--json", *arguments), b"")]
+
+
+async def test_a_text_is_checked(tmp_path: Path) -> None:
+    commands = Commands()
+    async with (
+        asked(commands, tmp_path) as client,
+        client.post("/api/check", headers=BOSS, data=b"vllm serve --x") as answer,
+    ):
+        assert answer.status == 200
+        assert commands.ran == [(("--json", "check", "-"), b"vllm serve --x")]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/plan",
+        "/api/plan?model=--help",
+        "/api/plan?model=/etc/passwd",
+        "/api/plan?model=../x",
+        "/api/plan?model=x&context=-1",
+        "/api/plan?model=x&context=1e9",
+        "/api/catalog?goal=--fix",
+        "/api/runs/-x",
+        "/api/compare?first=a",
+    ],
+)
+async def test_what_is_no_plain_value_never_becomes_an_argument(tmp_path: Path, path: str) -> None:
+    commands = Commands()
+    async with asked(commands, tmp_path) as client, client.get(path, headers=BOSS) as answer:
+        assert answer.status == 400
+        assert commands.ran == []
+
+
+async def test_commands_need_an_admin_key(tmp_path: Path) -> None:
+    commands = Commands()
+    async with asked(commands, tmp_path) as client, client.get("/api/catalog", headers=GUEST) as answer:
+        assert answer.status == 403
+        assert commands.ran == []
+
+
+async def test_a_command_that_prints_no_document(tmp_path: Path) -> None:
+    commands = Commands()
+    commands.output = b"Traceback"
+    async with asked(commands, tmp_path) as client, client.get("/api/runs", headers=BOSS) as answer:
+        assert answer.status == 502
+        assert "printed no document" in json.loads(await answer.text())["error"]["message"]

@@ -1,0 +1,122 @@
+"""Checks of a host over recorded hosts: each is bad once, and good on the good ones."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from firesteel.facts.host.host_facts import host_facts
+from firesteel.facts.host.probe import Probe, Section, format_probe, parse_probe
+from firesteel.rules.host_checks import HostFinding, differences, host_checks, judge, judge_one
+from firesteel.rules.host_checks.findings import JUDGES
+from firesteel.rules.host_checks.fixes import FIXERS, plan_fix
+from firesteel.sim.host_files import host_faults, host_probe
+
+COMPANIONS = {"load-mode": {"kernel-known"}}
+"""An old kernel is found by both."""
+
+
+def findings(probe: Probe) -> dict[str, HostFinding]:
+    return {finding.check: finding for finding in judge(host_facts(probe))}
+
+
+def with_section(probe: Probe, name: str, text: str, code: int = 0) -> Probe:
+    return replace(probe, sections={**probe.sections, name: Section(text, code)})
+
+
+def test_every_check_has_data_a_judgement_and_a_bad_host() -> None:
+    assert host_checks().keys() == JUDGES.keys() == host_faults().faults.keys()
+    assert FIXERS.keys() <= JUDGES.keys()
+
+
+@pytest.mark.parametrize("check", host_checks())
+def test_a_check_finds_its_fault_and_nothing_else(check: str) -> None:
+    found = findings(host_probe(check))
+    bad = {name for name, finding in found.items() if finding.is_bad}
+    assert bad == {check} | COMPANIONS.get(check, set())
+    finding = found[check]
+    assert finding.evidence and finding.costs and finding.do and finding.sources
+    assert "{" not in f"{finding.says}{finding.costs}{finding.do}".replace("{{", ""), "a value is missing"
+    other = {name for name, finding in findings(host_probe()).items() if finding.level == "good"}
+    assert check in other | {"clock-under-load", "rails-bandwidth"}, "the good host has it good"
+
+
+@pytest.mark.parametrize("host", host_faults().hosts)
+def test_nothing_is_wrong_with_a_good_host(host: str) -> None:
+    facts = host_facts(host_probe(host=host))
+    assert [finding.check for finding in judge(facts) if finding.is_bad] == []
+    assert facts.is_spark == (host != "no-spark")
+
+
+def test_an_idle_gpu_is_never_judged_by_its_clock() -> None:
+    idle = findings(host_probe())["clock-under-load"]
+    assert idle.level == "unknown" and "--measure" in idle.says
+    assert findings(host_probe(host="busy"))["clock-under-load"].level == "good"
+
+
+def test_the_last_measurement_counts_while_the_gpu_is_idle() -> None:
+    slow = with_section(host_probe(), "measured", "gpu_clock_mhz|611|MHz|2026-11-10")
+    assert findings(slow)["clock-under-load"].level == "stop"
+    fast = with_section(host_probe(), "measured", "gpu_clock_mhz|2410|MHz|2026-11-10")
+    assert findings(fast)["clock-under-load"].level == "good"
+
+
+def test_what_cannot_be_read_says_what_would_let_it() -> None:
+    nothing = Probe({"probe": Section("1"), "dmi": Section("sys/class/dmi/id/product_name:NVIDIA_DGX_Spark")})
+    found = findings(nothing)
+    assert not [finding for finding in found.values() if finding.level == "stop" and finding.check != "docker"
+                and finding.check != "driver-match"]  # fmt: skip
+    unknown = [finding for finding in found.values() if finding.level == "unknown"]
+    assert len(unknown) > 15
+    assert all(finding.says for finding in unknown)
+
+
+@pytest.mark.parametrize("section", host_probe().sections)
+def test_garbage_in_a_section_never_raises(section: str) -> None:
+    letters = re.sub(r"\d", "x", host_probe().sections[section].text)
+    for text in ("", "\x00\xff,,,|||:::\n{[", "a" * 5000, "1 2 3 4 5 6 7\n-1", letters):
+        for code in (0, 1):
+            facts = host_facts(with_section(host_probe(host="busy"), section, text, code))
+            for finding in judge(facts):
+                if finding.is_bad:
+                    plan_fix(finding.check, facts)
+
+
+def test_a_harmless_message_of_the_network_card_is_ignored() -> None:
+    assert "insufficient power" in host_probe().text("kernel-log")
+    assert findings(host_probe())["kernel-faults"].level == "good"
+
+
+def test_a_rail_of_another_domain_is_the_twin_by_its_port() -> None:
+    facts = host_facts(host_probe())
+    assert [rail.name for rail in facts.cabled_rails] == ["enp1s0f1np1", "enP2p1s0f1np1"]
+    assert {rail.port for rail in facts.cabled_rails} == {"p1"}
+
+
+def test_netplan_files_that_only_root_can_read_are_not_called_missing() -> None:
+    probe = with_section(host_probe(), "connections", "")
+    assert findings(probe)["address-owner"].level == "unknown"
+    read = with_section(probe, "names", "etc/netplan/40-cx7.yaml")
+    read = with_section(
+        read, "network", "etc/netplan/40-cx7.yaml:    enp1s0f1np1: {addresses: [192.168.100.10/24]}"
+    )
+    assert findings(read)["address-owner"].level == "warn", "the second rail is in no file"
+
+
+def test_parity() -> None:
+    one, two = host_facts(host_probe()), host_facts(host_probe(host="spark-b"))
+    assert differences({"a": one, "b": two}) == ()
+    odd = host_facts(host_probe("driver-branch", host="asus"))
+    assert {each.what for each in differences({"a": one, "b": odd})} == {"machine", "driver", "BIOS"}
+
+
+def test_a_probe_survives_writing_and_reading() -> None:
+    probe = host_probe()
+    assert parse_probe("Welcome to DGX OS\n" + format_probe(probe)) == probe
+
+
+def test_limits_of_the_power_supply() -> None:
+    facts = host_facts(host_probe("power-limits"))
+    assert "pl1 20 W" in judge_one(facts, "power-limits").evidence

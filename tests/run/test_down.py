@@ -1,0 +1,72 @@
+"""`down` says that memory is free when it is, whatever else the host does meanwhile."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from firesteel.edge.files.home import Home
+from firesteel.edge.host import process
+from firesteel.run import PhaseDone, PhaseProgress, pick, stop
+from firesteel.run.service import ServiceSpec, ServiceState, load, write_spec
+from firesteel.run.start.start import start_supervisor
+
+MIB = 2**20
+HOLDS = "import sys, time; held = b'x' * int(sys.argv[1]); print('holds', flush=True); time.sleep(600)"
+
+
+def started(home: Home, held_bytes: int) -> ServiceState:
+    """A service whose engine holds that much."""
+    folder = home.services / "one"
+    write_spec(folder, ServiceSpec("one", "", "one", (sys.executable, "-c", HOLDS, str(held_bytes))))
+    start_supervisor(folder)
+    deadline = time.monotonic() + 120
+    log = folder / "engine.log"
+    while not (log.exists() and "holds" in log.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    service = load(home, "one")
+    assert service and service.state and service.state.engine
+    return service.state
+
+
+async def test_memory_that_another_program_takes_at_once_was_free(tmp_path: Path) -> None:
+    """The host's counter does not rise; the engine's memory has gone with its process all the same."""
+    home = Home(tmp_path)
+    state = started(home, 100 * MIB)
+    other, seen = None, []
+    try:
+        async for event in stop(pick(home, "one")):
+            if isinstance(event, PhaseProgress) and other is None:
+                argv = [sys.executable, "-c", HOLDS, str(400 * MIB)]
+                other = subprocess.Popen(argv, stdout=subprocess.PIPE)
+                assert other.stdout and other.stdout.readline()
+            if isinstance(event, PhaseDone):
+                seen.append(event.text)
+    finally:
+        assert other and other.stdout
+        other.kill()
+        other.wait()
+        other.stdout.close()
+    assert not process.is_alive(state.supervisor)
+    assert len(seen) == 1 and seen[0].endswith("MiB are free again"), seen
+
+
+def test_a_program_with_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a driver holds may come back later than its process ends."""
+    device = tmp_path / "nvidia0"
+    device.touch()
+    argv = ["sh", "-c", f"exec 9<{device}; echo open; sleep 600 & wait"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as program:
+        assert program.stdout and program.stdout.readline()
+        pid = process.find(program.pid)
+        assert pid and not process.has_gpu(pid)
+        monkeypatch.setattr(process, "GPU_DEVICES", str(tmp_path))
+        assert process.has_gpu(pid)
+        for number in reversed(process.tree(program.pid)):
+            process.send(process.find(number) or pid, signal.SIGKILL)

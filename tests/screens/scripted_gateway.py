@@ -1,0 +1,115 @@
+"""The page's files behind a server that plays given states: for what a real gateway reaches only in days."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Thread
+from typing import Any
+
+from firesteel.gateway.admin.state import GatewayState, ModelStateJson
+from firesteel.gateway.page_files import page_responses
+from firesteel.screens.page.files import read_files
+from firesteel.units import GIB
+
+Events = Callable[[], Iterator[Mapping[str, Any]]]
+
+
+def model(name: str, **more: Any) -> ModelStateJson:
+    state = ModelStateJson(
+        name=name, phase="off", busy=0, waiting=0, planned_bytes=20 * GIB, measured_bytes=None, since=None,
+        ttl_s=None, pinned=False, why=None, url=None, context=65536, engine="vllm", doing=None, eta_s=None,
+        note=None, aliases=[], outside=False, needed_bytes=20 * GIB, load_s=120.0, requested=False, evicts=[],
+        why_not=None, health={"ok": True, "text": "healthy"},
+        tokens_per_s=None, kv_used=None, acceptance=None,
+    )  # fmt: skip
+    return state | more  # type: ignore[return-value]  # a TypedDict with keys that are known only here
+
+
+def state(*models: ModelStateJson, **more: Any) -> GatewayState:
+    held = sum(each["measured_bytes"] or 0 for each in models if each["phase"] != "off")
+    whole = GatewayState(
+        models=list(models),
+        memory={
+            "total_bytes": 120 * GIB,
+            "ceiling_bytes": 105 * GIB,
+            "loaded_bytes": held,
+            "available_bytes": 110 * GIB - held,
+            "floor_bytes": 4 * GIB,
+        },
+        gpu=None,
+        waiting=0,
+        queue=[],
+        requests=0,
+    )
+    return whole | more  # type: ignore[return-value]
+
+
+@contextmanager
+def played(
+    first: GatewayState, events: Events = lambda: iter(()), answers: Mapping[str, Any] | None = None
+) -> Iterator[str]:
+    """Its URL. `answers` are documents by path; the stream stays open after the last of `events`."""
+    ends = Event()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(first, events, answers or {}, ends))
+    server.daemon_threads = True
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        ends.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _handler(
+    first: GatewayState, events: Events, answers: Mapping[str, Any], ends: Event
+) -> type[BaseHTTPRequestHandler]:
+    files = page_responses(read_files())
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if response := files.get(path.encode()):
+                headers = [(name.decode(), value.decode()) for name, value in response.headers]
+                self._send(200, response.body, response.content_type.decode(), headers)
+            elif path == "/api/events":
+                self._stream()
+            elif path == "/api/state":
+                self._send(200, json.dumps(first).encode())
+            elif path in answers:
+                self._send(200, json.dumps(answers[path]).encode())
+            else:
+                self._send(404, b'{"error": {"message": "no such path"}}')
+
+        def _send(self, status: int, body: bytes, kind: str = "application/json", headers: Any = ()) -> None:
+            self.send_response(status)
+            for name, value in (*headers, ("Content-Type", kind), ("Content-Length", str(len(body)))):
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def _stream(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            try:
+                self._event({"event": "state", **first})
+                for event in events():
+                    self._event(event)
+                while not ends.wait(1.0):
+                    self.wfile.write(b": still here\n\n")
+            except OSError:
+                pass  # the page has gone
+
+        def _event(self, event: Mapping[str, Any]) -> None:
+            self.wfile.write(f"event: {event['event']}\ndata: {json.dumps(event)}\n\n".encode())
+
+    return Handler

@@ -1,0 +1,165 @@
+"""The dashboard and the alert rules: valid for Prometheus, and about metrics that a gateway really has."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from firesteel.gateway.admin.health_sentence import HealthJson
+from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelGauges
+from firesteel.gateway.admin.prometheus import render
+from firesteel.gateway.admin.state import GatewayState
+from firesteel.gateway.admin.state_metrics import gauge, state_families
+from firesteel.gateway.interfaces import RequestOutcome, Usage
+from firesteel.screens.grafana import write_grafana_files
+from tests.conftest import run_firesteel
+
+needs_promtool = pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_grafana_files(tmp_path)
+    return tmp_path
+
+
+def promtool(folder: Path, *arguments: str) -> str:
+    ran = subprocess.run(["promtool", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def dashboard(folder: Path) -> Any:
+    return json.loads((folder / "firesteel-dashboard.json").read_text())
+
+
+def expressions(folder: Path) -> Iterator[str]:
+    """Of the dashboard, with Grafana's own variables replaced, and of the rules."""
+    for panel in dashboard(folder)["panels"]:
+        for target in panel["targets"]:
+            yield target["expr"].replace("$__rate_interval", "5m").replace("$model", ".*")
+    rules = yaml.safe_load((folder / "firesteel-alerts.yaml").read_text())
+    yield from (rule["expr"] for group in rules["groups"] for rule in group["rules"])
+
+
+def test_the_command_writes_them(tmp_path: Path) -> None:
+    ran = run_firesteel(tmp_path, "serve", "--grafana", str(tmp_path / "out"), "--listen", "10.0.0.5:9999")
+    assert ran.code == 0 and len(ran.out.splitlines()) == 3
+    assert "10.0.0.5:9999" in (tmp_path / "out" / "prometheus.yaml").read_text()
+
+
+@needs_promtool
+def test_prometheus_takes_the_rules_and_the_configuration(folder: Path) -> None:
+    assert "10 rules found" in promtool(folder, "check", "config", "prometheus.yaml")
+
+
+@needs_promtool
+def test_prometheus_takes_every_expression_of_the_dashboard(folder: Path) -> None:
+    rules = [{"record": f"x:{number}", "expr": expr} for number, expr in enumerate(expressions(folder))]
+    text = yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]})
+    (folder / "expressions.yaml").write_text(text)
+    assert f"{len(rules)} rules found" in promtool(folder, "check", "rules", "expressions.yaml")
+
+
+@needs_promtool
+def test_when_the_rules_fire(folder: Path) -> None:
+    """By Prometheus' own evaluation: each alert for its trouble, and none for a healthy gateway."""
+    trouble = {
+        "FiresteelDown": ('up{job="firesteel"}', "1x5 0x25"),
+        "FiresteelModelUnhealthy": ('firesteel_model_healthy{model="coder"}', "1x5 0x25"),
+        "FiresteelLoadFailed": ('firesteel_load_failures_total{model="coder",reason="crashed"}', "_x20 1x10"),
+        "FiresteelGuardStoppedEngine": ('firesteel_guard_stops_total{model="coder"}', "0x20 1x10"),
+        "FiresteelQueueLong": ("firesteel_queue_length", "0x5 50x25"),
+        "FiresteelKvCacheFull": ('firesteel_model_kv_used_ratio{model="coder"}', "0.5x5 0.99x25"),
+        "FiresteelGpuThrottled": ("firesteel_gpu_throttled", "0x5 1x25"),
+    }
+    calm = {
+        "FiresteelDown": "1x30",
+        "FiresteelModelUnhealthy": "1x30",
+        "FiresteelKvCacheFull": "0.5x30",
+        "FiresteelLoadFailed": "3x30",
+        "FiresteelGuardStoppedEngine": "0x30",
+    }
+    tests: list[Any] = []
+    for name, (series, values) in trouble.items():
+        labels = dict(re.findall(r'(\w+)="(\w+)"', series))
+        for fires, shape in ((True, values), (False, calm.get(name, "0x30"))):
+            expected = [{"exp_labels": {"severity": severity(folder, name), **labels}}] if fires else []
+            tests.append(
+                {
+                    "interval": "1m",
+                    "input_series": [{"series": series, "values": shape}],
+                    "alert_rule_test": [{"eval_time": "25m", "alertname": name, "exp_alerts": expected}],
+                }
+            )
+    for test in tests:  # their texts are not repeated here
+        for alert in test["alert_rule_test"]:
+            for each in alert["exp_alerts"]:
+                each["exp_annotations"] = {"summary": summary(folder, alert["alertname"], each["exp_labels"])}
+    document = {"rule_files": ["firesteel-alerts.yaml"], "tests": tests}
+    (folder / "test.yaml").write_text(yaml.safe_dump(document))
+    promtool(folder, "test", "rules", "test.yaml")
+
+
+def rule(folder: Path, name: str) -> Any:
+    rules = yaml.safe_load((folder / "firesteel-alerts.yaml").read_text())["groups"][0]["rules"]
+    return next(rule for rule in rules if rule["alert"] == name)
+
+
+def severity(folder: Path, name: str) -> str:
+    return str(rule(folder, name)["labels"]["severity"])
+
+
+def summary(folder: Path, name: str, labels: dict[str, str]) -> str:
+    text = str(rule(folder, name)["annotations"]["summary"]).replace("{{ $value }}", "50")
+    return re.sub(r"{{ \$labels\.(\w+) }}", lambda match: labels.get(match[1], ""), text)
+
+
+def test_panels_lie_side_by_side(folder: Path) -> None:
+    document = dashboard(folder)
+    panels = document["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels) and document["uid"] == "firesteel"
+    for panel in panels:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24 and panel["title"] and panel["type"] in ("stat", "timeseries")
+        assert panel["datasource"]["uid"] == "${datasource}", "whichever Prometheus its reader has"
+    for one, other in combinations((panel["gridPos"] for panel in panels), 2):
+        beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        assert beside or one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+
+
+async def test_they_ask_only_for_metrics_that_the_gateway_has(folder: Path) -> None:
+    meter = Meter(["coder"])
+    counters = meter.counters("coder", "laptop")
+    counters.first(0.1)
+    counters.gap(0.1)
+    counters.finish("chat", RequestOutcome("whole", 200, Usage(1, 1, 1)))
+    meter.loaded("coder", 1.0)
+    meter.load_failed("coder", "crashed")
+    meter.unloaded("coder")
+    model: Any = {
+        "name": "coder", "health": HealthJson(ok=True, text=""), "tokens_per_s": 1.0, "kv_used": 0.5,
+        "acceptance": 0.5,
+    }  # fmt: skip
+    memory: Any = {"total_bytes": 1, "floor_bytes": 1}
+    gpu: Any = {"temperature_c": 1.0, "power_w": 1.0, "clock_mhz": 1.0, "throttle": None}
+    state = GatewayState(models=[model], memory=memory, gpu=gpu, waiting=0, queue=[], requests=0)
+    families = [
+        *meter.families(GatewayGauges({"coder": ModelGauges("ready")}, 1, 1)),
+        *state_families(state),
+        gauge("disk_free_bytes", "", {"/": 1}, "folder"),
+        gauge("guard_stops_total", "", {"coder": 1}, "model"),
+    ]
+    page = (await render(families)).decode()
+    known = set(re.findall(r"^(firesteel_\w+)", page, re.MULTILINE))
+    asked = {name for expr in expressions(folder) for name in re.findall(r"firesteel_\w+", expr)}
+    assert asked <= known, asked - known

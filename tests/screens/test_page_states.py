@@ -1,0 +1,161 @@
+"""States that a real gateway reaches seldom, as a server plays them to the real page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from firesteel.screens.page.files import read_files
+from firesteel.units import GIB
+from tests.screens.conftest import WAIT_MS, OpenPage
+from tests.screens.scripted_gateway import model, played, state
+
+expect.set_options(timeout=WAIT_MS)
+
+
+def ready(name: str, **more: Any) -> Any:
+    return model(name, phase="ready", measured_bytes=2 * GIB, needed_bytes=2 * GIB, **more)
+
+
+def test_the_files_are_small() -> None:
+    assert sum(map(len, read_files().values())) < 150_000
+
+
+def test_an_empty_gateway(open_page: OpenPage) -> None:
+    with played(state()) as url:
+        page = open_page(url)
+        expect(page.get_by_text("No model is in the service file yet")).to_be_visible()
+        expect(page.get_by_text("Nobody waits.")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [360, 1440])
+def test_forty_models(open_page: OpenPage, width: int) -> None:
+    models = [ready(f"a-model-with-a-long-name-{number:02}-fp8-mtp") for number in range(40)]
+    with played(state(*models)) as url:
+        page = open_page(url, width=width)
+        expect(page.locator("table.models tbody tr")).to_have_count(40)
+        expect(page.locator(".legend li")).to_have_count(42)  # other programs and free
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        # The pieces of the bar never take more than the bar.
+        assert page.evaluate(
+            "(() => { const b = document.querySelector('.bar'); return b.scrollWidth <= b.clientWidth; })()"
+        )
+
+
+def test_an_engine_that_died(open_page: OpenPage) -> None:
+    dead = model(
+        "coder", why="it crashed: out of memory", health={"ok": False, "text": "its last load failed"}
+    )
+    with played(state(dead)) as url:
+        page = open_page(url)
+        expect(page.locator(".phase.failed")).to_be_visible()
+        expect(page.locator(".health.bad")).to_contain_text("its last load failed")
+
+
+def test_two_hundred_waiting(open_page: OpenPage) -> None:
+    queue = [
+        {"model": "coder", "key": f"key{number}", "since": time.time() - number, "doing": "loading coder"}
+        for number in range(50)
+    ]
+    with played(state(model("coder", waiting=200), waiting=200, queue=queue)) as url:
+        page = open_page(url)
+        expect(page.get_by_text("0 + 200 waiting")).to_be_visible()
+        expect(page.get_by_text("and 150 more requests")).to_be_visible()
+        expect(page.get_by_role("region", name="Waiting requests").locator("tbody tr")).to_have_count(50)
+
+
+def test_hostile_texts_stay_texts(open_page: OpenPage) -> None:
+    bad = "<img src=x onerror=alert(1)>"
+    hostile = model(bad, aliases=[bad], why=bad, doing=bad, note=bad, evicts=[bad], engine=bad)
+    curves = {
+        "start": 0,
+        "step_s": 5,
+        "series": [{"name": "queue", "model": bad, "values": [1, 2], "band": None}],
+    }
+    with played(state(hostile), answers={"/api/curves": curves}) as url:
+        page = open_page(url)
+        expect(page.get_by_text(bad).first).to_be_visible()
+        page.goto(f"{url}/#curves")
+        expect(page.get_by_text(bad).first).to_be_visible()
+        assert page.locator("img").count() == 0
+
+
+def test_the_policy_forbids_what_the_page_does_not_need(browser: Browser) -> None:
+    html = "try { document.body.innerHTML = '<p>x</p>'; 'done' } catch (error) { error.name }"
+    with played(state()) as url, browser.new_page() as page:
+        page.goto(url)
+        expect(page.locator("h1")).to_be_visible()
+        assert page.evaluate(html) == "TypeError"
+        assert page.evaluate("fetch('http://127.0.0.1:1/').then(() => 'sent', () => 'refused')") == "refused"
+
+
+def test_nothing_jumps_when_data_comes(open_page: OpenPage) -> None:
+    """Figures that change do not move the rows below them."""
+
+    def changes() -> Iterator[Mapping[str, Any]]:
+        for step in range(20):
+            yield {"event": "model", **ready("a", busy=step, tokens_per_s=step * 11.7, kv_used=step / 20)}
+            time.sleep(0.1)
+
+    with played(state(ready("a"), ready("b")), changes) as url:
+        page = open_page(url)
+        row = page.locator("table.models tbody tr").nth(1)
+        expect(row).to_be_visible()
+        tops = set()
+        for _ in range(10):
+            box = row.bounding_box()
+            assert box
+            tops.add(round(box["y"]))
+            page.wait_for_timeout(100)
+        assert len(tops) == 1
+        expect(page.get_by_text("222.3")).to_be_visible()
+
+
+def test_it_prints_on_one_page(open_page: OpenPage) -> None:
+    with played(state(*(ready(f"model-{number}") for number in range(6)))) as url:
+        page = open_page(url)
+        expect(page.locator("table.models tbody tr")).to_have_count(6)
+        pdf = page.pdf(format="A4")
+        assert pdf.count(b"/Type /Page\n") + pdf.count(b"/Type/Page/") == 1
+
+
+def heap(page: Page) -> tuple[int, int]:
+    session = page.context.new_cdp_session(page)
+    session.send("HeapProfiler.collectGarbage")
+    figures = {each["name"]: each["value"] for each in _metrics(session)}
+    session.detach()
+    return int(figures["JSHeapUsedSize"]), int(figures["Nodes"])
+
+
+def _metrics(session: Any) -> Any:
+    session.send("Performance.enable")
+    return session.send("Performance.getMetrics")["metrics"]
+
+
+@pytest.mark.slow  # reads 60 MB of events in a browser
+def test_a_hundred_thousand_events_leave_nothing_behind(open_page: OpenPage) -> None:
+    def flood() -> Iterator[Mapping[str, Any]]:
+        for number in range(100_000):
+            name = f"model-{number % 10}"
+            if number % 5 == 0:
+                yield {"event": "news", "model": name, "words": f"weights {number % 100} %", "eta_s": 5}
+            elif number % 7 == 0:
+                yield {"event": "note", "model": name, "words": f"note {number}"}
+            else:
+                yield {"event": "model", **ready(name, busy=number % 9, tokens_per_s=float(number % 100))}
+            if number == 5000:
+                time.sleep(3)
+        yield {"event": "note", "model": "", "words": "the flood is over"}
+
+    with played(state(*(ready(f"model-{number}") for number in range(10))), flood) as url:
+        page = open_page(url)
+        expect(page.locator(".events li")).to_have_count(30)
+        before, nodes = heap(page)
+        expect(page.get_by_text("the flood is over")).to_be_visible(timeout=300_000)
+        after, nodes_after = heap(page)
+        assert after < before * 1.5 + 2_000_000, (before, after)
+        assert nodes_after < nodes * 1.3 + 500, (nodes, nodes_after)
