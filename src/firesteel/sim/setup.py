@@ -41,17 +41,10 @@ def create_spark(folder: Path, spark: SimSpark) -> None:
         (folder / "proc" / "version").write_text(f"Linux version {spark.kernel} (simulated)\n")
         for name, module in _PROGRAMS.items():
             _write_launcher(folder / "bin" / name, module, folder)
-<<<<<<< HEAD
         from firesteel.sim.host_files import write_spark_host  # lazy: reads YAML
 
         write_spark_host(folder, spark)
         _join(folder, spark)
-=======
-        _join(folder, spark)
-        from firesteel.sim.host_files import write_spark_host  # lazy: reads YAML
-
-        write_spark_host(folder, spark)
->>>>>>> wip-cluster
     update_proc(folder)
 
 

@@ -120,17 +120,10 @@ class SimSpark:
     """How much faster than true a prompt is read, so that a demo need not wait for 26,000 tokens."""
     seed: int = 0
     faults: tuple[SimFault, ...] = ()
-<<<<<<< HEAD
     host_fault: str = ""
     """The check of `doctor` that finds something wrong with the host; empty: none does."""
     nodes: int = 1
     """How many Sparks there are, joined by both rails."""
-=======
-    nodes: int = 1
-    """How many Sparks there are, joined by both rails."""
-    host_fault: str = ""
-    """The check of `doctor` that finds something wrong with the host; empty: none does."""
->>>>>>> wip-cluster
 
     def fault(self, kind: FaultKind) -> SimFault | None:
         return next((fault for fault in self.faults if fault.kind == kind), None)
