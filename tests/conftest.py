@@ -74,6 +74,16 @@ def _expected_length(tests: list[pytest.Item]) -> tuple[bool, int]:
     return any(test.get_closest_marker("real") for test in tests), len(tests)
 
 
+@pytest.fixture(autouse=True)
+def unchanged_environment() -> Iterator[None]:
+    """`--sim` in this process changes the environment for good; the next test must not run on that Spark."""
+    before = dict(os.environ)
+    yield
+    if dict(os.environ) != before:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 Firesteel = Callable[..., Ran]
 
 

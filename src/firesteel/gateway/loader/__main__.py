@@ -1,8 +1,10 @@
 """One job in a process of its own: read a service file, bring a model up, or stop one.
 
-python -m firesteel.gateway.loader read FILE
-python -m firesteel.gateway.loader load '{"name": "coder", "recipe": ..., "port": 8000, "path": FILE}'
-python -m firesteel.gateway.loader unload NAME
+    python -m firesteel.gateway.loader read FILE
+    python -m firesteel.gateway.loader load '{"name": "coder", "recipe": ..., "port": 8000, "path": FILE}'
+    python -m firesteel.gateway.loader unload NAME
+
+The gateway starts it and reads what it prints.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 
 from firesteel.dataclass import dataclass
+from firesteel.edge import ssh
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.hosts.cluster.channel import Channel
 from firesteel.hosts.cluster.node_facts import Link, NodeFacts, links
@@ -70,7 +71,10 @@ async def check_cluster(channels: Sequence[Channel], measures: bool = True) -> C
 
 
 async def _problem(channel: Channel) -> FiresteelError | None:
+    """Over a new connection: one made before an MTU changed would get stuck on its own large packets."""
     try:
+        if channel.target:
+            await ssh.forget(channel.target)
         await channel.prepare()
     except FiresteelError as error:
         return error
