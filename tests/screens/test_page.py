@@ -54,6 +54,13 @@ def row(page: Page, model: str) -> Locator:
     return page.locator("table.models tbody tr").filter(has=page.get_by_text(model, exact=True))
 
 
+def load_second(page: Page) -> None:
+    """Whichever test ran before."""
+    if row(page, "second").locator(".phase").inner_text() != "ready":
+        page.get_by_role("button", name="Load second", exact=True).click()
+    expect(row(page, "second").locator(".phase")).to_have_text("ready")
+
+
 def test_two_models_are_swapped_by_clicks(gateway: ServedGateway, open_page: OpenPage) -> None:
     page = open_page(gateway.url)
     expect(row(page, "first")).to_contain_text("fits beside what runs")
@@ -68,6 +75,7 @@ def test_two_models_are_swapped_by_clicks(gateway: ServedGateway, open_page: Ope
 
 def test_a_pinned_model_stays(gateway: ServedGateway, open_page: OpenPage) -> None:
     page = open_page(gateway.url)
+    load_second(page)
     page.get_by_role("button", name="Pin second", exact=True).click()
     expect(row(page, "second")).to_contain_text("pinned: stays loaded")
     expect(row(page, "first")).to_contain_text("are left")  # why it cannot be loaded
@@ -112,10 +120,7 @@ def test_two_models_side_by_side(gateway: ServedGateway, open_page: OpenPage) ->
 
 
 def test_logs_are_live_with_their_phases(gateway: ServedGateway, open_page: OpenPage) -> None:
-    page = open_page(gateway.url)
-    if row(page, "second").locator(".phase").inner_text() != "ready":  # whichever test ran before
-        page.get_by_role("button", name="Load second", exact=True).click()
-    expect(row(page, "second").locator(".phase")).to_have_text("ready")
+    load_second(open_page(gateway.url))
     page = open_page(f"{gateway.url}/#logs?model=second")
     expect(page.locator(".log .line").first).to_be_visible()
     expect(page.get_by_text("Diagnosis: started normally")).to_be_visible()
