@@ -21,11 +21,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.hosts.cluster.namespaces import NamespaceHost, hosts, missing  # noqa: E402  # after the path
-from tests.hosts.cluster.service import (  # noqa: E402  # after the path
+from tests.hosts.cluster.namespaces import NamespaceHost, hosts, missing
+from tests.hosts.cluster.service import (
     LONG,
     ask,
     built_engine,
@@ -114,6 +113,13 @@ def told_since(head: NamespaceHost, before: set[str]) -> str:
     return why or (words[-1] if words else "")
 
 
+def has_ended(head: NamespaceHost, node: NamespaceHost, runner: object) -> bool:
+    """No engine runs on any host, or the next start is under way."""
+    return read(head, "state.json").get("engine") not in (runner, None) or not (
+        engines_on(head) or engines_on(node)
+    )
+
+
 def try_once(
     row: Row, head: NamespaceHost, node: NamespaceHost, rides_out: bool, act: Act, mend: Act
 ) -> None:
@@ -130,8 +136,7 @@ def try_once(
         wait_until("nothing is told", lambda: told_since(head, before), 240)
         row.told_s.append(time.monotonic() - began)
         if node.unshare and node.unshare.poll() is None:
-            new = lambda: read(head, "state.json").get("engine") not in (runner, None)  # noqa: E731  # short
-            wait_until("engines stay", lambda: new() or not (engines_on(head) or engines_on(node)), 90)
+            wait_until("engines stay", lambda: has_ended(head, node, runner), 90)
             row.ended_s.append(time.monotonic() - began)
     row.told = told_since(head, before) or row.told
     mend(head, node)

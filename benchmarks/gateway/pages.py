@@ -21,6 +21,7 @@ import threading
 import time
 import urllib.request
 from contextlib import suppress
+from http.client import HTTPResponse
 from pathlib import Path
 
 import orders
@@ -40,9 +41,9 @@ class Readers:
         for thread in self._threads:
             thread.start()
 
-    def _read(self, answer: object) -> None:
+    def _read(self, answer: HTTPResponse) -> None:
         with suppress(Exception):
-            for line in answer:  # type: ignore[attr-defined]
+            for line in answer:
                 self.events += line.startswith(b"event: ")
                 if self._ends:
                     return

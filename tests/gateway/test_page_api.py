@@ -14,6 +14,7 @@ import pytest
 
 from firesteel.edge.files.home import Home
 from firesteel.gateway.admin.api import start
+from firesteel.gateway.admin.state import GatewayState
 from firesteel.gateway.admin.state_events import changes, publish_changes
 from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.page_files import page_responses
@@ -104,12 +105,12 @@ def test_a_few_bytes_of_free_memory_are_no_news() -> None:
 async def test_nothing_is_read_while_nobody_listens() -> None:
     subscribers, reads = Subscribers(), 0
 
-    def read() -> object:
+    def read() -> GatewayState:
         nonlocal reads
         reads += 1
         return state(model("a", busy=reads))
 
-    task = asyncio.ensure_future(publish_changes(read, subscribers, every_s=0.001))  # type: ignore[arg-type]
+    task = asyncio.ensure_future(publish_changes(read, subscribers, every_s=0.001))
     await asyncio.sleep(0.02)
     assert reads == 0
     queue = subscribers.subscribe()

@@ -13,7 +13,7 @@ from firesteel.gateway.admin.meter import Meter
 from firesteel.gateway.curves.sampler import CurveSampler, page_activity, pause_s
 from firesteel.gateway.curves.store import RANGES, VALUES, CurveStore
 from firesteel.gateway.executor import ModelView
-from firesteel.gateway.interfaces import RequestOutcome, Usage
+from firesteel.gateway.interfaces import OutcomeKind, RequestOutcome, Usage
 from firesteel.gateway.scheduler.events import ModelPhase, ModelStatus
 from firesteel.gateway.service_config import ModelConfig
 
@@ -83,9 +83,11 @@ def stream(meter: Meter, pieces: int, key: str = "laptop") -> None:
         counters.gap(0.02)
 
 
-def end(meter: Meter, tokens: int, *, is_stream: bool = True, cached: int = 0, how: str = "whole") -> None:
+def end(
+    meter: Meter, tokens: int, *, is_stream: bool = True, cached: int = 0, how: OutcomeKind = "whole"
+) -> None:
     usage = Usage(100, tokens, cached)
-    outcome = RequestOutcome(how, 200, usage, is_stream=is_stream, first_s=0.3, waited_s=0.1)  # type: ignore[arg-type]  # a word from its list
+    outcome = RequestOutcome(how, 200, usage, is_stream=is_stream, first_s=0.3, waited_s=0.1)
     meter.counters("coder", "laptop").finish("chat", outcome)
 
 

@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
@@ -82,7 +82,7 @@ class AlertSender:
 async def deliver(alert: Alert, settings: AlertSettings, *, pause_s: float = _PAUSE_S) -> list[str]:
     """Return what went wrong."""
     body = json.dumps(asdict(alert_document(alert, socket.gethostname(), time.time()))).encode()
-    attempts = []
+    attempts: list[tuple[str, Callable[[], Awaitable[str | None]]]] = []
     if settings.webhook:
         url = settings.webhook if "://" in settings.webhook else os.environ.get(settings.webhook, "")
         attempts.append(("the alert webhook", lambda: post(url, body)))
@@ -96,15 +96,15 @@ async def deliver(alert: Alert, settings: AlertSettings, *, pause_s: float = _PA
     return problems
 
 
-async def _repeated(attempt: Callable[[], object], pause_s: float) -> str | None:
-    problem: object = None
+async def _repeated(attempt: Callable[[], Awaitable[str | None]], pause_s: float) -> str | None:
+    problem = None
     for number in range(_ATTEMPTS):
         if number:
             await asyncio.sleep(pause_s * number)
-        problem = await attempt()  # type: ignore[misc]  # each of them is a coroutine
+        problem = await attempt()
         if problem is None:
             return None
-    return str(problem)
+    return problem
 
 
 async def post(url: str, body: bytes) -> str | None:

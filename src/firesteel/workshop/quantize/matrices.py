@@ -82,10 +82,9 @@ def sort_tensors(source: SourceCheckpoint, format: QuantizedFormat, keep: Sequen
             f"`{source.model_type}` cannot be quantized: {family.refuse}", next="firesteel models"
         )
     sorter = _Sorter(source, format, parse_modules(_expand(keep)))
-    matrices: list[Matrix] = []
-    kept: list[KeptTensor] = []
-    for part in sorter.parts():
-        (matrices if isinstance(part, Matrix) else kept).append(part)  # type: ignore[arg-type]  # by the test
+    parts = list(sorter.parts())
+    matrices = [part for part in parts if isinstance(part, Matrix)]
+    kept = [part for part in parts if isinstance(part, KeptTensor)]
     _stop_for(sorter.accidents, format)
     if not matrices:
         raise UsageError(f"nothing of {source.name} would be quantized", next="firesteel quantize --help")
