@@ -8,6 +8,7 @@ in a batch) is slower in between. Every band covers both.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 from firesteel.planner.band import Band
 from firesteel.planner.memory.account import MemoryAccount, MemoryPart
@@ -52,6 +53,9 @@ def _both(one: str, other: str) -> str:
     return one if one == other else f"{one}; {other}"
 
 
+_Several = TypeVar("_Several", BatchSpeed, ServedSpeed)
+
+
 def speed_between(light: Speed | None, heavy: Speed | None) -> Speed | None:
     """None where one of them has none: the other alone would look too certain."""
     if light is None or heavy is None:
@@ -70,7 +74,7 @@ def speed_between(light: Speed | None, heavy: Speed | None) -> Speed | None:
             (depth, _rates(band, other))
             for (depth, band), (_, other) in zip(light.at_depth, heavy.at_depth, strict=True)
         ),
-        batch=_batch(light.batch, heavy.batch),
+        batch=_several(light.batch, heavy.batch),
         drafted=tuple(
             replace(ours, decode_tokens_per_s=_rates(ours.decode_tokens_per_s, theirs.decode_tokens_per_s))
             for ours, theirs in zip(light.drafted, heavy.drafted, strict=True)
@@ -81,7 +85,7 @@ def speed_between(light: Speed | None, heavy: Speed | None) -> Speed | None:
     )
 
 
-def _batch(ours: BatchSpeed | None, theirs: BatchSpeed | None) -> BatchSpeed | None:
+def _several(ours: _Several | None, theirs: _Several | None) -> _Several | None:
     if ours is None or theirs is None:
         return None
     return replace(
@@ -92,14 +96,8 @@ def _batch(ours: BatchSpeed | None, theirs: BatchSpeed | None) -> BatchSpeed | N
 
 
 def _served(ours: ServedSpeed | None, theirs: ServedSpeed | None) -> ServedSpeed | None:
-    if ours is None or theirs is None:
-        return None
-    return replace(
-        ours,
-        per_user_tokens_per_s=_rates(ours.per_user_tokens_per_s, theirs.per_user_tokens_per_s),
-        total_tokens_per_s=_rates(ours.total_tokens_per_s, theirs.total_tokens_per_s),
-        ttft_ms=_sizes(ours.ttft_ms, theirs.ttft_ms),
-    )
+    both = _several(ours, theirs)
+    return replace(both, ttft_ms=_sizes(both.ttft_ms, theirs.ttft_ms)) if both and theirs else None
 
 
 def _prefill(ours: PrefillSpeed | None, theirs: PrefillSpeed | None) -> PrefillSpeed | None:
