@@ -82,7 +82,6 @@ def _finding(rule: Rule, match: Match, context: Context, spots: Mapping[str, Spo
     versions = _versions(rule)
     assumed = context.is_assumed and (bool(versions) or _is_general(rule))
     unknown = context.version is None and bool(versions)
-    elsewhere = bool(rule.when.hardware) and context.is_elsewhere
     says = _fill(rule.says, match, context)
     spot = spots.get(match.key) or spots.get("program") or spots.get("image")
     title, newest = _TITLES[context.launch.engine], NEWEST_KNOWN[context.launch.engine]
@@ -90,11 +89,7 @@ def _finding(rule: Rule, match: Match, context: Context, spots: Mapping[str, Spo
     return Finding(
         rule=rule.id,
         # Something uncertain never stops a launch.
-        level="note"
-        if unknown
-        else "warn"
-        if rule.level == "stop" and (assumed or elsewhere)
-        else rule.level,
+        level="note" if unknown else "warn" if rule.level == "stop" and assumed else rule.level,
         says=f"if {title} {spaced}: {says}" if unknown else says,
         instead=_fill(rule.instead, match, context) if rule.instead else None,
         spot=spot,

@@ -6,18 +6,30 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
+from typing import Literal
 
 from firesteel.catalog import Images
 from firesteel.dataclass import dataclass
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
 from firesteel.launch import EngineName
-from firesteel.reads import ReadLaunch, SourceFile, mentions, scan, source_file
+from firesteel.reads import (
+    ReadLaunch,
+    SourceFile,
+    StatedMachine,
+    Surroundings,
+    find_machine,
+    mentions,
+    scan,
+    source_file,
+)
 from firesteel.rules.allow import allowed
 from firesteel.rules.checker import Finding, check
 from firesteel.rules.fix import fix
 from firesteel.rules.mentions import check_mentions
 from firesteel.rules.rule import SEVERITY, Level, rules
+
+SPARK = "gb10"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +37,9 @@ class LintOptions:
     """What to check a text against, and which findings to report."""
 
     images: Images
-    hardware: str | None = "gb10"
+    hardware: str | Literal["stated"] | None = "stated"
+    """The machine that launches are for: the one that the text speaks of, or else a Spark; None: leave out
+    what depends on the machine."""
     versions: Mapping[EngineName, str] = field(default_factory=dict)
     """Engine versions to assume where the text gives none."""
     select: tuple[str, ...] = ()
@@ -47,6 +61,8 @@ class LintResult:
     path: str
     readings: tuple[ReadLaunch, ...]
     findings: tuple[Finding, ...]
+    machines: tuple[StatedMachine, ...] = ()
+    """The machine that each launch was checked for, as the text states it."""
     allowed: tuple[tuple[Finding, str], ...] = ()
     """Findings that an allow comment suppresses, with its reason."""
     problem: UsageError | None = None
@@ -57,8 +73,9 @@ def lint(text: str, path: str, options: LintOptions) -> LintResult:
     """A text without a launch does not raise: the result has no readings, and maybe a problem."""
     source = source_file(text, path)
     readings, problem = scan(source, options.images)
-    findings = [finding for _, finding in _check_launches(readings, options)]
-    in_prose = check_mentions(mentions(source), options.hardware)
+    machines = _machines(source, readings, options)
+    findings = [finding for _, finding in _check_launches(readings, machines, options)]
+    in_prose = check_mentions(mentions(source), _hardware(StatedMachine(), options))
     findings += [finding for finding in in_prose if options.includes(finding)]
     comments = allowed(source.text, path, readings)
     suppressed = {
@@ -67,7 +84,7 @@ def lint(text: str, path: str, options: LintOptions) -> LintResult:
     reported = sorted(
         (finding for finding in dict.fromkeys(findings) if finding not in suppressed), key=_sort_key
     )
-    return LintResult(path, readings, tuple(reported), tuple(suppressed.items()), problem)
+    return LintResult(path, readings, tuple(reported), machines, tuple(suppressed.items()), problem)
 
 
 def apply_fixes(text: str, path: str, options: LintOptions) -> tuple[str, tuple[Finding, ...]]:
@@ -75,23 +92,43 @@ def apply_fixes(text: str, path: str, options: LintOptions) -> tuple[str, tuple[
     source = source_file(text, path)
 
     def read(changed: str) -> tuple[ReadLaunch, ...]:
-        return scan(SourceFile(path, changed), options.images)[0]
+        nonlocal source
+        source = SourceFile(path, changed)
+        return scan(source, options.images)[0]
 
     def pairs(readings: Sequence[ReadLaunch]) -> list[tuple[ReadLaunch, Finding]]:
         comments = allowed(source.text, path, readings)
-        findings = _check_launches(readings, options)
+        findings = _check_launches(readings, _machines(source, readings, options), options)
         return [pair for pair in findings if not any(comment.covers(pair[1]) for comment in comments)]
 
     return fix(source.text, read, pairs)
 
 
-def _check_launches(readings: Sequence[ReadLaunch], options: LintOptions) -> list[tuple[ReadLaunch, Finding]]:
+def _machines(
+    source: SourceFile, readings: Sequence[ReadLaunch], options: LintOptions
+) -> tuple[StatedMachine, ...]:
+    if options.hardware != "stated" or not readings:
+        return (StatedMachine(),) * len(readings)
+    around = Surroundings(source)
+    return tuple(find_machine(reading, source.path, around) for reading in readings)
+
+
+def _hardware(machine: StatedMachine, options: LintOptions) -> str | None:
+    if options.hardware != "stated":
+        return options.hardware
+    return None if machine.kind == "other" else SPARK
+
+
+def _check_launches(
+    readings: Sequence[ReadLaunch], machines: Sequence[StatedMachine], options: LintOptions
+) -> list[tuple[ReadLaunch, Finding]]:
     pairs = []
-    for reading in readings:
+    for reading, machine in zip(readings, machines, strict=True):
         launch = reading.launch
         if launch.version is None and launch.engine in options.versions:
             launch = replace(launch, version=options.versions[launch.engine])
-        findings = check(launch, hardware=options.hardware, spots=reading.spots, images=options.images)
+        hardware = _hardware(machine, options)
+        findings = check(launch, hardware=hardware, spots=reading.spots, images=options.images)
         pairs += [(reading, finding) for finding in findings if options.includes(finding)]
     return pairs
 
