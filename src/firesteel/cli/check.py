@@ -342,14 +342,13 @@ def _summary(result: _Result) -> str:
     readings = [reading for linted in result.linted for reading in linted.readings]
     if not readings:
         return f"{text}; it starts no engine"
+    elsewhere = other_machines(result.linted)
     if len(result.linted) > 1:
-        return (
-            f"{text}; {len(readings)} launches in {len(result.linted)} files{other_machines(result.linted)}"
-        )
+        return f"{text}; {len(readings)} launches in {len(result.linted)} files{elsewhere}"
     if len(readings) > 1:
-        return f"{text}; {len(readings)} launches{other_machines(result.linted)}"
+        return f"{text}; {len(readings)} launches{elsewhere}"
     launch = readings[0].launch
-    return f"{text}; read as {launch.engine} {launch.version or '(version not known)'}{other_machines(result.linted)}"
+    return f"{text}; read as {launch.engine} {launch.version or '(version not known)'}{elsewhere}"
 
 
 # --- rules ---
