@@ -16,7 +16,7 @@ from firesteel.rules.context import NEWEST_KNOWN, Context, Match
 from firesteel.rules.match import matches
 from firesteel.rules.rule import SEVERITY, Confidence, Fix, Level, Rule, rules
 
-_TITLES: dict[EngineName, str] = {"vllm": "vLLM", "llamacpp": "llama.cpp", "sglang": "SGLang"}
+TITLES: dict[EngineName, str] = {"vllm": "vLLM", "llamacpp": "llama.cpp", "sglang": "SGLang"}
 _NO_SPOTS: Mapping[str, Spot] = MappingProxyType({})
 
 
@@ -84,7 +84,7 @@ def _finding(rule: Rule, match: Match, context: Context, spots: Mapping[str, Spo
     unknown = context.version is None and bool(versions)
     says = _fill(rule.says, match, context)
     spot = spots.get(match.key) or spots.get("program") or spots.get("image")
-    title, newest = _TITLES[context.launch.engine], NEWEST_KNOWN[context.launch.engine]
+    title, newest = TITLES[context.launch.engine], NEWEST_KNOWN[context.launch.engine]
     spaced = re.sub(r"([<>=!]+)(?=\d)", r"\1 ", versions)
     return Finding(
         rule=rule.id,
@@ -116,6 +116,6 @@ def _fill(text: str, match: Match, context: Context) -> str:
 
 def _scope(rule: Rule) -> str:
     when = rule.when
-    engine = _TITLES[when.engine] if when.engine else "any engine"
+    engine = TITLES[when.engine] if when.engine else "any engine"
     machine = f" on {when.hardware}" if when.hardware else ""
     return f"{engine} {_versions(rule) or 'of any version'}{machine}" if when.engine else f"{engine}{machine}"
