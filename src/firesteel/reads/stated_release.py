@@ -64,10 +64,11 @@ def _statements(
             )
     yield from ((*found, False) for found in _in_sentences(sentences, around.above(line)))
     for number, text in everywhere:
-        if match := pins.search(text):
-            low, high = _pinned(match)
-            if low:
-                yield number, text, low, high, False
+        match = pins.search(text)
+        low, high = _pinned(match) if match else (None, None)
+        # The image of a guide is another way to start it, not the release of every command in it.
+        if match and low and not (match["tag"] and around.prose):
+            yield number, text, low, high, False
     yield from ((*found, False) for found in _in_sentences(sentences, around.document))
 
 

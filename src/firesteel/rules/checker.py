@@ -55,7 +55,8 @@ def check(
     known = catalog.shipped().images if images is None else images
     image = catalog.identify(container.image, known) if container else None
     flaws = frozenset(key.removeprefix("flaw:") for key in spots if key.startswith("flaw:"))
-    context = Context(launch, hardware, image, flaws, known.releases)
+    program = spots["program"].text if "program" in spots else ""
+    context = Context(launch, hardware, image, flaws, known.releases, program)
     all_matches = [(rule, match) for rule in rules() for match in matches(rule, context)]
     specific: dict[str, int] = {}
     for rule, match in all_matches:

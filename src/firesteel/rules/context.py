@@ -51,6 +51,16 @@ class Context:
     releases: Mapping[tuple[EngineName, str], Schema] = field(default_factory=dict)
     """Releases learned on this machine (`firesteel learn`)."""
 
+    program: str = ""
+    """The line that starts the engine, where it was read from a text."""
+
+    @property
+    def may_serve_images(self) -> bool:
+        """`sglang serve` hands models that are not LLMs to another parser, with flags of its own."""
+        container = self.launch.container
+        in_container = container is not None and container.program[:2] == ("sglang", "serve")
+        return in_container or (self.launch.engine == "sglang" and "sglang serve" in self.program)
+
     @cached_property
     def version(self) -> Version | None:
         """The version that rules are checked against; None: not known."""
