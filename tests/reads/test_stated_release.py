@@ -42,6 +42,8 @@ variants:
         (f"# requires vLLM 9.0\n{SERVE}", "run.sh", None),
         (f"# requires SGLang 0.5.9\n{SERVE}", "run.sh", None),
         (f"# x\nRequires vLLM 0.19 or newer.\n```bash\n{SERVE}\n```\n", "g.md", ("0.19.0", NEWEST, 2)),
+        (f"# x\n## A\nThis needs vLLM >= 0.19.\n## B\n```bash\n{SERVE}\n```\n", "g.md", None),
+        (f"```\npip install 'vllm>=0.12'\n```\n## B\n```bash\n{SERVE}\n```\n", "g.md", ("0.12.0", NEWEST, 2)),
         (RECIPE, "m.yaml", ("0.17.0", NEWEST, 4)),
     ],
 )

@@ -66,10 +66,9 @@ def _statements(
     for number, text in everywhere:
         match = pins.search(text)
         low, high = _pinned(match) if match else (None, None)
-        # The image of a guide is another way to start it, not the release of every command in it.
-        if match and low and not (match["tag"] and around.prose):
+        # In a guide an image is another way to start it, and a sentence may be about anything.
+        if match and low and not (around.prose and (match["tag"] or number in around.prose)):
             yield number, text, low, high, False
-    yield from ((*found, False) for found in _in_sentences(sentences, around.document))
 
 
 def _in_sentences(
