@@ -213,8 +213,9 @@ def read(text: str, path: str = "text") -> tuple[ReadLaunch, ...]:
     return reads.read(text, path, images(text))
 
 
-def check(text: str, *, path: str = "text", hardware_name: str | None = "gb10") -> tuple[Finding, ...]:
-    """What the rules say of every launch in a text."""
+def check(text: str, *, path: str = "text", hardware_name: str | None = "stated") -> tuple[Finding, ...]:
+    """What the rules say of every launch in a text: on the machine that it speaks of, on `gb10`, or (None)
+    without what depends on the machine."""
     found = rules.lint(text, path, rules.LintOptions(images(text), hardware_name))
     if not found.readings:
         raise found.problem or reads.no_launch_error(path)

@@ -26,3 +26,5 @@ class EngineStart:
     """The environment of a process; that of a container is among its options."""
     name: str = ""
     """What the file calls it."""
+    hardware: str = ""
+    """The machine that it is for, where the file has a section for each."""

@@ -44,6 +44,8 @@ class ReadLaunch:
     spots: Mapping[str, Spot]
     words: Mapping[str, Words] = field(default_factory=dict)
     """The words of each part, for a fix to change."""
+    hardware: str = ""
+    """The machine whose section of a recipe this is from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +89,15 @@ class LaunchReader:
     def start(self, start: EngineStart) -> None:
         """Read what a file describes."""
         self._check_limit()
+        count = len(self.launches)
         if start.image is None:
             self.exported = {name: (word,) for name, word in start.env.items()}
             self._read_command(ShellCommand(start.arguments), 0)
         else:
             self.launches += self._container_launch(start.image, start.options, start.arguments)
+        if start.hardware:
+            found = self.launches[count:]
+            self.launches[count:] = [replace(reading, hardware=start.hardware) for reading in found]
 
     def _check_limit(self) -> None:
         if len(self.launches) > MAX_LAUNCHES:
