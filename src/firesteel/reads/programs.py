@@ -76,7 +76,9 @@ def engine_at(words: Sequence[str], index: int = 0) -> Program | None:
     if name == "sglang" and following == "serve":
         return Program("sglang", 2)
     if _PYTHON.match(name):
-        return _module_at(words, index)
+        # The installed `vllm` is a script: python3 /usr/local/bin/vllm serve
+        script = engine_at(words, index + 1) if "/" in following else None
+        return Program(script.engine, script.length + 1) if script else _module_at(words, index)
     return None
 
 

@@ -69,6 +69,8 @@ class Word:
     """Its text without quotes, and where that stands."""
     is_quoted: bool = False
     """Then the value of a variable in it is not split."""
+    is_element: bool = False
+    """It is a word of an array."""
 
     def after(self, offset: int) -> Word:
         """The same word without its first characters: the value of `NAME=value`."""
