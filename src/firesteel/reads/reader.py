@@ -11,11 +11,12 @@ from firesteel.catalog import Images, container_name, identify
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.launch import Container, EngineName, FlagValue, Launch, Spot
-from firesteel.reads import docker, programs, variables
+from firesteel.reads import config_file, docker, programs, variables
 from firesteel.reads.container_command import EngineCommand, engine_in_container, exports, split_script
 from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.shell import NO_SPAN, ShellCommand, Word
-from firesteel.reads.source_text import SourceFile
+from firesteel.reads.source_text import SourceFile, parse_env_file
+from firesteel.reads.template import implied_word
 
 MAX_SPOT = 200
 """Characters of a line that a spot shows."""
@@ -28,6 +29,11 @@ _PACKAGES = re.compile(r"/(?:site|dist)-packages/|/vllm-workspace/|/sgl-workspac
 _CHANGES_ENGINE = re.compile(
     r"install\s[^&;|\n]*\b(?:vllm|sglang)|install\s[^&;|\n]*(?:-e|--editable)\s|git\s+(?:apply|checkout)|\bpatch\s"
 )
+_MAY_SKIP = re.compile(
+    r"^\s*(?:if|elif|else|case|for|while|until|function|\w+\s*\(\))|\b(?:docker|podman)\s+(?:rm|stop|kill|compose)\b",
+    re.MULTILINE,
+)
+"""A script that may not run all of its commands, or that stops what it started."""
 _ELLIPSES = ("...", "\u2026")
 _MAX_NESTED = 3
 """How deep scripts may contain scripts."""
@@ -45,16 +51,21 @@ class ReadLaunch:
     spots: Mapping[str, Spot]
     words: Mapping[str, Words] = field(default_factory=dict)
     """The words of each part, for a fix to change."""
+    runs_with: str = ""
+    """Launches of a text with the same name here run at the same time; empty: not known."""
 
 
 class LaunchReader:
     """Collects the launches of a file. A variable that one command exports is set for the next."""
 
-    def __init__(self, file: SourceFile, images: Images) -> None:
+    def __init__(self, file: SourceFile, images: Images, *, is_script: bool = False) -> None:
         self.file, self.images = file, images
+        self.runs_all = is_script and not _MAY_SKIP.search(file.text)
         self.launches: list[ReadLaunch] = []
         self.exported: dict[str, Words] = {}
         self.installed: dict[EngineName, str] = {}
+        self.missing: list[tuple[Word, str]] = []
+        """Files that launches depend on and that are not at hand, with what is lost."""
 
     def read(self, commands: Sequence[ShellCommand], depth: int = 0) -> None:
         """Read the commands of a script."""
@@ -74,11 +85,16 @@ class LaunchReader:
     def start(self, start: EngineStart) -> None:
         """Read what a file describes."""
         self._check_limit()
+        if start.missing:
+            self.missing.append((start.missing, f"the service extends `{start.missing.text}`"))
         if start.image is None:
             self.exported = {name: (word,) for name, word in start.env.items()}
             self._read_command(ShellCommand(start.arguments), 0)
         else:
-            self.launches += self._container_launch(start.image, start.options, start.arguments)
+            self.launches += (
+                replace(launch, runs_with=start.runs_with)
+                for launch in self._container_launch(start.image, start.options, start.arguments)
+            )
 
     def _check_limit(self) -> None:
         if len(self.launches) > MAX_LAUNCHES:
@@ -116,7 +132,11 @@ class LaunchReader:
         image only where an engine follows it."""
         options, image = docker.parse_options(words)
         while image < len(words):
-            launches = tuple(self._container_launch(words[image], options, words[image + 1 :]))
+            is_detached = self.runs_all and any(option.name == "detach" for option in options)
+            launches = tuple(
+                replace(launch, runs_with="script" if is_detached else "")
+                for launch in self._container_launch(words[image], options, words[image + 1 :])
+            )
             if launches or not variables.is_variable(words[image].text):
                 yield from launches
                 return
@@ -143,6 +163,7 @@ class LaunchReader:
         self, image: Word, options: Sequence[docker.DockerOption], arguments: Sequence[Word]
     ) -> Iterator[ReadLaunch]:
         """`docker run ... IMAGE ...`; nothing when the container starts no engine."""
+        options = (*self._env_files(options), *options)
         known = identify(image.text, self.images)
         engine = engine_in_container(image.text, self.images, options, arguments, self.file)
         if engine is None:
@@ -156,6 +177,32 @@ class LaunchReader:
             version = engine.installed
         yield self._launch(engine, env, words, container, version)
 
+    def _env_files(self, options: Sequence[docker.DockerOption]) -> Iterator[docker.DockerOption]:
+        """`--env-file`: its variables, with the position of the option."""
+        for option in options:
+            file = self.file.beside(option.value) if option.name == "env-file" and option.value else None
+            for name, value in parse_env_file(file.text).items() if file else ():
+                yield docker.DockerOption("env", f"{name}={value}", option.following or option.word)
+
+    def _with_config(self, command: EngineCommand, container: Container | None) -> EngineCommand:
+        """`--config FILE`: its keys are flags, unless the command line has them too."""
+        texts = tuple(word.text for word in command.args)
+        if command.engine == "llamacpp" or not any(text.startswith("--config") for text in texts):
+            return command
+        parsed = engines.parse_argv(command.engine, texts, contained=container is not None)
+        path, start = parsed.flags.get("config"), parsed.starts.get("config", 0)
+        if not isinstance(path, str):
+            return command
+        near = command.args[start]
+        name = config_file.host_path(path, container)
+        file = self.file.beside(name)
+        if file is None:
+            self.missing.append((near, f"the flags in `{path}`"))
+            return command
+        given = {*parsed.flags, *parsed.starts}
+        more = config_file.arguments(file, command.engine, given)
+        return replace(command, args=(*command.args, *(implied_word(text, near) for text in more)))
+
     def _launch(
         self,
         command: EngineCommand,
@@ -164,6 +211,7 @@ class LaunchReader:
         container: Container | None = None,
         version: str | None = None,
     ) -> ReadLaunch:
+        command = self._with_config(command, container)
         args = tuple(part for word in command.args for part in _unglued(word))
         texts = tuple(word.text for word in args)
         parsed = engines.parse_argv(command.engine, texts, contained=container is not None)

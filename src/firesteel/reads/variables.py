@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from firesteel.reads.shell import NO_SPAN, ShellCommand, Word
 from firesteel.reads.source_text import SourceFile, SourceText, join_texts
@@ -23,7 +24,7 @@ MAX_WORDS = 2000
 """Words of one array."""
 _KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "do", "done", "{", "}", "!", "case", "esac", ";;"})
 _NAME = r"[A-Za-z_]\w*"
-_USE = re.compile(
+USE = re.compile(
     rf"\$(?:(?P<bare>{_NAME})|\{{(?P<braced>{_NAME}|\d)(?:\[[@*]\])?(?::?-(?P<default>[^{{}}]*))?\}})"
 )
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
@@ -31,13 +32,14 @@ _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
 _COMPUTED = re.compile(r"\$\(|`")
 _SETS = re.compile(rf"({_NAME})(\+?=)")
 
+V = TypeVar("V")
 Values = Mapping[str, tuple[Word, ...]]
 """Names -> words: one for plain text, any number for an array."""
 
 
 def is_variable(text: str) -> bool:
     """Nothing but a variable without a known value: `$EXTRA`, `"${ARGS[@]}"`."""
-    return _USE.fullmatch(text) is not None
+    return USE.fullmatch(text) is not None
 
 
 def find_values(commands: Sequence[ShellCommand]) -> Values:
@@ -62,7 +64,7 @@ def find_values(commands: Sequence[ShellCommand]) -> Values:
 
 
 def _names(name: str, word: Word) -> bool:
-    return any((use["bare"] or use["braced"]) == name for use in _USE.finditer(word.text))
+    return any((use["bare"] or use["braced"]) == name for use in USE.finditer(word.text))
 
 
 def _joined(before: tuple[Word, ...], added: tuple[Word, ...]) -> tuple[Word, ...] | None:
@@ -75,8 +77,8 @@ def _joined(before: tuple[Word, ...], added: tuple[Word, ...]) -> tuple[Word, ..
     return (replace(before[0], text=content.text, content=content, span=NO_SPAN),)
 
 
-def without_secrets(known: Values) -> Values:
-    return {name: words for name, words in known.items() if not _SECRET.search(name)}
+def without_secrets(known: Mapping[str, V]) -> Mapping[str, V]:
+    return {name: value for name, value in known.items() if not _SECRET.search(name)}
 
 
 def _assignments(
@@ -147,7 +149,7 @@ def expand(command: ShellCommand, known: Values, file: SourceFile) -> ShellComma
 
 def _expand_word(word: Word, known: Values, file: SourceFile) -> Iterator[Word]:
     """An array gives its words; unquoted text is split at its blanks."""
-    use = _USE.fullmatch(word.text)
+    use = USE.fullmatch(word.text)
     array = known.get(use["braced"] or "") if use and "[" in word.text else None
     if array is not None:
         yield from (replace(element, span=NO_SPAN) for element in array)
@@ -163,7 +165,7 @@ def _expand_word(word: Word, known: Values, file: SourceFile) -> Iterator[Word]:
 
 
 def _substitute(word: Word, known: Values, depth: int = 0) -> Word:
-    content = word.content.substitute(_USE, lambda use: _value(use, word, known), MAX_EXPANDED)
+    content = word.content.substitute(USE, lambda use: _value(use, word, known), MAX_EXPANDED)
     if content is word.content or len(content.text) > MAX_EXPANDED:
         return word
     expanded = replace(word, text=content.text, content=content, span=NO_SPAN)

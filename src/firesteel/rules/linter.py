@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 
 from firesteel.catalog import Images
 from firesteel.dataclass import dataclass
@@ -13,6 +14,7 @@ from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
 from firesteel.launch import EngineName
 from firesteel.reads import ReadLaunch, SourceFile, mentions, scan, source_file
+from firesteel.rules.across import check_across
 from firesteel.rules.allow import allowed
 from firesteel.rules.checker import Finding, check
 from firesteel.rules.fix import fix
@@ -33,6 +35,11 @@ class LintOptions:
     ignore: tuple[str, ...] = ()
     level: Level = "note"
     """The least severe level to report."""
+    open_beside: Callable[[str, str], str | None] | None = None
+    """Reads the file that a file names, by the path of the one and the name in it; None where it cannot."""
+
+    def opener(self, path: str) -> Callable[[str], str | None] | None:
+        return partial(self.open_beside, path) if self.open_beside else None
 
     def includes(self, finding: Finding) -> bool:
         return (
@@ -55,11 +62,11 @@ class LintResult:
 
 def lint(text: str, path: str, options: LintOptions) -> LintResult:
     """A text without a launch does not raise: the result has no readings, and maybe a problem."""
-    source = source_file(text, path)
-    readings, problem = scan(source, options.images)
+    source = source_file(text, path, options.opener(path))
+    readings, problem, unread = scan(source, options.images)
     findings = [finding for _, finding in _check_launches(readings, options)]
-    in_prose = check_mentions(mentions(source), options.hardware)
-    findings += [finding for finding in in_prose if options.includes(finding)]
+    others = (*check_mentions(mentions(source), options.hardware), *check_across(readings, unread))
+    findings += [finding for finding in others if options.includes(finding)]
     comments = allowed(source.text, path, readings)
     suppressed = {
         finding: comment.reason for finding in findings for comment in comments if comment.covers(finding)
@@ -75,7 +82,7 @@ def apply_fixes(text: str, path: str, options: LintOptions) -> tuple[str, tuple[
     source = source_file(text, path)
 
     def read(changed: str) -> tuple[ReadLaunch, ...]:
-        return scan(SourceFile(path, changed), options.images)[0]
+        return scan(SourceFile(path, changed, options.opener(path)), options.images).launches
 
     def pairs(readings: Sequence[ReadLaunch]) -> list[tuple[ReadLaunch, Finding]]:
         comments = allowed(source.text, path, readings)

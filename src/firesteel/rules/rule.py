@@ -96,6 +96,8 @@ class When:
     """An error in the text: a blank after a backslash, flags after the end, a typographic dash, a flag and
     its value in one word."""
     predicate: Annotated[str, After(_is_predicate)] | None = None
+    across: Literal["not-read", "memory-shares", "host-port", "name", "volume"] | None = None
+    """About the text or several launches of it, not about one: see `rules.across`."""
 
     def __post_init__(self) -> None:
         if not self.given:
