@@ -104,3 +104,13 @@ def test_a_file_of_flags(line: str, name: str, images: Images) -> None:
 def test_env_files() -> None:
     text = '# c\nA=1\nexport B = two \nC=\'a # b\' # c\nD="x \\" y"\nE=a#b #c\nF=\nnot a line\nA=2\n'
     assert parse_env_file(text) == {"A": "2", "B": "two", "C": "a # b", "D": 'x " y', "E": "a#b", "F": ""}
+
+
+def test_guides_and_scripts_in_values_of_yaml(images: Images) -> None:
+    text = (
+        "meta: {title: x}\nguide: |\n  # Serve\n\n  Don't.\n\n  ```bash\n  vllm serve org/m \\\n"
+        "    --max-num-seqs 3\n  ```\nrun: vllm serve org/n --max-num-seqs 4\n"
+    )
+    one, two = readings("recipe.yaml", text, images)
+    assert [reading.launch.model for reading in (one, two)] == ["org/n", "org/m"]
+    assert two.spots["flag:max-num-seqs"].line == 9

@@ -17,16 +17,21 @@ _STARTS_COMMAND = re.compile(
     r"(?:\S*/)?(?:docker|podman|nerdctl|vllm|llama-server|sglang|python3?|uv|uvx)\s+\S"
     r"|\s*(?:export\s+)?[A-Z_]\w*="
 )
+"""A command, or a line that sets a variable for one."""
 _DIRECTIVE = re.compile(
     r"(?P<indent>\s*)(?:\.\. (?:code-block|code|sourcecode|prompt)::[ \t]*(?P<language>[\w+-]*)|.*::\s*\Z)"
 )
 
 
+def starts_command(line: str) -> bool:
+    return _STARTS_COMMAND.match(line) is not None
+
+
 def is_markdown(file: SourceFile) -> bool:
-    return file.path.lower().endswith(_GUIDES) or blocks(file) is not None
+    return file.path.lower().endswith(_GUIDES) or blocks(file.whole) is not None
 
 
-def blocks(file: SourceFile) -> tuple[tuple[str, SourceText], ...] | None:
+def blocks(source: SourceText) -> tuple[tuple[str, SourceText], ...] | None:
     """The language and the text of every block; None when there is no fence, so it is not Markdown.
 
     Indented lines are a block where they begin with a command.
@@ -34,12 +39,12 @@ def blocks(file: SourceFile) -> tuple[tuple[str, SourceText], ...] | None:
     found: list[tuple[str, SourceText]] = []
     lines: list[tuple[str, int]] = []
     has_fence = False
-    for fence, offset, line, _ in _lines(file):
+    for fence, offset, line, _ in _lines(source.text):
         if fence is None:
             continue
         if line is None:
             if lines:
-                found.append((fence["language"].lower(), _block(file, lines)))
+                found.append((fence["language"].lower(), _block(source, lines)))
             has_fence, lines = True, []
         else:
             quote = _QUOTE.match(line) if ">" in fence["indent"] else None
@@ -47,19 +52,19 @@ def blocks(file: SourceFile) -> tuple[tuple[str, SourceText], ...] | None:
             lines.append((f"{line[start:]}\n", offset + start))
     if not has_fence:
         return None
-    return (*found, *(("", _block(file, lines)) for lines in _indented(file)))
+    return (*found, *(("", _block(source, lines)) for lines in _indented(source)))
 
 
-def _block(file: SourceFile, lines: list[tuple[str, int]]) -> SourceText:
+def _block(source: SourceText, lines: list[tuple[str, int]]) -> SourceText:
     *others, (last, offset) = lines
-    return file.whole.assemble([*others, (last.removesuffix("\n"), offset)], lines[0][1])
+    return source.assemble([*others, (last.removesuffix("\n"), offset)], lines[0][1])
 
 
-def _indented(file: SourceFile) -> Iterator[list[tuple[str, int]]]:
+def _indented(source: SourceText) -> Iterator[list[tuple[str, int]]]:
     """Four blanks after an empty line; in a list this may also be prose, so a command must begin it."""
     lines: list[tuple[str, int]] = []
     is_after_blank = True
-    for fence, offset, line, _ in _lines(file):
+    for fence, offset, line, _ in _lines(source.text):
         is_code = fence is None and line is not None and bool(_INDENTED.match(line))
         if is_code and line is not None and (lines or (is_after_blank and _STARTS_COMMAND.match(line))):
             lines.append((f"{line}\n", offset))
@@ -71,17 +76,17 @@ def _indented(file: SourceFile) -> Iterator[list[tuple[str, int]]]:
         yield lines
 
 
-def literal_blocks(file: SourceFile) -> tuple[tuple[str, SourceText], ...]:
+def literal_blocks(source: SourceText) -> tuple[tuple[str, SourceText], ...]:
     """reStructuredText: what is indented below `.. code-block:: bash` or a line that ends in `::`."""
     found: list[tuple[str, SourceText]] = []
     directive: re.Match[str] | None = None
     lines: list[tuple[str, int]] = []
     offset = 0
-    for line in (*file.text.split("\n"), "end"):
+    for line in (*source.text.split("\n"), "end"):
         indent = len(line) - len(line.lstrip())
         if directive and line.strip() and indent <= len(directive["indent"]):
             if lines:
-                found.append(((directive["language"] or "").lower(), _block(file, lines)))
+                found.append(((directive["language"] or "").lower(), _block(source, lines)))
             directive, lines = None, []
         if directive is None:
             directive = _DIRECTIVE.match(line)
@@ -93,24 +98,24 @@ def literal_blocks(file: SourceFile) -> tuple[tuple[str, SourceText], ...]:
 
 def code_lines(file: SourceFile) -> Iterator[tuple[int, str, str | None]]:
     """The lines inside fenced blocks with their number and language, and outside those that are indented."""
-    for fence, _, line, number in _lines(file):
+    for fence, _, line, number in _lines(file.text):
         if line is not None and (fence or _STARTS_COMMAND.match(line)):
             yield number, line, fence["language"].lower() if fence else ""
 
 
 def prose(file: SourceFile) -> Iterator[tuple[int, str]]:
     """The number and the text of the lines outside fenced blocks."""
-    for fence, _, line, number in _lines(file):
+    for fence, _, line, number in _lines(file.text):
         if fence is None and line is not None:
             yield number, line
 
 
-def _lines(file: SourceFile) -> Iterator[tuple[re.Match[str] | None, int, str | None, int]]:
+def _lines(text: str) -> Iterator[tuple[re.Match[str] | None, int, str | None, int]]:
     """Every line with the fence around it, its offset and its number; None in place of a closing fence."""
     opened: re.Match[str] | None = None
     offset = number = 0
     is_comment = False
-    for number, line in enumerate(file.text.split("\n"), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         fence = _FENCE.match(line)
         if opened is None and (is_comment or "<!--" in line):
             is_comment = "-->" not in line[max(line.rfind("<!--"), 0) :]

@@ -31,10 +31,17 @@ _ENGINES = (
     ("SGLang", re.compile(rf"\bsglang{_WORD}serve{_WORD}[\w./$<{{-]|\bsglang\.launch_server{_WORD}-")),
 )
 _CONTAINER = re.compile(r"\b(?:docker|podman|nerdctl)\s+(?:container\s+)?(?:run|create)\b")
+_ARGUMENTS = r":\S+\s+(?:-|[\w.-]+/[\w.-]+|\$)"
+"""After the name of an image: its tag, and a flag or a model. A shell there starts no engine."""
 _IMAGES = (
-    ("vLLM", re.compile(r"[\w./-]*\bvllm[\w./-]*:|--gpu-memory-utilization|--max-model-len|--max-num-seqs")),
-    ("SGLang", re.compile(r"[\w./-]*\bsglang[\w./-]*:|--mem-fraction-static")),
-    ("llama.cpp", re.compile(r"[\w./-]*\bllama\.?cpp[\w./-]*:|--n-gpu-layers|--ctx-size")),
+    (
+        "vLLM",
+        re.compile(
+            rf"\bvllm[\w./-]*{_ARGUMENTS}|\s--(?:gpu-memory-utilization|max-model-len|max-num-seqs)\b"
+        ),
+    ),
+    ("SGLang", re.compile(rf"\bsglang[\w./-]*{_ARGUMENTS}|\s--mem-fraction-static\b")),
+    ("llama.cpp", re.compile(rf"\bllama\.?cpp[\w./-]*{_ARGUMENTS}|\s--(?:n-gpu-layers|ctx-size)\b")),
 )
 _MAY_START = re.compile(
     r"vllm|llama-server|sglang|(?:docker|podman|nerdctl)\s+(?:container\s+)?(?:run|create)"
@@ -80,9 +87,12 @@ def not_read(
         NotRead(_spot(file, word.line, word.column), "an engine", f"{what}, and that file is not at hand")
         for word, what in missing
     ]
-    if not _MAY_START.search(file.text):
+    is_told = problem is not None and formats.is_yaml(
+        file
+    )  # the whole file is not read, and its error says so
+    if is_told or not _MAY_START.search(file.text):
         return tuple(absent)
-    ranges = [_lines_of(launch) for launch in launches]
+    ranges = [launch.lines for launch in launches]
     found = (
         NotRead(_spot(file, line.first), engine, _reason(file, line, problem))
         for line in _lines(file)
@@ -90,11 +100,6 @@ def not_read(
         and not any(first <= line.last and line.first <= last for first, last in ranges)
     )
     return (*absent, *islice(found, MAX_NOT_READ))
-
-
-def _lines_of(launch: ReadLaunch) -> tuple[int, int]:
-    lines = [word.line for words in launch.words.values() for word in words] or [0]
-    return min(lines), max(lines)
 
 
 def _spot(file: SourceFile, line: int, column: int = 1) -> Spot:

@@ -106,7 +106,8 @@ def script_at(words: Sequence[str]) -> int | None:
     if words and is_shell(words[0]):
         for index in range(1, min(len(words) - 1, 4)):
             if _SCRIPT_OPTION.match(words[index]):
-                return index + 1
+                rest = range(index + 1, len(words))
+                return next((after for after in rest if not words[after].startswith("-")), None)
     return None
 
 

@@ -14,7 +14,7 @@ from firesteel.launch import Container, EngineName, FlagValue, Launch, Spot
 from firesteel.reads import config_file, docker, programs, variables
 from firesteel.reads.container_command import EngineCommand, engine_in_container, exports, split_script
 from firesteel.reads.engine_start import EngineStart
-from firesteel.reads.shell import NO_SPAN, ShellCommand, Word
+from firesteel.reads.shell import GLUED, ShellCommand, Word, unglued
 from firesteel.reads.source_text import SourceFile, parse_env_file
 from firesteel.reads.template import implied_word
 
@@ -23,7 +23,6 @@ MAX_SPOT = 200
 MAX_LAUNCHES = 500
 _CONTAINER_PORT = re.compile(r"(?:.*:)?([0-9]{1,5})(?:/tcp)?\Z")
 _WRONG_DASH = re.compile("[\u2010-\u2015\u2212]{1,2}[a-z]")
-_GLUED = re.compile(r"(--?[A-Za-z][\w.-]*)[^\S\n]+(\S.*)\Z")
 _PACKAGES = re.compile(r"/(?:site|dist)-packages/|/vllm-workspace/|/sgl-workspace/")
 """Where an image has its engine: a mount there replaces it."""
 _CHANGES_ENGINE = re.compile(
@@ -53,6 +52,12 @@ class ReadLaunch:
     """The words of each part, for a fix to change."""
     runs_with: str = ""
     """Launches of a text with the same name here run at the same time; empty: not known."""
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        """The first and the last line that it stands on."""
+        lines = [word.line for words in self.words.values() for word in words] or [0]
+        return min(lines), max(lines)
 
 
 class LaunchReader:
@@ -212,7 +217,7 @@ class LaunchReader:
         version: str | None = None,
     ) -> ReadLaunch:
         command = self._with_config(command, container)
-        args = tuple(part for word in command.args for part in _unglued(word))
+        args = tuple(part for word in command.args for part in unglued(word))
         texts = tuple(word.text for word in args)
         parsed = engines.parse_argv(command.engine, texts, contained=container is not None)
         words = {**words, **_flag_words(args, parsed)}
@@ -221,7 +226,7 @@ class LaunchReader:
         wrong_dash = next((word for word in command.args if _WRONG_DASH.match(word.text)), None)
         if wrong_dash:
             words["flaw:dash"] = (wrong_dash,)
-        glued = next((word for word in command.args if _GLUED.match(word.text)), None)
+        glued = next((word for word in command.args if GLUED.match(word.text)), None)
         if glued:
             words["flaw:glued"] = (glued,)
         served_name = parsed.name or _first_name(command.engine, parsed) or parsed.model
@@ -257,13 +262,6 @@ def _replaces_engine(container: Container) -> bool:
 def _sparks(nodes: object) -> int:
     """A node is one Spark; a value that is not a small number is ignored."""
     return int(nodes) if isinstance(nodes, str) and re.fullmatch("[1-9][0-9]?", nodes) else 1
-
-
-def _unglued(word: Word) -> Words:
-    """`--flag value` as one word is an error of its own; the other rules should see what was meant."""
-    glued = _GLUED.match(word.text)
-    parts = ((glued[1], glued.start(1)), (glued[2], glued.start(2))) if glued else ()
-    return tuple(replace(word.after(start), text=text, span=NO_SPAN) for text, start in parts) or (word,)
 
 
 def _env_words(env: Mapping[str, Words]) -> dict[str, Words]:
