@@ -95,6 +95,10 @@ class SourceText:
 
     def inner(self, text: str, anchors: Iterable[Anchor]) -> SourceText:
         """A text made from this one; its anchors point into this one."""
+        if len(self.anchors) == 1:  # the usual case, and most of the work for a large file
+            start, file_offset = self.anchors[0]
+            shift = file_offset - start
+            return SourceText(text, tuple((offset, own + shift) for offset, own in anchors))
         return SourceText(text, tuple(self._resolve(len(text), tuple(anchors))))
 
     def assemble(self, pieces: Iterable[tuple[str, int]], start: int = 0) -> SourceText:
@@ -102,12 +106,14 @@ class SourceText:
         without any pieces stands."""
         texts: list[str] = []
         anchors: list[Anchor] = []
-        length = 0
+        length, expected = 0, -1
         for text, offset in pieces:
             if text:
-                anchors.append((length, offset))
+                if offset != expected:  # the lines of a block mostly follow each other in the file, too
+                    anchors.append((length, offset))
                 texts.append(text)
                 length += len(text)
+                expected = offset + len(text)
         return self.inner("".join(texts), anchors or [(0, start)])
 
     def substitute(

@@ -29,7 +29,8 @@ _MAX_SHOWN = 160
 
 def matches(rule: Rule, context: Context) -> tuple[Match, ...]:
     """What the rule matches; empty when it does not apply."""
-    if rule.when.across:
+    wanted = rule.when.flag
+    if rule.when.across or (wanted and context.flags.keys().isdisjoint(wanted)):
         return ()
     found = _match(rule.when, context)
     if not found or not all(_match(when, context) for when in rule.also):
