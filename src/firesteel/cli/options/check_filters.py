@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import click
 
-from firesteel.edge.files import git_changes, text_files
+from firesteel.edge.files import text_files
+from firesteel.edge.files.git_changes import GitChanges
 from firesteel.rules import Finding, LintResult
 from firesteel.rules.baseline import new_findings, parse_baseline
 
@@ -37,7 +38,8 @@ def filtered(
 ) -> tuple[LintResult, ...]:
     """The results without what is known, and without what stands on lines that have not changed."""
     if changed_since is not None:
-        linted = tuple(_on_changed_lines(result, changed_since) for result in linted)
+        changes = GitChanges(changed_since)
+        linted = tuple(_on_changed_lines(result, changes) for result in linted)
     if baseline is not None:
         known = parse_baseline(
             text_files.read_text(baseline, next=f"firesteel check --json ... > {baseline}"), str(baseline)
@@ -51,12 +53,8 @@ def filtered(
     return tuple(linted)
 
 
-def _on_changed_lines(result: LintResult, ref: str) -> LintResult:
-    path = Path(result.path).resolve()
-    changes = git_changes.changed_since(ref, path.parent)
-    if path not in changes:
-        return replace(result, findings=())
-    lines = changes[path]
+def _on_changed_lines(result: LintResult, changes: GitChanges) -> LintResult:
+    lines = changes.lines(Path(result.path).resolve())
 
     def is_changed(finding: Finding) -> bool:
         line = finding.spot.line if finding.spot else 0

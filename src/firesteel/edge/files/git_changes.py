@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
 from firesteel.errors import FiresteelError, UsageError
@@ -13,33 +11,35 @@ from firesteel.errors import FiresteelError, UsageError
 _TIMEOUT_S = 60
 _HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,(\d+))? @@")
 
-ChangedLines = Mapping[Path, tuple[range, ...] | None]
-"""Absolute paths -> the lines that are new or changed; None: every line, the file is new."""
+Lines = tuple[range, ...] | None
+"""The lines of a file that are new or changed; None: all of them, the file is new."""
 
 
-def changed_since(ref: str, folder: Path) -> ChangedLines:
-    """Files of the repository around a folder that differ from a commit, untracked ones too."""
-    if ref.startswith("-"):
-        raise UsageError(f"`{ref}` is not a commit", next="--changed-since main")
-    return _changes(ref, _top(folder))
+class GitChanges:
+    """What differs from a commit, in every repository that is asked about; each is read once."""
+
+    def __init__(self, ref: str) -> None:
+        if ref.startswith("-"):
+            raise UsageError(f"`{ref}` is not a commit", next="--changed-since main")
+        self.ref = ref
+        self._tops: dict[Path, Path] = {}
+        self._changes: dict[Path, dict[Path, Lines]] = {}
+
+    def lines(self, path: Path) -> Lines:
+        """Of an absolute path; an untracked file is new."""
+        folder = path.parent
+        if folder not in self._tops:
+            self._tops[folder] = Path(_git(folder, "rev-parse", "--show-toplevel").strip())
+        top = self._tops[folder]
+        if top not in self._changes:
+            self._changes[top] = _changes(self.ref, top)
+        return self._changes[top].get(path, ())
 
 
-@cache
-def _top(folder: Path) -> Path:
-    return Path(_git(folder, "rev-parse", "--show-toplevel").strip())
-
-
-@cache
-def _changes(ref: str, top: Path) -> ChangedLines:
+def _changes(ref: str, top: Path) -> dict[Path, Lines]:
     _git(top, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
-    changed: dict[Path, tuple[range, ...] | None] = dict(
-        _hunks(
-            top,
-            _git(
-                top, "-c", "core.quotePath=false", "diff", "--no-color", "--no-ext-diff", "--unified=0", ref
-            ),
-        )
-    )
+    diff = ("diff", "--no-color", "--no-ext-diff", "--unified=0", ref)
+    changed: dict[Path, Lines] = dict(_hunks(top, _git(top, "-c", "core.quotePath=false", *diff)))
     untracked = _git(top, "ls-files", "--others", "--exclude-standard", "-z")
     changed.update((top / name, None) for name in untracked.split("\0") if name)
     return changed
