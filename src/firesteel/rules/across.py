@@ -9,6 +9,7 @@ compared there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import combinations
 
 from firesteel.launch import Launch, Spot
@@ -33,7 +34,7 @@ def check_across(readings: Sequence[ReadLaunch], unread: Sequence[NotRead]) -> I
     for reading in readings:
         if reading.runs_with:
             groups.setdefault(reading.runs_with, []).append(reading)
-    for rule in rules():
+    for rule in _across_rules():
         if rule.when.across == "not-read":
             yield from (
                 _finding(rule, place.spot, place.spot.text, place.engine, place.why) for place in unread
@@ -45,6 +46,11 @@ def check_across(readings: Sequence[ReadLaunch], unread: Sequence[NotRead]) -> I
                         reading.spots.get(key) or reading.spots.get("image") or reading.spots.get("program")
                     )
                     yield _finding(rule, spot, saw, name, saw, key)
+
+
+@cache
+def _across_rules() -> tuple[Rule, ...]:
+    return tuple(rule for rule in rules() if rule.when.across)
 
 
 def _finding(rule: Rule, spot: Spot | None, saw: str, name: str, value: str, key: str = "") -> Finding:
