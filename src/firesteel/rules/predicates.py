@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from firesteel.rules import containers, exposure, kernels, memory, misplaced_arguments, speculation
+from firesteel.rules import (
+    containers,
+    exposure,
+    kernels,
+    memory,
+    misplaced_arguments,
+    model_flags,
+    speculation,
+)
 from firesteel.rules.context import Context, Match, as_number
 from firesteel.rules.release_predicates import (
     misspelt_flags,
@@ -71,4 +79,4 @@ PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
     "drafts-overflow-batch": drafts_overflow_batch,
 }
 PREDICATES |= exposure.PREDICATES | containers.PREDICATES | misplaced_arguments.PREDICATES
-PREDICATES |= kernels.PREDICATES | speculation.PREDICATES | memory.PREDICATES
+PREDICATES |= kernels.PREDICATES | speculation.PREDICATES | memory.PREDICATES | model_flags.PREDICATES
