@@ -49,7 +49,7 @@ variants:
 )
 def test_what_a_text_states(text: str, path: str, expected: tuple[str, str, int] | None) -> None:
     file = source_file(text, path)
-    readings, _ = scan(file, catalog.shipped().images)
+    readings = scan(file, catalog.shipped().images).launches
     found = find_release(readings[0], path, Surroundings(file))
     assert (found and (found.low, found.high, found.spot.line)) == expected
 

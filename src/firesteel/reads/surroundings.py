@@ -25,7 +25,7 @@ _NEAR = 25
 class Surroundings:
     def __init__(self, file: SourceFile) -> None:
         self.lines = file.text.split("\n")
-        is_guide = markdown.blocks(file) is not None and not file.path.endswith((".yaml", ".yml"))
+        is_guide = markdown.blocks(file.whole) is not None and not file.path.endswith((".yaml", ".yml"))
         self.prose = dict(markdown.prose(file)) if is_guide else {}
         """The lines outside the blocks of a guide; empty for any other file."""
         self.headings = {
