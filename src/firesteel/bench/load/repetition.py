@@ -113,15 +113,18 @@ class Repetition:
     _unsent: list[RequestSample] = field(default_factory=list)
     _deadline: float = float("inf")
     """When an open loop ends, even with requests still open."""
+    _timeouts: RequestTimeouts = field(default_factory=RequestTimeouts)
 
     async def run(self) -> list[RequestSample]:
         conversations = await self._write_prompts()
+        # Read all earlier samples now: there are so many that no request may wait for it.
+        self._timeouts, request_s = self._derive_timeouts(), self._usual_request_s()
         began = uptime()
         with self.load.cost.under_load() as lateness:
             if self._is_open_loop:
                 await self._open_loop(conversations)
             elif self._is_closed_loop:
-                await self._closed_loop(conversations)
+                await self._closed_loop(conversations, request_s)
             else:
                 await asyncio.gather(*(self._converse(turns) for turns in conversations))
         self.window = began, uptime()
@@ -170,10 +173,10 @@ class Repetition:
 
     # --- load ---
 
-    async def _closed_loop(self, conversations: Sequence[Sequence[Prompt]]) -> None:
+    async def _closed_loop(self, conversations: Sequence[Sequence[Prompt]], request_s: float) -> None:
         """A fixed number of answers per user, fast or slow: two servers get the same requests."""
         users, began = self.point.users, time.perf_counter()
-        spacing_s = self._request_s / users
+        spacing_s = request_s / users
 
         async def user(stream: int) -> None:
             await asyncio.sleep(max(0.0, began + stream * spacing_s - time.perf_counter()))
@@ -182,8 +185,7 @@ class Repetition:
 
         await asyncio.gather(*map(user, range(users)))
 
-    @property
-    def _request_s(self) -> float:
+    def _usual_request_s(self) -> float:
         """How long one request takes, by earlier samples. The fastest TTFT counts: the cold one is no
         guide."""
         times = [
@@ -311,13 +313,12 @@ class Repetition:
 
     def _current_timeouts(self) -> RequestTimeouts:
         """An overload must end as well: no request of an open loop is awaited beyond the deadline."""
-        usual = self.timeouts
+        usual = self._timeouts
         if not self._is_open_loop:
             return usual
         return replace(usual, whole_s=min(usual.whole_s, self._left_s))
 
-    @property
-    def timeouts(self) -> RequestTimeouts:
+    def _derive_timeouts(self) -> RequestTimeouts:
         """As given, or derived from the plan and from earlier samples."""
         if self.load.timeouts is not None:
             return self.load.timeouts
