@@ -52,6 +52,12 @@ from firesteel.units import show_seconds
     metavar="ttft=500ms,token=50ms",
     help="Count the requests that meet this target (goodput).",
 )
+@click.option(
+    "--find",
+    callback=bench.several(bench.target),
+    metavar="ttft=2s,token=50ms",
+    help="Find the most users and the highest rate at which nine in ten requests meet this target.",
+)
 @bench.thinking_option
 @click.option(
     "--temperature",
@@ -84,6 +90,8 @@ def command(
         _list_shapes(as_json)
         return 0
     require_one_target("bench", name, url, model)
+    if options["find"]:
+        _check_find(shapes, resume, options)
     if resume and shapes:
         raise UsageError("a resumed run keeps its shapes", next=f"firesteel bench --resume {resume}")
     if html and not html.absolute().parent.is_dir():
@@ -110,6 +118,15 @@ def command(
     return 0 if any(figures.samples for figures in done.run.figures) else 1
 
 
+def _check_find(shapes: tuple[str, ...], resume: str | None, options: Mapping[str, Any]) -> None:
+    given = {"--resume": resume, "--shape": shapes} | {
+        f"--{name}": options[name] for name in ("users", "rate", "target")
+    }
+    if wrong := [name for name, value in given.items() if value]:
+        what = f"--find chooses the load by itself and does not go with {', '.join(wrong)}"
+        raise UsageError(what, next="firesteel bench --find ttft=2s,token=50ms --depth 512 --answer 128")
+
+
 def _list_shapes(as_json: bool) -> None:
     if not as_json:
         out.print(
@@ -131,9 +148,11 @@ def _order(server: FoundServer, shapes: tuple[str, ...], options: Mapping[str, A
         temperature=options["temperature"],
         thinking={"on": True, "off": False, None: None}[options["thinking"]],
         seed=options["seed"],
-        target=dict(options["target"]),
+        target=dict(options["target"] or options["find"]),
     )
     limits = RunLimits(options["budget"], options["precision"])
+    if options["find"]:
+        return recorded.search_order(server, sizes, settings, limits)
     return recorded.make_order(server, shapes or ("quick",), sizes, settings, limits)
 
 

@@ -22,6 +22,7 @@ from uuid import uuid4
 
 from firesteel.bench.load.client import RequestTimeouts, TargetServer
 from firesteel.bench.load.client_cost import ClientCost, late_text
+from firesteel.bench.load.find import LoadSearch
 from firesteel.bench.load.prepare import Prepared, prepare
 from firesteel.bench.load.repetition import Repetition, SharedLoad
 from firesteel.bench.load.sampler import (
@@ -39,6 +40,7 @@ from firesteel.bench.results.figures import figures
 from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample, RequestSettings, Subject
 from firesteel.launch import EngineName
 
+_POINTS_OF_SEARCH = 4
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -62,6 +64,8 @@ class RunOrder:
     notes: tuple[str, ...] = ()
     timeouts: RequestTimeouts | None = None
     """None: derived from the plan and from earlier samples."""
+    is_search: bool = False
+    """Find the highest load that holds `settings.target`, beginning with the one point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ class RunProgress:
 @dataclass(frozen=True, slots=True)
 class RunStarted:
     run: BenchRun
-    """Without figures, so that it can be stored from the start."""
+    """Without figures, so that it can be stored from the start. A search repeats it with each new point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,8 @@ async def _measure(order: RunOrder, sampler: Sampler) -> AsyncGenerator[Event]:
     yield RunStarted(state.run())
     with state.cost:
         while (index := state.schedule.next(state.spent_s)) is not None:
+            if state.add_points():
+                yield RunStarted(replace(state.run(), figures=()))
             yield RunProgress(state.progress_text(index), state.schedule.left_s)
             for sample in await state.repeat(index):
                 yield SampleTaken(sample)
@@ -140,16 +146,27 @@ class _RunState:
     counters: dict[int, list[Counters]] = field(default_factory=dict)
     """By point, the engine's counters over each repetition."""
     queued: int = 0
-    schedule: Schedule = field(init=False)
+    schedule: Schedule | LoadSearch = field(init=False)
 
     def __post_init__(self) -> None:
         order = self.order
+        if order.is_search:
+            (point,), budget_s = order.points, order.limits.budget_s
+            self.schedule = LoadSearch([point], order.settings.target, budget_s, self._samples)
+            return
         repetitions = [len({s.repetition for s in self._samples(i)}) for i in range(len(order.points))]
         self.schedule = Schedule(
             order.points, order.limits, order.settings.seed, self._is_precise, repetitions
         )
         if self.samples:  # the clock of a resumed run continues where the run was interrupted
             self.began -= max(sample.started_s + sample.total_s for sample in self.samples) + 1.0
+
+    def add_points(self) -> bool:
+        """Whether a search has new points."""
+        is_new = len(self.schedule.points) > len(self.order.points)
+        if is_new:
+            self.order = replace(self.order, points=tuple(self.schedule.points))
+        return is_new
 
     @property
     def spent_s(self) -> float:
@@ -166,6 +183,7 @@ class _RunState:
     def progress_text(self, index: int) -> str:
         point, repetitions = self.order.points[index], self.schedule.repetitions[index]
         users = f"{point.users} users" if point.users > 1 else "one user"
+        users = users if point.rate_per_s is None else f"{point.rate_per_s:g} requests/s"
         decode = self.figures(index).decode_tokens_per_s
         so_far = ""
         if decode and decode.n > 1:
@@ -198,8 +216,9 @@ class _RunState:
         order = self.order
         planned = order.subject.plan.get("prefill_tokens_per_s")
         slowest = float(planned["low"]) if isinstance(planned, Mapping) and "low" in planned else None
-        # Each point of an open loop should fit into the budget four times.
-        open_s = min(20.0, max(1.0, order.limits.budget_s / 4 / len(order.points)))
+        # Each point of an open loop should fit into the budget four times, and a search has several.
+        points = _POINTS_OF_SEARCH if order.is_search else len(order.points)
+        open_s = min(20.0, max(1.0, order.limits.budget_s / 4 / points))
         return SharedLoad(
             TargetServer.at(order.subject.url, order.key), order.subject.model, self.prepared, self.cost,
             order.salt or order.id, order.settings.seed, self.began, slowest, order.timeouts, open_s,
@@ -240,6 +259,7 @@ class _RunState:
             client=self.cost.summary() if has_samples else {},
             beside={**summarize(self.sampler.readings), "load_average": os.getloadavg()[0]},
             notes=(*order.notes, *self.prepared.notes, *self._notes()),
+            found=self.schedule.results() if has_samples and isinstance(self.schedule, LoadSearch) else (),
         )
 
     def _notes(self) -> list[str]:

@@ -75,6 +75,14 @@ def make_order(
     )  # fmt: skip
 
 
+def search_order(server: FoundServer, sizes: Sizes, settings: RequestSettings, limits: RunLimits) -> RunOrder:
+    """To find the highest load that holds `settings.target`, with prompts and answers of one size."""
+    order = make_order(server, ("single",), replace(sizes, users=(1,)), settings, limits)
+    if len(order.points) != 1:
+        raise UsageError("--find takes one --depth, one --answer and one kind of --text", next="--depth 512")
+    return replace(order, is_search=True)
+
+
 def resume_order(
     history: History,
     name: str,
@@ -108,8 +116,11 @@ async def measure_recorded(order: RunOrder, history: History, home: Home) -> Asy
 
 
 def record(history: History, id: str, event: Event) -> None:
-    if isinstance(event, RunStarted) and not history.is_begun(id):
-        history.begin(event.run)
+    if isinstance(event, RunStarted):
+        if history.is_begun(id):
+            history.add_points(event.run)
+        else:
+            history.begin(event.run)
     elif isinstance(event, SampleTaken):
         history.add(id, event.sample)
     elif isinstance(event, RunFinished):
