@@ -73,6 +73,23 @@ def test_find_tells_the_highest_load(here: Firesteel) -> None:
     assert "does not go with --users" in wrong.err and "one --depth" in both.err
 
 
+def test_own_prompts_are_measured(here: Firesteel, tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"prompt": "Why is the sky blue?"}\n{"prompt": "Why is the sea salty?"}\n')
+    asked = ("--prompts", str(file), "--users", "1", "--answer", "8", "--budget", "1s")
+    server = FaultyServer(token_s=0)
+    with lying(server) as url:
+        shown = here("bench", "--url", f"{url}/v1", *asked)
+        depth = here("bench", "--url", f"{url}/v1", *asked, "--depth", "64")
+        file.write_text('{"prompt": 5}')
+        broken = here("bench", "--url", f"{url}/v1", *asked)
+    assert shown.code == 0 and "mine.jsonl" in shown.out, shown.err
+    sent = {each["messages"][0]["content"] for each in server.asked}
+    assert sent == {"Why is the sky blue?", "Why is the sea salty?"}
+    assert depth.code == broken.code == 2
+    assert "leave out --depth" in depth.err and "line 1, `prompt` has no text" in broken.err
+
+
 def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> None:
     with lying(FaultyServer(token_s=0.004)) as url:
         ran = here("bench", "--url", f"{url}/v1", *QUICK, "--json")

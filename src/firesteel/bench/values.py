@@ -37,10 +37,18 @@ class Point:
     """Requests per conversation; each carries the whole conversation before it."""
     rate_per_s: float | None = None
     """Open loop: requests arrive at this rate, answered or not. None: each user asks when answered."""
+    prompts: str = ""
+    """Name and digest of a file with prompts of the user's own; `prompt_tokens` is about their mean. Empty:
+    generated."""
 
     @property
     def depth(self) -> int:
         return self.shared_tokens + self.prompt_tokens
+
+    @property
+    def text_label(self) -> str:
+        """The kind of text, or the file that it comes from."""
+        return self.prompts or self.text
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from firesteel import library
 from firesteel.bench.load import recorded
 from firesteel.bench.load import shapes as load_shapes
 from firesteel.bench.load.measure import Event, RunFinished, RunOrder, RunProgress
+from firesteel.bench.load.own_prompts import OwnPrompts, read_prompts
 from firesteel.bench.load.recorded import FoundServer
 from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.load.shapes import Sizes
@@ -53,6 +54,12 @@ from firesteel.units import show_seconds
     help="Count the requests that meet this target (goodput).",
 )
 @click.option(
+    "--prompts",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Send the prompts of this file (JSONL, ShareGPT, or one a line) instead of generated ones.",
+)
+@click.option(
     "--find",
     callback=bench.several(bench.target),
     metavar="ttft=2s,token=50ms",
@@ -75,7 +82,8 @@ from firesteel.units import show_seconds
 @common.json_option
 def command(
     name: str | None, url: str | None, model: str | None, shapes: tuple[str, ...], cold: bool,
-    resume: str | None, key_env: str | None, html: Path | None, as_json: bool, **options: Any,
+    resume: str | None, key_env: str | None, html: Path | None, as_json: bool, prompts: Path | None,
+    **options: Any,
 ) -> int:  # fmt: skip
     """Measure how fast NAME is, with confidence intervals.
 
@@ -94,16 +102,19 @@ def command(
         _check_find(shapes, resume, options)
     if resume and shapes:
         raise UsageError("a resumed run keeps its shapes", next=f"firesteel bench --resume {resume}")
+    if prompts and (options["depth"] or options["text"]):
+        raise UsageError("--prompts brings its own text and lengths", next="leave out --depth and --text")
+    own = read_prompts(prompts) if prompts else None
     if html and not html.absolute().parent.is_dir():
         raise UsageError(f"there is no folder {html.parent}", next="another path for --html")
     key = key_from(os.environ, key_env) if url else None
     server = asyncio.run(recorded.find_server(library.home(), name, url, model, key))
     with open_history(library.home()) as history:
         if resume:
-            limits = (_given(option, options[option]) for option in ("budget", "precision"))
-            order = recorded.resume_order(history, resume, server, *limits)
+            budget_s, precision = (_given(option, options[option]) for option in ("budget", "precision"))
+            order = recorded.resume_order(history, resume, server, budget_s, precision, own)
         else:
-            order = _order(server, shapes, options)
+            order = _order(server, shapes, options, own)
         done = _run(order, history)
         if html:
             write_page(html, StoredRun(done.run, done.samples), history)
@@ -139,7 +150,9 @@ def _list_shapes(as_json: bool) -> None:
     common.print_json(BenchShapesJson(shapes=rows))
 
 
-def _order(server: FoundServer, shapes: tuple[str, ...], options: Mapping[str, Any]) -> RunOrder:
+def _order(
+    server: FoundServer, shapes: tuple[str, ...], options: Mapping[str, Any], own: OwnPrompts | None
+) -> RunOrder:
     sizes = Sizes(
         options["users"], options["depth"], options["text"], options["rate"],
         next(iter(options["answer"]), None),
@@ -152,8 +165,8 @@ def _order(server: FoundServer, shapes: tuple[str, ...], options: Mapping[str, A
     )
     limits = RunLimits(options["budget"], options["precision"])
     if options["find"]:
-        return recorded.search_order(server, sizes, settings, limits)
-    return recorded.make_order(server, shapes or ("quick",), sizes, settings, limits)
+        return recorded.search_order(server, sizes, settings, limits, own)
+    return recorded.make_order(server, shapes or ("quick",), sizes, settings, limits, own=own)
 
 
 def _given(name: str, value: float) -> float | None:

@@ -14,7 +14,7 @@ load that cannot be told does not count as holding: the answer is what certainly
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from statistics import fmean
 from typing import Literal
@@ -166,9 +166,9 @@ class LoadSearch:
             index = len(self.points) - 1
             judged = judge(self.points[index], self.samples_of(index), self.target)
             is_measured = self.repetitions[index] > 1
-            if judged.verdict == "cannot tell" and self.repetitions[index] <= _MAX_WARM:
-                if not self._is_time_up or (index == 0 and not is_measured):
-                    return index
+            may_measure = not self._is_time_up or (index == 0 and not is_measured)
+            if may_measure and judged.verdict == "cannot tell" and self.repetitions[index] <= _MAX_WARM:
+                return index
             if is_measured:
                 self._tried[self.kind][_load(self.points[index])] = judged
             following = self._following()
@@ -191,11 +191,9 @@ class LoadSearch:
         return None
 
     def _point(self, load: float) -> Point:
-        base = self.points[0]
-        shape = {"prompt_tokens": base.prompt_tokens, "answer_tokens": base.answer_tokens}
         if self.kind == "users":
-            return Point("sweep", base.text, round(load), **shape)
-        return Point("open", base.text, OPEN_USERS, **shape, rate_per_s=load)
+            return replace(self.points[0], shape="sweep", users=round(load))
+        return replace(self.points[0], shape="open", users=OPEN_USERS, rate_per_s=load)
 
     def _first_rate(self) -> float:
         """As many requests as the users that hold the target send; below it if not even one does."""

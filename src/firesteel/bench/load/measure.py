@@ -23,8 +23,10 @@ from uuid import uuid4
 from firesteel.bench.load.client import RequestTimeouts, TargetServer
 from firesteel.bench.load.client_cost import ClientCost, late_text
 from firesteel.bench.load.find import LoadSearch
+from firesteel.bench.load.own_prompts import OwnPrompts, choose_prompts
 from firesteel.bench.load.prepare import Prepared, prepare
-from firesteel.bench.load.repetition import Repetition, SharedLoad
+from firesteel.bench.load.prompts import Prompt
+from firesteel.bench.load.repetition import Repetition, SharedLoad, gather_limited
 from firesteel.bench.load.sampler import (
     Counters,
     Sampler,
@@ -64,6 +66,10 @@ class RunOrder:
     notes: tuple[str, ...] = ()
     timeouts: RequestTimeouts | None = None
     """None: derived from the plan and from earlier samples."""
+    own: OwnPrompts | None = None
+    """Prompts of the user's own; None: they are generated."""
+    context: int | None = None
+    """Tokens that the server serves; longer prompts of the user's own are left out."""
     is_search: bool = False
     """Find the highest load that holds `settings.target`, beginning with the one point."""
 
@@ -121,6 +127,9 @@ async def _measure(order: RunOrder, sampler: Sampler) -> AsyncGenerator[Event]:
         requests=order.requests,
     )
     state = _RunState(order, prepared, sampler, began, began_at, list(order.earlier_samples))
+    if order.own:
+        yield RunProgress("counting the tokens of your prompts")
+        await state.choose_prompts(order.own)
     yield RunStarted(state.run())
     with state.cost:
         while (index := state.schedule.next(state.spent_s)) is not None:
@@ -146,6 +155,7 @@ class _RunState:
     counters: dict[int, list[Counters]] = field(default_factory=dict)
     """By point, the engine's counters over each repetition."""
     queued: int = 0
+    own: tuple[Prompt, ...] = ()
     schedule: Schedule | LoadSearch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -160,6 +170,15 @@ class _RunState:
         )
         if self.samples:  # the clock of a resumed run continues where the run was interrupted
             self.began -= max(sample.started_s + sample.total_s for sample in self.samples) + 1.0
+
+    async def choose_prompts(self, own: OwnPrompts) -> None:
+        order, prepared = self.order, self.prepared
+        (count,) = {writer.count for writer in prepared.writers.values()}
+        answer = max(point.answer_tokens for point in order.points)
+        most = order.context - answer - (prepared.template_tokens or 0) - 1 if order.context else None
+        seed = order.settings.seed
+        self.own, notes = await choose_prompts(own, seed, count, most, gather_limited)
+        self.prepared = replace(prepared, notes=(*prepared.notes, *notes))
 
     def add_points(self) -> bool:
         """Whether a search has new points."""
@@ -188,7 +207,7 @@ class _RunState:
         so_far = ""
         if decode and decode.n > 1:
             so_far = f", decode {decode.value:.1f} tok/s \u00b1{decode.half_width:.0%}"
-        load = f"{point.shape}, {point.text}, {users}, {point.depth:,} tokens"
+        load = f"{point.shape}, {point.text_label}, {users}, {point.depth:,} tokens"
         return f"{load}: repetition {repetitions + 1}{so_far}"
 
     # --- one repetition ---
@@ -222,7 +241,7 @@ class _RunState:
         return SharedLoad(
             TargetServer.at(order.subject.url, order.key), order.subject.model, self.prepared, self.cost,
             order.salt or order.id, order.settings.seed, self.began, slowest, order.timeouts, open_s,
-            self.schedule.rounds(index),
+            self.schedule.rounds(index), self.own,
         )  # fmt: skip
 
     # --- results ---
@@ -271,6 +290,10 @@ class _RunState:
             notes.append(
                 f"{self.queued} requests had to wait for a free slot; their figures include the wait"
             )
+        sent = len(self.samples)
+        if self.own and sent > len(self.own):
+            often = f"{len(self.own)} prompts were sent {sent} times in all"
+            notes.append(f"{often}: a prefix cache answers repeated ones faster")
         if schedule.dropped:
             dropped = (points[index] for index in sorted(schedule.dropped))
             names = [f"{p.text} with {p.users} user{'s' if p.users > 1 else ''}" for p in dropped]

@@ -30,7 +30,7 @@ from firesteel.bench.load.client import (
 )
 from firesteel.bench.load.client_cost import ClientCost
 from firesteel.bench.load.prepare import Prepared
-from firesteel.bench.load.prompts import Prompt, PromptWriter
+from firesteel.bench.load.prompts import Message, Prompt, PromptWriter
 from firesteel.bench.load.transcript import (
     ExpectedSample,
     Transcript,
@@ -61,7 +61,7 @@ _ONCE = ("burst",)
 _MIN_PREFILL_TOKENS_PER_S = 20.0
 """Slower than any machine that somebody would measure."""
 _MAX_WAIT_S = 1800.0
-Messages = list[dict[str, str]]
+Messages = list[Message]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,8 @@ class SharedLoad:
     """How long requests arrive in one repetition of an open loop."""
     rounds: int = _ROUNDS
     """Answers for every user of a closed loop."""
+    own: Sequence[Prompt] = ()
+    """Prompts of the user's own; empty: they are generated."""
 
 
 @dataclass(slots=True)
@@ -153,7 +155,10 @@ class Repetition:
         count = self._arrivals if self._is_open_loop else self.point.users
         if self._is_closed_loop:  # a conversation of several turns is several answers
             count *= -(-self.load.rounds // self.point.turns)
-        return await _gather_limited(self._conversation(stream, shared) for stream in range(count))
+        if own := self.load.own:  # all of them in turn, over the repetitions
+            first = self.number * count
+            return [[own[(first + stream) % len(own)]] for stream in range(count)]
+        return await gather_limited(self._conversation(stream, shared) for stream in range(count))
 
     async def _shared_prefix(self) -> str:
         """Equal in every repetition of the point."""
@@ -205,12 +210,12 @@ class Repetition:
         stream: int | None = None,
     ) -> None:
         """A conversation: every turn carries all turns before it."""
-        messages: Messages = []
+        messages: Messages = [*turns[0].before]
         previous_tokens = 0
         for prompt in turns:
             messages.append({"role": "user", "content": prompt.text})
             template = self.load.prepared.template_tokens
-            is_first = len(messages) == 1
+            is_first = len(messages) == 1 and not self.load.own  # a template may trim or read own text
             expected_tokens = prompt.tokens + template if is_first and template is not None else None
             exchange = await self._send(messages, expected_tokens, due, queued_s, stream)
             due, queued_s = None, 0.0  # later turns are due when they are sent
@@ -383,7 +388,7 @@ def is_closed_loop(point: Point) -> bool:
     return point.users > 1 and point.rate_per_s is None and point.shape not in _ONCE
 
 
-async def _gather_limited(tasks: Iterable[Awaitable[T]]) -> list[T]:
+async def gather_limited(tasks: Iterable[Awaitable[T]]) -> list[T]:
     slots = asyncio.Semaphore(_TOKENIZE_AT_ONCE)
 
     async def limited(task: Awaitable[T]) -> T:

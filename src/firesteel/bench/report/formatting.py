@@ -48,7 +48,7 @@ def tokens(point: Point) -> str:
 
 
 def load(point: Point) -> str:
-    return f"{point.text}, {users(point)}, {tokens(point)}"
+    return f"{point.text_label}, {users(point)}, {tokens(point)}"
 
 
 def join_words(words: Iterable[str]) -> str:

@@ -51,7 +51,8 @@ def point_notes(
     own = server_rates(good).get("decode_tokens_per_s")
     if own and decode and abs(own / decode.value - 1) > _MAX_DISAGREEMENT:
         yield f"the engine itself reports {own:.1f} tok/s of decode, {own / decode.value:.2f} of this"
-    if not point.shared_tokens and point.turns == 1 and _reuses_cache(good):
+    is_new = not point.shared_tokens and point.turns == 1 and not point.prompts
+    if is_new and _reuses_cache(good):
         yield f"{cached_share(good) or 0:.0%} of the prompt tokens came from the cache, although all were new"
     if context.preemptions:
         yield f"{context.preemptions} requests were preempted and started again: the KV cache is too small"

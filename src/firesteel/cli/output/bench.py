@@ -33,7 +33,7 @@ def _row(figures: PointFigures, cold: bool) -> list[Text]:
     depth = f"{point.depth:,} + {point.answer_tokens}" + (f", {point.turns} turns" if point.turns > 1 else "")
     users = f"{point.rate_per_s:g}/s" if point.rate_per_s else str(point.users)
     cells = [
-        point.shape, point.text, users, depth,
+        point.shape, point.text_label, users, depth,
         figure(figures.decode_tokens_per_s), figure(figures.total_tokens_per_s),
         figure(figures.ttft_mean_ms), number(figures.ttft_ms.get("p99")),
         figure(figures.prefill_tokens_per_s),
