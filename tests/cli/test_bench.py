@@ -94,7 +94,9 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
     with lying(FaultyServer(token_s=0.004)) as url:
         ran = here("bench", "--url", f"{url}/v1", *QUICK, "--json")
         assert ran.code == 0, ran.err
-        shown = here("bench", "--url", url, *QUICK, "--cold", "--target", "ttft=1s,token=20ms")
+        files = ("--csv", str(tmp_path / "a.csv"), "--markdown", str(tmp_path / "a.md"))
+        shown = here("bench", "--url", url, *QUICK, "--cold", "--target", "ttft=1s,token=20ms", *files)
+        nowhere = here("bench", "--url", url, "--csv", str(tmp_path / "none" / "a.csv"))
     (figures,) = ran.json["figures"]
     assert ran.json["document"] == "firesteel.bench/1"
     assert figures["decode_tokens_per_s"]["value"] > 0
@@ -109,6 +111,12 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
     assert shown.code == 0 and "tok/s" in shown.out and "±" in shown.out, shown.out
     assert "cold" in shown.out and "requests/s within the target" in shown.out
     assert "ms late under load (p99)" in shown.out
+    assert (tmp_path / "a.csv").read_text().startswith("run,began,origin,model,")
+    assert "| load | decode tok/s |" in (tmp_path / "a.md").read_text()
+    assert nowhere.code == 2 and "another path for --csv" in nowhere.err
+    for format in ("json", "csv", "markdown", "llama-benchy", "llama-benchy-csv"):
+        exported = here("history", "export", "last", "--as", format)
+        assert exported.code == 0 and "faulty" in exported.out, exported.err
 
 
 @pytest.mark.parametrize("lie", ["500", "no usage", "garbage"])

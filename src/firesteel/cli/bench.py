@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from firesteel import library
+from firesteel import __version__, library
 from firesteel.bench.load import recorded
 from firesteel.bench.load import shapes as load_shapes
 from firesteel.bench.load.measure import Event, RunFinished, RunOrder, RunProgress
@@ -22,6 +22,7 @@ from firesteel.bench.load.own_prompts import OwnPrompts, read_prompts
 from firesteel.bench.load.recorded import FoundServer
 from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.load.shapes import Sizes
+from firesteel.bench.report.tables import FORMATS, Format
 from firesteel.bench.results.history import History, open_history
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import RequestSettings
@@ -32,8 +33,12 @@ from firesteel.cli.output.bench_page import write_page
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import SlowLines
 from firesteel.cli.output.show import err, out, table
+from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
 from firesteel.units import show_seconds
+
+_TABLES: tuple[Format, ...] = ("csv", "markdown")
+_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("bench")
@@ -76,9 +81,9 @@ from firesteel.units import show_seconds
 @click.option("--cold", is_flag=True, help="Show the first, cold repetitions too.")
 @click.option("--resume", metavar="RUN", help="Continue a run that was interrupted.")
 @click.option("--key-env", metavar="VAR", help="Read the key for --url from this environment variable.")
-@click.option(
-    "--html", type=click.Path(path_type=Path, dir_okay=False), help="Write an HTML report to this file."
-)
+@click.option("--html", type=_FILE, help="Write an HTML report to this file.")
+@click.option("--csv", type=_FILE, help="Write a table with a line for each load to this file.")
+@click.option("--markdown", type=_FILE, help="Write a report to paste into an issue to this file.")
 @common.json_option
 def command(
     name: str | None, url: str | None, model: str | None, shapes: tuple[str, ...], cold: bool,
@@ -105,8 +110,10 @@ def command(
     if prompts and (options["depth"] or options["text"]):
         raise UsageError("--prompts brings its own text and lengths", next="leave out --depth and --text")
     own = read_prompts(prompts) if prompts else None
-    if html and not html.absolute().parent.is_dir():
-        raise UsageError(f"there is no folder {html.parent}", next="another path for --html")
+    files: dict[str, Path | None] = {"html": html, "csv": options["csv"], "markdown": options["markdown"]}
+    for option, path in files.items():
+        if path and not path.absolute().parent.is_dir():
+            raise UsageError(f"there is no folder {path.parent}", next=f"another path for --{option}")
     key = key_from(os.environ, key_env) if url else None
     server = asyncio.run(recorded.find_server(library.home(), name, url, model, key))
     with open_history(library.home()) as history:
@@ -116,16 +123,20 @@ def command(
         else:
             order = _order(server, shapes, options, own)
         done = _run(order, history)
+        stored = StoredRun(done.run, done.samples)
         if html:
-            write_page(html, StoredRun(done.run, done.samples), history)
+            write_page(html, stored, history)
+    for format in _TABLES:
+        if path := files[format]:
+            text_files.write_new(path, FORMATS[format]([stored], __version__))
     if as_json:
         from firesteel.bench.documents import bench_json
 
         common.print_json(bench_json(done.run, html))
     else:
         out.print(view(done.run, cold))
-        if html:
-            err.print(f"report  {html}", markup=False)
+        for path in filter(None, files.values()):
+            err.print(f"report  {path}", markup=False)
     return 0 if any(figures.samples for figures in done.run.figures) else 1
 
 
