@@ -145,7 +145,7 @@ def export(runs: tuple[str, ...], file: Path | None, samples: bool, format: str)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @common.json_option
 def import_command(file: Path, as_json: bool) -> None:
-    """Import runs that firesteel, llama-benchy or `vllm bench` wrote; they count as `reported`."""
+    """Import runs of firesteel, llama-benchy, `vllm bench`, guidellm or llama-bench, as `reported`."""
     with opened() as history:
         imported = import_runs(history, file)
     done = [_imported_text(id, stored) for id, stored in imported.items()]
