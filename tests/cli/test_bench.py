@@ -114,6 +114,10 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
     assert (tmp_path / "a.csv").read_text().startswith("run,began,origin,model,")
     assert "| load | decode tok/s |" in (tmp_path / "a.md").read_text()
     assert nowhere.code == 2 and "another path for --csv" in nowhere.err
+    page = tmp_path / "history.html"
+    assert here("history", "chart", "--html", str(page)).code == 0 and "<svg" in page.read_text()
+    unknown = here("history", "chart", "none", "--html", str(page))
+    assert unknown.code == 2 and "no run of none" in unknown.err
     for format in ("json", "csv", "markdown", "llama-benchy", "llama-benchy-csv"):
         exported = here("history", "export", "last", "--as", format)
         assert exported.code == 0 and "faulty" in exported.out, exported.err

@@ -141,6 +141,25 @@ def export(runs: tuple[str, ...], file: Path | None, samples: bool, format: str)
         click.echo(text)
 
 
+@command.command("chart")
+@click.argument("model", required=False)
+@click.option(
+    "--html", type=click.Path(path_type=Path, dir_okay=False), required=True, help="Write the page here."
+)
+def chart(model: str | None, html: Path) -> None:
+    """Draw the decode speed of every load over time, of MODEL or of all models, as one HTML page."""
+    from firesteel.bench.report.history_page import history_page  # loads the charts
+
+    with opened() as history:
+        lines = [line for line in history.runs(ALL_RUNS) if model in (None, line.model)]
+        runs = [StoredRun(history.without_samples(line.id), origin=line.origin) for line in lines]
+    if not runs:
+        what = f"no run of {model} is in the history" if model else "no runs yet"
+        raise UsageError(what, next="firesteel history" if model else "firesteel bench")
+    text_files.write_new(html, history_page(runs))
+    err.print(f"report  {html}", markup=False)
+
+
 @command.command("import")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @common.json_option
