@@ -89,13 +89,16 @@ def own_points(every: Iterable[Point], own: OwnPrompts) -> tuple[Point, ...]:
 
 def search_order(
     server: FoundServer,
-    sizes: Sizes,
-    settings: RequestSettings,
-    limits: RunLimits,
+    sizes: Sizes | None,
+    settings: RequestSettings | None,
+    limits: RunLimits | None,
     own: OwnPrompts | None = None,
 ) -> RunOrder:
     """To find the highest load that holds `settings.target`, with prompts and answers of one size."""
-    order = make_order(server, ("single",), replace(sizes, users=(1,)), settings, limits, own=own)
+    if not settings or not settings.target:
+        raise UsageError("there is no target to hold", next="firesteel bench --find ttft=2s,token=50ms")
+    sizes = replace(sizes or Sizes(), users=(1,))
+    order = make_order(server, ("single",), sizes, settings, limits, own=own)
     if len(order.points) != 1:
         raise UsageError("--find takes one --depth, one --answer and one kind of --text", next="--depth 512")
     return replace(order, is_search=True)

@@ -68,8 +68,10 @@ def target(limits: Mapping[str, float]) -> str:
 def found_text(found: FoundLoad, limits: Mapping[str, float]) -> str:
     """What a search for the highest load found, and how sure it is."""
     goal = f"{target(limits)}, for nine in ten requests"
+    only_one = found.kind == "users" and found.holds == 1
     if found.holds is not None:
-        holds = f"up to {found.holds:g} {found.kind} hold {goal}"
+        load = "one user holds" if only_one else f"up to {found.holds:g} {found.kind} hold"
+        holds = f"{load} {goal}"
     elif found.misses is not None or found.unclear:
         holds = f"no number of {found.kind} that was tried certainly holds {goal}"
     else:

@@ -38,7 +38,8 @@ _FIGURES: Mapping[str, Callable[[PointFigures], MeasuredFigure | None]] = {
     "ttft_mean_ms": lambda f: f.ttft_mean_ms,
 }
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>()#+!|~&$])")
+_MARKUP = re.compile(r"([\\`*_\[\]<>#|~&$])")
+_MENTION = re.compile(r"@(?=\w)")
 
 
 Format = Literal["csv", "markdown", "llama-benchy", "llama-benchy-csv"]
@@ -145,7 +146,7 @@ def _about(run: BenchRun) -> str:
 
 def _plain(text: str) -> str:
     """Without markup, links, mentions and line ends."""
-    text = printable(" ".join(text.split())).replace("@", "(at)")  # an escaped @ still notifies somebody
+    text = _MENTION.sub("(at)", printable(" ".join(text.split())))  # an escaped @ still notifies somebody
     return _MARKUP.sub(r"\\\1", text)
 
 
