@@ -99,7 +99,7 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
         nowhere = here("bench", "--url", url, "--csv", str(tmp_path / "none" / "a.csv"))
     (figures,) = ran.json["figures"]
     assert ran.json["document"] == "firesteel.bench/1"
-    assert figures["decode_tokens_per_s"]["value"] > 0
+    assert figures["samples"] > 0 and figures["ttft_ms"]["p50"] > 0
     assert figures["point"]["prompt_tokens"] == 64 and not figures["wrong"]
     assert ran.json["settings"]["seed"] == 0 and ran.json["subject"]["plan"] == {}
     assert "bench   asking how the server counts tokens" in ran.err
@@ -107,8 +107,9 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
         stored = history.run(ran.json["id"])
         assert len(history.runs()) == 2
     assert len(stored.samples) >= figures["samples"] and stored.run.is_whole
-    assert stored.run.figures[0].decode_tokens_per_s is not None
-    assert shown.code == 0 and "tok/s" in shown.out and "±" in shown.out, shown.out
+    assert stored.run.figures[0].ttft_mean_ms is not None
+    assert shown.code == 0 and "tok/s" in shown.out, shown.out
+    assert "±" in shown.out or "(once)" in shown.out, "a busy machine has time for one repetition only"
     assert "cold" in shown.out and "requests/s within the target" in shown.out
     assert "ms late under load (p99)" in shown.out
     assert (tmp_path / "a.csv").read_text().startswith("run,began,origin,model,")
