@@ -412,20 +412,26 @@ async def measure(
     settings: RequestSettings | None = None,
     limits: RunLimits | None = None,
     resume: str | None = None,
+    prompts: str | Path | None = None,
+    find: bool = False,
 ) -> AsyncGenerator[BenchEvent]:
     """Measures a service or any OpenAI endpoint; the last event is `RunFinished`, and the run is stored.
 
-    `resume`: an interrupted run to continue; it keeps its points and settings.
+    `resume`: an interrupted run to continue; it keeps its points and settings. `prompts`: a file with prompts
+    of one's own. `find`: search for the highest load that holds `settings.target`, instead of `shapes`.
     """
-    from firesteel.bench.load import recorded  # the client that measures
+    from firesteel.bench.load import own_prompts, recorded  # the client that measures
 
+    own = own_prompts.read_prompts(Path(prompts)) if prompts else None
     server = await recorded.find_server(home(), name, url, model, key)
     with history() as runs:
         if resume:
-            given = (limits.budget_s, limits.precision) if limits else ()
-            order = recorded.resume_order(runs, resume, server, *given)
+            budget_s, precision = (limits.budget_s, limits.precision) if limits else (None, None)
+            order = recorded.resume_order(runs, resume, server, budget_s, precision, own)
+        elif find:
+            order = recorded.search_order(server, sizes, settings, limits, own)
         else:
-            order = recorded.make_order(server, shapes, sizes, settings, limits)
+            order = recorded.make_order(server, shapes, sizes, settings, limits, own=own)
         async for event in recorded.measure_recorded(order, runs, home()):
             yield event
 
