@@ -36,6 +36,11 @@ class Section:
     code: int = 0
     """Of the command; of a file: 0 when it was read, 2 when there is none, else it may not be read."""
 
+    @property
+    def timed_out(self) -> bool:
+        """The codes of `timeout`, and of what it had to kill. That says nothing about what was asked."""
+        return self.code in (124, 137)
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:
