@@ -21,6 +21,7 @@ from firesteel.launch_pipeline import on_rank
 RPC_PORT = 50052
 MASTER_PORT = 29501
 LEASE_S = 30.0
+NCCL_BY_TCP = "NET/Socket"
 Transport = Literal["rdma", "tcp"]
 
 
@@ -159,7 +160,7 @@ def require_transport(log: str, hcas: Sequence[str], allows_tcp: bool) -> str:
                 next="firesteel cluster check",
             )
         return "RDMA by " + ", ".join(hcas)
-    sockets = any("NET/Socket" in line for line in log.splitlines())
+    sockets = NCCL_BY_TCP in log
     if allows_tcp:
         return "TCP" if sockets else "not told"
     what = "NCCL uses TCP sockets in place of RDMA" if sockets else "no log shows that NCCL uses RDMA"

@@ -21,7 +21,7 @@ from firesteel.hosts.cluster.check import check_cluster
 from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.nodes import ClusterNode, target_of
 from firesteel.hosts.cluster.rank_specs import cluster_spec, on_cluster
-from firesteel.hosts.cluster.ranks import rank_hosts, require_transport, transport_of
+from firesteel.hosts.cluster.ranks import NCCL_BY_TCP, rank_hosts, require_transport, transport_of
 from firesteel.hosts.cluster.rpc import RpcProgram, find_rpc_program, stage_rpc
 from firesteel.hosts.cluster.same_files import require_equal_files
 from firesteel.launch import Ask
@@ -138,14 +138,14 @@ async def _proved_transport(proposal: Proposal, home: Home, cluster: JoinedHosts
     hcas, log = cluster.rank_hosts[0].hcas, folder_of(home, proposal.name) / "engine.log"
     deadline = process.uptime() + _PROOF_S
     while True:
+        text = "\n".join(last_lines(log, _LOG_LINES))
         try:
-            text = "\n".join(last_lines(log, _LOG_LINES))
             return f"NCCL: {require_transport(text, hcas, cluster.allows_tcp)}"
         except Stopped:
             service = load(home, proposal.name)
             is_up = service is not None and service.phase == "starting"
             if not is_up:  # why it ended is what matters
                 raise FiresteelError(f"{proposal.name} ended", next="firesteel logs") from None
-            if process.uptime() > deadline:
+            if NCCL_BY_TCP in text or process.uptime() > deadline:
                 raise
         await asyncio.sleep(0.2)
