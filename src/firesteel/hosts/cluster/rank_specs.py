@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from firesteel.catalog import container_name
@@ -26,8 +27,12 @@ _WORKER_GRACE_S = 15.0
 
 def on_cluster(proposal: Proposal, cluster: JoinedHosts, rank: int = 0) -> Proposal:
     """The proposal as one rank runs it."""
+    return as_rank(proposal, cluster.rank_hosts, rank, cluster.allows_tcp)
+
+
+def as_rank(proposal: Proposal, hosts: Sequence[RankHost], rank: int, allows_tcp: bool = False) -> Proposal:
     plan = proposal.plan
-    launch = rank_launch(plan.launch, cluster.rank_hosts, rank, cluster.allows_tcp)
+    launch = rank_launch(plan.launch, hosts, rank, allows_tcp)
     if launch.engine == "vllm":
         limit_s = execute_timeout_s(_prefill_s(proposal))
         launch = on_rank(launch, {}, {"VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": str(limit_s)})

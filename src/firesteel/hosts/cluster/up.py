@@ -19,9 +19,10 @@ from firesteel.facts.host.host import keep_free_bytes
 from firesteel.hosts.cluster.add import all_channels
 from firesteel.hosts.cluster.check import check_cluster
 from firesteel.hosts.cluster.joined import JoinedHosts
-from firesteel.hosts.cluster.nodes import ClusterNode, target_of
+from firesteel.hosts.cluster.nodes import ClusterNode, all_nodes, local_name, target_of
 from firesteel.hosts.cluster.rank_specs import cluster_spec, on_cluster
-from firesteel.hosts.cluster.ranks import NCCL_BY_TCP, rank_hosts, require_transport, transport_of
+from firesteel.hosts.cluster.ranks import NCCL_BY_TCP, RankHost, rank_hosts, require_transport, transport_of
+from firesteel.hosts.cluster.rendered import usual_hosts
 from firesteel.hosts.cluster.rpc import RpcProgram, find_rpc_program, stage_rpc
 from firesteel.hosts.cluster.same_files import require_equal_files
 from firesteel.launch import Ask
@@ -49,6 +50,14 @@ async def read_cluster(
         first = found.stops[0]
         raise HostNotReady(f"{' and '.join(first.hosts)}: {first.text}", next=first.next)
     return JoinedHosts(head, nodes, found, rank_hosts(head, found.facts, found.links), allows_tcp)
+
+
+async def rank_hosts_for(home: Home, count: int) -> tuple[RankHost, ...]:
+    """For a launch that is only written down: this host and its nodes, or the usual ones."""
+    nodes = all_nodes(home)[: count - 1]
+    if len(nodes) < count - 1:
+        return usual_hosts(count)
+    return (await read_cluster(home, nodes, local_name(), allows_tcp=True)).rank_hosts
 
 
 def propose_cluster(workspace: Workspace, ask: Ask, hosts: int) -> tuple[Proposal, ...]:
