@@ -38,6 +38,7 @@ _ANSWER_S, _CONNECT_S = 3.0, 8.0
 """For a report, and for the first one of a session. What takes longer is tried again in a new session."""
 _STOP_S = 25.0
 _LISTEN_S = 60.0
+_RETRY_S = 2.0
 _MEMORY_BACK_S = 15.0
 
 
@@ -200,11 +201,25 @@ class Runner:
         await self.head.stop()
 
     async def _prepare(self, rank: Rank) -> None:
-        await rank.channel.prepare()
-        answer = await rank.stop()
+        answer = await self._until_reached(rank)
         if not answer["is_stopped"]:
             raise HostNotReady(f"{rank.host}: a rank of an earlier run does not end", next="")
         self.available[rank.host] = answer["available_bytes"]
+
+    async def _until_reached(self, rank: Rank) -> dict[str, Any]:
+        """Starts are counted and few: none is spent on a node that does not answer. It may come back."""
+        problem = ""
+        while True:
+            try:
+                await rank.channel.prepare()
+                return await rank.stop()
+            except (FiresteelError, TimeoutError) as error:
+                what = getattr(error, "what", f"{rank.host} does not answer in time")
+            if what != problem:
+                problem = what
+                self.say(f"{what}; waiting for it")
+                self._write(phase="waiting", why=what)
+            await asyncio.sleep(_RETRY_S)
 
     async def _start_workers(self, watches: list[asyncio.Task[None]]) -> None:
         await _all([rank.start() for rank in self.workers])

@@ -19,7 +19,7 @@ from firesteel.facts.host.host import keep_free_bytes
 from firesteel.hosts.cluster.add import all_channels
 from firesteel.hosts.cluster.check import check_cluster
 from firesteel.hosts.cluster.joined import JoinedHosts
-from firesteel.hosts.cluster.nodes import ClusterNode, all_nodes, local_name, target_of
+from firesteel.hosts.cluster.nodes import ClusterNode, all_nodes, local_name, require_nodes, target_of
 from firesteel.hosts.cluster.rank_specs import cluster_spec, on_cluster
 from firesteel.hosts.cluster.ranks import NCCL_BY_TCP, RankHost, rank_hosts, require_transport, transport_of
 from firesteel.hosts.cluster.rendered import usual_hosts
@@ -61,19 +61,18 @@ async def rank_hosts_for(home: Home, count: int) -> tuple[RankHost, ...]:
 
 
 def propose_cluster(workspace: Workspace, ask: Ask, hosts: int) -> tuple[Proposal, ...]:
-    """The ways to serve it over so many hosts, best first. llama.cpp serves as a program of this machine."""
-    host = replace(workspace.host(), joined_hosts=hosts)
-    asked = replace(ask, sparks=hosts)
-    if ask.runtime == "native":
-        return workspace.propose(asked, host)
-    try:
-        found = workspace.propose(asked, host)
-    except UsageError as error:
-        try:
-            return workspace.propose(replace(asked, runtime="native"), host)
-        except HostNotReady as missing:
-            raise HostNotReady(missing.what, next=missing.next) from error
-    return found
+    """The ways to serve it over so many hosts, best first."""
+    return workspace.propose_joined(replace(ask, sparks=hosts), workspace.host())
+
+
+async def bring_up_joined(
+    proposal: Proposal, home: Home, options: RunOptions, allows_tcp: bool = False
+) -> AsyncIterator[Event]:
+    """`bring_up` of a proposal over as many hosts as its launch has."""
+    nodes = require_nodes(home, proposal.plan.launch.sparks)
+    cluster = await read_cluster(home, nodes, local_name(), allows_tcp)
+    async for event in up_cluster(proposal, home, options, cluster):
+        yield event
 
 
 async def up_cluster(
