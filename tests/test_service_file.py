@@ -248,6 +248,10 @@ def test_models_on_other_hosts() -> None:
             "together .`nodes`., or each alone",
         ),
         (HOSTS + "models:\n  a: {recipe: smollm2, node: spark2, pinned: true}", "takes no `pinned`"),
+        (
+            "models:\n  a: {recipe: smollm2, fallback: smollm2}",
+            "`fallback` is for a model over several hosts",
+        ),
         (HOSTS + "models:\n  a: {recipe: smollm2, node: spark2, route: prefix}", "`route` is for a model at"),
         (HOSTS + "models:\n  a: {recipe: smollm2, node: [spark2, spark2]}", "has a host twice"),
         (HOSTS + "models:\n  a: {url: 'http://x:1', node: spark2}", "has no `node` of ours"),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import shlex
 import socket
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, get_args
 from urllib.parse import urlsplit
 
@@ -65,6 +66,9 @@ if TYPE_CHECKING:
 @click.option(
     "--allow-tcp", "allows_tcp", is_flag=True, help="With --cluster: serve over TCP where RDMA is not used."
 )
+@click.option(
+    "--fallback", metavar="RECIPE", help="With --cluster: what this host serves alone while a node is lost."
+)
 @click.option("--dry-run", is_flag=True, help="Print the commands and run none.")
 @common.json_option
 def command(
@@ -83,6 +87,7 @@ def command(
     is_cluster: bool,
     nodes: int | None,
     allows_tcp: bool,
+    fallback: str | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -106,8 +111,11 @@ def command(
     if is_cluster or (nodes or 1) > 1:
         from firesteel.cli.output.cluster_up import up_over_hosts  # loads asyncio's processes and ssh
 
-        up_over_hosts(ask, nodes, RunOptions(listen, trusts_code, at_boot), allows_tcp, dry_run, as_json)
+        options = RunOptions(listen, trusts_code, at_boot)
+        up_over_hosts(ask, nodes, options, allows_tcp, fallback, dry_run, as_json)
         return
+    if fallback:
+        raise UsageError("--fallback is for a model over several hosts", next="give --cluster, too")
     best, *others = library.propose(ask, library.host())
     if dry_run:
         _print_steps([best], listen, as_json)
@@ -141,7 +149,8 @@ def _up_file(
             click.echo(f"# on {node}: firesteel up {model.ask.name} of {path} --listen {address}", err=True)
         return
     with _tells_what_is_left(proposals):
-        services = _run(proposals, options, allows_tcp)
+        fallbacks = {name: entry.fallback for name, entry in file.models.items()}
+        services = _run(proposals, options, allows_tcp, fallbacks)
         others = _run_on_nodes(elsewhere)
         if as_json:
             from firesteel.run.documents import UpFileJson, up_json
@@ -199,8 +208,13 @@ def _show(ready: ServiceReady) -> None:
         click.echo(f'from elsewhere  {url}, with the key: export FIRESTEEL_API_KEY="{secret}"')
 
 
-def _run(proposals: Iterable[Proposal], options: RunOptions, allows_tcp: bool = False) -> list[ServiceReady]:
-    return asyncio.run(_up(proposals, options, allows_tcp))
+def _run(
+    proposals: Iterable[Proposal],
+    options: RunOptions,
+    allows_tcp: bool = False,
+    fallbacks: Mapping[str, str | None] = MappingProxyType({}),
+) -> list[ServiceReady]:
+    return asyncio.run(_up(proposals, options, allows_tcp, fallbacks))
 
 
 @contextmanager
@@ -213,22 +227,29 @@ def _tells_what_is_left(proposals: list[Proposal]) -> Iterator[None]:
         raise click.Abort(typed(what_is_left(library.home(), proposals))) from None
 
 
-async def _up(proposals: Iterable[Proposal], options: RunOptions, allows_tcp: bool) -> list[ServiceReady]:
+async def _up(
+    proposals: Iterable[Proposal],
+    options: RunOptions,
+    allows_tcp: bool,
+    fallbacks: Mapping[str, str | None],
+) -> list[ServiceReady]:
     cancel_on_signals()
     return [
         event
         for proposal in proposals
-        async for event in follow(_start(proposal, options, allows_tcp))
+        async for event in follow(_start(proposal, options, allows_tcp, fallbacks.get(proposal.name)))
         if isinstance(event, ServiceReady)
     ]
 
 
-def _start(proposal: Proposal, options: RunOptions, allows_tcp: bool) -> AsyncIterator[Event]:
+def _start(
+    proposal: Proposal, options: RunOptions, allows_tcp: bool, fallback: str | None
+) -> AsyncIterator[Event]:
     if proposal.plan.launch.sparks == 1 or proposal.plan.host.joined_hosts == 1:
         return bring_up(proposal, library.home(), options)
     from firesteel.hosts.cluster.up import bring_up_joined  # ssh
 
-    return bring_up_joined(proposal, library.home(), options, allows_tcp)
+    return bring_up_joined(proposal, library.home(), options, allows_tcp, fallback)
 
 
 def _print_steps(proposals: list[Proposal], listen: str, as_json: bool) -> None:

@@ -177,6 +177,7 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
             "name": ask.name, "recipe": ask.model, "context": ask.context, "users": ask.users,
             "port": ask.port, "path": path, "identity": _identity(best),
             "runtime": ask.runtime, "engine_path": ask.engine_path, "sparks": ask.sparks,
+            "fallback": entry.fallback,
         },
         why_not=in_the_file(objection, ask.name, path) if objection else None,
     )  # fmt: skip
@@ -239,6 +240,7 @@ class Job:
     runtime: Runtime | None = None
     engine_path: str | None = None
     sparks: int | None = None
+    fallback: str | None = None
 
 
 def read_job(text: str) -> Job:
@@ -259,8 +261,13 @@ async def load(job: Job, home: Home) -> None:
     proposals = (workspace.propose_joined if job.sparks else workspace.propose)(ask, host)
     chosen = next((found for found in proposals if _identity(found) == job.identity), proposals[0])
     clock = LoadClock(load_time(chosen, home), process.uptime())
-    start = bring_up_joined if job.sparks else bring_up
-    async for event in start(chosen, home, RunOptions(service_file=job.path, is_swapped_in=True)):
+    options = RunOptions(service_file=job.path, is_swapped_in=True)
+    started = (
+        bring_up_joined(chosen, home, options, fallback=job.fallback)
+        if job.sparks
+        else bring_up(chosen, home, options)
+    )
+    async for event in started:
         now_s = process.uptime()
         if isinstance(event, (PhaseProgress, PhaseDone)):
             kind = "doing" if isinstance(event, PhaseProgress) else "done"

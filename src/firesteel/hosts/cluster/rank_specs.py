@@ -11,6 +11,7 @@ from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.ranks import (
     RPC_PORT,
     ClusterSpec,
+    FallbackSpec,
     RankHost,
     RankSpec,
     execute_timeout_s,
@@ -67,6 +68,14 @@ def cluster_spec(proposal: Proposal, home: Home, cluster: JoinedHosts, rpc: RpcP
             ),
         ),
     )  # fmt: skip
+
+
+def fallback_spec(proposal: Proposal, home: Home) -> FallbackSpec:
+    """Of a proposal for this host alone, with the name and the port of the service."""
+    launch, command = proposal.plan.launch, make_steps(proposal, home)[-1].command
+    recipe = proposal.recipe.name if proposal.recipe else launch.model
+    stop = ("docker", "stop", container_name(launch.name)) if launch.container else ()
+    return FallbackSpec(recipe, expand_home(command.argv), dict(command.env), stop)
 
 
 def _rpc_rank(member: RankHost, rpc: RpcProgram, cluster: JoinedHosts, floor_bytes: int) -> RankSpec:

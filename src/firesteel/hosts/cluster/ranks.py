@@ -59,6 +59,16 @@ class RankSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class FallbackSpec:
+    """What this host serves alone, in the service's name, while a node does not answer."""
+
+    recipe: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterSpec:
     """`ranks.json`: everything that the runner knows."""
 
@@ -68,6 +78,7 @@ class ClusterSpec:
     ranks: tuple[RankSpec, ...]
     """The head first. Workers are nodes by name."""
     time_share: float = 1.0
+    fallback: FallbackSpec | None = None
 
 
 def rank_hosts(head: str, facts: Mapping[str, NodeFacts], found: Sequence[Link]) -> tuple[RankHost, ...]:
