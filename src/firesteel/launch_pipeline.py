@@ -8,7 +8,6 @@
     native             proposals         an engine of this machine serves it, in place of a container
     across_sparks      proposals         several Sparks need their ranks, the host's network and RDMA
     on_rank            `up --cluster`    each host has its rank, its interfaces and the others' addresses
-    rank_alone         `render`          a file for one of several hosts, which is not restarted by itself
     with_memory_flags  planner           vLLM is told how much memory the plan gives it
     with_flags         `tune`            a candidate differs from the launch by the flags that are searched
     with_host_folders  `render`          the Hub's cache and compiled kernels where this user has them
@@ -264,12 +263,6 @@ def across_sparks(launch: Launch, sparks: int) -> Launch:
 def on_rank(launch: Launch, flags: Mapping[str, FlagValue], env: Mapping[str, str]) -> Launch:
     """As one host of several runs it: rank and addresses are its own, and so are the names of interfaces."""
     return replace(launch, flags={**launch.flags, **flags}, env={**env, **launch.env})
-
-
-def rank_alone(launch: Launch) -> Launch:
-    """A rank as a launch of its own. It is not restarted by itself: the others would not take it back."""
-    container = replace(launch.container, restart="no") if launch.container else None
-    return replace(launch, sparks=1, container=container)
 
 
 def with_memory_flags(launch: Launch, kv_bytes: int, needed_bytes: float, total_bytes: int) -> Launch:

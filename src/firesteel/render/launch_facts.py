@@ -113,6 +113,12 @@ def rank_of(launch: Launch) -> int | None:
     return int(rank) if isinstance(rank, str) and rank.isdecimal() else None
 
 
+def rank_alone(launch: Launch) -> Launch:
+    """A rank as a launch of its own. It is not restarted by itself: the others would not take it back."""
+    container = replace(launch.container, restart="no") if launch.container else None
+    return replace(launch, sparks=1, container=container)
+
+
 def warm_notes(launch: Launch) -> list[str]:
     if rank_of(launch) or not (launch.container and launch.container.gpus):
         return []

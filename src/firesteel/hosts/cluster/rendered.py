@@ -15,11 +15,11 @@ from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.hosts.cluster.rank_specs import as_rank
 from firesteel.hosts.cluster.ranks import RankHost
-from firesteel.launch_pipeline import on_rank, rank_alone
+from firesteel.launch_pipeline import on_rank
 from firesteel.proposals import Proposal
 from firesteel.proposals.rendered import launch_facts
 from firesteel.render import Cluster, LaunchFacts
-from firesteel.render.launch_facts import comments
+from firesteel.render.launch_facts import comments, rank_alone
 from firesteel.render.leader_worker_set import LEADER_ADDRESS, WORKER_INDEX, leader_worker_set
 
 _FORMS = {
