@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.gateway.client_target import ClientTarget
     from firesteel.gateway.keys import Key
     from firesteel.gateway.rate_limits import KeyLimits
+    from firesteel.hosts.cluster.rendered import NodeFile
     from firesteel.hosts.doctor.examine import Examination
     from firesteel.hosts.doctor.nodes import ClusterExamination
     from firesteel.proposals import Proposal
@@ -179,23 +180,49 @@ def render_as(
 
     Kubernetes and compose take several proposals. `listen`: an address other than loopback, with a key.
     """
-    from firesteel.edge.hub.cache import find_store
     from firesteel.proposals.rendered import render_proposals  # every form, and only here
-    from firesteel.run.start.caches import with_user_folders
-    from firesteel.run.start.steps import with_native_launch
 
     chosen = list(proposals) if isinstance(proposals, Sequence) else [proposals]
     if form != "sparkrun":  # it mounts folders of its own
-        folders = home(), find_store(home()).root, Path.home()
-        chosen = [
-            with_native_launch(proposal, home())
-            if proposal.plan.launch.program
-            else with_user_folders(proposal, *folders)
-            for proposal in chosen
-        ]
+        chosen = [_with_folders(proposal) for proposal in chosen]
     if listen:
         chosen = [run.listening(proposal, listen) for proposal in chosen]
     return render_proposals(chosen, form, catalog().images, cluster)
+
+
+async def render_by_node(
+    proposal: Proposal, form: str = "docker", *, listen: str | None = None
+) -> tuple[NodeFile, ...]:
+    """A launch over several hosts as a file for each: docker, compose, systemd or quadlet.
+
+    With the addresses of the nodes that `cluster add` knows, where there are enough; else the usual ones.
+    """
+    from firesteel.hosts.cluster import rendered
+    from firesteel.hosts.cluster.up import rank_hosts_for  # ssh
+
+    hosts = await rank_hosts_for(home(), proposal.plan.launch.sparks)
+    chosen = _with_folders(proposal)
+    chosen = run.listening(chosen, listen) if listen else chosen
+    return rendered.render_by_node(chosen, hosts, form, catalog().images)
+
+
+def render_for_kubernetes(proposal: Proposal, cluster: Cluster | None = None) -> str:
+    """A launch over several hosts as a LeaderWorkerSet."""
+    from firesteel.hosts.cluster import rendered
+
+    hosts, chosen = rendered.usual_hosts(proposal.plan.launch.sparks), _with_folders(proposal)
+    return rendered.render_for_kubernetes(chosen, hosts, catalog().images, cluster)
+
+
+def _with_folders(proposal: Proposal) -> Proposal:
+    """With the folders of this user, as `up` would mount them."""
+    from firesteel.edge.hub.cache import find_store
+    from firesteel.run.start.caches import with_user_folders
+    from firesteel.run.start.steps import with_native_launch
+
+    if proposal.plan.launch.program:
+        return with_native_launch(proposal, home())
+    return with_user_folders(proposal, home(), find_store(home()).root, Path.home())
 
 
 def docker(proposal: Proposal) -> str:

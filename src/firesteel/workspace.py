@@ -22,7 +22,7 @@ from firesteel.catalog import Catalog, Images
 from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Home, catalog_files
 from firesteel.edge.model_reference import is_path
-from firesteel.errors import UsageError
+from firesteel.errors import HostNotReady, UsageError
 from firesteel.facts import Checkpoint, Host
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.hub_id import is_hub_id
@@ -105,6 +105,22 @@ class Workspace:
             proposal = propose_checkpoint(checkpoint, self.catalog.images, host, ask, memory, runs, programs)
             return (_with_audit(proposal, ask.model),)
         return propose(self.catalog, host, ask, memory, runs, programs)
+
+    def propose_joined(self, ask: Ask, host: Host) -> tuple[Proposal, ...]:
+        """The same for several hosts together, as many as the ask says.
+
+        llama.cpp serves as a program of this machine: its images are built without the RPC server.
+        """
+        host = replace(host, joined_hosts=ask.sparks or 1)
+        try:
+            return self.propose(ask, host)
+        except UsageError as error:
+            if ask.runtime == "native":
+                raise
+            try:
+                return self.propose(replace(ask, runtime="native"), host)
+            except HostNotReady as missing:
+                raise HostNotReady(missing.what, next=missing.next) from error
 
     def _programs(self, ask: Ask) -> Mapping[EngineName, EngineProgram] | None:
         """The engines that are installed here, where one of them is to serve; None: a container does."""

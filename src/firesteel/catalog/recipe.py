@@ -124,6 +124,8 @@ class Recipe:
     status: Status
     sources: tuple[Evidence, ...]
     sparks: int = 1
+    fallback: str | None = None
+    """Of a recipe for several Sparks: the recipe that one of them serves while another is lost."""
     flags: Mapping[str, Setting] = field(default_factory=dict)
     env: Mapping[str, Setting] = field(default_factory=dict)
     assets: tuple[Asset, ...] = ()
@@ -155,6 +157,7 @@ class RecipeSchema:
     engine: EngineName
     image: str
     sparks: PositiveInt = 1
+    fallback: str | None = None
     serves: ServesSchema
     flags: dict[Annotated[str, matching("^[a-z][a-z0-9-]*$")], Setting] = field(default_factory=dict)
     env: dict[str, EnvSchema] = field(default_factory=dict)

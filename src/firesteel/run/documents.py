@@ -44,11 +44,21 @@ class UpJson(Document):
     """Of a service over several hosts: each of them."""
 
 
+class NodeUpJson(Document):
+    """A model that a `node` of the service file serves."""
+
+    name: str
+    url: str
+    verified: bool
+
+
 class UpFileJson(Document):
     """`firesteel up -f FILE --json`"""
 
     document: Literal["firesteel.up-file/1"] = "firesteel.up-file/1"
     reports: tuple[UpJson, ...]
+    nodes: dict[str, tuple[NodeUpJson, ...]] = {}
+    """What other hosts serve, by node."""
 
 
 class StepJson(Document):
