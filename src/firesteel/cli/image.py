@@ -1,22 +1,31 @@
-"""`firesteel image inspect`"""
+"""`firesteel image inspect|build`"""
 
 from __future__ import annotations
 
+import asyncio
 import shlex
+from collections.abc import AsyncIterator
 
 import click
 from rich.text import Text
 
 from firesteel import library
 from firesteel.catalog import ImageProblem
+from firesteel.catalog.image_recipe import image_recipe, image_recipe_names
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.progress import SlowLines
 from firesteel.cli.output.show import LEVEL_STYLE, err, out
+from firesteel.edge.files.image_recipes import load_image_recipe
+from firesteel.edge.host.signals import cancel_on_signals
+from firesteel.edge.native.build import BuildProgress
 from firesteel.images import (
+    BuiltImage,
     ImageComparison,
     ImageReport,
     OpenedImage,
     RecipeVerdict,
+    build_image,
     compare_reports,
     inspect_image,
     judge_recipes,
@@ -24,7 +33,7 @@ from firesteel.images import (
     save_inspection,
 )
 from firesteel.printable import escape_unprintable
-from firesteel.units import show_bytes
+from firesteel.units import show_bytes, show_seconds
 
 _SHOWN_LIBRARIES = 12
 _SHOWN_PARTS = 8
@@ -32,7 +41,7 @@ _SHOWN_PARTS = 8
 
 @click.group("image")
 def command() -> None:
-    """Say what is inside an image, and whether it runs on a GB10, before anything is started."""
+    """Say what is inside an image and whether it runs on a GB10; build one, and tag it once it is proved."""
 
 
 @command.command("inspect")
@@ -70,6 +79,48 @@ def inspect(
     else:
         _show(report, recipes)
     return 3 if any(problem.level == "stop" for problem in report.problems) else 0
+
+
+@command.command("build")
+@click.argument("what", metavar="RECIPE", required=False)
+@click.option("--list", "is_list", is_flag=True, help="List the recipes.")
+@common.json_option
+def build(what: str | None, is_list: bool, as_json: bool) -> None:
+    """Build an image from a recipe, inspect it, start a model on it and verify that; tag it only then.
+
+    RECIPE is a name that --list shows, or a YAML file. Stock images are enough for most: docs/images.md says
+    when. What fails keeps its log under FIRESTEEL_HOME/builds and gets no tag. `firesteel render RECIPE --as
+    dockerfile` prints the Dockerfile.
+    """
+    if is_list or what is None:
+        for name in image_recipe_names():
+            recipe = image_recipe(name)
+            _line(f"{name:<16} {recipe.title} ({recipe.status})")
+        return
+    name, recipe = load_image_recipe(what)
+    image = asyncio.run(_shown(build_image(library.home(), name, recipe)))
+    if as_json:
+        from firesteel.images.documents import image_build_json  # loads pydantic
+
+        common.print_json(image_build_json(image))
+        return
+    _line(f"{image.tag}: {image.engine} {image.version}, {show_bytes(image.bytes)}")
+    _line(f"  verified      {', '.join(image.verified)}")
+    _line(f"  in            {show_seconds(image.seconds)}; Dockerfile, log and provenance in {image.folder}")
+    _next(f"image: {name} in a recipe of yours, or docker run {image.tag}")
+
+
+async def _shown(events: AsyncIterator[BuildProgress | BuiltImage]) -> BuiltImage:
+    cancel_on_signals()
+    lines, image = SlowLines(), None
+    async for event in events:
+        if isinstance(event, BuiltImage):
+            image = event
+        else:
+            left = f", about {show_seconds(event.left_s)} left" if event.left_s else ""
+            lines.print(f"{escape_unprintable(event.text)}{left}")
+    assert image is not None
+    return image
 
 
 def _open(reference: str, platform: str | None, deep: bool, remote: bool) -> OpenedImage:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from firesteel.catalog import ImageProblem
 from firesteel.facts.documents import Document
+from firesteel.images.build import BuiltImage
 from firesteel.images.compare import ImageComparison, ImageDifference
 from firesteel.images.contents import Component, GpuLibrary, Part
 from firesteel.images.inspect import RecipeVerdict
@@ -56,6 +57,24 @@ class ImageCompareJson(Document):
     parts: tuple[tuple[str, int], ...]
     new_problems: tuple[str, ...]
     gone_problems: tuple[str, ...]
+
+
+class ImageBuildJson(Document):
+    """`firesteel image build RECIPE --json`"""
+
+    document: Literal["firesteel.image-build/1"] = "firesteel.image-build/1"
+    tag: str
+    id: str
+    engine: str
+    version: str
+    bytes: int
+    seconds: float
+    verified: tuple[str, ...]
+    folder: str
+
+
+def image_build_json(image: BuiltImage) -> ImageBuildJson:
+    return ImageBuildJson.model_validate(image)
 
 
 def image_inspect_json(

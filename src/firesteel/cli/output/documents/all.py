@@ -49,7 +49,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     client.ClientJson,
     cluster.ClusterAddJson, cluster.ClusterListJson, cluster.ClusterCheckJson,
     cluster.ClusterStageJson, cluster.ClusterRemoveJson,
-    engine.EngineListJson, images.ImageInspectJson, images.ImageCompareJson,
+    engine.EngineListJson, images.ImageInspectJson, images.ImageCompareJson, images.ImageBuildJson,
     learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
     error.ErrorJson,
 )  # fmt: skip
