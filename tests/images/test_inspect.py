@@ -315,3 +315,12 @@ def test_the_command(firesteel: Firesteel, tmp_path: Path) -> None:
     assert "stop  engine-lacks-gb10" in shown.out and "vllm          0.28.0" in shown.out
     compared = firesteel("image", "inspect", str(made), "--compare", str(made))
     assert compared.code == 0 and "no difference" in compared.out
+
+
+def test_the_library_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import firesteel as package
+
+    monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path / "home"))
+    made = write_layout(tmp_path / "layout", [layer(vllm_files("sm90"))], **VLLM_CONFIG)
+    assert checks(package.inspect_image(str(made))) == {"engine-lacks-gb10": "stop"}
+    assert len(read_inspections(Home(tmp_path / "home"))) == 1
