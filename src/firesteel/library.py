@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.bench.tune.journal import TuneOptions
     from firesteel.bench.values import RequestSettings
     from firesteel.catalog.image import InspectedImage
+    from firesteel.edge.native.build import BuildProgress
     from firesteel.engines import Diagnosis
     from firesteel.engines.schema.symbols import Schema
     from firesteel.gateway import ServeEvent, ServeOptions
@@ -53,7 +54,7 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.hosts.doctor.examine import Examination
     from firesteel.hosts.doctor.nodes import ClusterExamination
     from firesteel.images import ImageReport
-    from firesteel.images.build import BuildProgress, BuiltImage
+    from firesteel.images.build import BuiltImage
     from firesteel.proposals import Proposal
     from firesteel.reads import ReadLaunch
     from firesteel.render import Cluster
