@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.bench.tune.journal import TuneOptions
     from firesteel.bench.values import RequestSettings
     from firesteel.catalog.image import InspectedImage
+    from firesteel.edge.native.build import BuildProgress
     from firesteel.engines import Diagnosis
     from firesteel.engines.schema.symbols import Schema
     from firesteel.gateway import ServeEvent, ServeOptions
@@ -53,6 +54,8 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.hosts.cluster.rendered import NodeFile
     from firesteel.hosts.doctor.examine import Examination
     from firesteel.hosts.doctor.nodes import ClusterExamination
+    from firesteel.images import ImageReport
+    from firesteel.images.build import BuiltImage
     from firesteel.proposals import Proposal
     from firesteel.reads import ReadLaunch
     from firesteel.render import Cluster
@@ -268,6 +271,26 @@ def undo_repair(model: str) -> tuple[str, ...]:
     from firesteel.workshop import repair as workshop
 
     return workshop.undo_repair(model)
+
+
+def inspect_image(
+    reference: str, *, deep: bool = False, remote: bool = False, platform: str | None = None
+) -> ImageReport:
+    """What is inside an image; kept by digest for `check`, `plan` and `up`."""
+    from firesteel import images
+
+    opened = images.open_image(reference, platform=platform, deep=deep, remote=remote)
+    report = images.inspect_image(opened, home().root / "tmp")
+    images.save_inspection(home(), report)
+    return report
+
+
+def build_image(recipe: str) -> AsyncIterator[BuildProgress | BuiltImage]:
+    """Builds, inspects, starts, verifies and tags an image. The last event is `BuiltImage`."""
+    from firesteel import images
+    from firesteel.edge.files.image_recipes import load_image_recipe
+
+    return images.build_image(home(), *load_image_recipe(recipe))
 
 
 def diagnose(log: Path | str, engine: EngineName | None = None) -> Diagnosis:

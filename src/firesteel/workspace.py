@@ -67,7 +67,7 @@ class Workspace:
         return idle_host(hardware(name))
 
     def images(self, text: str | None = None) -> Images:
-        """Known images, with those that `learn` added: all of them, or those that a text may name.
+        """Known images, with what `learn` and `image inspect` added: all, or those that a text may name.
 
         A mistake in the user's own recipes is no reason not to check somebody else's command line.
         """
@@ -78,13 +78,15 @@ class Workspace:
         if not self.home.learned.exists():
             return known
         from firesteel.edge.files import learned_engines  # loads the readers of engines' sources
+        from firesteel.edge.files.inspected_images import read_inspections
 
         books = [
             book
             for engine in get_args(EngineName)
             for book in learned_engines.learned_releases(self.home, engine)
         ]
-        return recipes.with_learned(known, learned_engines.learned_images(self.home, among=text), books)
+        known = recipes.with_learned(known, learned_engines.learned_images(self.home, among=text), books)
+        return recipes.with_inspections(known, read_inspections(self.home))
 
     def propose(self, ask: Ask, host: Host) -> tuple[Proposal, ...]:
         """The ways to serve what was asked for on a host, best first.
@@ -102,9 +104,10 @@ class Workspace:
         runs = self.own_runs if is_local else {}
         if ask.model and self._is_checkpoint(ask.model):
             checkpoint = _open_checkpoint(ask.model, ask)
-            proposal = propose_checkpoint(checkpoint, self.catalog.images, host, ask, memory, runs, programs)
+            proposal = propose_checkpoint(checkpoint, self.images(), host, ask, memory, runs, programs)
             return (_with_audit(proposal, ask.model),)
-        return propose(self.catalog, host, ask, memory, runs, programs)
+        catalog = replace(self.catalog, images=self.images())
+        return propose(catalog, host, ask, memory, runs, programs)
 
     def propose_joined(self, ask: Ask, host: Host) -> tuple[Proposal, ...]:
         """The same for several hosts together, as many as the ask says.

@@ -44,6 +44,7 @@ COMMANDS = {
     "client": "Configure OpenCode, Claude Code, Codex, Continue, Zed or Open WebUI.",
     "cluster": "Join two to eight Sparks over ssh, check their links.",
     "engine": "Install, build, list and remove engines that run without a container.",
+    "image": "Say what is inside an image and whether it runs on a GB10; build one that does.",
     "learn": "Read the flags of an engine release, so that `check` knows them.",
 }
 """Here, so that `--help` need not import the modules; each is `command` in `firesteel.cli.NAME`."""

@@ -21,6 +21,7 @@ from firesteel.cli.output.documents import (
 )
 from firesteel.facts.documents import Document
 from firesteel.hosts import documents as hosts
+from firesteel.images import documents as images
 from firesteel.proposals import documents as proposals
 from firesteel.rules import documents as rules
 from firesteel.run import documents as run
@@ -48,7 +49,8 @@ DOCUMENTS: tuple[type[Document], ...] = (
     client.ClientJson,
     cluster.ClusterAddJson, cluster.ClusterListJson, cluster.ClusterCheckJson,
     cluster.ClusterStageJson, cluster.ClusterRemoveJson,
-    engine.EngineListJson, learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
+    engine.EngineListJson, images.ImageInspectJson, images.ImageCompareJson, images.ImageBuildJson,
+    learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
     error.ErrorJson,
 )  # fmt: skip
 """In the order of `firesteel --help`."""
