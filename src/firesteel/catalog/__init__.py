@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     )
     from firesteel.catalog.model import Model
     from firesteel.catalog.recipe import Asset, Recipe
+    from firesteel.catalog.request_settings import RecipeRequests
 
 __all__ = [
-    "SWITCHES", "Asset", "Catalog", "Image", "Images", "Model", "Recipe", "VersionRange", "container_name",
-    "find", "identify", "is_upstream", "max_context", "other_image", "overlay", "plain_reference",
-    "shipped", "weights", "with_learned",
+    "SWITCHES", "Asset", "Catalog", "Image", "Images", "Model", "Recipe", "RecipeRequests",
+    "VersionRange", "container_name", "find", "identify", "is_upstream", "max_context", "other_image",
+    "overlay", "plain_reference", "shipped", "weights", "with_learned",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
@@ -41,5 +42,6 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
             ),
             "model": ("Model",),
             "recipe": ("Asset", "Recipe"),
+            "request_settings": ("RecipeRequests",),
         },
     )  # fmt: skip

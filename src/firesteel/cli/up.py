@@ -118,7 +118,7 @@ def command(
             if as_json:
                 from firesteel.run.documents import up_json
 
-                common.print_json(up_json(ready.report, ready.already))
+                common.print_json(up_json(ready.report, ready.already, best))
             else:
                 _show(ready)
                 out.print(typed(f"\nnext: firesteel down {ready.report.name}, when you are done"))
@@ -136,7 +136,10 @@ def _up_file(path: Path, names: tuple[str, ...], options: RunOptions, dry_run: b
         if as_json:
             from firesteel.run.documents import UpFileJson, up_json
 
-            reports = tuple(up_json(ready.report, ready.already) for ready in services)
+            reports = tuple(
+                up_json(ready.report, ready.already, proposal)
+                for ready, proposal in zip(services, proposals, strict=True)
+            )
             common.print_json(UpFileJson(reports=reports))
             return
         for ready in services:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from firesteel.catalog import Model, Recipe
 from firesteel.catalog.recipe import Quality
 from firesteel.facts import Provenance
 from firesteel.facts.documents import Document, HostJson
+from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName
 from firesteel.planner.band import Band
 from firesteel.planner.documents import (
@@ -49,6 +51,34 @@ class PlanJson(Document):
     """Other recipes that serve the model, and why each one ranks lower."""
     over_hosts: OverHosts | None = None
     """Of a plan over several Sparks: what they gain over one."""
+    terms: TermsJson | None = None
+    """Of a model in the catalog."""
+    requests: RequestsJson | None = None
+    """How the model should be asked; null: its recipe does not say."""
+    quality: tuple[Quality, ...] = ()
+
+
+class TermsJson(Document):
+    """What to know before the weights are used."""
+
+    license: str
+    gated: bool
+    """Its terms must be accepted on the Hub first."""
+    modality: tuple[str, ...]
+    safety: str | None
+
+
+class RequestsJson(Document):
+    body: Mapping[str, object]
+    """What every request should say."""
+    tool_body: Mapping[str, object]
+    """What a request that offers tools should say."""
+    instead: Mapping[str, Mapping[str, object]]
+    """What a request may say instead, by what that does."""
+    thinking: str | None
+    system_prompt: str | None
+    why: str | None
+    source: Evidence | None
 
 
 class PlanCompareJson(Document):
@@ -71,6 +101,10 @@ class ModelRowJson(Document):
     speed_basis: SpeedBasis | None
     weights_provenance: Provenance
     quality: tuple[Quality, ...]
+    drafted_tokens_per_s: Band | None = None
+    """With the launch's own drafter; `decode_tokens_per_s` is without."""
+    terms: TermsJson | None = None
+    requests: RequestsJson | None = None
 
 
 class ModelsJson(Document):
@@ -98,7 +132,18 @@ def plan_json(proposal: Proposal, others: tuple[Proposal, ...] = ()) -> PlanJson
         others=tuple(
             AlternativeJson(name=other.name, why=compared_with_best(proposal, other)) for other in others
         ),
+        terms=terms_json(proposal.model),
+        requests=requests_json(proposal.recipe),
+        quality=proposal.recipe.quality if proposal.recipe else (),
     )
+
+
+def terms_json(model: Model | None) -> TermsJson | None:
+    return TermsJson.model_validate(model) if model else None
+
+
+def requests_json(recipe: Recipe | None) -> RequestsJson | None:
+    return RequestsJson.model_validate(recipe.requests) if recipe and recipe.requests else None
 
 
 def plan_compare_json(proposals: Iterable[Proposal]) -> PlanCompareJson:
@@ -121,4 +166,7 @@ def model_row(proposal: Proposal) -> ModelRowJson:
         speed_basis=plan.speed.basis if plan.speed else None,
         weights_provenance=model.weights.provenance,
         quality=recipe.quality,
+        drafted_tokens_per_s=plan.speed.drafted_tokens_per_s if plan.speed else None,
+        terms=terms_json(model),
+        requests=requests_json(recipe),
     )

@@ -81,6 +81,9 @@ def launch_facts(proposal: Proposal, images: Images) -> LaunchFacts:
 def _flag_reasons(proposal: Proposal, launch: Launch) -> dict[str, str]:
     plan, recipe = proposal.plan, proposal.recipe
     reasons = {name: setting.why for name, setting in recipe.flags.items()} if recipe else {}
+    if recipe:
+        for name in recipe.requests.launch_flags(launch.engine, launch.version):
+            reasons.setdefault(name, recipe.requests.why or "how the model wants to be asked")
     context, users = plan.cache.context, plan.cache.users
     for name in engines.size_flags(launch.engine, context, users):
         reasons.setdefault(name, f"{context:,} tokens for each of {users} at once")
