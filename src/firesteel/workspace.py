@@ -31,6 +31,7 @@ from firesteel.launch import Ask, EngineName, EngineProgram
 if TYPE_CHECKING:  # loaded only to plan: `check` needs none of it
     from firesteel.planner import MeasuredMemory, OwnRun
     from firesteel.proposals import Proposal
+    from firesteel.proposals.choose import Choice, Use
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,14 @@ class Workspace:
             proposal = propose_checkpoint(checkpoint, self.catalog.images, host, ask, memory, runs, programs)
             return (_with_audit(proposal, ask.model),)
         return propose(self.catalog, host, ask, memory, runs, programs)
+
+    def choose(self, use: Use, host: Host) -> Choice:
+        """The recipe of the catalog for a use."""
+        from firesteel.proposals.choose import choose
+
+        is_local = host.name == "local"
+        memory = self.measured_memory if is_local else {}
+        return choose(self.catalog, host, use, memory, self.own_runs if is_local else {})
 
     def _programs(self, ask: Ask) -> Mapping[EngineName, EngineProgram] | None:
         """The engines that are installed here, where one of them is to serve; None: a container does."""

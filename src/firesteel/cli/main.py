@@ -18,6 +18,7 @@ from firesteel.printable import escape_unprintable, printable
 
 COMMANDS = {
     "models": "List the models: whether each fits, and how fast it would be.",
+    "choose": "Choose engine, model and quantization for a use: three questions, one answer, why.",
     "plan": "Predict whether a model fits and how fast it is, before any download.",
     "check": "Find what will crash, have no effect or wedge the host in a command or a file.",
     "facts": "Show what works on a GB10, release by release.",

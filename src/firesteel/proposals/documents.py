@@ -1,4 +1,4 @@
-"""What `plan` and `models` print with `--json`."""
+"""What `plan`, `models` and `choose` print with `--json`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from firesteel.planner.documents import (
 )
 from firesteel.planner.memory.account import Verdict
 from firesteel.planner.speed.speed import SpeedBasis
+from firesteel.proposals.choose import Candidate, Choice, Use
+from firesteel.proposals.guides import GuideClaim
 from firesteel.proposals.over_hosts import OverHosts
 from firesteel.proposals.propose import Proposal, compared_with_best
 from firesteel.rules.documents import FindingJson, finding_json
@@ -113,6 +115,84 @@ class ModelsJson(Document):
     document: Literal["firesteel.models/1"] = "firesteel.models/1"
     host: HostJson
     models: tuple[ModelRowJson, ...]
+
+
+class FigureJson(Document):
+    what: str
+    value: str
+    basis: str
+    source: str
+
+
+class CandidateJson(Document):
+    name: str
+    model: str
+    engine: EngineName
+    version: str | None
+    quantization: str
+    status: str
+    why: str
+    context: int
+    users: int
+    answer_s: float | None
+    """From sending a prompt to the end of its answer; null: its prompts were never timed."""
+    tokens_per_s: float | None
+    total_tokens_per_s: float | None
+    quality: float | None
+    needed_bytes: Band
+    figures: tuple[FigureJson, ...]
+    terms: TermsJson | None
+
+
+class ChooseJson(Document):
+    """`firesteel choose --json`"""
+
+    document: Literal["firesteel.choose/1"] = "firesteel.choose/1"
+    use: Use
+    host: HostJson
+    best: CandidateJson
+    others: tuple[CandidateJson, ...]
+    left_out: Mapping[str, str]
+    """By recipe: why it was not considered."""
+
+
+class ChooseGuidesJson(Document):
+    """`firesteel choose --guides --json`"""
+
+    document: Literal["firesteel.choose-guides/1"] = "firesteel.choose-guides/1"
+    claims: tuple[GuideClaim, ...]
+
+
+def choice_json(choice: Choice) -> ChooseJson:
+    return ChooseJson(
+        use=choice.use,
+        host=HostJson.model_validate(choice.best.proposal.plan.host),
+        best=_candidate(choice.best),
+        others=tuple(map(_candidate, choice.others)),
+        left_out=choice.left_out,
+    )
+
+
+def _candidate(candidate: Candidate) -> CandidateJson:
+    proposal, plan = candidate.proposal, candidate.proposal.plan
+    return CandidateJson(
+        name=candidate.name,
+        model=plan.launch.model,
+        engine=plan.launch.engine,
+        version=plan.launch.version,
+        quantization=candidate.quantization,
+        status=proposal.recipe.status if proposal.recipe else "untried",
+        why=candidate.why,
+        context=plan.cache.context,
+        users=plan.cache.users,
+        answer_s=candidate.answer_s,
+        tokens_per_s=candidate.tokens_per_s,
+        total_tokens_per_s=candidate.total_tokens_per_s,
+        quality=candidate.quality,
+        needed_bytes=plan.memory.needed,
+        figures=tuple(map(FigureJson.model_validate, candidate.figures)),
+        terms=terms_json(proposal.model),
+    )
 
 
 def plan_json(proposal: Proposal, others: tuple[Proposal, ...] = ()) -> PlanJson:

@@ -30,7 +30,8 @@ from firesteel.workshop.repair import documents as repair
 
 DOCUMENTS: tuple[type[Document], ...] = (
     overview.OverviewJson,
-    proposals.ModelsJson, proposals.PlanJson, proposals.PlanCompareJson,
+    proposals.ModelsJson, proposals.ChooseJson, proposals.ChooseGuidesJson,
+    proposals.PlanJson, proposals.PlanCompareJson,
     rules.CheckJson, rules.RuleJson, rules.FactsJson,
     hosts.DoctorJson, hosts.DoctorBundleJson, hosts.DoctorFixJson, hosts.DoctorUndoJson,
     hosts.DoctorMeasureJson, hosts.DoctorClusterJson,
