@@ -1,4 +1,4 @@
-"""A choice as text: the answer, its figures with their sources, the alternatives; and the claims of guides."""
+"""A choice as text: the answer, its figures with their sources, the alternatives; and claims of guides."""
 
 from __future__ import annotations
 
