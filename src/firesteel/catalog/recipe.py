@@ -23,7 +23,7 @@ Status = Literal["measured", "reported", "untried"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z", re.IGNORECASE | re.ASCII)
 
 
-def _flag_value(value: Any) -> Any:
+def flag_value(value: Any) -> Any:
     """`true` is a bare flag and `false` its `--no-` form; a map or list is JSON; everything else is text."""
     if isinstance(value, dict | list):
         return json_value(value)
@@ -37,7 +37,7 @@ class Setting:
     """A flag or an environment variable, and the reason for it."""
 
     __pydantic_config__ = STRICT
-    value: Annotated[FlagValue, Before(_flag_value)]
+    value: Annotated[FlagValue, Before(flag_value)]
     why: str
 
 
