@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import findings_view, out, table, verdict
 from firesteel.edge.files import text_files
 from firesteel.edge.files.home import shelf_files, write_text
+from firesteel.edge.host.machine_files import SIM
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
 from firesteel.printable import printable
@@ -206,7 +208,7 @@ def _measured(name: str) -> str | None:
         return None
     document = {
         "engine": report.engine, "version": report.version, "first_token_ms": report.first_token_ms,
-        "start_s": report.start_s, "verified": report.is_verified,
+        "start_s": report.start_s, "verified": report.is_verified, "simulated": SIM in os.environ,
         "compared": [asdict(row) for row in report.compared],
     }  # fmt: skip
     return json.dumps(document, indent=1) + "\n"
