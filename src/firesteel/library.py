@@ -57,6 +57,8 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.images import ImageReport
     from firesteel.images.build import BuiltImage
     from firesteel.proposals import Proposal
+    from firesteel.proposals.choose import Choice, Use
+    from firesteel.proposals.guides import GuideClaim
     from firesteel.reads import ReadLaunch
     from firesteel.render import Cluster
     from firesteel.rules import CompatibilityTable, Finding
@@ -170,6 +172,18 @@ def plan(
 def propose(ask: Ask, on: Host) -> tuple[Proposal, ...]:
     """The ways to serve what was asked for on a host, best first."""
     return workspace().propose(ask, on)
+
+
+def choose(use: Use, on: Host) -> Choice:
+    """The recipe for a use, with two alternatives and why."""
+    return workspace().choose(use, on)
+
+
+def guide_claims(on: Host) -> tuple[GuideClaim, ...]:
+    """What known guides claim, held against plans."""
+    from firesteel.proposals import guides  # only `choose --guides` needs it
+
+    return guides.guide_claims(catalog(), on)
 
 
 def render_as(

@@ -130,7 +130,7 @@ def command(
             if as_json:
                 from firesteel.run.documents import up_json
 
-                common.print_json(up_json(ready.report, ready.already))
+                common.print_json(up_json(ready.report, ready.already, best))
             else:
                 _show(ready)
                 out.print(typed(f"\nnext: firesteel down {ready.report.name}, when you are done"))
@@ -155,7 +155,10 @@ def _up_file(
         if as_json:
             from firesteel.run.documents import UpFileJson, up_json
 
-            reports = tuple(up_json(ready.report, ready.already) for ready in services)
+            reports = tuple(
+                up_json(ready.report, ready.already, proposal)
+                for ready, proposal in zip(services, proposals, strict=True)
+            )
             common.print_json(UpFileJson(reports=reports, nodes=others))
             return
         for ready in services:
