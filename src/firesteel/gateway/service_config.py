@@ -115,6 +115,8 @@ class ServiceConfig:
     gateway_bytes: int = 128 * MIB
     """Bodies and buffers of all clients together."""
     alerts: AlertSettings = field(default_factory=AlertSettings)
+    cors: tuple[str, ...] = ()
+    """Origins of web pages that may use the models (`web_origin.py`)."""
     disk_folders: tuple[str, ...] = ()
     """Where weights and logs are."""
 

@@ -35,6 +35,7 @@ from firesteel.service_file.alerts import AlertEntry, alert_faults
 from firesteel.service_file.scalars import VARIABLE, Address, Bytes, FileSchema, Seconds, shaped
 from firesteel.service_file.scalars import size as parse_bytes
 from firesteel.units import MIB
+from firesteel.web_origin import parse_origins
 
 FIRST_PORT = 8000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
@@ -178,6 +179,8 @@ class ServiceFile(FileSchema):
         BeforeValidator(_models),
     ]
     never_together: tuple[Group, ...] = ()
+    cors: Annotated[tuple[str, ...], BeforeValidator(parse_origins)] = ()
+    """Web pages that may use the models: `off`, `loopback`, `any`, or a list of origins."""
     alerts: Annotated[AlertEntry, shaped(dict, "has keys of its own", "alerts: {webhook: ALERT_URL}")] = (
         AlertEntry()
     )

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from firesteel.gateway.http.body import find_model
+from firesteel.gateway.http.cors import cors_lines, preflight_response
 from firesteel.gateway.http.exchange import Exchange
 from firesteel.gateway.http.forward import CLOSE, KEEP_ALIVE
 from firesteel.gateway.http.head import RequestHead
@@ -45,7 +46,7 @@ _DISCARD_EVERY_S = 0.001
 class ClientConnection(RequestReader):
     __slots__ = (
         "_caller", "_destination", "_exchange", "_is_half_closed", "_route", "_server", "_unsent",
-        "dispatcher", "pool",
+        "cors", "dispatcher", "pool",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -57,6 +58,8 @@ class ClientConnection(RequestReader):
         self._caller = Caller()
         self._exchange: Exchange | None = None
         self._is_half_closed = False
+        self.cors = b""
+        """Header lines that let a web page read the response (`cors.py`)."""
         self._unsent = 0
         """Of the common buffers: what a slow client has not read."""
 
@@ -179,7 +182,7 @@ class ClientConnection(RequestReader):
         keep = self.keeps_alive()
         head = self._head
         is_11 = head is None or head.is_11
-        connection = (b"" if is_11 else KEEP_ALIVE) if keep else CLOSE
+        connection = self.cors + ((b"" if is_11 else KEEP_ALIVE) if keep else CLOSE)
         is_head = head is not None and head.method == b"HEAD"
         self.transport.write(response_bytes(response, connection, is_head=is_head))
         self.done(keep=keep)
@@ -214,9 +217,12 @@ class ClientConnection(RequestReader):
     def _admit(self, head: RequestHead, *, is_new: bool) -> None:
         if is_new:
             self._route = find_route(head.method, head.path)
+            self.cors = b""
         self._state = ANSWERING
         self._is_in_head = False
         self.deadline = inf
+        if head.origin and self._answer_preflight(head):
+            return
         caller = self.dispatcher.admit(head.token)
         if isinstance(caller, Rejection):
             if response := self.dispatcher.public_response(head.method, head.path):
@@ -224,7 +230,7 @@ class ClientConnection(RequestReader):
             else:
                 self._reject(caller)
             return
-        if not caller.name and (page := reject_page(head)):
+        if not caller.name and (page := reject_page(head, is_allowed=bool(self.cors))):
             self._reject(page)
             return
         self._caller = caller
@@ -234,6 +240,17 @@ class ClientConnection(RequestReader):
             return
         self._destination = destination
         self._read_body(head)
+
+    def _answer_preflight(self, head: RequestHead) -> bool:
+        """Of a web page: whether its browser only asks what is allowed. That needs no key."""
+        origins = self._server.origins
+        self.cors = cors_lines(head, origins)
+        response = preflight_response(head, self.cors, origins)
+        if isinstance(response, Rejection):
+            self._reject(response)
+        elif response is not None:
+            self._respond_early(response)
+        return response is not None
 
     def _handle_local(self, head: RequestHead, caller: Caller) -> None:
         """For a path that is not an engine's."""
@@ -286,7 +303,7 @@ class ClientConnection(RequestReader):
             self.respond(response)
             return
         is_head = head is not None and head.method == b"HEAD"
-        self.transport.write(response_bytes(response, CLOSE, is_head=is_head))
+        self.transport.write(response_bytes(response, self.cors + CLOSE, is_head=is_head))
         self._state = LINGERING
         self._server.lingering.add(self)
         self._buffer = b""

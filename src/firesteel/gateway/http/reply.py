@@ -68,7 +68,7 @@ class Reply:
         self._has_head = True
         self._pending_head = response_head(
             head,
-            connection_header(is_11=request.is_11, keeps=self._keeps_alive),
+            self._client.cors + connection_header(is_11=request.is_11, keeps=self._keeps_alive),
             is_chunked=request.is_11 and (head.is_chunked or self._adds_framing),
             is_stream=self._is_stream,
         )
@@ -136,7 +136,7 @@ class Reply:
         self._has_head = self._is_stream = True
         self._status = 200
         self._keeps_alive = self._client.keeps_alive()
-        head = STREAM_HEAD % connection_header(is_11=True, keeps=self._keeps_alive)
+        head = STREAM_HEAD % (self._client.cors + connection_header(is_11=True, keeps=self._keeps_alive))
         self._client.transport.write(head + encode_chunk(wait_comment(self._wait_status)))
         return True
 

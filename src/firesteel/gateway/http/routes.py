@@ -101,6 +101,15 @@ def find_route(method: bytes, path: bytes) -> Route | Rejection | None:
     return route if method == b"POST" else _wrong_method(method, path, "POST")
 
 
+def is_inference(path: bytes) -> bool:
+    """Whether a path is for clients of models, and not for whoever runs the gateway."""
+    return (
+        path in ROUTES
+        or path in (b"/v1/models", b"/health")
+        or path.startswith((_STORED_AT, b"/v1/models/", b"/health/"))
+    )
+
+
 def query_model(query: bytes) -> str | None:
     """The `model` of a query; None if it has none, several, or invalid UTF-8."""
     if b"model=" not in query:

@@ -98,6 +98,7 @@ def read(path: str, home: Home) -> ServiceConfig:
         min_dwell_s=file.queue.min_dwell,
         gateway_bytes=file.memory.gateway,
         alerts=_alerts(file.alerts),
+        cors=file.cors,
         disk_folders=tuple(dict.fromkeys((str(home.root), str(find_store(home).root)))),
     )
 
