@@ -126,8 +126,9 @@ class ServiceConfig:
 
     @property
     def aliased(self) -> dict[str, str]:
-        """Alias -> model name."""
-        return {alias: model.name for model in self.models for alias in model.aliases}
+        """Alias -> model name. Ollama's clients append `:latest` to a name without a tag."""
+        latest = {f"{model.name}:latest": model.name for model in self.models}
+        return latest | {alias: model.name for model in self.models for alias in model.aliases}
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ from firesteel.gateway.http.request_reader import (
     RequestReader,
 )
 from firesteel.gateway.http.responses import rejection_response, response_bytes
-from firesteel.gateway.http.routes import Route, find_route
+from firesteel.gateway.http.routes import Route, family_of, find_route
+from firesteel.gateway.http.translation import read_ollama
 from firesteel.gateway.interfaces import ApiFamily, Caller, Endpoint, GatewayResponse, Rejection
 
 if TYPE_CHECKING:
@@ -275,6 +276,9 @@ class ClientConnection(RequestReader):
             exchange.forward_to(destination, body)
             return
         route = cast(Route, destination)
+        if route.family == "ollama":
+            self._dispatch_ollama(route, exchange, body)
+            return
         model_field = find_model(body, head.content_type) if route.body != "none" else model_in_query(head)
         if isinstance(model_field, Rejection) and model_field.kind == "missing_model" and b"?" in head.target:
             model_field = model_in_query(head)
@@ -284,14 +288,26 @@ class ClientConnection(RequestReader):
         self._exchange = exchange
         exchange.submit(route, model_field, body)
 
+    def _dispatch_ollama(self, route: Route, exchange: Exchange, body: bytes) -> None:
+        call = read_ollama(exchange.path, body)
+        if isinstance(call, Rejection):
+            self.respond(rejection_response(call, route.family))
+            return
+        if call.is_unload():
+            rejection = self.dispatcher.keep_alive(call.context.model, 0.0, self._caller)
+            self.respond(rejection_response(rejection, "ollama") if rejection else call.loaded())
+            return
+        self._exchange = exchange
+        exchange.ollama = call
+        exchange.submit(route, call.model_field, call.body)
+
     # -- responses of the gateway itself --
 
     def _reject(self, rejection: Rejection) -> None:
         self._respond_early(rejection_response(rejection, self._family()))
 
     def _family(self) -> ApiFamily:
-        route = find_route(b"POST", self._head.path) if self._head is not None else None
-        return route.family if isinstance(route, Route) else "openai"
+        return family_of(self._head.path) if self._head is not None else "openai"
 
     def _respond_early(self, response: GatewayResponse) -> None:
         """May be sent before the request is complete; the rest of the request is discarded."""

@@ -90,6 +90,18 @@ ROUTES: dict[bytes, Route] = {
 }
 """All use POST."""
 
+ROUTES |= {
+    b"/api/chat": Route("ollama", "json", True, "chat"),
+    b"/api/generate": Route("ollama", "json", True, "completion"),
+    b"/api/embed": Route("ollama", "json", False, "embedding"),
+    b"/api/embeddings": Route("ollama", "json", False, "embedding"),
+}
+OLLAMA_PATHS = frozenset(
+    b"/api/" + name
+    for name in (b"tags", b"ps", b"version", b"show", b"pull", b"push", b"create", b"copy", b"delete")
+)
+"""What Ollama's clients ask about models (`admin/ollama.py`); an inference key is enough."""
+
 _STORED_AT = b"/v1/responses/"
 
 
@@ -105,9 +117,18 @@ def is_inference(path: bytes) -> bool:
     """Whether a path is for clients of models, and not for whoever runs the gateway."""
     return (
         path in ROUTES
+        or path in OLLAMA_PATHS
         or path in (b"/v1/models", b"/health")
         or path.startswith((_STORED_AT, b"/v1/models/", b"/health/"))
     )
+
+
+def family_of(path: bytes) -> ApiFamily:
+    """The error format for a path, whatever the method."""
+    if path in OLLAMA_PATHS:
+        return "ollama"
+    route = ROUTES.get(path)
+    return route.family if route is not None else "openai"
 
 
 def query_model(query: bytes) -> str | None:
