@@ -221,3 +221,16 @@ def test_alerts_that_are_refused(line: str, what: str) -> None:
     with pytest.raises(UsageError) as error:
         read_service_file("f.yaml", f"models: [smollm2]\n{line}\n")
     assert what in error.value.what and "f.yaml:2" in error.value.what and "secret" not in error.value.what
+
+
+def test_what_a_server_at_a_url_speaks() -> None:
+    def speaks(words: str, more: str = "url: 'http://a:1'") -> tuple[str, ...]:
+        return read_service_file("f", f"models: {{a: {{{more}, speaks: {words}}}}}\n").models["a"].speaks
+
+    assert speaks("chat") == ("chat",)
+    assert speaks("[messages, responses]") == ("messages", "responses")
+    for wrong in ("openai", "[]", "5", "{}", "[chat, 5]"):
+        with pytest.raises(UsageError, match="write it like `speaks: chat`"):
+            speaks(wrong)
+    with pytest.raises(UsageError, match="`speaks` is for a model at a `url`"):
+        speaks("chat", "recipe: smollm2")

@@ -18,6 +18,8 @@ it."""
 Counting = Literal["at the end", "continuous", "continuous or null", "timings"]
 """How an engine is asked for the token counts of a stream: at its end; in every event, where it writes
 nothing or `null` otherwise; or llama.cpp's `timings` in every event, which the last one always has."""
+ServerApiName = Literal["chat", "messages", "responses"]
+"""What a server speaks: OpenAI's chat completions, Anthropic's Messages, OpenAI's Responses."""
 OutcomeKind = Literal["whole", "left", "broke", "refused"]
 """whole: a complete response, whatever its status; left: the client left; broke: the engine failed; refused:
 rejected by the gateway."""
@@ -90,6 +92,8 @@ class Endpoint:
     replica: int = 0
     counting: Counting = "at the end"
     timeouts: Timeouts = Timeouts()
+    speaks: tuple[ServerApiName, ...] = ()
+    """Other APIs are translated to the first of these; empty: everything is forwarded."""
 
 
 @dataclass(slots=True)

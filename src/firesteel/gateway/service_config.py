@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from firesteel.gateway.interfaces import CancelPolicy, Timeouts
+from firesteel.gateway.interfaces import CancelPolicy, ServerApiName, Timeouts
 from firesteel.units import GIB, MIB
 
 
@@ -75,6 +75,8 @@ class ModelConfig:
     key: str | None = None
     """Where to find an outside server's key: an environment variable, or a path."""
     timeouts: Timeouts = field(default_factory=Timeouts)
+    speaks: tuple[ServerApiName, ...] = ()
+    """Of an outside server; empty: everything that clients send."""
     aliases: tuple[str, ...] = ()
     """Other names for it; unique among all names and aliases."""
     ask: Mapping[str, Any] = field(default_factory=dict)

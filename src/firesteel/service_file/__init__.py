@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
@@ -47,6 +47,7 @@ MAX_ALIASES = 32
 
 Route = Literal["least-busy", "prefix"]
 Cancel = Literal["cancel", "drain"]
+ServerApi = Literal["chat", "messages", "responses"]
 
 
 def _buffer_size(text: object) -> object:
@@ -54,6 +55,14 @@ def _buffer_size(text: object) -> object:
     if isinstance(size, int) and size < MIN_BUFFER_BYTES:
         raise ValueError("is too small for a single request; write at least 8MiB")
     return size
+
+
+def _apis(value: object) -> object:
+    """`chat` is short for `[chat]`."""
+    apis = [value] if isinstance(value, str) else value
+    if not isinstance(apis, list) or not apis or not set(map(str, apis)) <= set(get_args(ServerApi)):
+        raise ValueError("is of chat, messages (Anthropic) and responses; write it like `speaks: chat`")
+    return apis
 
 
 def _entry(value: object) -> object:
@@ -132,6 +141,8 @@ class ModelEntry(FileSchema):
     """What the server at a URL calls it, where that is not the name here."""
     key: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     """Where the API key of a server at a URL is: a variable's name, or the path of a file that holds it."""
+    speaks: Annotated[tuple[ServerApi, ...], BeforeValidator(_apis)] = ()
+    """What a server at a URL speaks, if not everything: requests in other APIs are translated."""
     aliases: Aliases = ()
     """What else it answers to: clients ask for `gpt-oss:20b`, but a name is a folder's and docker's too."""
     context: PositiveInt | None = None
@@ -236,6 +247,8 @@ def _kind_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
         for key in ("route", "model", "key"):
             if getattr(entry, key) is not None:
                 yield (*here, key), f"`{name}`: `{key}` is for a model at a `url`"
+        if entry.speaks:
+            yield (*here, "speaks"), f"`{name}`: `speaks` is for a model at a `url`; ours speak everything"
     else:
         yield from _outside_faults(name, entry)
 

@@ -103,7 +103,7 @@ class Exchange(Reply):
         self._last = monotonic()
         self._waited_s = self._last - self._began
         self._endpoint, self._recorder = endpoint, recorder
-        if self.ollama is not None and self._translate_ollama(self.ollama, endpoint, self.model):
+        if (endpoint.speaks or self.ollama is not None) and self._translate(endpoint, self.model):
             return
         upstream = self._client.pool.take(endpoint)
         if upstream is None:
@@ -267,7 +267,8 @@ class Exchange(Reply):
         self._first_s = now - self._began
         self._drop_body()
         if self._is_stream:
-            self._tail.is_response = self._route is not None and self._route.kind == "response"
+            target = self._translation.target if self._translation is not None else self.path
+            self._tail.is_response = target == b"/v1/responses"
             if self._recorder is not None:
                 self._recorder.first(self._first_s)
 

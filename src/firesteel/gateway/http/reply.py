@@ -15,7 +15,7 @@ from firesteel.gateway.http.forward import connection_header, response_head
 from firesteel.gateway.http.head import RequestHead, ResponseHead
 from firesteel.gateway.http.responses import EVENT_STREAM, STREAM_HEAD, rejection_response
 from firesteel.gateway.http.routes import Route
-from firesteel.gateway.http.translation import NDJSON, OllamaCall, Translation, translate_ollama
+from firesteel.gateway.http.translation import NDJSON, OllamaCall, Translation, translate
 from firesteel.gateway.http.upstream import ChunkBoundaries, Upstream
 from firesteel.gateway.http.usage import ResponseTail
 from firesteel.gateway.http.usage_filter import UsageFilter
@@ -178,13 +178,20 @@ class Reply:
 
     # -- requests and answers in another API (`translation.py`) --
 
-    def _translate_ollama(self, call: OllamaCall, endpoint: Endpoint, model: str) -> bool:
-        """Return whether it is answered: without a prompt it only loads or unloads the model."""
-        if call.request.path and self._route is not None:
-            self._translation = translate_ollama(call, self._route, endpoint, model)
+    def _translate(self, endpoint: Endpoint, model: str) -> bool:
+        """Return whether it is answered: Ollama's requests without a prompt only load the model, and what
+        cannot be translated is refused."""
+        if self._route is None:
             return False
-        self._end_translated(call.loaded())
-        return True
+        if self.ollama is not None and not self.ollama.request.path:
+            self._end_translated(self.ollama.loaded())
+            return True
+        translation = translate(self.ollama, self._route, self._head.path, self.body, endpoint, model)
+        if isinstance(translation, Rejection):
+            self._end_translated(translation, "refused")
+            return True
+        self._translation = translation
+        return False
 
     def _translated_parts(self, translation: Translation, endpoint: Endpoint) -> list[bytes | memoryview]:
         self._filter = translation.stream()
@@ -197,10 +204,10 @@ class Reply:
             return ChunkBoundaries.WITHOUT_FRAMING
         return self._join_stream(stream_head) if self._has_head else self._begin(stream_head)
 
-    def _end_translated(self, answer: GatewayResponse | Rejection) -> None:
+    def _end_translated(self, answer: GatewayResponse | Rejection, how: OutcomeKind = "whole") -> None:
         assert self._route is not None
         self._status = answer.status
-        self._finish("whole", answer.why if isinstance(answer, Rejection) else "")
+        self._finish(how, answer.why if isinstance(answer, Rejection) else "")
         if self._has_head:  # the client waits for a stream, and got something else
             why = "the engine sent no stream"
             rejection = answer if isinstance(answer, Rejection) else Rejection(502, "engine_error", why)

@@ -12,19 +12,34 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from uuid import uuid4
 
 from firesteel.gateway.http.body import ModelField, find_model
 from firesteel.gateway.http.error_format import error_event
 from firesteel.gateway.http.head import RequestHead, ResponseHead
 from firesteel.gateway.http.routes import Route
-from firesteel.gateway.interfaces import Caller, Dispatcher, Endpoint, GatewayResponse, Rejection
+from firesteel.gateway.interfaces import (
+    Caller,
+    Dispatcher,
+    Endpoint,
+    GatewayResponse,
+    Rejection,
+    ServerApiName,
+)
+from firesteel.gateway.translate.chat_client import CHAT_CLIENT, wants_usage
+from firesteel.gateway.translate.messages_client import MESSAGES_CLIENT
+from firesteel.gateway.translate.messages_server import MESSAGES_SERVER
 from firesteel.gateway.translate.ollama import OllamaRequest, loaded_response, translate_request
 from firesteel.gateway.translate.ollama_response import waiting_line
+from firesteel.gateway.translate.responses_client import RESPONSES_CLIENT
+from firesteel.gateway.translate.responses_server import RESPONSES_SERVER
 from firesteel.gateway.translate.stream import StreamTranslator, error_text
 from firesteel.gateway.translate.values import (
     ChunkReader,
     ChunkWriter,
+    ClientApi,
     Json,
+    ServerApi,
     TranslationContext,
     Untranslatable,
     dump,
@@ -34,6 +49,7 @@ from firesteel.gateway.translate.values import (
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 """Of an answer that is not streamed and must be parsed."""
 NDJSON = b"application/x-ndjson"
+_ANTHROPIC_VERSION = b"anthropic-version: 2023-06-01\r\n"
 _NOT_FORWARDED = (b"accept-encoding:", b"content-type:", b"accept:", b"anthropic-", b"openai-")
 
 
@@ -89,7 +105,7 @@ class Translation:
         reader: Callable[[], ChunkReader] | None,
         writer: Callable[[], ChunkWriter],
     ) -> None:
-        self._target, self._body, self._route = target, body, route
+        self.target, self._body, self._route = target, body, route
         self.is_stream = is_stream
         self._response, self._reader, self._writer = response, reader, writer
         self._pieces: list[bytes] = []
@@ -103,11 +119,13 @@ class Translation:
             if not line.lower().startswith(_NOT_FORWARDED)
         )
         accept = b"text/event-stream" if self.is_stream else b"application/json"
+        if self.target == MESSAGES_SERVER.path:
+            lines += _ANTHROPIC_VERSION
         first = (
             b"POST %b%b HTTP/1.1\r\nHost: %b\r\n%bContent-Type: application/json\r\n"
             b"Accept: %b\r\nContent-Length: %d\r\n%b\r\n"
         ) % (
-            endpoint.path, self._target, endpoint.authority, lines, accept, len(self._body), endpoint.headers,
+            endpoint.path, self.target, endpoint.authority, lines, accept, len(self._body), endpoint.headers,
         )  # fmt: skip
         return [first, self._body]
 
@@ -158,19 +176,107 @@ class Translation:
             return Rejection(502, "engine_error", f"the engine's answer: {error}", src=src)
 
 
-def translate_ollama(call: OllamaCall, route: Route, endpoint: Endpoint, model: str) -> Translation:
-    """To OpenAI's API, with the engine's name of the model."""
+_CHAT_PATH = b"/v1/chat/completions"
+_CLIENTS: dict[str, tuple[ServerApiName, ClientApi]] = {
+    "chat": ("chat", CHAT_CLIENT),
+    "message": ("messages", MESSAGES_CLIENT),
+    "response": ("responses", RESPONSES_CLIENT),
+}
+"""By the kind of a route."""
+_SERVERS: dict[ServerApiName, ServerApi | None] = {
+    "chat": None,
+    "messages": MESSAGES_SERVER,
+    "responses": RESPONSES_SERVER,
+}
+_PREFIXES: dict[bytes, ServerApiName] = {b"/v1/messages/": "messages", b"/v1/responses/": "responses"}
+
+
+def translate(
+    call: OllamaCall | None, route: Route, path: bytes, body: bytes, endpoint: Endpoint, model: str
+) -> Translation | Rejection | None:
+    """For an endpoint that does not speak what the client does. None: it does; the request is forwarded."""
+    try:
+        if call is not None:
+            return _translate_ollama(call, route, endpoint, model)
+        if route.kind in _CLIENTS:
+            return _translate(route, body, endpoint, model)
+    except Untranslatable as error:
+        return _rejection(error, "cannot_be_translated")
+    for prefix, api in _PREFIXES.items():  # counts of tokens, stored responses
+        if path.startswith(prefix) and api not in endpoint.speaks:
+            why = f"{path.decode('ascii', 'replace')} is not available: the server of `{model}` speaks only"
+            return Rejection(501, "cannot_be_translated", f"{why} {' and '.join(endpoint.speaks)}.")
+    return None
+
+
+def _translate(route: Route, body: bytes, endpoint: Endpoint, model: str) -> Translation | None:
+    api, client = _CLIENTS[route.kind]
+    if api in endpoint.speaks:
+        return None
+    request = parse_object(body)
+    name = request.get("model")
+    context = TranslationContext(
+        name if isinstance(name, str) else model, time.time, time.time(), uuid4().hex, wants_usage(request)
+    )
+    chat = client.request(request)
+    return _to_server(
+        chat, route, endpoint, model, lambda answer: client.response(answer, context),
+        lambda: client.writer(context),
+    )  # fmt: skip
+
+
+def _translate_ollama(call: OllamaCall, route: Route, endpoint: Endpoint, model: str) -> Translation:
     request, context = call.request, call.context
-    name = endpoint.served_name.decode() if endpoint.served_name else model
+
+    def respond(answer: Json) -> Json:
+        return request.response(answer, context)
+
+    def writer() -> ChunkWriter:
+        return request.writer(context)
+
+    if request.path == _CHAT_PATH:
+        return _to_server(request.body, route, endpoint, model, respond, writer)
     return Translation(
         request.path,
-        dump(request.body | {"model": name}),
+        dump(request.body | {"model": _served_name(endpoint, model)}),
         route,
         is_stream=request.is_stream,
-        response=lambda answer: request.response(answer, context),
+        response=respond,
         reader=None,
-        writer=lambda: request.writer(context),
+        writer=writer,
     )
+
+
+def _to_server(
+    chat: Json,
+    route: Route,
+    endpoint: Endpoint,
+    model: str,
+    respond: Callable[[Json], Json],
+    writer: Callable[[], ChunkWriter],
+) -> Translation:
+    """`chat` in the API of the endpoint, with its name of the model; answers come back through chat."""
+    chat["model"] = _served_name(endpoint, model)
+    speaks = endpoint.speaks or ("chat",)
+    server = _SERVERS["chat" if "chat" in speaks else speaks[0]]
+    is_stream = chat.get("stream") is True
+    if server is None:
+        return Translation(
+            _CHAT_PATH, dump(chat), route, is_stream=is_stream, response=respond, reader=None, writer=writer
+        )
+    return Translation(
+        server.path,
+        dump(server.request(chat)),
+        route,
+        is_stream=is_stream,
+        response=lambda answer: respond(server.response(answer)),
+        reader=server.reader,
+        writer=writer,
+    )
+
+
+def _served_name(endpoint: Endpoint, model: str) -> str:
+    return endpoint.served_name.decode() if endpoint.served_name else model
 
 
 def _engine_text(status: int, body: bytes) -> str:
@@ -183,6 +289,6 @@ def _engine_text(status: int, body: bytes) -> str:
     return text or f"the engine answered HTTP {status}: {body[:512].decode('utf-8', 'replace').strip()}"
 
 
-def _rejection(error: Untranslatable) -> Rejection:
-    kind = "too_large" if error.status == 413 else "bad_request"
+def _rejection(error: Untranslatable, kind: str = "bad_request") -> Rejection:
+    kind = "too_large" if error.status == 413 else kind
     return Rejection(error.status, kind, str(error))

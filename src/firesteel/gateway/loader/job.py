@@ -132,6 +132,7 @@ def _external_model(name: str, entry: ModelEntry) -> ModelConfig:
         route=entry.route or "least-busy",
         model=entry.model,
         key=entry.key,
+        speaks=entry.speaks,
         timeouts=_timeouts(entry),
         aliases=entry.aliases,
     )

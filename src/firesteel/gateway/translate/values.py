@@ -34,6 +34,8 @@ class TranslationContext:
     """By the same clock."""
     id: str = "0"
     """For identifiers of responses; letters and digits."""
+    wants_usage: bool = False
+    """Of a chat stream: the client asked for the counts at its end."""
 
 
 class ChunkWriter(Protocol):
