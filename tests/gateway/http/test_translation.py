@@ -125,7 +125,7 @@ def messages_server(stream: bool) -> bytes:
         return answer(
             json.dumps({**base, "content": blocks, "stop_reason": "tool_use", "usage": usage}).encode()
         )
-    start = {**base, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
+    start: Any = {**base, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
     return (
         sse(
             {"type": "message_start", "message": start},
@@ -182,7 +182,7 @@ def responses_server(stream: bool) -> bytes:
         "total_tokens": 42,
     }
     call = {"type": "function_call", "id": "fc_1", "call_id": CALL_ID, "name": "weather"}
-    output = [
+    output: list[Any] = [
         {
             "type": "reasoning",
             "id": "rs_1",
