@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from firesteel.gateway.http.body import find_model
 from firesteel.gateway.http.cors import cors_lines, preflight_response
@@ -19,6 +19,7 @@ from firesteel.gateway.http.exchange import Exchange
 from firesteel.gateway.http.forward import CLOSE, KEEP_ALIVE
 from firesteel.gateway.http.head import RequestHead
 from firesteel.gateway.http.keepalive import is_reset, watch_peer
+from firesteel.gateway.http.ollama_exchange import OllamaExchange
 from firesteel.gateway.http.request_checks import model_in_query, reject_page
 from firesteel.gateway.http.request_reader import (
     ANSWERING,
@@ -29,7 +30,7 @@ from firesteel.gateway.http.request_reader import (
     RequestReader,
 )
 from firesteel.gateway.http.responses import rejection_response, response_bytes
-from firesteel.gateway.http.routes import Route, family_of, find_route
+from firesteel.gateway.http.routes import Route, TranslatedRoute, family_of, find_route
 from firesteel.gateway.http.translation import read_ollama
 from firesteel.gateway.interfaces import ApiFamily, Caller, Endpoint, GatewayResponse, Rejection
 
@@ -55,7 +56,8 @@ class ClientConnection(RequestReader):
         self._server = server
         self.dispatcher, self.pool = server.dispatcher, server.pool
         self._route: Route | Rejection | None = None
-        self._destination: Route | Endpoint | None = None
+        self._destination: Any = None
+        """A `Route`, or an `Endpoint` of the gateway itself."""
         self._caller = Caller()
         self._exchange: Exchange | None = None
         self._is_half_closed = False
@@ -268,17 +270,12 @@ class ClientConnection(RequestReader):
             self._reject(Rejection(404, "unknown_path", f"{path} is not a path of this server"))
 
     def _dispatch(self, head: RequestHead, body: bytes) -> None:
-        exchange = Exchange(self, head, self._caller, self._began)
         self.deadline = self._began + self.limits.comment_every_s
-        destination = self._destination
-        if isinstance(destination, Endpoint):
-            self._exchange = exchange
-            exchange.forward_to(destination, body)
+        if self._destination.__class__ is not Route:
+            self._dispatch_other(self._destination, head, body)
             return
-        route = cast(Route, destination)
-        if route.family == "ollama":
-            self._dispatch_ollama(route, exchange, body)
-            return
+        route: Route = self._destination
+        exchange = Exchange(self, head, self._caller, self._began)
         model_field = find_model(body, head.content_type) if route.body != "none" else model_in_query(head)
         if isinstance(model_field, Rejection) and model_field.kind == "missing_model" and b"?" in head.target:
             model_field = model_in_query(head)
@@ -288,8 +285,17 @@ class ClientConnection(RequestReader):
         self._exchange = exchange
         exchange.submit(route, model_field, body)
 
-    def _dispatch_ollama(self, route: Route, exchange: Exchange, body: bytes) -> None:
-        call = read_ollama(exchange.path, body)
+    def _dispatch_other(
+        self, destination: Endpoint | TranslatedRoute, head: RequestHead, body: bytes
+    ) -> None:
+        if isinstance(destination, Endpoint):
+            self._exchange = exchange = Exchange(self, head, self._caller, self._began)
+            exchange.forward_to(destination, body)
+        else:
+            self._dispatch_ollama(destination, head, body)
+
+    def _dispatch_ollama(self, route: TranslatedRoute, head: RequestHead, body: bytes) -> None:
+        call = read_ollama(head.path, body)
         if isinstance(call, Rejection):
             self.respond(rejection_response(call, route.family))
             return
@@ -297,7 +303,7 @@ class ClientConnection(RequestReader):
             rejection = self.dispatcher.keep_alive(call.context.model, 0.0, self._caller)
             self.respond(rejection_response(rejection, "ollama") if rejection else call.loaded())
             return
-        self._exchange = exchange
+        self._exchange = exchange = OllamaExchange(self, head, self._caller, self._began)
         exchange.ollama = call
         exchange.submit(route, call.model_field, call.body)
 

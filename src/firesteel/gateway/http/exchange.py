@@ -103,7 +103,7 @@ class Exchange(Reply):
         self._last = monotonic()
         self._waited_s = self._last - self._began
         self._endpoint, self._recorder = endpoint, recorder
-        if (endpoint.speaks or self.ollama is not None) and self._translate(endpoint, self.model):
+        if endpoint.speaks and self._translate(endpoint, self.model):
             return
         upstream = self._client.pool.take(endpoint)
         if upstream is None:
@@ -228,10 +228,11 @@ class Exchange(Reply):
     def response_started(self, head: ResponseHead) -> ChunkBoundaries:
         if self._upstream is not None and self._client.is_write_paused() and not self.is_leaving:
             self._upstream.pause()
-        if self._translation is not None:
-            return self._begin_translated(self._translation, head)
-        if self._filter is not None and head.status in (400, 422) and self._must_ask_again():
-            return ChunkBoundaries.AS_THEY_COME
+        if self._filter is not None:
+            if self._translation is not None:
+                return self._begin_translated(self._translation, head)
+            if head.status in (400, 422) and self._must_ask_again():
+                return ChunkBoundaries.AS_THEY_COME
         if self._is_unasked and head.status == 200 and self._endpoint is not None:
             self._client.pool.unasked.add(self._endpoint.address)
         return self._join_stream(head) if self._has_head else self._begin(head)
@@ -396,5 +397,3 @@ class Exchange(Reply):
             how, self._status, usage, self._is_stream, self._bytes_in, self._bytes_out,
             self._waited_s, self._first_s, monotonic() - self._began, why,
         ))  # fmt: skip
-        if self.ollama is not None and self._endpoint is not None:
-            self.ollama.keep_alive(self._client.dispatcher, self.model, self.caller)

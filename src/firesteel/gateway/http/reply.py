@@ -75,9 +75,12 @@ class Reply:
         if self.is_leaving:
             return ChunkBoundaries.AS_THEY_COME
         self._has_head = True
+        connection = self._client.cors
+        if not (request.is_11 and self._keeps_alive):
+            connection += connection_header(is_11=request.is_11, keeps=self._keeps_alive)
         self._pending_head = response_head(
             head,
-            self._client.cors + connection_header(is_11=request.is_11, keeps=self._keeps_alive),
+            connection,
             is_chunked=request.is_11 and (head.is_chunked or self._adds_framing),
             is_stream=self._is_stream,
         )

@@ -40,6 +40,10 @@ class Route:
     """A stream has token counts on request (`stream_options`)."""
 
 
+class TranslatedRoute(Route):
+    """Of a client's API that no engine speaks."""
+
+
 def _openai(kind: str, body: BodyKind = "json", *, streams: bool = False) -> Route:
     return Route("openai", body, streams, kind, kind in ("chat", "completion"))
 
@@ -91,10 +95,10 @@ ROUTES: dict[bytes, Route] = {
 """All use POST."""
 
 ROUTES |= {
-    b"/api/chat": Route("ollama", "json", True, "chat"),
-    b"/api/generate": Route("ollama", "json", True, "completion"),
-    b"/api/embed": Route("ollama", "json", False, "embedding"),
-    b"/api/embeddings": Route("ollama", "json", False, "embedding"),
+    b"/api/chat": TranslatedRoute("ollama", "json", True, "chat"),
+    b"/api/generate": TranslatedRoute("ollama", "json", True, "completion"),
+    b"/api/embed": TranslatedRoute("ollama", "json", False, "embedding"),
+    b"/api/embeddings": TranslatedRoute("ollama", "json", False, "embedding"),
 }
 OLLAMA_PATHS = frozenset(
     b"/api/" + name

@@ -129,11 +129,9 @@ class Translation:
         )  # fmt: skip
         return [first, self._body]
 
-    def stream(self) -> StreamTranslator | None:
-        """For the content of the answer; None: it is not streamed."""
+    def stream(self) -> StreamTranslator:
+        """For the content of an answer that is streamed."""
         self._pieces, self._size = [], 0
-        if not self.is_stream:
-            return None
         return StreamTranslator(self._reader() if self._reader else None, self._writer(), self._fail)
 
     def _fail(self, why: str) -> bytes:
