@@ -12,6 +12,7 @@ import ollama
 import pytest
 import pytest_asyncio
 
+from firesteel.gateway.http.translation import OllamaCall, read_ollama
 from firesteel.gateway.interfaces import Caller, GatewayResponse, Rejection, WaitStatus
 from tests.gateway.http.kit import (
     STREAM,
@@ -98,6 +99,14 @@ async def test_a_stream(gateway: RunningGateway) -> None:
     assert [json.loads(line)["response"] for line in got.body.splitlines()] == ["one", " two", ""]
     assert [each.is_stream for each in gateway.dispatcher.outcomes] == [True, True]
     assert gateway.dispatcher.outcomes[0].usage and gateway.dispatcher.outcomes[0].usage.prompt_tokens == 3
+
+
+def test_a_request_that_waits_is_kept_as_bytes_only() -> None:
+    """Parsed, a body takes many times its size; hundreds may wait."""
+    call = read_ollama(b"/api/chat", b'{"messages":[{"role":"user","content":"hi"}],"model":"m"}')
+    assert isinstance(call, OllamaCall)
+    assert call.request.body == {} and json.loads(call.body)["messages"] == HI
+    assert call.body.startswith(b'{"model":"m",')
 
 
 async def test_the_engines_name_of_the_model(gateway: RunningGateway) -> None:

@@ -11,10 +11,10 @@ import copy
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from firesteel.gateway.http.body import ModelField, find_model
+from firesteel.gateway.http.body import ModelField, edited, find_model, model_edit
 from firesteel.gateway.http.error_format import error_event
 from firesteel.gateway.http.head import RequestHead, ResponseHead
 from firesteel.gateway.http.routes import Route
@@ -88,7 +88,10 @@ def read_ollama(path: bytes, body: bytes) -> OllamaCall | Rejection:
     context = TranslationContext(request.body["model"], time.time, time.time())
     chat_body = dump(request.body)  # begins with `model`
     field = find_model(chat_body, b"application/json")
-    return field if isinstance(field, Rejection) else OllamaCall(path, request, context, chat_body, field)
+    if isinstance(field, Rejection):
+        return field
+    # Parsed, a body takes many times its size, and it may wait for minutes.
+    return OllamaCall(path, replace(request, body={}), context, chat_body, field)
 
 
 class Translation:
@@ -232,11 +235,12 @@ def _translate_ollama(call: OllamaCall, route: Route, endpoint: Endpoint, model:
     def writer() -> ChunkWriter:
         return request.writer(context)
 
-    if request.path == _CHAT_PATH:
-        return _to_server(request.body, route, endpoint, model, respond, writer)
+    if request.path == _CHAT_PATH and "chat" not in endpoint.speaks:
+        return _to_server(parse_object(call.body), route, endpoint, model, respond, writer)
+    edit = model_edit(call.model_field, _served_name(endpoint, model).encode())
     return Translation(
         request.path,
-        dump(request.body | {"model": _served_name(endpoint, model)}),
+        b"".join(edited(call.body, [edit] if edit else [])),
         route,
         is_stream=request.is_stream,
         response=respond,

@@ -56,6 +56,7 @@ class OllamaRequest:
     path: bytes
     """OpenAI's; empty: only the model is to be loaded or unloaded."""
     body: Json
+    """Begins with `model`."""
     is_stream: bool
     keep_alive_s: float | None
     """None: as the service file says; `FOREVER`; 0: unload it after the answer."""
