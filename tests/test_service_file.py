@@ -249,8 +249,8 @@ def test_models_on_other_hosts() -> None:
         ),
         (HOSTS + "models:\n  a: {recipe: smollm2, node: spark2, pinned: true}", "takes no `pinned`"),
         (
-            "models:\n  a: {recipe: smollm2, fallback: smollm2}",
-            "`fallback` is for a model over several hosts",
+            "models:\n  a: {recipe: smollm2, fallback_recipe: smollm2}",
+            "`fallback_recipe` is for a model over several hosts",
         ),
         (HOSTS + "models:\n  a: {recipe: smollm2, node: spark2, route: prefix}", "`route` is for a model at"),
         (HOSTS + "models:\n  a: {recipe: smollm2, node: [spark2, spark2]}", "has a host twice"),

@@ -21,7 +21,7 @@ from firesteel.service_file import asks, read_service_file
 from firesteel.units import show_bytes, show_rate
 
 if TYPE_CHECKING:
-    from firesteel.edge.host.gpu import GpuSample
+    from firesteel.facts.host.gpu_reading import GpuReading
     from firesteel.rules.host_checks import HostFinding
 
 _TIMEOUT_S = 3
@@ -91,7 +91,7 @@ def _cells(row: ServiceStatus) -> tuple[str, str, str, str]:
     )
 
 
-def _gpu(rows: list[ServiceStatus]) -> GpuSample | None:
+def _gpu(rows: list[ServiceStatus]) -> GpuReading | None:
     if not any(row.pid for row in rows):
         return None
     from firesteel.edge.host.gpu import read_gpu  # runs nvidia-smi

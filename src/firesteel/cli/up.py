@@ -149,7 +149,7 @@ def _up_file(
             click.echo(f"# on {node}: firesteel up {model.ask.name} of {path} --listen {address}", err=True)
         return
     with _tells_what_is_left(proposals):
-        fallbacks = {name: entry.fallback for name, entry in file.models.items()}
+        fallbacks = {name: entry.fallback_recipe for name, entry in file.models.items()}
         services = _run(proposals, options, allows_tcp, fallbacks)
         others = _run_on_nodes(elsewhere)
         if as_json:

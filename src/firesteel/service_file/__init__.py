@@ -176,7 +176,7 @@ class ModelEntry(FileSchema):
     """That engine: its program, environment or build folder. Without it, it is looked for."""
     nodes: Annotated[int, Field(ge=2, le=MAX_NODES)] | None = None
     """Served by so many hosts together: this one and nodes of `firesteel cluster`."""
-    fallback: str | None = None
+    fallback_recipe: str | None = None
     """With `nodes`: the recipe that this host serves alone while another one is lost."""
     node: Nodes | None = None
     """Served by that host of `hosts`; by each of several, as replicas."""
@@ -280,10 +280,10 @@ def _kind_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
         for key in ("route", "model", "key"):
             if getattr(entry, key) is not None and not (key == "route" and len(entry.node or ()) > 1):
                 yield (*here, key), f"`{name}`: `{key}` is for a model at a `url`"
-        if entry.fallback and not entry.nodes:
+        if entry.fallback_recipe and not entry.nodes:
             yield (
-                (*here, "fallback"),
-                f"`{name}`: a `fallback` is for a model over several hosts, with `nodes`",
+                (*here, "fallback_recipe"),
+                f"`{name}`: a `fallback_recipe` is for a model over several hosts, with `nodes`",
             )
         if entry.node:
             yield from _node_faults(name, entry)
@@ -334,7 +334,17 @@ def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
             yield (*here, "urls", at), f"`{name}`: `urls` {wrong}"
         elif url in (entry.urls or ())[:at]:
             yield (*here, "urls", at), f"`{name}`: `urls` has this address twice"
-    for key in ("context", "users", "port", "ttl", "runtime", "engine_path", "nodes", "node", "fallback"):
+    for key in (
+        "context",
+        "users",
+        "port",
+        "ttl",
+        "runtime",
+        "engine_path",
+        "nodes",
+        "node",
+        "fallback_recipe",
+    ):
         if getattr(entry, key) is not None:
             yield (*here, key), f"`{name}`: a model at a `url` has no `{key}` of ours"
     for key in ("pinned", "preload"):

@@ -179,7 +179,7 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
             "name": ask.name, "recipe": ask.model, "context": ask.context, "users": ask.users,
             "port": ask.port, "path": path, "identity": _identity(best),
             "runtime": ask.runtime, "engine_path": ask.engine_path, "sparks": ask.sparks,
-            "fallback": entry.fallback,
+            "fallback": entry.fallback_recipe,
         },
         why_not=in_the_file(objection, ask.name, path) if objection else None,
     )  # fmt: skip
