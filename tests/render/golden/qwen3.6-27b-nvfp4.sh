@@ -6,7 +6,7 @@ docker run -d --name firesteel-qwen3.6-27b-nvfp4 \
   -p 127.0.0.1:8000:8000 \
   -v ~/.cache/huggingface:/hub \
   -e HF_HOME=/hub \
-  vllm/vllm-openai:v0.24.0-ubuntu2404 nvidia/Qwen3.6-27B-NVFP4 \
+  vllm/vllm-openai:v0.28.0 nvidia/Qwen3.6-27B-NVFP4 \
   --host 0.0.0.0 \
   --port 8000 \
   --served-model-name qwen3.6-27b-nvfp4 \
@@ -18,4 +18,4 @@ docker run -d --name firesteel-qwen3.6-27b-nvfp4 \
   --enable-auto-tool-choice \
   --max-num-batched-tokens 8192 \
   --max-model-len 262144 \
-  --max-num-seqs 8
+  --max-num-seqs 7
