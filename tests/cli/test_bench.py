@@ -73,6 +73,14 @@ def test_find_tells_the_highest_load(here: Firesteel) -> None:
     assert "does not go with --users" in wrong.err and "one --depth" in both.err
 
 
+def test_find_at_a_server_that_fails(here: Firesteel) -> None:
+    with lying(FaultyServer("500")) as url:
+        ran = here("bench", "--url", f"{url}/v1", "--find", "ttft=60s", "--budget", "5s")
+    text = " ".join(ran.out.split())
+    assert ran.code == 1 and "no number of users that was tried certainly holds" in text
+    assert "requests failed: HTTP 500" in text and "were not looked for" in text
+
+
 def test_own_prompts_are_measured(here: Firesteel, tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     file.write_text('{"prompt": "Why is the sky blue?"}\n{"prompt": "Why is the sea salty?"}\n')
