@@ -127,6 +127,21 @@ def test_a_search_finds_users_and_rate(capacity: float) -> None:
     assert (users.misses is None) == (capacity > 1024)
 
 
+def test_no_rate_is_tried_where_one_user_is_too_many() -> None:
+    users, rate = Server(0.5).run()
+    assert users.holds is None and users.misses == 1 and users.is_final
+    assert rate == FoundLoad("requests per second") and "not even one user" in found_text(rate, TARGET)
+
+
+def test_a_rate_whose_arrivals_take_longer_than_the_time_left_is_not_tried() -> None:
+    server = Server(2.5)
+    server.search.budget_s = 1500.0
+    _, rate = server.run()
+    assert rate.holds is None or 8 / rate.holds <= 1500
+    slow = LoadSearch([ONE], TARGET, 100.0, lambda _: (), kind="requests per second", spent_s=50.0)
+    assert slow._has_time_for(0.2) and not slow._has_time_for(0.1)
+
+
 def test_a_search_keeps_to_its_time() -> None:
     server = Server(100.5)
     server.search.budget_s = 600.0

@@ -20,6 +20,7 @@ from statistics import fmean
 from typing import Literal
 
 from firesteel.bench.compare.stats import mean_interval, percentile
+from firesteel.bench.load.repetition import MIN_ARRIVALS
 from firesteel.bench.load.shapes import MAX_RATE, MAX_USERS, OPEN_USERS
 from firesteel.bench.results.point_notes import KEEPS_UP, served_share
 from firesteel.bench.results.rates import by_repetition, decode_tokens_per_s, ttft_ms, warm_repetitions
@@ -166,7 +167,7 @@ class LoadSearch:
             index = len(self.points) - 1
             judged = judge(self.points[index], self.samples_of(index), self.target)
             is_measured = self.repetitions[index] > 1
-            may_measure = not self._is_time_up or (index == 0 and not is_measured)
+            may_measure = self._has_time_for(_load(self.points[index])) or (index == 0 and not is_measured)
             if may_measure and judged.verdict == "cannot tell" and self.repetitions[index] <= _MAX_WARM:
                 return index
             if is_measured:
@@ -183,12 +184,20 @@ class LoadSearch:
         start = 1.0 if self.kind == "users" else self._first_rate()
         load = next_load(tried, start, self.kind)
         self._is_final[self.kind] = load is None and bool(tried)
-        if load is not None and not self._is_time_up:
+        if load is not None and self._has_time_for(load):
             return self._point(load)
-        if self.kind == "users":
-            self.kind = "requests per second"
-            return self._following()
-        return None
+        if self.kind != "users":
+            return None
+        self.kind = "requests per second"
+        if bracket(tried)[0] is None and self._is_final["users"]:  # no load is lighter than one user
+            self._is_final[self.kind] = True
+            return None
+        return self._following()
+
+    def _has_time_for(self, load: float) -> bool:
+        """A low rate needs long for enough arrivals."""
+        arrivals_s = MIN_ARRIVALS / load if self.kind != "users" else 0.0
+        return not self._is_time_up and arrivals_s <= self.left_s
 
     def _point(self, load: float) -> Point:
         if self.kind == "users":

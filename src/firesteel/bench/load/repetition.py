@@ -50,7 +50,7 @@ _RECOUNTED_ANSWERS = 4
 """Answers per repetition that are tokenized again, to check `usage`."""
 _COUNTED_FIRST_CHUNKS = 64
 """First chunks per repetition that the tokenizer counts, where they hold more than one token."""
-_MIN_ARRIVALS, _MAX_ARRIVALS = 8, 500
+MIN_ARRIVALS, _MAX_ARRIVALS = 8, 500
 """Requests of one repetition of an open loop."""
 _DRAIN_FACTOR, _DRAIN_S = 4.0, 30.0
 """How long answers are awaited after the arrivals of an open loop: this multiple of their time, plus a fixed
@@ -271,7 +271,7 @@ class Repetition:
     @property
     def _arrivals(self) -> int:
         assert self.point.rate_per_s is not None
-        return round(min(_MAX_ARRIVALS, max(_MIN_ARRIVALS, self.point.rate_per_s * self.load.open_s)))
+        return round(min(_MAX_ARRIVALS, max(MIN_ARRIVALS, self.point.rate_per_s * self.load.open_s)))
 
     async def _open_loop(self, conversations: Sequence[Sequence[Prompt]]) -> None:
         """Send each request at its own time, drawn beforehand, without waiting for answers. The times are

@@ -74,6 +74,8 @@ def found_text(found: FoundLoad, limits: Mapping[str, float]) -> str:
         holds = f"{load} {goal}"
     elif found.misses is not None or found.unclear:
         holds = f"no number of {found.kind} that was tried certainly holds {goal}"
+    elif found.is_final:
+        holds = f"{found.kind} were not looked for, since not even one user certainly holds {goal}"
     else:
         holds = f"no time was left to look for {found.kind}"
     unclear = join_words(f"{load:g}" for load in found.unclear)
