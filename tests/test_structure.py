@@ -27,6 +27,7 @@ DOES_IO = {
     "gateway": "listens, forwards, starts loader processes, stores keys and requests in SQLite",
     "hosts": "runs commands on other hosts, changes settings of this one and undoes them, measures",
     "workshop": "reads and writes checkpoints",
+    "images": "reads images as streams: folders, archives, docker, registries; builds and proves them",
     "screens": "draws in the terminal; the page's files",
     "cli": "reads the terminal and the environment, prints, ends on signals",
     "sim": "a simulated Spark: processes and servers that stand in for real ones",
