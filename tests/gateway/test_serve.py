@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from firesteel.edge.files.home import Home
+from firesteel.errors import UsageError
 from firesteel.gateway import serve
 from firesteel.gateway.keys import add_key, keys_path
 from firesteel.gateway.serve import ServeEvent, ServeOptions, serve_file, with_model_name
@@ -177,3 +178,37 @@ async def test_requests_that_are_cut_are_counted(tmp_path: Path, monkeypatch: py
 )
 def test_an_event_names_its_model(model: str, words: str, events: str) -> None:
     assert with_model_name(model, words) == events
+
+
+async def test_web_pages_follow_the_file(tmp_path: Path) -> None:
+    async with (
+        an_engine() as (_, engine),
+        running(tmp_path, engine) as it,
+        aiohttp.ClientSession() as client,
+    ):
+        asks = {"Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST"}
+        file = tmp_path / "service.yaml"
+        text = file.read_text()
+
+        async def until(status: int) -> None:
+            async with asyncio.timeout(90):
+                while True:
+                    async with client.options(f"{it.url}/v1/chat/completions", headers=asks) as answer:
+                        if answer.status == status:
+                            return
+                    await asyncio.sleep(0.1)
+
+        await until(405)
+        file.write_text(f"{text}cors: loopback\n")
+        await until(200)
+        file.write_text(f"{text}cors: any\n")  # no keys are in use
+        await until(405)
+        assert any("no keys are in use" in each for each in it.texts("file"))
+
+
+async def test_any_page_needs_keys(tmp_path: Path) -> None:
+    file = tmp_path / "service.yaml"
+    file.write_text("cors: any\nmodels:\n  far: {url: 'http://127.0.0.1:9'}\n")
+    with pytest.raises(UsageError, match="no keys are in use"):
+        async for event in serve_file(ServeOptions(file), Home(tmp_path / "home"), asyncio.Event()):
+            assert event.kind == "reading"

@@ -90,7 +90,7 @@ def test_images_and_tools() -> None:
     kinds = [part["image_url"]["url"][:16] for part in body["messages"][0]["content"][1:]]
     assert kinds == [f"data:image/{kind};base64,"[:16] for kind in ("png", "jpeg", "webp", "gif", "png")]
     one, two = body["messages"][1]["tool_calls"]
-    assert one["function"] == {"name": "one", "arguments": '{"a": 1}'} and one["type"] == "function"
+    assert one["function"] == {"name": "one", "arguments": '{"a":1}'} and one["type"] == "function"
     assert body["messages"][1]["reasoning_content"] == "hm"
     assert [each["tool_call_id"] for each in body["messages"][2:]] == [two["id"], one["id"]]
     assert body["tools"] == [{"type": "function"}]

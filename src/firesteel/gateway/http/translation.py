@@ -83,10 +83,10 @@ class OllamaCall:
 def read_ollama(path: bytes, body: bytes) -> OllamaCall | Rejection:
     try:
         request = translate_request(path, parse_object(body))
+        chat_body = dump(request.body)  # begins with `model`
     except Untranslatable as error:
         return _rejection(error)
     context = TranslationContext(request.body["model"], time.time, time.time())
-    chat_body = dump(request.body)  # begins with `model`
     field = find_model(chat_body, b"application/json")
     if isinstance(field, Rejection):
         return field

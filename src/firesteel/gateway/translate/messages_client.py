@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from firesteel.gateway.translate.values import (
@@ -12,6 +11,7 @@ from firesteel.gateway.translate.values import (
     Untranslatable,
     copied,
     count,
+    dump_text,
     field,
     first_choice,
     member,
@@ -132,7 +132,7 @@ def _assistant(blocks: list[Json]) -> Json:
 
 
 def _call(block: Json) -> Json:
-    arguments = json.dumps(field(block, "input", dict, {}), ensure_ascii=False)
+    arguments = dump_text(field(block, "input", dict, {}))
     function = {"name": required(block, "name", str), "arguments": arguments}
     return {"id": required(block, "id", str), "type": "function", "function": function}
 
@@ -191,7 +191,7 @@ def _tool_choice(choice: Json) -> Json:
     if not choice:
         return {}
     body: Json = {"parallel_tool_calls": False} if choice.get("disable_parallel_tool_use") else {}
-    kind = choice.get("type")
+    kind = required(choice, "type", str)
     simple = {"auto": "auto", "any": "required", "none": "none"}
     if kind in simple:
         return body | {"tool_choice": simple[kind]}

@@ -12,6 +12,7 @@ from firesteel.gateway.translate.values import (
     Untranslatable,
     copied,
     count,
+    dump_text,
     field,
     member,
     objects,
@@ -45,7 +46,8 @@ def messages_request(chat: Json) -> Json:
         del given["response_format"]
     refuse_others(given, _KNOWN, _TO)
     system, messages = _messages(objects(required(given, "messages", list), "messages"))
-    max_tokens = given.get("max_completion_tokens") or given.get("max_tokens") or DEFAULT_MAX_TOKENS
+    max_tokens = field(given, "max_completion_tokens", int) or field(given, "max_tokens", int)
+    max_tokens = max_tokens or DEFAULT_MAX_TOKENS
     body: Json = {"model": given.get("model"), "max_tokens": max_tokens, "messages": messages}
     body |= copied(given, ("temperature", "top_p", "top_k", "stream"))
     if system:
@@ -146,7 +148,7 @@ def _tool_choice(given: Json) -> Json:
     if isinstance(choice, dict):
         body = {"type": "tool", "name": required(required(choice, "function", dict), "name", str)}
     elif choice is not None:
-        if choice not in simple:
+        if not isinstance(choice, str) or choice not in simple:
             raise Untranslatable("`tool_choice` must be auto, none, required or a function")
         body = {"type": simple[choice]}
     if given.get("parallel_tool_calls") is False and body.get("type") != "none":
@@ -166,7 +168,7 @@ def chat_response(response: Json) -> Json:
         texts.append(text_of(block, "text"))
         thoughts.append(text_of(block, "thinking"))
         if block.get("type") == "tool_use":
-            arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
+            arguments = dump_text(block.get("input") or {})
             function = {"name": text_of(block, "name"), "arguments": arguments}
             calls.append({"id": text_of(block, "id"), "type": "function", "function": function})
     message: Json = {"role": "assistant", "content": "".join(texts) or (None if calls else "")}

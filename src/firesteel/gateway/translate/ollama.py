@@ -9,7 +9,6 @@ Ignored, as Ollama itself ignores what it does not know: options about loading (
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,6 +28,7 @@ from firesteel.gateway.translate.values import (
     TranslationContext,
     Untranslatable,
     copied,
+    dump_text,
     field,
     objects,
     required,
@@ -221,7 +221,7 @@ def _tool_call(call: Json, ids: ToolIds) -> Json:
     function = required(call, "function", dict)
     name = required(function, "name", str)
     arguments = function.get("arguments")
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    text = arguments if isinstance(arguments, str) else dump_text(arguments or {})
     call_id = ids.call(name, call.get("id"))
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": text}}
 

@@ -116,7 +116,7 @@ def _messages(given: object) -> list[Json]:
 
 def _thought(item: Json) -> str:
     """What the model thought, if it can be read; other servers encrypt it."""
-    parts = item.get("content") or item.get("summary") or []
+    parts = field(item, "content", list) or field(item, "summary", list) or []
     return "".join(text_of(part, "text") for part in parts if isinstance(part, dict))
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Any
 
-from firesteel.gateway.translate.values import ChunkReader, ChunkWriter, Json, Untranslatable
+from firesteel.gateway.translate.values import ChunkReader, ChunkWriter, Json, Untranslatable, first_choice
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 """Of one event. A stream with a longer one ends with an error."""
@@ -88,13 +87,8 @@ class StreamTranslator:
         out = []
         for chunk in self._reader.take(value) if self._reader is not None else (value,):
             out.append(self._writer.take(chunk))
-            choices = chunk.get("choices") or ()
-            self._is_complete = self._is_complete or any(_is_finished(choice) for choice in choices)
+            self._is_complete = self._is_complete or bool(first_choice(chunk).get("finish_reason"))
         return b"".join(out)
-
-
-def _is_finished(choice: Any) -> bool:
-    return isinstance(choice, dict) and bool(choice.get("finish_reason"))
 
 
 def error_text(value: Json) -> str:

@@ -91,11 +91,18 @@ def parse_object(body: bytes) -> Json:
 
 
 def dump(value: object) -> bytes:
-    """Compact; a lone surrogate is written as an escape, as it came."""
+    """Compact; a lone surrogate is written as an escape, as it came. Raises `Untranslatable`."""
     try:
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":")).encode()
+    except RecursionError:
+        raise Untranslatable("the JSON is nested too deeply") from None
+
+
+def dump_text(value: object) -> str:
+    """For the arguments of a tool call, which are JSON inside a string."""
+    return dump(value).decode()
 
 
 def sse(event: Json) -> bytes:
