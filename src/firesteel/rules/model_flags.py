@@ -1,8 +1,9 @@
-"""Flags that contradict the model: its name, its published context, its quantization, its family, its draft.
+"""Flags that contradict the model: its name, its published context, its quantization, its family, its
+draft.
 
-Names are evidence only where they are clear. A checkpoint called `...-AWQ` is not FP8; a parser named after one
-family reads nothing of another. What a name leaves open is not reported.
-Checked against vLLM 0.24.0 to 0.32.0: `config/model.py`, `tool_parsers`, `reasoning`.
+Names are evidence only where they are clear. A checkpoint called `...-AWQ` is not FP8; a parser named after
+one family reads nothing of another. What a name leaves open is not reported. Checked against vLLM 0.24.0 to
+0.32.0: `config/model.py`, `tool_parsers`, `reasoning`.
 """
 
 from __future__ import annotations
