@@ -228,12 +228,13 @@ def _check(
             unread.append((source.name if isinstance(source, _Source) else "", error))
             continue
         told = [finding for finding in result.findings if finding.rule != "launch-not-read"]
-        is_empty = not result.readings and not told and (result.problem or not result.findings)
+        has_content = result.readings or told or result.mentioned
+        is_empty = not has_content and (result.problem or not result.findings)
         if is_empty and alone and not skip_others:
             raise result.problem or no_launch_error(source.name)
         if result.problem and not alone:
             unread.append((source.name, result.problem))
-        if result.readings or result.findings:
+        if result.readings or result.findings or (alone and result.mentioned):
             linted.append(result)
     if fixes:
         for fix in fixed:
@@ -335,7 +336,8 @@ def _summary(result: _Result) -> str:
     text += f", {allowed} allowed" if allowed else ""
     readings = [reading for linted in result.linted for reading in linted.readings]
     if not readings:
-        return f"{text}; it starts no engine"
+        names = sum(linted.mentioned for linted in result.linted)
+        return f"{text}; it starts no engine, and its text mentions {names} flags, variables and images"
     if len(result.linted) > 1:
         return f"{text}; {len(readings)} launches in {len(result.linted)} files"
     if len(readings) > 1:

@@ -18,7 +18,7 @@ from firesteel.rules.across import check_across
 from firesteel.rules.allow import allowed
 from firesteel.rules.checker import Finding, check
 from firesteel.rules.fix import fix
-from firesteel.rules.mentions import check_mentions
+from firesteel.rules.mentions import check_mentions, is_about_engines
 from firesteel.rules.rule import SEVERITY, Level, rules
 
 
@@ -56,6 +56,8 @@ class LintResult:
     findings: tuple[Finding, ...]
     allowed: tuple[tuple[Finding, str], ...] = ()
     """Findings that an allow comment suppresses, with its reason."""
+    mentioned: int = 0
+    """How many flags, variables and images of engines its sentences mention."""
     problem: UsageError | None = None
     """Why some of the text could not be read."""
 
@@ -65,7 +67,8 @@ def lint(text: str, path: str, options: LintOptions) -> LintResult:
     source = source_file(text, path, options.opener(path))
     readings, problem, unread = scan(source, options.images)
     findings = [finding for _, finding in _check_launches(readings, options)]
-    others = (*check_mentions(mentions(source), options.hardware), *check_across(readings, unread))
+    mentioned = mentions(source)
+    others = (*check_mentions(mentioned, options.hardware), *check_across(readings, unread))
     findings += [finding for finding in others if options.includes(finding)]
     comments = allowed(source.text, path, readings)
     suppressed = {
@@ -74,7 +77,8 @@ def lint(text: str, path: str, options: LintOptions) -> LintResult:
     reported = sorted(
         (finding for finding in dict.fromkeys(findings) if finding not in suppressed), key=_sort_key
     )
-    return LintResult(path, readings, tuple(reported), tuple(suppressed.items()), problem)
+    about_engines = 0 if readings else sum(map(is_about_engines, mentioned))
+    return LintResult(path, readings, tuple(reported), tuple(suppressed.items()), about_engines, problem)
 
 
 def apply_fixes(text: str, path: str, options: LintOptions) -> tuple[str, tuple[Finding, ...]]:
