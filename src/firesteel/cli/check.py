@@ -8,7 +8,6 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -18,12 +17,13 @@ from rich.text import Text
 
 from firesteel import library
 from firesteel.cli.options import check_filters, common
-from firesteel.cli.output import ci_annotations
-from firesteel.cli.output.ci_annotations import filled
+from firesteel.cli.output import ci_annotations, rule_pages
+from firesteel.cli.output.check_report import markdown, other_machines
 from firesteel.cli.output.show import err, findings_view, out
 from firesteel.dataclass import dataclass
 from firesteel.edge.files import text_files
 from firesteel.errors import FiresteelError, UsageError
+from firesteel.facts.host.discrete_gpus import discrete_gpu
 from firesteel.facts.host.hardware import hardware
 from firesteel.reads import no_launch_error
 from firesteel.rules import (
@@ -32,13 +32,10 @@ from firesteel.rules import (
     LintOptions,
     LintResult,
     NoReason,
-    Rule,
     apply_fixes,
     engine_version,
-    explain,
     known_patterns,
     lint,
-    rules,
 )
 
 if TYPE_CHECKING:  # loaded only with --json
@@ -146,11 +143,16 @@ def _split_commas(ctx: click.Context, param: click.Parameter, value: tuple[str, 
     help="Assume this engine version where the text names none.",
 )
 @click.option(
-    "--host", "host_name", metavar="NAME", default="gb10", show_default=True, help="Check for this machine."
+    "--host",
+    "host_name",
+    metavar="NAME",
+    help="Check for this machine, whatever the text says: gb10, or a GPU such as h200.",
 )
+@click.option("--engine-only", is_flag=True, help="Leave out what depends on the machine.")
 @check_filters.filter_options
 @click.option("--skip-others", is_flag=True, help="Skip files that start no engine.")
 @click.option("--sarif", "form", flag_value="sarif", help="Print SARIF 2.1.0, for code scanning.")
+@click.option("--markdown", "form", flag_value="markdown", help="Print a report for the authors of the text.")
 @click.option("--github", "form", flag_value="github", help="Print annotations for GitHub Actions.")
 @common.json_option
 @click.argument("what", nargs=-1, type=click.UNPROCESSED)
@@ -162,7 +164,8 @@ def command(
     ignore: tuple[str, ...],
     level: Level,
     version: str | None,
-    host_name: str,
+    host_name: str | None,
+    engine_only: bool,
     baseline: Path | None,
     changed_since: str | None,
     strict: bool,
@@ -179,11 +182,11 @@ def command(
     after anything else. Exits 3 if a rule of level `stop` is broken.
     """
     if rule:
-        _show_rules(rule, as_json)
+        rule_pages.show(rule, as_json)
         return 0
     lint_options = LintOptions(
         images=library.images(),
-        hardware=hardware(host_name).name,
+        hardware=_hardware(host_name, engine_only),
         versions=dict([engine_version(version)] if version else []),
         select=known_patterns(select),
         ignore=known_patterns(ignore),
@@ -194,15 +197,27 @@ def command(
     linted = check_filters.filtered(result.linted, baseline, changed_since)
     result = replace(result, linted=linted, is_strict=strict)
     if as_json:
-        common.print_json(_json(result, host_name.lower()))
+        common.print_json(_json(result, lint_options.hardware))
     elif form == "sarif":
         click.echo(ci_annotations.sarif(result.findings, result.unread))
+    elif form == "markdown":
+        click.echo(markdown(result.linted))
     elif form == "github":
         for line in ci_annotations.github(result.findings, result.unread):
             click.echo(line)
     else:
         _show(result, wants_fixes=fixes or diffs)
     return result.exit_code
+
+
+def _hardware(host_name: str | None, engine_only: bool) -> str | None:
+    if host_name and engine_only:
+        raise UsageError("--host and --engine-only exclude each other", next="firesteel check without one")
+    if engine_only or host_name is None:
+        return None if engine_only else "stated"
+    if discrete_gpu(host_name.replace("-", " ")):
+        return None  # no rule is about it: what is left holds on every machine
+    return hardware(host_name).name
 
 
 def _check(
@@ -290,12 +305,20 @@ def _open(what: tuple[str, ...]) -> Iterator[_Source | FiresteelError]:
 # --- showing ---
 
 
-def _json(result: _Result, host_name: str) -> CheckJson:
-    from firesteel.rules.documents import AllowedJson, CheckJson, FixedJson, UnreadJson, finding_json
+def _json(result: _Result, host_name: str | None) -> CheckJson:
+    from firesteel.rules.documents import (
+        AllowedJson,
+        CheckJson,
+        FixedJson,
+        UnreadJson,
+        finding_json,
+        machine_json,
+    )
 
     return CheckJson(
         launches=sum(len(linted.readings) for linted in result.linted),
         hardware=host_name,
+        machines=tuple(machine_json(machine) for linted in result.linted for machine in linted.machines),
         files=tuple(linted.path for linted in result.linted),
         findings=tuple(map(finding_json, result.findings)),
         allowed=tuple(
@@ -338,47 +361,10 @@ def _summary(result: _Result) -> str:
     if not readings:
         names = sum(linted.mentioned for linted in result.linted)
         return f"{text}; it starts no engine, and its text mentions {names} flags, variables and images"
+    elsewhere = other_machines(result.linted)
     if len(result.linted) > 1:
-        return f"{text}; {len(readings)} launches in {len(result.linted)} files"
+        return f"{text}; {len(readings)} launches in {len(result.linted)} files{elsewhere}"
     if len(readings) > 1:
-        return f"{text}; {len(readings)} launches"
+        return f"{text}; {len(readings)} launches{elsewhere}"
     launch = readings[0].launch
-    return f"{text}; read as {launch.engine} {launch.version or '(version not known)'}"
-
-
-# --- rules ---
-
-
-def _show_rules(pattern: str, as_json: bool) -> None:
-    matching = [rule for rule in rules() if fnmatchcase(rule.id, pattern)] or [explain(pattern)]
-    if not as_json:
-        click.echo("\n\n".join(_rule_page(rule) for rule in matching))
-        return
-    from firesteel.rules.documents import RuleJson
-
-    rule = matching[0]
-    common.print_json(
-        RuleJson(
-            rule=rule.id,
-            level=rule.level,
-            says=filled(rule.says),
-            instead=filled(rule.instead) if rule.instead else None,
-            confidence=rule.confidence,
-            hits=rule.hits,
-            misses=rule.misses,
-            sources=rule.sources,
-        )
-    )
-
-
-def _rule_page(rule: Rule) -> str:
-    lines = [
-        f"{rule.id}  ({rule.level}, {rule.confidence})",
-        filled(rule.says),
-        *([f"use   {filled(rule.instead)}"] if rule.instead else []),
-        *(["fix   firesteel check --fix fixes it"] if rule.fix else []),
-        *(f"hit   {line}" for line in rule.hits),
-        *(f"miss  {line}" for line in rule.misses),
-        *(f"seen  {source.seen}  {source.url}" for source in rule.sources),
-    ]
-    return "\n".join(lines)
+    return f"{text}; read as {launch.engine} {launch.version or '(version not known)'}{elsewhere}"

@@ -110,6 +110,11 @@ def prose(file: SourceFile) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
+def is_fence(line: str) -> bool:
+    """Whether the line opens or closes a fenced block."""
+    return _FENCE.match(line) is not None
+
+
 def _lines(text: str) -> Iterator[tuple[re.Match[str] | None, int, str | None, int]]:
     """Every line with the fence around it, its offset and its number; None in place of a closing fence."""
     opened: re.Match[str] | None = None

@@ -50,6 +50,8 @@ class ReadLaunch:
     spots: Mapping[str, Spot]
     words: Mapping[str, Words] = field(default_factory=dict)
     """The words of each part, for a fix to change."""
+    hardware: str = ""
+    """The machine whose section of a recipe this is from."""
     runs_with: str = ""
     """Launches of a text with the same name here run at the same time; empty: not known."""
 
@@ -90,16 +92,18 @@ class LaunchReader:
     def start(self, start: EngineStart) -> None:
         """Read what a file describes."""
         self._check_limit()
+        count = len(self.launches)
         if start.missing:
             self.missing.append((start.missing, f"the service extends `{start.missing.text}`"))
         if start.image is None:
             self.exported = {name: (word,) for name, word in start.env.items()}
             self._read_command(ShellCommand(start.arguments), 0)
         else:
-            self.launches += (
-                replace(launch, runs_with=start.runs_with)
-                for launch in self._container_launch(start.image, start.options, start.arguments)
-            )
+            self.launches += self._container_launch(start.image, start.options, start.arguments)
+        self.launches[count:] = [
+            replace(launch, hardware=start.hardware, runs_with=start.runs_with or launch.runs_with)
+            for launch in self.launches[count:]
+        ]
 
     def _check_limit(self) -> None:
         if len(self.launches) > MAX_LAUNCHES:
