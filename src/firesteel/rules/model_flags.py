@@ -1,8 +1,9 @@
-"""Flags that contradict the model: its name, its published context, its quantization, its family, its draft.
+"""Flags that contradict the model: its name, its published context, its quantization, its family, its
+draft.
 
 Names are evidence only where they are clear. A checkpoint called `...-AWQ` is not FP8; a parser named after
-one family reads nothing of another. What a name leaves open is not reported.
-Checked against vLLM 0.24.0 to 0.32.0: `config/model.py`, `tool_parsers`, `reasoning`.
+one family reads nothing of another. What a name leaves open is not reported. Checked against vLLM 0.24.0 to
+0.32.0: `config/model.py`, `tool_parsers`, `reasoning`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,6 @@ _FAMILIES: Mapping[str, re.Pattern[str]] = {
         "phi": r"(?<![a-z])phi-?\d", "qwen": r"qwen|qwq", "step": r"(?<![a-z])step-?\d", "ernie": r"ernie",
         "hunyuan": r"hunyuan|(?<![a-z])hy\d", "jamba": r"jamba", "seed": r"seed-oss", "lfm": r"(?<![a-z])lfm",
         "olmo": r"olmo", "cohere": r"command-", "internlm": r"intern", "mimo": r"mimo",
-        "ling": r"(?<![a-z])(?:ling|ring)-",
     }.items()
 }  # fmt: skip
 _PARSER_FAMILIES: Mapping[str, str] = {
@@ -116,7 +116,8 @@ def no_model_of_a_hub(context: Context) -> list[Match]:
     """`qwen3:8b` is a name of Ollama; a Hub id has one slash and no colon."""
     model = context.launch.model
     is_path = model.startswith(("/", ".", "~")) or "://" in model or model.lower().endswith(".gguf")
-    if not model or is_path or not is_final(model) or context.launch.engine == "llamacpp":
+    is_name = is_final(model) and re.fullmatch(r"[\w./:-]+", model)
+    if is_path or not is_name or context.launch.engine == "llamacpp":
         return []
     name, _, label = model.partition(":")
     is_labelled = bool(label) and "/" in name  # vLLM's `ORG/NAME:Q4_K_M`
