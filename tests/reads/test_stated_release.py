@@ -80,6 +80,12 @@ def test_a_recipe_is_held_against_its_minimum_in_every_section() -> None:
     }
 
 
+def test_a_variant_may_have_a_minimum_of_its_own() -> None:
+    section = "    vram_minimum_gb: 60\n"
+    assert findings(RECIPE.replace(section, f'{section}    min_vllm_version: "0.26.0"\n'), "m.yaml") == {}
+    assert findings(RECIPE.replace('"0.17.0"', '"nightly"'), "m.yaml") == {}
+
+
 def test_an_image_decides_its_own_release() -> None:
     run = "docker run --gpus all --ipc host {} org/m --gpu-memory-utilization 0.7 --linear-backend marlin"
     text = f"# needs vLLM >= 0.20\n{run.format('vllm/vllm-openai:v0.26.0')}\n"

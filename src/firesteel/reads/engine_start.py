@@ -28,3 +28,5 @@ class EngineStart:
     """What the file calls it."""
     hardware: str = ""
     """The machine that it is for, where the file has a section for each."""
+    minimum: Word | None = None
+    """The oldest release of the engine that the file allows."""

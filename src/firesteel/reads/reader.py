@@ -46,6 +46,8 @@ class ReadLaunch:
     """The words of each part, for a fix to change."""
     hardware: str = ""
     """The machine whose section of a recipe this is from."""
+    minimum: Word | None = None
+    """The oldest release that a recipe allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,10 @@ class LaunchReader:
             self._read_command(ShellCommand(start.arguments), 0)
         else:
             self.launches += self._container_launch(start.image, start.options, start.arguments)
-        if start.hardware:
-            found = self.launches[count:]
-            self.launches[count:] = [replace(reading, hardware=start.hardware) for reading in found]
+        self.launches[count:] = [
+            replace(reading, hardware=start.hardware, minimum=start.minimum)
+            for reading in self.launches[count:]
+        ]
 
     def _check_limit(self) -> None:
         if len(self.launches) > MAX_LAUNCHES:

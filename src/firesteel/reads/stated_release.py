@@ -37,6 +37,11 @@ def find_release(reading: ReadLaunch, path: str, around: Surroundings) -> Stated
     if engine not in _NAMES:
         return None
     line = min((spot.line for spot in reading.spots.values()), default=1)
+    if (minimum := reading.minimum) is not None:
+        version = re.fullmatch(_NUMBER.format("low"), minimum.text)  # `nightly` is none
+        ends = _known_ends(engine, version["low"], None) if version else None
+        place = Spot(path, minimum.line, minimum.text, minimum.column)
+        return StatedRelease(*ends, place, is_minimum_of_recipe=True) if ends else None
     for number, text, low, high, is_key in _statements(engine, line, around):
         ends = _known_ends(engine, low, high)
         if ends:

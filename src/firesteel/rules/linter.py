@@ -84,9 +84,9 @@ def lint(text: str, path: str, options: LintOptions) -> LintResult:
     suppressed = {
         finding: comment.reason for finding in findings for comment in comments if comment.covers(finding)
     }
-    reported = sorted(
-        (finding for finding in dict.fromkeys(findings) if finding not in suppressed), key=_sort_key
-    )
+    # Several launches may share a line, and differ only in what their findings say of the release.
+    by_place = {(*_identity(finding), finding.spot): finding for finding in reversed(findings)}
+    reported = sorted((each for each in by_place.values() if each not in suppressed), key=_sort_key)
     return LintResult(path, readings, tuple(reported), machines, tuple(suppressed.items()), problem)
 
 
