@@ -14,7 +14,7 @@ RECIPE = (
 
 def machines(text: str, path: str = "line") -> list[StatedMachine]:
     file = source_file(text, path)
-    readings, _ = scan(file, catalog.shipped().images)
+    readings = scan(file, catalog.shipped().images).launches
     return [find_machine(reading, path, Surroundings(file)) for reading in readings]
 
 

@@ -35,7 +35,7 @@ variants:
         (f"# vLLM 0.24+ only\n{SERVE}", "run.sh", ("0.24.0", NEWEST, 1)),
         (f"# vLLM 0.24 is what I had\n{SERVE}", "run.sh", None),
         (f"pip install 'vllm>=0.12.0'\n{SERVE}", "run.sh", ("0.12.0", NEWEST, 1)),
-        (f"FROM vllm/vllm-openai:v0.26.0\n{SERVE}", "run.sh", ("0.26.0", "0.26.0", 1)),
+        (f"IMAGE=vllm/vllm-openai:v0.26.0\n{SERVE}", "run.sh", ("0.26.0", "0.26.0", 1)),
         (f"docker pull vllm/vllm-openai:v0.26.0-aarch64\n{SERVE}", "run.sh", ("0.26.0", "0.26.0", 1)),
         (f"docker pull vllm/vllm-openai:nightly\n{SERVE}", "run.sh", None),
         (f"# requires vLLM 0.7.3\n{SERVE}", "run.sh", (known_versions("vllm")[0], NEWEST, 1)),
@@ -49,7 +49,7 @@ variants:
 )
 def test_what_a_text_states(text: str, path: str, expected: tuple[str, str, int] | None) -> None:
     file = source_file(text, path)
-    readings, _ = scan(file, catalog.shipped().images)
+    readings = scan(file, catalog.shipped().images).launches
     found = find_release(readings[0], path, Surroundings(file))
     assert (found and (found.low, found.high, found.spot.line)) == expected
 

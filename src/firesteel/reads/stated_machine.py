@@ -91,13 +91,14 @@ def _evidence(
         yield "spark", match[0], line, image
     elif match := _OTHER_IMAGE.search(image):
         yield "other", match[0], line, image
-    if not around.prose:  # in a recipe a comment may be about any of its parts
+    is_guide = bool(around.prose) or around.is_in_value(line)
+    if not is_guide:  # in a recipe a comment may be about any of its parts
         yield from _listed(around.lines, model_line)
     yield from _named(around.above(line))
     foreign = next((name for name in launch.env if _OTHER_VARIABLES.match(name)), None)
     if foreign:
         yield "other", foreign, line, own
-    if around.prose:
+    if is_guide:
         yield from _listed(around.lines, model_line)
     yield from _in_path(path)
     gpus = _gpus_in_one_host(launch)

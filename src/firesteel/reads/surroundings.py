@@ -18,6 +18,7 @@ Line = tuple[int, str]
 _HEADING = re.compile(r"\s{0,3}(#{1,6})\s+\S")
 _COMMENT = re.compile(r"\s*(?:#|//|<!--)\s?(?!!)")
 _TRAILING = re.compile(r"\s#\s.*")
+_TEXT_VALUE = re.compile(r"[\w-]+:\s*[|>]")
 _NEAR = 25
 """Lines of text above a block that belong to it."""
 
@@ -25,7 +26,7 @@ _NEAR = 25
 class Surroundings:
     def __init__(self, file: SourceFile) -> None:
         self.lines = file.text.split("\n")
-        is_guide = markdown.blocks(file) is not None and not file.path.endswith((".yaml", ".yml"))
+        is_guide = markdown.blocks(file.whole) is not None and not file.path.endswith((".yaml", ".yml"))
         self.prose = dict(markdown.prose(file)) if is_guide else {}
         """The lines outside the blocks of a guide; empty for any other file."""
         self.headings = {
@@ -59,6 +60,12 @@ class Surroundings:
             if self.headings[heading] < level:
                 level = self.headings[heading]
                 yield heading, self.prose[heading]
+
+    def is_in_value(self, number: int) -> bool:
+        """Whether the line belongs to a text that is the value of a key: `guide: |` of a recipe."""
+        while number > 0 and (not self.lines[number - 1].strip() or self.lines[number - 1][0].isspace()):
+            number -= 1
+        return number > 0 and _TEXT_VALUE.match(self.lines[number - 1]) is not None
 
     @property
     def document(self) -> Iterator[Line]:

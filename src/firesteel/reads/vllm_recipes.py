@@ -19,7 +19,7 @@ from firesteel.errors import UsageError
 from firesteel.reads.docker import DockerOption
 from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.nodes import Node
-from firesteel.reads.shell import Word
+from firesteel.reads.shell import Word, unglued
 from firesteel.reads.template import implied_word
 from firesteel.reads.yaml_values import node_word
 
@@ -198,7 +198,8 @@ def _arguments(config: _Configuration, model: Word) -> Iterator[Word]:
 
 
 def _all_words(*nodes: Node | None) -> Iterator[Word]:
-    yield from (word for node in _existing(*nodes) for word in node.words())
+    # The site does not quote flags, so a flag and its value in one item are two words of its command.
+    yield from (part for node in _existing(*nodes) for word in node.words() for part in unglued(word))
 
 
 def _feature(config: _Configuration, name: str) -> Node | None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Literal
 
 from firesteel.catalog import Images, is_upstream
 from firesteel.dataclass import dataclass
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
+from firesteel.facts.host.discrete_gpus import discrete_gpu
+from firesteel.facts.host.hardware import hardware
 from firesteel.launch import EngineName, Launch
 from firesteel.reads import (
     ReadLaunch,
@@ -25,6 +28,7 @@ from firesteel.reads import (
     scan,
     source_file,
 )
+from firesteel.rules.across import check_across
 from firesteel.rules.allow import allowed
 from firesteel.rules.checker import TITLES, Finding, check
 from firesteel.rules.fix import fix
@@ -50,6 +54,11 @@ class LintOptions:
     ignore: tuple[str, ...] = ()
     level: Level = "note"
     """The least severe level to report."""
+    open_beside: Callable[[str, str], str | None] | None = None
+    """Reads the file that a file names, by the path of the one and the name in it; None where it cannot."""
+
+    def opener(self, path: str) -> Callable[[str], str | None] | None:
+        return partial(self.open_beside, path) if self.open_beside else None
 
     def includes(self, finding: Finding) -> bool:
         return (
@@ -74,12 +83,13 @@ class LintResult:
 
 def lint(text: str, path: str, options: LintOptions) -> LintResult:
     """A text without a launch does not raise: the result has no readings, and maybe a problem."""
-    source = source_file(text, path)
-    readings, problem = scan(source, options.images)
+    source = source_file(text, path, options.opener(path))
+    readings, problem, unread = scan(source, options.images)
     pairs, machines = _check_launches(source, readings, options)
     findings = [finding for _, finding in pairs]
     in_prose = check_mentions(mentions(source), _hardware(StatedMachine(), options))
-    findings += [finding for finding in in_prose if options.includes(finding)]
+    others = (*in_prose, *check_across(readings, unread))
+    findings += [finding for finding in others if options.includes(finding)]
     comments = allowed(source.text, path, readings)
     suppressed = {
         finding: comment.reason for finding in findings for comment in comments if comment.covers(finding)
@@ -96,8 +106,8 @@ def apply_fixes(text: str, path: str, options: LintOptions) -> tuple[str, tuple[
 
     def read(changed: str) -> tuple[ReadLaunch, ...]:
         nonlocal source
-        source = SourceFile(path, changed)
-        return scan(source, options.images)[0]
+        source = SourceFile(path, changed, options.opener(path))
+        return scan(source, options.images).launches
 
     def pairs(readings: Sequence[ReadLaunch]) -> list[tuple[ReadLaunch, Finding]]:
         comments = allowed(source.text, path, readings)
@@ -223,3 +233,14 @@ def known_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
                 f"there is no rule `{pattern}`", next="firesteel check --explain '*', which lists them"
             )
     return tuple(patterns)
+
+
+def machine_to_check(host_name: str | None, engine_only: bool) -> str | None:
+    """`LintOptions.hardware` for what the user asked for."""
+    if host_name and engine_only:
+        raise UsageError("--host and --engine-only exclude each other", next="firesteel check without one")
+    if engine_only or host_name is None:
+        return None if engine_only else STATED
+    if discrete_gpu(host_name.replace("-", " ")):
+        return None  # no rule is about it: what is left holds on every machine
+    return hardware(host_name).name

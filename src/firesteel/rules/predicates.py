@@ -11,6 +11,7 @@ from firesteel.rules import (
     kernels,
     memory,
     misplaced_arguments,
+    model_flags,
     speculation,
 )
 from firesteel.rules.context import Context, Match, as_number
@@ -78,3 +79,4 @@ PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
 }
 PREDICATES |= exposure.PREDICATES | containers.PREDICATES | misplaced_arguments.PREDICATES
 PREDICATES |= any_release.PREDICATES | kernels.PREDICATES | speculation.PREDICATES | memory.PREDICATES
+PREDICATES |= model_flags.PREDICATES

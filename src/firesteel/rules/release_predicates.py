@@ -54,16 +54,20 @@ def _unknown_flags(context: Context, known: Schema) -> Iterator[Match]:
     for name in context.launch.flags.keys() - {"help", "version"}:
         resolved = resolve_flag(known, f"--{name}")
         if resolved is None and _FLAG_NAME.fullmatch(name):
-            near = get_close_matches(name, known.flags, n=1, cutoff=0.75)
-            reason = _availability(known, f"--{name}") or (
-                f"did you mean `--{near[0]}`?"
-                if near
-                else f"no release since {known_versions(known.engine)[0]} had it"
-            )
+            reason = _availability(known, f"--{name}") or _similar(known, name)
             yield Match(f"flag:{name}", f"--{name}", name, f"{known.engine} {known.version}: {reason}")
         elif isinstance(resolved, AmbiguousFlag):
             reason = f"it may be any of {', '.join(resolved.spellings[:3])}"
             yield Match(f"flag:{name}", f"--{name}", name, reason)
+
+
+def _similar(known: Schema, name: str) -> str:
+    near = get_close_matches(name, known.flags, n=1, cutoff=0.75)
+    return (
+        f"did you mean `--{near[0]}`?"
+        if near
+        else f"no release since {known_versions(known.engine)[0]} had it"
+    )
 
 
 def stray_arguments(context: Context) -> list[Match]:
