@@ -143,10 +143,12 @@ def test_an_image_that_is_configured_by_its_environment(images: Images) -> None:
     assert (reading.launch.name, reading.launch.model, reading.launch.version) == ("x", "", None)
 
 
-def test_ports_come_from_the_engine_then_from_published_ports(images: Images) -> None:
+def test_ports(images: Images) -> None:
+    """A known image listens on its engine's port, whatever is published; an unknown one may be built so."""
     base = "docker run -p 127.0.0.1:9000:8123 vllm/vllm-openai:v0.24.0 org/m"
-    assert read(base, "-", images)[0].launch.port == 8123
+    assert read(base, "-", images)[0].launch.port == 8000
     assert read(f"{base} --port 8124", "-", images)[0].launch.port == 8124
+    assert read(base.replace("vllm/vllm-openai", "my/vllm"), "-", images)[0].launch.port == 8123
 
 
 def test_sglang_listens_on_loopback_by_default(images: Images) -> None:

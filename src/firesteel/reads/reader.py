@@ -186,7 +186,10 @@ class LaunchReader:
         version = known.version if known and known.engine == engine.engine else None
         if _replaces_engine(container):
             version = engine.installed
-        yield self._launch(engine, env, words, container, version)
+        # An image that nobody knows may listen where its port is published; others do so where they are told.
+        is_default = known is not None and known.configured_by != "env"
+        published = None if is_default else _published_port(container)
+        yield self._launch(engine, env, words, container, version, published)
 
     def _env_files(self, options: Sequence[docker.DockerOption]) -> Iterator[docker.DockerOption]:
         """`--env-file`: its variables, with the position of the option."""
@@ -221,6 +224,7 @@ class LaunchReader:
         words: Mapping[str, Words],
         container: Container | None = None,
         version: str | None = None,
+        published: int | None = None,
     ) -> ReadLaunch:
         command = self._with_config(command, container)
         args = tuple(part for word in command.args for part in unglued(word))
@@ -244,7 +248,7 @@ class LaunchReader:
             version=version,
             flags=_with_default_host(command.engine, parsed, container),
             env=env,
-            port=parsed.port or _published_port(container) or engines.default_port(command.engine),
+            port=parsed.port or published or engines.default_port(command.engine),
             container=container,
             sparks=_sparks(parsed.flags.get("nnodes")),
             extra=parsed.extra,
