@@ -86,6 +86,15 @@ def test_a_variant_may_have_a_minimum_of_its_own() -> None:
     assert findings(RECIPE.replace('"0.17.0"', '"nightly"'), "m.yaml") == {}
 
 
+def test_a_guide_in_a_recipe_installs_what_its_section_says() -> None:
+    guide = "guide: |\n  ## Start\n  {}\n  ```bash\n  vllm serve a/b --linear-backend marlin\n  ```\n"
+    text = RECIPE.replace("--linear-backend", "--max-model-len").replace("marlin", "4096")
+    text = text.replace('        extra_env: {VLLM_ENABLE_STARTUP_PLAN: "1"}\n', "")
+    assert findings(text + guide.format("`pip install vllm`"), "m.yaml") == {}
+    told = findings(text + guide.format("Use `vllm/vllm-openai:v0.20.0`."), "m.yaml")
+    assert [rule for rule, _ in told] == ["flag-unknown"]
+
+
 def test_an_image_decides_its_own_release() -> None:
     run = "docker run --gpus all --ipc host {} org/m --gpu-memory-utilization 0.7 --linear-backend marlin"
     text = f"# needs vLLM >= 0.20\n{run.format('vllm/vllm-openai:v0.26.0')}\n"

@@ -58,6 +58,12 @@ class ReadLaunch:
     """Launches of a text with the same name here run at the same time; empty: not known."""
 
     @property
+    def line(self) -> int:
+        """Where its program or its image stands."""
+        place = self.spots.get("program") or self.spots.get("image")
+        return place.line if place else min((spot.line for spot in self.spots.values()), default=1)
+
+    @property
     def lines(self) -> tuple[int, int]:
         """The first and the last line that it stands on."""
         lines = [word.line for words in self.words.values() for word in words] or [0]
@@ -98,8 +104,9 @@ class LaunchReader:
             self.missing.append((start.missing, f"the service extends `{start.missing.text}`"))
         count = len(self.launches)
         if start.image is None:
-            self.exported = {name: (word,) for name, word in start.env.items()}
+            before, self.exported = self.exported, {name: (word,) for name, word in start.env.items()}
             self._read_command(ShellCommand(start.arguments), 0)
+            self.exported = before
         else:
             self.launches += self._container_launch(start.image, start.options, start.arguments)
         self.launches[count:] = [

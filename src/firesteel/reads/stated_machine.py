@@ -75,7 +75,7 @@ def _evidence(
     reading: ReadLaunch, path: str, around: Surroundings
 ) -> Iterator[tuple[MachineKind, str, int, str]]:
     launch, spots = reading.launch, reading.spots
-    line = min((spot.line for spot in spots.values()), default=1)
+    line = reading.line
     model_line = spots["model"].line if "model" in spots else line
     own = around.lines[line - 1]
     if reading.hardware:
