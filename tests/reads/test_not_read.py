@@ -56,3 +56,19 @@ def test_not_named(text: str, images: Images) -> None:
 def test_prose_is_not_a_launch(images: Images) -> None:
     text = "Use vllm serve org/m, as `vllm serve org/m`, or not.\n\n```bash\nvllm serve org/m\n```\n"
     assert unread(text, images, "guide.md") == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cat <<A\n" * 5000 + "vllm serve org/m\n",
+        "A=x\n" + 'A="$A$A"\n' * 2000 + "vllm serve $A\n",
+        "A=()\n" + "A+=(--x y)\n" * 5000 + 'vllm serve "${A[@]}"\n',
+        "docker run \\\n" * 5000,
+        'job "a" {\n' + 'a "b" {\n' * 5000,
+    ],
+    ids=["heredocs", "doubling", "array", "lines", "blocks"],
+)
+def test_hostile_texts_are_read_in_bounded_time(text: str, images: Images) -> None:
+    """Each once took minutes, or would with a pattern that tries every end for every beginning."""
+    scan(source_file(text, "run.sh"), images)

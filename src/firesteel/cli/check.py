@@ -8,7 +8,6 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -18,9 +17,8 @@ from rich.text import Text
 
 from firesteel import library
 from firesteel.cli.options import check_filters, common
-from firesteel.cli.output import ci_annotations
+from firesteel.cli.output import ci_annotations, rule_pages
 from firesteel.cli.output.check_report import markdown, other_machines
-from firesteel.cli.output.ci_annotations import filled
 from firesteel.cli.output.show import err, findings_view, out
 from firesteel.dataclass import dataclass
 from firesteel.edge.files import text_files
@@ -32,14 +30,11 @@ from firesteel.rules import (
     LintOptions,
     LintResult,
     NoReason,
-    Rule,
     apply_fixes,
     engine_version,
-    explain,
     known_patterns,
     lint,
     machine_to_check,
-    rules,
 )
 
 if TYPE_CHECKING:  # loaded only with --json
@@ -186,7 +181,7 @@ def command(
     after anything else. Exits 3 if a rule of level `stop` is broken.
     """
     if rule:
-        _show_rules(rule, as_json)
+        rule_pages.show(rule, as_json)
         return 0
     lint_options = LintOptions(
         images=library.images(),
@@ -237,12 +232,13 @@ def _check(
             unread.append((source.name if isinstance(source, _Source) else "", error))
             continue
         told = [finding for finding in result.findings if finding.rule != "launch-not-read"]
-        is_empty = not result.readings and not told and (result.problem or not result.findings)
+        has_content = result.readings or told or result.mentioned
+        is_empty = not has_content and (result.problem or not result.findings)
         if is_empty and alone and not skip_others:
             raise result.problem or no_launch_error(source.name)
         if result.problem and not alone:
             unread.append((source.name, result.problem))
-        if result.readings or result.findings:
+        if result.readings or result.findings or (alone and result.mentioned):
             linted.append(result)
     if fixes:
         for fix in fixed:
@@ -352,7 +348,8 @@ def _summary(result: _Result) -> str:
     text += f", {allowed} allowed" if allowed else ""
     readings = [reading for linted in result.linted for reading in linted.readings]
     if not readings:
-        return f"{text}; it starts no engine"
+        names = sum(linted.mentioned for linted in result.linted)
+        return f"{text}; it starts no engine, and its text mentions {names} flags, variables and images"
     elsewhere = other_machines(result.linted)
     if len(result.linted) > 1:
         return f"{text}; {len(readings)} launches in {len(result.linted)} files{elsewhere}"
@@ -360,41 +357,3 @@ def _summary(result: _Result) -> str:
         return f"{text}; {len(readings)} launches{elsewhere}"
     launch = readings[0].launch
     return f"{text}; read as {launch.engine} {launch.version or '(version not known)'}{elsewhere}"
-
-
-# --- rules ---
-
-
-def _show_rules(pattern: str, as_json: bool) -> None:
-    matching = [rule for rule in rules() if fnmatchcase(rule.id, pattern)] or [explain(pattern)]
-    if not as_json:
-        click.echo("\n\n".join(_rule_page(rule) for rule in matching))
-        return
-    from firesteel.rules.documents import RuleJson
-
-    rule = matching[0]
-    common.print_json(
-        RuleJson(
-            rule=rule.id,
-            level=rule.level,
-            says=filled(rule.says),
-            instead=filled(rule.instead) if rule.instead else None,
-            confidence=rule.confidence,
-            hits=rule.hits,
-            misses=rule.misses,
-            sources=rule.sources,
-        )
-    )
-
-
-def _rule_page(rule: Rule) -> str:
-    lines = [
-        f"{rule.id}  ({rule.level}, {rule.confidence})",
-        filled(rule.says),
-        *([f"use   {filled(rule.instead)}"] if rule.instead else []),
-        *(["fix   firesteel check --fix fixes it"] if rule.fix else []),
-        *(f"hit   {line}" for line in rule.hits),
-        *(f"miss  {line}" for line in rule.misses),
-        *(f"seen  {source.seen}  {source.url}" for source in rule.sources),
-    ]
-    return "\n".join(lines)

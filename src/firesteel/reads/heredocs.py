@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from firesteel.reads import variables
 from firesteel.reads.source_text import SourceText
 
-_HEREDOC = re.compile(
-    r"<<(-?)[^\S\n]*(['\"\\]?)(\w+)['\"]?[^\n]*\n(?P<body>.*?\n)[^\S\n]*\3[^\S\n]*$", re.MULTILINE | re.DOTALL
-)
+_OPENING = re.compile(r"<<-?[^\S\n]*(['\"\\]?)(\w+)['\"]?[^\n]*\n")
 _ASSIGNMENT = re.compile(
     r"^[^\S\n]*(?:export[^\S\n]+)?([A-Za-z_]\w*)=([\"']?)([^\s\"'$`;&|()]*)\2[^\S\n]*$", re.MULTILINE
 )
@@ -30,15 +29,17 @@ def bodies(source: SourceText) -> Iterator[tuple[SourceText, Span]]:
         return
     known = {match[1]: source.part(*match.span(3)) for match in _ASSIGNMENT.finditer(source.text)}
     known = dict(variables.without_secrets(known))
-    for count, match in enumerate(_HEREDOC.finditer(source.text)):
-        if count >= MAX_BODIES or len(match["body"]) > MAX_BODY:
-            return
-        body = source.part(*match.span("body"))
-        if not match[2]:
+    for opening in islice(_OPENING.finditer(source.text), MAX_BODIES):
+        closing = re.compile(rf"^[^\S\n]*{opening[2]}[^\S\n]*$", re.MULTILINE)
+        end = closing.search(source.text, opening.end(), opening.end() + MAX_BODY)
+        if end is None:
+            continue
+        body = source.part(opening.end(), end.start())
+        if not opening[1]:
             body = body.substitute(
                 variables.USE, lambda use: known.get(use["bare"] or use["braced"]), MAX_BODY
             )
-        yield body, match.span("body")
+        yield body, (opening.end(), end.start())
 
 
 def blank_out(source: SourceText, span: Span) -> SourceText:

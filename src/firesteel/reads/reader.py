@@ -100,9 +100,9 @@ class LaunchReader:
     def start(self, start: EngineStart) -> None:
         """Read what a file describes."""
         self._check_limit()
+        count = len(self.launches)
         if start.missing:
             self.missing.append((start.missing, f"the service extends `{start.missing.text}`"))
-        count = len(self.launches)
         if start.image is None:
             before, self.exported = self.exported, {name: (word,) for name, word in start.env.items()}
             self._read_command(ShellCommand(start.arguments), 0)
@@ -110,8 +110,13 @@ class LaunchReader:
         else:
             self.launches += self._container_launch(start.image, start.options, start.arguments)
         self.launches[count:] = [
-            replace(reading, hardware=start.hardware, minimum=start.minimum, runs_with=start.runs_with)
-            for reading in self.launches[count:]
+            replace(
+                launch,
+                hardware=start.hardware,
+                minimum=start.minimum,
+                runs_with=start.runs_with or launch.runs_with,
+            )
+            for launch in self.launches[count:]
         ]
 
     def _check_limit(self) -> None:

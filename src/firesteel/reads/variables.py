@@ -9,6 +9,7 @@ runs.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -20,6 +21,8 @@ MAX_EXPANDED = 2**16
 """Characters of one expanded word."""
 MAX_NESTED = 4
 """How deep values may contain variables themselves."""
+MAX_CHANGES = 200
+"""How often a value may be extended."""
 MAX_WORDS = 2000
 """Words of one array."""
 _KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "do", "done", "{", "}", "!", "case", "esac", ";;"})
@@ -47,9 +50,13 @@ def find_values(commands: Sequence[ShellCommand]) -> Values:
     `CMD="$CMD --flag"`, `ARGS+=(--flag)`."""
     values: dict[str, tuple[Word, ...]] = {}
     ambiguous: set[str] = set()
+    counts: Counter[str] = Counter()
     for name, words, is_append in _assignments(commands):
         before = values.get(name)
-        if words is not None and before is not None:
+        counts[name] += 1
+        if counts[name] > MAX_CHANGES:
+            words = None
+        elif words is not None and before is not None:
             words = (
                 _joined(before, words)
                 if is_append
@@ -93,7 +100,7 @@ def _assignments(
             *plain, last = command.env.items()
             yield from ((name, (word,), False) for name, word in plain)
             is_array = command.end == "(" and not last[1].text
-            yield last[0], _array(commands[index + 1 :]) if is_array else (last[1],), False
+            yield last[0], _array(commands, index + 1) if is_array else (last[1],), False
         elif not words:
             continue
         elif words[0].text in ("export", "local", "readonly", "declare", "typeset"):
@@ -103,7 +110,7 @@ def _assignments(
             value = words[0].after(sets.end())
             is_array = command.end == "(" and not value.text
             if not is_append or branches[-1:] not in (["else"], ["case"]):
-                yield sets[1], _array(commands[index + 1 :]) if is_array else (value,), is_append
+                yield sets[1], _array(commands, index + 1) if is_array else (value,), is_append
         elif words[0].text in ("for", "read", "select") and len(words) > 1:
             yield words[1].text, None, False
 
@@ -128,10 +135,10 @@ def assigned(words: Iterable[Word]) -> dict[str, Word]:
     return {name: word.after(len(name) + 1) for (name, equals, _), word in pairs if equals}
 
 
-def _array(commands: Iterable[ShellCommand]) -> tuple[Word, ...]:
+def _array(commands: Sequence[ShellCommand], start: int) -> tuple[Word, ...]:
     """The words up to the closing parenthesis."""
     words: list[Word] = []
-    for command in commands:
+    for command in map(commands.__getitem__, range(start, len(commands))):
         words += (replace(word, is_element=True) for word in command.words)
         if command.end == ")" or len(words) > MAX_WORDS:
             break

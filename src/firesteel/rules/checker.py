@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import date
 from types import MappingProxyType
 
 from firesteel import catalog
-from firesteel.catalog import Images
+from firesteel.catalog import ImageProblem, Images
 from firesteel.dataclass import dataclass
 from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName, Launch, Spot
@@ -17,6 +18,7 @@ from firesteel.rules.match import matches
 from firesteel.rules.rule import SEVERITY, Confidence, Fix, Level, Rule, rules
 
 TITLES: dict[EngineName, str] = {"vllm": "vLLM", "llamacpp": "llama.cpp", "sglang": "SGLang"}
+_IMAGE_CHECKS_SEEN = date(2026, 11, 15)
 _NO_SPOTS: Mapping[str, Spot] = MappingProxyType({})
 
 
@@ -67,7 +69,26 @@ def check(
         for rule, match in all_matches
         if not (_is_general(rule) and specific.get(match.key, 3) <= SEVERITY[rule.level])
     ]
+    if image and hardware == "gb10":
+        findings += [_image_finding(problem, spots) for problem in image.problems]
     return tuple(sorted(dict.fromkeys(findings), key=_sort_key))
+
+
+def _image_finding(problem: ImageProblem, spots: Mapping[str, Spot]) -> Finding:
+    """What `image inspect` found in the image of the launch."""
+    spot = spots.get("image")
+    return Finding(
+        rule=f"image-{problem.check}",
+        level=problem.level,
+        says=problem.says,
+        instead=problem.instead,
+        spot=spot,
+        saw=escape_unprintable(problem.evidence),
+        confidence="verified",
+        sources=(Evidence(url=problem.source, seen=_IMAGE_CHECKS_SEEN),),
+        scope="this image, inspected here",
+        key="image",
+    )
 
 
 def _is_general(rule: Rule) -> bool:

@@ -32,7 +32,7 @@ from firesteel.rules.across import check_across
 from firesteel.rules.allow import allowed
 from firesteel.rules.checker import TITLES, Finding, check
 from firesteel.rules.fix import fix
-from firesteel.rules.mentions import check_mentions
+from firesteel.rules.mentions import check_mentions, is_about_engines
 from firesteel.rules.rule import SEVERITY, Level, explain, rules
 
 SPARK = "gb10"
@@ -77,6 +77,8 @@ class LintResult:
     """The machine that each launch was checked for, as the text states it."""
     allowed: tuple[tuple[Finding, str], ...] = ()
     """Findings that an allow comment suppresses, with its reason."""
+    mentioned: int = 0
+    """How many flags, variables and images of engines its sentences mention."""
     problem: UsageError | None = None
     """Why some of the text could not be read."""
 
@@ -87,7 +89,8 @@ def lint(text: str, path: str, options: LintOptions) -> LintResult:
     readings, problem, unread = scan(source, options.images)
     pairs, machines = _check_launches(source, readings, options)
     findings = [finding for _, finding in pairs]
-    in_prose = check_mentions(mentions(source), _hardware(StatedMachine(), options))
+    mentioned = mentions(source)
+    in_prose = check_mentions(mentioned, _hardware(StatedMachine(), options))
     others = (*in_prose, *check_across(readings, unread))
     findings += [finding for finding in others if options.includes(finding)]
     comments = allowed(source.text, path, readings)
@@ -97,7 +100,9 @@ def lint(text: str, path: str, options: LintOptions) -> LintResult:
     # Several launches may share a line, and differ only in what their findings say of the release.
     by_place = {(*_identity(finding), finding.spot): finding for finding in reversed(findings)}
     reported = sorted((each for each in by_place.values() if each not in suppressed), key=_sort_key)
-    return LintResult(path, readings, tuple(reported), machines, tuple(suppressed.items()), problem)
+    about_engines = 0 if readings else sum(map(is_about_engines, mentioned))
+    shown = tuple(reported)
+    return LintResult(path, readings, shown, machines, tuple(suppressed.items()), about_engines, problem)
 
 
 def apply_fixes(text: str, path: str, options: LintOptions) -> tuple[str, tuple[Finding, ...]]:

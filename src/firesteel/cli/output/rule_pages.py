@@ -1,0 +1,46 @@
+"""`check --explain RULE`: what a rule says, with its examples and sources."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+import click
+
+from firesteel.cli.options import common
+from firesteel.cli.output.ci_annotations import filled
+from firesteel.rules import Rule, explain, rules
+
+
+def show(pattern: str, as_json: bool) -> None:
+    matching = [rule for rule in rules() if fnmatchcase(rule.id, pattern)] or [explain(pattern)]
+    if not as_json:
+        click.echo("\n\n".join(_page(rule) for rule in matching))
+        return
+    from firesteel.rules.documents import RuleJson
+
+    rule = matching[0]
+    common.print_json(
+        RuleJson(
+            rule=rule.id,
+            level=rule.level,
+            says=filled(rule.says),
+            instead=filled(rule.instead) if rule.instead else None,
+            confidence=rule.confidence,
+            hits=rule.hits,
+            misses=rule.misses,
+            sources=rule.sources,
+        )
+    )
+
+
+def _page(rule: Rule) -> str:
+    lines = [
+        f"{rule.id}  ({rule.level}, {rule.confidence})",
+        filled(rule.says),
+        *([f"use   {filled(rule.instead)}"] if rule.instead else []),
+        *(["fix   firesteel check --fix fixes it"] if rule.fix else []),
+        *(f"hit   {line}" for line in rule.hits),
+        *(f"miss  {line}" for line in rule.misses),
+        *(f"seen  {source.seen}  {source.url}" for source in rule.sources),
+    ]
+    return "\n".join(lines)
