@@ -76,6 +76,7 @@ def _known_about(key: str, value: str, hardware: str | None) -> Iterator[Finding
         yield from (finding for found in by_engine for finding in found)
 
 
+@lru_cache(maxsize=4096)
 def _has_flag(engine: EngineName, name: str) -> bool:
     schema = find_schema(engine, NEWEST_KNOWN[engine])
     return schema is not None and resolve_flag(schema, f"--{name}") is not None
