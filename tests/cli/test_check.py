@@ -165,7 +165,7 @@ def test_what_follows_a_program_belongs_to_it(
     program.chmod(0o755)
     assert inside("check", *BAD.split()).code == 3
     line = inside("check", "./llama-server", "-m", "a.gguf", "--json")
-    assert "read as llamacpp" in line.out and "`--json`" in line.out
+    assert line.code == 3 and "no known release has `--json`" in line.out and "read as llamacpp" in line.out
     assert inside("check", "--json", "./llama-server", "-m", "a.gguf").json["launches"] == 1
 
 

@@ -455,3 +455,10 @@ def test_bombs(images: Images, spec: str, message: str) -> None:
 def test_long_words_end(images: Images, word: str) -> None:
     text = manifest(f"image: {VLLM}\nenv: [{{name: A, value: b}}]\nargs: [org/m, '{word}']")
     assert read(text, "pod.yaml", images)[0].launch.model == "org/m"
+
+
+def test_the_command_of_a_chart_replaces_the_entrypoint(images: Images) -> None:
+    text = 'image:\n  repository: vllm/vllm-openai\n  tag: v0.26.0\n  command: ["vllm", "serve", "/data/"]\n'
+    (found,) = read(text, "values.yaml", images)
+    assert found.launch.container is not None
+    assert (found.launch.container.entrypoint, found.launch.model) == ("", "/data/")

@@ -35,7 +35,7 @@ variants:
         (f"# vLLM 0.24+ only\n{SERVE}", "run.sh", ("0.24.0", NEWEST, 1)),
         (f"# vLLM 0.24 is what I had\n{SERVE}", "run.sh", None),
         (f"pip install 'vllm>=0.12.0'\n{SERVE}", "run.sh", ("0.12.0", NEWEST, 1)),
-        (f"FROM vllm/vllm-openai:v0.26.0\n{SERVE}", "run.sh", ("0.26.0", "0.26.0", 1)),
+        (f"IMAGE=vllm/vllm-openai:v0.26.0\n{SERVE}", "run.sh", ("0.26.0", "0.26.0", 1)),
         (f"docker pull vllm/vllm-openai:v0.26.0-aarch64\n{SERVE}", "run.sh", ("0.26.0", "0.26.0", 1)),
         (f"docker pull vllm/vllm-openai:nightly\n{SERVE}", "run.sh", None),
         (f"# requires vLLM 0.7.3\n{SERVE}", "run.sh", (known_versions("vllm")[0], NEWEST, 1)),
@@ -78,6 +78,21 @@ def test_a_recipe_is_held_against_its_minimum_in_every_section() -> None:
         ("flag-unknown", "flag:linear-backend"): ("stop", 14),
         ("variable-unread", "env:VLLM_ENABLE_STARTUP_PLAN"): ("warn", 15),
     }
+
+
+def test_a_variant_may_have_a_minimum_of_its_own() -> None:
+    section = "    vram_minimum_gb: 60\n"
+    assert findings(RECIPE.replace(section, f'{section}    min_vllm_version: "0.26.0"\n'), "m.yaml") == {}
+    assert findings(RECIPE.replace('"0.17.0"', '"nightly"'), "m.yaml") == {}
+
+
+def test_a_guide_in_a_recipe_installs_what_its_section_says() -> None:
+    guide = "guide: |\n  ## Start\n  {}\n  ```bash\n  vllm serve a/b --linear-backend marlin\n  ```\n"
+    text = RECIPE.replace("--linear-backend", "--max-model-len").replace("marlin", "4096")
+    text = text.replace('        extra_env: {VLLM_ENABLE_STARTUP_PLAN: "1"}\n', "")
+    assert findings(text + guide.format("`pip install vllm`"), "m.yaml") == {}
+    told = findings(text + guide.format("Use `vllm/vllm-openai:v0.20.0`."), "m.yaml")
+    assert [rule for rule, _ in told] == ["flag-unknown"]
 
 
 def test_an_image_decides_its_own_release() -> None:

@@ -21,7 +21,7 @@ MISSES = [(rule, line) for rule in RULES for line in rule.misses]
 
 
 def found(line: str) -> dict[str, str]:
-    linted = lint(line, "line", LintOptions(catalog.shipped().images))
+    linted = lint(line, "line", LintOptions(catalog.shipped().images, "gb10"))
     assert linted.readings
     return {finding.rule: finding.level for finding in linted.findings}
 

@@ -23,8 +23,6 @@ from firesteel.cli.output.show import err, findings_view, out
 from firesteel.dataclass import dataclass
 from firesteel.edge.files import text_files
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.facts.host.discrete_gpus import discrete_gpu
-from firesteel.facts.host.hardware import hardware
 from firesteel.reads import no_launch_error
 from firesteel.rules import (
     Finding,
@@ -36,6 +34,7 @@ from firesteel.rules import (
     engine_version,
     known_patterns,
     lint,
+    machine_to_check,
 )
 
 if TYPE_CHECKING:  # loaded only with --json
@@ -186,7 +185,7 @@ def command(
         return 0
     lint_options = LintOptions(
         images=library.images(),
-        hardware=_hardware(host_name, engine_only),
+        hardware=machine_to_check(host_name, engine_only),
         versions=dict([engine_version(version)] if version else []),
         select=known_patterns(select),
         ignore=known_patterns(ignore),
@@ -208,16 +207,6 @@ def command(
     else:
         _show(result, wants_fixes=fixes or diffs)
     return result.exit_code
-
-
-def _hardware(host_name: str | None, engine_only: bool) -> str | None:
-    if host_name and engine_only:
-        raise UsageError("--host and --engine-only exclude each other", next="firesteel check without one")
-    if engine_only or host_name is None:
-        return None if engine_only else "stated"
-    if discrete_gpu(host_name.replace("-", " ")):
-        return None  # no rule is about it: what is left holds on every machine
-    return hardware(host_name).name
 
 
 def _check(

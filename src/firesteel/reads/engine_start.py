@@ -28,6 +28,8 @@ class EngineStart:
     """What the file calls it."""
     hardware: str = ""
     """The machine that it is for, where the file has a section for each."""
+    minimum: Word | None = None
+    """The oldest release of the engine that the file allows."""
     missing: Word | None = None
     """A file that it is based on and that is not at hand."""
     runs_with: str = ""

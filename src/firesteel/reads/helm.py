@@ -70,7 +70,10 @@ def _image(node: Node) -> Word | None:
 def _start(node: Node, image: Word) -> EngineStart:
     holders = [holder for holder in (node, node.get("image")) if holder]
     arguments = tuple(word for key in _ARGUMENT_KEYS for holder in holders for word in holder.words(key))
-    return EngineStart(arguments, image, _options(node, image))
+    options = _options(node, image)
+    if any(holder.get("command") for holder in holders):  # a pod's `command` replaces the entrypoint
+        options = (*options, DockerOption("entrypoint", "", image))
+    return EngineStart(arguments, image, options)
 
 
 def _options(node: Node, image: Word) -> tuple[DockerOption, ...]:

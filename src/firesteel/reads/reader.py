@@ -52,8 +52,16 @@ class ReadLaunch:
     """The words of each part, for a fix to change."""
     hardware: str = ""
     """The machine whose section of a recipe this is from."""
+    minimum: Word | None = None
+    """The oldest release that a recipe allows."""
     runs_with: str = ""
     """Launches of a text with the same name here run at the same time; empty: not known."""
+
+    @property
+    def line(self) -> int:
+        """Where its program or its image stands."""
+        place = self.spots.get("program") or self.spots.get("image")
+        return place.line if place else min((spot.line for spot in self.spots.values()), default=1)
 
     @property
     def lines(self) -> tuple[int, int]:
@@ -96,12 +104,18 @@ class LaunchReader:
         if start.missing:
             self.missing.append((start.missing, f"the service extends `{start.missing.text}`"))
         if start.image is None:
-            self.exported = {name: (word,) for name, word in start.env.items()}
+            before, self.exported = self.exported, {name: (word,) for name, word in start.env.items()}
             self._read_command(ShellCommand(start.arguments), 0)
+            self.exported = before
         else:
             self.launches += self._container_launch(start.image, start.options, start.arguments)
         self.launches[count:] = [
-            replace(launch, hardware=start.hardware, runs_with=start.runs_with or launch.runs_with)
+            replace(
+                launch,
+                hardware=start.hardware,
+                minimum=start.minimum,
+                runs_with=start.runs_with or launch.runs_with,
+            )
             for launch in self.launches[count:]
         ]
 

@@ -43,12 +43,6 @@ _OTHER_PATH = re.compile(
 _OTHER_VARIABLES = re.compile(
     r"(?:HIP|ROCR)_VISIBLE_DEVICES\Z|VLLM_(?:ROCM|CPU|XPU|TPU|HPU)_|ASCEND_|HABANA_"
 )
-_HARDWARE_KEY = re.compile(
-    r"""(?<![\w./-])["']?(?P<key>[\w./-]*(?:hardware|accelerator|gpu[._-]?(?:product|type|model|name|family)
-        |node_?selector|instance[_-]?type|machine)[\w./-]*)["']?\s*:\s*(?P<value>.*)""",
-    re.VERBOSE | re.IGNORECASE,
-)
-_NOT_HARDWARE = re.compile(r"overrides|strategy_hardware|opt_in", re.IGNORECASE)
 _REFUSED = re.compile(r"[\w.-]+\s*:\s*[\"']?(?:unsupported|untested|false|no)\b", re.IGNORECASE)
 _VRAM = re.compile(r"vram_minimum_gb\"?:\s*(\d+)")
 _RECIPE = re.compile(r"recipe_version\s*:")
@@ -81,7 +75,7 @@ def _evidence(
     reading: ReadLaunch, path: str, around: Surroundings
 ) -> Iterator[tuple[MachineKind, str, int, str]]:
     launch, spots = reading.launch, reading.spots
-    line = min((spot.line for spot in spots.values()), default=1)
+    line = reading.line
     model_line = spots["model"].line if "model" in spots else line
     own = around.lines[line - 1]
     if reading.hardware:
@@ -91,14 +85,15 @@ def _evidence(
         yield "spark", match[0], line, image
     elif match := _OTHER_IMAGE.search(image):
         yield "other", match[0], line, image
-    if not around.prose:  # in a recipe a comment may be about any of its parts
-        yield from _listed(around.lines, model_line)
+    is_guide = bool(around.prose) or around.is_in_value(line)
+    if not is_guide:  # in a recipe a comment may be about any of its parts
+        yield from _listed(around, model_line)
     yield from _named(around.above(line))
     foreign = next((name for name in launch.env if _OTHER_VARIABLES.match(name)), None)
     if foreign:
         yield "other", foreign, line, own
-    if around.prose:
-        yield from _listed(around.lines, model_line)
+    if is_guide:
+        yield from _listed(around, model_line)
     yield from _in_path(path)
     gpus = _gpus_in_one_host(launch)
     if gpus > 1:
@@ -136,9 +131,10 @@ def _whole(size: object) -> int:
     return int(size) if isinstance(size, str) and re.fullmatch("[1-9][0-9]{0,3}", size) else 1
 
 
-def _listed(lines: list[str], model_line: int) -> Iterator[tuple[MachineKind, str, int, str]]:
+def _listed(around: Surroundings, model_line: int) -> Iterator[tuple[MachineKind, str, int, str]]:
     """The hardware that a recipe or manifest lists, and the memory that it asks for."""
-    listed = [found for number, text in _hardware_lines(lines) for found in _named_parts(number, text)]
+    lines = around.lines
+    listed = [found for number, text in around.hardware for found in _named_parts(number, text)]
     yield from sorted(listed, key=lambda found: found[0] != "spark")[:1]
     memory = [(abs(n - model_line), n, text) for n, text in enumerate(lines, 1) if _VRAM.search(text)]
     if memory:  # of several variants the one that has this model
@@ -154,22 +150,6 @@ def _named_parts(number: int, text: str) -> Iterator[tuple[MachineKind, str, int
     for part in re.split(r"[,{}]", text):
         if not _REFUSED.match(part.strip()):
             yield from _named([(number, part.replace("_", " "))])
-
-
-def _hardware_lines(lines: list[str]) -> Iterator[Line]:
-    """The value of a key such as `hardware`, on its line or indented below it."""
-    indent: int | None = None
-    for number, text in enumerate(lines, 1):
-        depth = len(text) - len(text.lstrip())
-        if indent is not None and text.strip():
-            if depth > indent:
-                yield number, text
-                continue
-            indent = None
-        key = _HARDWARE_KEY.search(text)
-        if key and not _NOT_HARDWARE.search(key["key"]):
-            yield number, key["value"].partition("}")[0]
-            indent = depth
 
 
 def _in_path(path: str) -> Iterator[tuple[MachineKind, str, int, str]]:

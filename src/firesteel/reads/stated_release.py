@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
 from firesteel.dataclass import dataclass
 from firesteel.engines.schema.history import version_key
@@ -18,6 +19,7 @@ from firesteel.reads.reader import ReadLaunch
 from firesteel.reads.surroundings import Line, Surroundings
 
 _NUMBER = r"v?(?P<{0}>\d{{1,3}}\.\d{{1,3}}(?:\.\d{{1,3}})?(?:\.?post\d+)?)(?![\w.]*\d)"
+_HEADING = re.compile(r"\s*#{2,6}\s")
 _NAMES: dict[EngineName, str] = {"vllm": "vllm", "sglang": "sglang"}
 
 
@@ -36,8 +38,12 @@ def find_release(reading: ReadLaunch, path: str, around: Surroundings) -> Stated
     engine = reading.launch.engine
     if engine not in _NAMES:
         return None
-    line = min((spot.line for spot in reading.spots.values()), default=1)
-    for number, text, low, high, is_key in _statements(engine, line, around):
+    if (minimum := reading.minimum) is not None:
+        version = re.fullmatch(_NUMBER.format("low"), minimum.text)  # `nightly` is none
+        ends = _known_ends(engine, version["low"], None) if version else None
+        place = Spot(path, minimum.line, minimum.text, minimum.column)
+        return StatedRelease(*ends, place, is_minimum_of_recipe=True) if ends else None
+    for number, text, low, high, is_key in _statements(engine, reading.line, around):
         ends = _known_ends(engine, low, high)
         if ends:
             return StatedRelease(*ends, Spot(path, number, text.strip()[:200], 1), is_key)
@@ -52,6 +58,9 @@ def _statements(
     above = [(number, around.lines[number - 1]) for number in range(line, 0, -1)]
     below = [(number, text) for number, text in enumerate(around.lines, 1) if number > line]
     everywhere = [*above, *below]
+    if around.is_in_value(line):  # a guide in a recipe installs what its own section says
+        everywhere = list(takewhile(lambda found: not _HEADING.match(found[1]), above))
+    first = min((number for number, _ in everywhere), default=line)
     for number, text in everywhere:
         if match := keys.search(text):
             is_minimum = bool(match["min"] or match["least"])
@@ -62,7 +71,8 @@ def _statements(
                 None if is_minimum or match["sign"] else match["low"],
                 is_minimum,
             )
-    yield from ((*found, False) for found in _in_sentences(sentences, around.above(line)))
+    near = (found for found in around.above(line) if found[0] >= first)
+    yield from ((*found, False) for found in _in_sentences(sentences, near))
     for number, text in everywhere:
         match = pins.search(text)
         low, high = _pinned(match) if match else (None, None)

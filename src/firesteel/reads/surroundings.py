@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 
 from firesteel.reads import markdown
 from firesteel.reads.source_text import SourceFile
@@ -18,6 +19,13 @@ Line = tuple[int, str]
 _HEADING = re.compile(r"\s{0,3}(#{1,6})\s+\S")
 _COMMENT = re.compile(r"\s*(?:#|//|<!--)\s?(?!!)")
 _TRAILING = re.compile(r"\s#\s.*")
+_TEXT_VALUE = re.compile(r"[\w-]+:\s*[|>]")
+_HARDWARE_KEY = re.compile(
+    r"""(?<![\w./-])["']?(?P<key>[\w./-]*(?:hardware|accelerator|gpu[._-]?(?:product|type|model|name|family)
+        |node_?selector|instance[_-]?type|machine)[\w./-]*)["']?\s*:\s*(?P<value>.*)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_NOT_HARDWARE = re.compile(r"overrides|strategy_hardware|opt_in", re.IGNORECASE)
 _NEAR = 25
 """Lines of text above a block that belong to it."""
 
@@ -60,6 +68,12 @@ class Surroundings:
                 level = self.headings[heading]
                 yield heading, self.prose[heading]
 
+    def is_in_value(self, number: int) -> bool:
+        """Whether the line belongs to a text that is the value of a key: `guide: |` of a recipe."""
+        while number > 0 and (not self.lines[number - 1].strip() or self.lines[number - 1][0].isspace()):
+            number -= 1
+        return number > 0 and _TEXT_VALUE.match(self.lines[number - 1]) is not None
+
     @property
     def document(self) -> Iterator[Line]:
         """The text of a guide, or the comments of any other file, from its beginning."""
@@ -67,3 +81,21 @@ class Surroundings:
             yield from self.prose.items()
         else:
             yield from ((n, text) for n, text in enumerate(self.lines, 1) if _COMMENT.match(text))
+
+    @cached_property
+    def hardware(self) -> list[Line]:
+        """The values of keys such as `hardware`, on their line or indented below it."""
+        found: list[Line] = []
+        indent: int | None = None
+        for number, text in enumerate(self.lines, 1):
+            depth = len(text) - len(text.lstrip())
+            if indent is not None and text.strip():
+                if depth > indent:
+                    found.append((number, text))
+                    continue
+                indent = None
+            key = _HARDWARE_KEY.search(text)
+            if key and not _NOT_HARDWARE.search(key["key"]):
+                found.append((number, key["value"].partition("}")[0]))
+                indent = depth
+        return found

@@ -27,6 +27,7 @@ SPARK = "dgx_spark_gb10"
 _GENERATIONS = ("blackwell", "nvidia")
 """Keys of overrides for the Spark's kind of GPU; the first that exists counts."""
 _STRATEGY = "single_node_tp"
+_MINIMUM = "min_vllm_version"
 _ARGUMENTS = ("extra_args", "args", "vllm_args")
 _VARIABLES = ("env", "extra_env")
 MAX_PARTS = 200
@@ -61,9 +62,11 @@ def starts(document: Node) -> Iterable[EngineStart] | None:
         found += [start] if start else []
         _check_limit(document, sum(len(start.arguments) for start in found), MAX_WORDS, "arguments")
     used = {word.span for start in found for word in _words_of(start)}
-    first = next(_configurations(document, variants), None)
-    for path, part in _parts(document, ()) if first else ():
-        other = _other_start(first, path, part) if first else None
+    configurations = list(_configurations(document, variants))
+    for path, part in _parts(document, ()) if configurations else ():
+        names = path[1:2] if path[0] == "variants" else _texts(part, "variants")
+        named = [config for config in configurations if config.variant_name in names]
+        other = _other_start((named or configurations)[0], path, part)
         if other and any(word.span not in used for word in _words_of(other)):
             found.append(other)
             used |= {word.span for word in _words_of(other)}
@@ -92,10 +95,10 @@ def _other_start(config: _Configuration, path: tuple[str, ...], part: Node) -> E
     words = _all_words(config.recipe.get("model", "base_args"), *(part.get(key) for key in _ARGUMENTS))
     variables = _existing(config.recipe.get("model", "base_env"), *(part.get(key) for key in _VARIABLES))
     env = {name: entry for node in variables for name, entry in node.entries().items()}
-    # A section for Blackwell may be for a Spark, and need the Spark's image.
-    image = _image(config) if set(path) & set(_GENERATIONS) else None
+    # A section for Blackwell may be for a Spark, and need its image; one for a variant needs the variant's.
+    image = _image(config) if set(path) & set(_GENERATIONS) or part.get("variants") else None
     arguments = (model, *_last_values([*words]))
-    return replace(_engine_start(arguments, image, env), hardware=".".join(path))
+    return replace(_engine_start(config, arguments, image, env), hardware=".".join(path))
 
 
 def _check_limit(document: Node, count: int, limit: int, parts: str) -> None:
@@ -130,16 +133,22 @@ def _start(config: _Configuration) -> EngineStart | None:
     if model is None:
         return None
     arguments = (model, *_last_values(list(_arguments(config, model))))
-    return _engine_start(arguments, _image(config), dict(_environment(config)))
+    return _engine_start(config, arguments, _image(config), dict(_environment(config)))
 
 
 def _engine_start(
-    arguments: tuple[Word, ...], image: Word | None, env: Mapping[str, tuple[Word, Node]]
+    config: _Configuration,
+    arguments: tuple[Word, ...],
+    image: Word | None,
+    env: Mapping[str, tuple[Word, Node]],
 ) -> EngineStart:
+    minimum = config.variant.word_at(_MINIMUM) or config.recipe.word_at("model", _MINIMUM)
     if image is None:
         program = (implied_word("vllm", arguments[0]), implied_word("serve", arguments[0]))
         return EngineStart(
-            (*program, *arguments), env={name: node_word(node) for name, (_, node) in env.items()}
+            (*program, *arguments),
+            env={name: node_word(node) for name, (_, node) in env.items()},
+            minimum=minimum,
         )
     site_options = (("gpus", "all"), ("ipc", "host"), ("publish", "8000:8000"))
     options = [DockerOption(name, value, image) for name, value in site_options]
@@ -147,7 +156,7 @@ def _engine_start(
         DockerOption("env", f"{name}={node.text or ''}", key, node_word(node))
         for name, (key, node) in env.items()
     ]
-    return EngineStart(arguments, image, tuple(options))
+    return EngineStart(arguments, image, tuple(options), minimum=minimum)
 
 
 def _before_strategy(config: _Configuration) -> Iterator[Node]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         engine_version,
         known_patterns,
         lint,
+        machine_to_check,
         release,
     )
     from firesteel.rules.rule import Level, Rule, explain, read_rules, rules
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CompatibilityTable", "Finding", "Level", "LintOptions", "LintResult", "NoReason", "Rule",
     "SupportRange", "apply_fixes", "check", "compatibility", "engine_version", "explain", "known_patterns",
-    "lint", "read_rules", "release", "rules",
+    "lint", "machine_to_check", "read_rules", "release", "rules",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
@@ -44,7 +45,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
             "compatibility_tables": ("CompatibilityTable", "SupportRange", "compatibility"),
             "linter": (
                 "LintOptions", "LintResult", "apply_fixes", "engine_version", "known_patterns", "lint",
-                "release",
+                "machine_to_check", "release",
             ),
             "rule": ("Level", "Rule", "explain", "read_rules", "rules"),
         },

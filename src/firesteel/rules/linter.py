@@ -13,6 +13,8 @@ from firesteel.catalog import Images, is_upstream
 from firesteel.dataclass import dataclass
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
+from firesteel.facts.host.discrete_gpus import discrete_gpu
+from firesteel.facts.host.hardware import hardware
 from firesteel.launch import EngineName, Launch
 from firesteel.reads import (
     ReadLaunch,
@@ -95,9 +97,9 @@ def lint(text: str, path: str, options: LintOptions) -> LintResult:
     suppressed = {
         finding: comment.reason for finding in findings for comment in comments if comment.covers(finding)
     }
-    reported = sorted(
-        (finding for finding in dict.fromkeys(findings) if finding not in suppressed), key=_sort_key
-    )
+    # Several launches may share a line, and differ only in what their findings say of the release.
+    by_place = {(*_identity(finding), finding.spot): finding for finding in reversed(findings)}
+    reported = sorted((each for each in by_place.values() if each not in suppressed), key=_sort_key)
     about_engines = 0 if readings else sum(map(is_about_engines, mentioned))
     shown = tuple(reported)
     return LintResult(path, readings, shown, machines, tuple(suppressed.items()), about_engines, problem)
@@ -236,3 +238,14 @@ def known_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
                 f"there is no rule `{pattern}`", next="firesteel check --explain '*', which lists them"
             )
     return tuple(patterns)
+
+
+def machine_to_check(host_name: str | None, engine_only: bool) -> str | None:
+    """`LintOptions.hardware` for what the user asked for."""
+    if host_name and engine_only:
+        raise UsageError("--host and --engine-only exclude each other", next="firesteel check without one")
+    if engine_only or host_name is None:
+        return None if engine_only else STATED
+    if discrete_gpu(host_name.replace("-", " ")):
+        return None  # no rule is about it: what is left holds on every machine
+    return hardware(host_name).name

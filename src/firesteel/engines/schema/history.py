@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any, cast
 
 from firesteel.dataclass import dataclass
@@ -59,6 +60,7 @@ class EngineHistory:
     equals the one before it."""
 
 
+@lru_cache(maxsize=1024)
 def version_key(version: str) -> tuple[int, ...]:
     """Sorts releases by age: 0.5.15 < 0.5.15.post1 < 0.5.16; a llama.cpp build is its number."""
     return tuple(int(part) for part in re.findall(r"\d+", version))
