@@ -41,6 +41,7 @@ COMMANDS = {
     "quantize": "Quantize a checkpoint to FP8, NVFP4 or MXFP4, without data and in bounded memory.",
     "render": "Write the launch for docker, compose, Kubernetes, systemd, quadlet or sparkrun.",
     "key": "Create, list and revoke the gateway's keys.",
+    "usage": "Show requests and tokens by key, model and day, and what is left of budgets.",
     "client": "Configure OpenCode, Claude Code, Codex, Continue, Zed or Open WebUI.",
     "cluster": "Join two to eight Sparks over ssh, check their links.",
     "engine": "Install, build, list and remove engines that run without a container.",

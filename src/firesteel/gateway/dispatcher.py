@@ -12,8 +12,9 @@ from dataclasses import replace
 from itertools import chain
 
 from firesteel.edge.files.home import Home
+from firesteel.gateway.accounting import Accounting
 from firesteel.gateway.admin import status
-from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelCounters, ModelGauges, route_kind
+from firesteel.gateway.admin.meter import GatewayGauges, ModelCounters, ModelGauges
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog
 from firesteel.gateway.admin.state import GatewayState, WaitingRequestJson, oldest_waiting
@@ -31,12 +32,17 @@ from firesteel.gateway.interfaces import (
     WaitStatus,
 )
 from firesteel.gateway.jobs import JobResult
-from firesteel.gateway.keys import KeyRing, check_admin, check_model_access, unknown_model
+from firesteel.gateway.keys import (
+    KeyRing,
+    check_admin,
+    check_metrics,
+    check_model_access,
+    unknown_model,
+)
 from firesteel.gateway.monitoring import Monitoring, memory
-from firesteel.gateway.rate_limits import RateLimiter
 from firesteel.gateway.scheduler.events import LoadRequested, RejectRequest, RequestAbandoned
 
-_FOR_EVERY_KEY = frozenset((b"/api/curves",))
+_FOR_EVERY_KEY = frozenset((b"/api/curves", b"/api/usage"))
 """Paths of the admin API that an inference key may use, for its own models; `admin.api` has them too."""
 _STATUS_OF_REJECTION = {
     "unknown": (404, "unknown_model"),
@@ -81,10 +87,9 @@ class RequestDispatcher:
         logs_prompts: bool = False,
     ) -> None:
         """`notify` gets a model's name (or an empty string) and a message for the operator."""
-        self.home, self._ring, self._log, self._notify = home, ring, log, notify
-        self._logs_prompts = logs_prompts
-        self.meter = Meter()
-        self.rates = RateLimiter(ring.limits(), time.monotonic())
+        self.home, self._ring, self._notify = home, ring, notify
+        self.accounting = Accounting(home, ring, log, logs_prompts=logs_prompts)
+        self.meter, self._rates = self.accounting.meter, self.accounting.rates
         self.subscribers = Subscribers()
         self.is_draining = False
         self.page_files: Mapping[bytes, GatewayResponse] = {}
@@ -106,7 +111,7 @@ class RequestDispatcher:
             executor,
             self.meter,
             queue=self._queue,
-            logged=lambda: self._log.written,
+            logged=lambda: self.accounting.log.written,
             notify=lambda text: self.noted("", text),
         )
         self._use_config()
@@ -118,7 +123,7 @@ class RequestDispatcher:
 
     def keys_changed(self) -> None:
         """Stop the requests of revoked keys, also in the middle of a response."""
-        self.rates.change(self._ring.limits(), time.monotonic())
+        self.accounting.use_limits(self._ring)
         known = {key.name for key in self._ring.keys.values()}
         for request in tuple(self._records):
             if request.caller.name not in known and not self._ring.is_open:
@@ -127,6 +132,7 @@ class RequestDispatcher:
     def _use_config(self) -> None:
         config = self.executor.config
         self._aliases = config.aliased
+        self._ring.use_models((*config.by_name, *self._aliases))
         self.meter.add_models(model.name for model in config.models)
 
     # --- for the HTTP server ---
@@ -134,9 +140,9 @@ class RequestDispatcher:
     def admit(self, token: bytes | None) -> Caller | Rejection:
         caller = self._ring.authenticate(token)
         if isinstance(caller, Caller):
-            if caller.name not in self.rates.limited:
+            if caller.name not in self._rates.limited:
                 return caller
-            caller = self.rates.admit(caller.name, time.monotonic()) or caller
+            caller = self._rates.admit(caller.name, time.monotonic()) or caller
         if isinstance(caller, Rejection):
             self.meter.rejected_early(caller.kind)
         return caller
@@ -159,16 +165,22 @@ class RequestDispatcher:
         if path.startswith(b"/health/"):
             view = self._visible_model(path.removeprefix(b"/health/"), caller)
             return view if isinstance(view, Rejection) else status.model_health(view)
-        if path.startswith(b"/api/") or path == b"/metrics":
-            return (None if path in _FOR_EVERY_KEY else check_admin(caller)) or self.admin_endpoint
+        if path == b"/metrics":
+            return check_metrics(caller) or self.admin_endpoint
+        if path.startswith(b"/api/"):
+            is_open = path in _FOR_EVERY_KEY and not caller.is_for_metrics
+            return (None if is_open else check_admin(caller)) or self.admin_endpoint
         return self.page_files.get(path) if method in (b"GET", b"HEAD") else None
 
     def submit(self, request: PendingRequest) -> None:
         record = self._records[request] = RequestRecord(request)
-        if request.model in self._aliases:  # from here on only its name is used: keys, scheduler, log
-            record.is_by_alias, request.model = True, self._aliases[request.model]
-        caller = request.caller
-        if caller.models is not None and (rejection := check_model_access(caller, request.model)):
+        asked, caller = request.model, request.caller
+        if asked in self._aliases:  # from here on only its name is used: scheduler, log
+            record.is_by_alias, request.model = True, self._aliases[asked]
+        if caller.models is not None and (rejection := check_model_access(caller, asked, request.model)):
+            request.rejected(rejection)
+            return
+        if caller.has_budget and (rejection := self.accounting.check_budget(caller)):
             request.rejected(rejection)
             return
         self.executor.submit(record, request.model, caller.priority)
@@ -182,7 +194,7 @@ class RequestDispatcher:
             return
         self._stop_waiting(record)
         self.executor.handle(RequestAbandoned(record))
-        self._log_request(request, RequestOutcome("left", waited_s=waited_s, total_s=waited_s))
+        self.accounting.record(request, RequestOutcome("left", waited_s=waited_s, total_s=waited_s))
 
     def hold(self, request: PendingRequest) -> bool:
         """Once for each request: one that was in flight at two crashes may be their cause."""
@@ -203,14 +215,11 @@ class RequestDispatcher:
         endpoint = record.endpoint
         outcome.loaded_s = record.loaded_s
         if endpoint is None:
-            self._log_request(request, outcome)
+            self.accounting.record(request, outcome)
             return
         record.endpoints.release(endpoint)
         self.executor.finish(record)
-        if outcome.usage is not None and request.caller.name in self.rates.limited:
-            tokens = (outcome.usage.prompt_tokens or 0) + (outcome.usage.completion_tokens or 0)
-            self.rates.charge(request.caller.name, tokens, time.monotonic())
-        self._log_request(request, outcome, endpoint.replica, record.counters)
+        self.accounting.record(request, outcome, endpoint.replica, record.counters)
 
     # --- for the executor ---
 
@@ -315,7 +324,7 @@ class RequestDispatcher:
             )
             for model in statuses
         }
-        ceiling_bytes, log, host = self.executor.config.ceiling_bytes, self._log, memory()
+        ceiling_bytes, log, host = self.executor.config.ceiling_bytes, self.accounting.log, memory()
         available_bytes = host.available_bytes if host else None
         own = GatewayGauges(gauges, ceiling_bytes, available_bytes, log.written, log.dropped)
         return chain(self.meter.families(own), self.monitoring.families())
@@ -329,10 +338,10 @@ class RequestDispatcher:
     # --- helpers ---
 
     def _visible_model(self, raw_name: bytes, caller: Caller) -> ModelView | Rejection:
-        name = raw_name.decode("utf-8", "replace")
-        name = self._aliases.get(name, name)
+        asked = raw_name.decode("utf-8", "replace")
+        name = self._aliases.get(asked, asked)
         view = next((view for view in self.executor.views() if view.config.name == name), None)
-        return unknown_model(name) if view is None or check_model_access(caller, name) else view
+        return unknown_model(asked) if view is None or check_model_access(caller, asked, name) else view
 
     def _find_endpoints(self, model: str) -> ModelEndpoints | None:
         config = self.executor.model_config(model)
@@ -354,18 +363,6 @@ class RequestDispatcher:
         if own.status and loading is None:
             own = replace(own, preview=self.executor.preview(model))
         return status.wait_status(own, loading)
-
-    def _log_request(
-        self,
-        request: PendingRequest,
-        outcome: RequestOutcome,
-        replica: int = 0,
-        counters: ModelCounters | None = None,
-    ) -> None:
-        key, route = request.caller.name, route_kind(request.path)
-        (counters or self.meter.counters(request.model, key)).finish(route, outcome)
-        prompt = bytes(request.body) if self._logs_prompts else None
-        self._log.add(time.time(), key, request.model, route, outcome, replica, prompt)
 
     def _begin_waiting(self, record: RequestRecord) -> None:
         record.waits_since = time.time()

@@ -41,6 +41,9 @@ class Caller:
     """The models it may use; None: all."""
     priority: int = 0
     """Higher goes first among waiting requests."""
+    is_for_metrics: bool = False
+    """It may read /metrics, and nothing else."""
+    has_budget: bool = False
 
 
 @dataclass(frozen=True, slots=True)

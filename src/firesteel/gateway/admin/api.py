@@ -8,6 +8,7 @@
     GET  /api/events                                    the state, then every change, as events
     GET  /api/requests?limit=100&before=ID&after=ID     the request log, newest first, with filters
     GET  /api/curves?range=24h&model=NAME               15m, 24h or 30d; any key, for its own models
+    GET  /api/usage?by=key,model&since=DAY&format=csv   requests and tokens; any key, its own
     GET  /metrics                                       Prometheus; ours and the engines' own
 
 An aiohttp application on a unix socket that only the HTTP server connects to. The HTTP server has checked the
@@ -25,8 +26,10 @@ import json
 import logging
 import os
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import closing
+from dataclasses import asdict
 from math import ceil
 from pathlib import Path
 from typing import Protocol
@@ -35,6 +38,7 @@ from aiohttp import web
 
 from firesteel import __version__
 from firesteel.edge.files.home import Home
+from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.admin import prometheus
 from firesteel.gateway.admin.commands import MAX_TEXT_BYTES, AdminRejected, CommandRunner, command_routes
 from firesteel.gateway.admin.log_tail import LogTail
@@ -51,10 +55,11 @@ from firesteel.gateway.admin.streams import (
     streaming,
 )
 from firesteel.gateway.admin.subscribers import Subscribers
+from firesteel.gateway.admin.usage import csv_text, parse_query, read_report
 from firesteel.gateway.curves.store import RANGES, CurveRange
 from firesteel.gateway.http.error_format import error_body
 from firesteel.gateway.interfaces import Caller, Rejection
-from firesteel.gateway.keys import check_admin, unknown_model
+from firesteel.gateway.keys import check_admin, check_metrics, unknown_model
 from firesteel.gateway.origin import reject_foreign_page
 from firesteel.run.service import folder_of, last_lines
 
@@ -63,7 +68,9 @@ WHO, ADMIN, HOST = "X-Firesteel-Who", "X-Firesteel-Admin", "X-Firesteel-Host"
 """Set by the HTTP server: the key's name (empty: no keys are in use), 1 or 0, and the client's own `Host`."""
 MODELS = "X-Firesteel-Models"
 """Set by the HTTP server for a key that may use only these models, separated by commas."""
-FOR_EVERY_KEY = frozenset(("/api/curves",))
+FOR_METRICS = "X-Firesteel-Metrics"
+"""Set by the HTTP server for a key that may read /metrics and nothing else."""
+FOR_EVERY_KEY = frozenset(("/api/curves", "/api/usage"))
 """Open to an inference key, for its own models."""
 _ENGINE_PAGES_S = 5.0
 _SHUTDOWN_S = 2.0
@@ -119,6 +126,7 @@ def make_app(actions: AdminActions, run_command: CommandRunner | None = None) ->
             web.get("/api/events", _events),
             web.get("/api/requests", _requests),
             web.get("/api/curves", _curves),
+            web.get("/api/usage", _usage),
             web.get("/metrics", _metrics),
         ]
     )
@@ -192,13 +200,18 @@ def _check_access(request: web.Request) -> Rejection | None:
         request.headers.get("Sec-Fetch-Site"),
         has_keys=bool(names[0]),
     )
-    return page or (None if request.path in FOR_EVERY_KEY else check_admin(_caller(request)))
+    caller = _caller(request)
+    if request.path == "/metrics":
+        return page or check_metrics(caller)
+    is_open = request.path in FOR_EVERY_KEY and not caller.is_for_metrics
+    return page or (None if is_open else check_admin(caller))
 
 
 def _caller(request: web.Request) -> Caller:
     headers = request.headers
     models = None if MODELS not in headers else frozenset(headers[MODELS].split(","))
-    return Caller(headers[WHO], is_admin=headers[ADMIN] == "1", models=models)
+    is_for_metrics = headers.get(FOR_METRICS) == "1"
+    return Caller(headers[WHO], headers[ADMIN] == "1", models, is_for_metrics=is_for_metrics)
 
 
 def _error(rejection: Rejection) -> web.Response:
@@ -301,6 +314,25 @@ async def _curves(request: web.Request) -> web.Response:
         raise AdminRejected(Rejection(503, "curves_unreadable", why)) from error
     headers = {"Cache-Control": "no-store"}
     return web.Response(text=text, content_type="application/json", headers=headers)
+
+
+async def _usage(request: web.Request) -> web.Response:
+    """A key that is no admin's sees its own."""
+    caller = _caller(request)
+    options: dict[str, str | None] = dict(request.query)
+    if not caller.is_admin:
+        options["key"] = caller.name
+    try:
+        home = request.app[ACTIONS].home
+        report = await asyncio.to_thread(read_report, home, parse_query(options), time.time())
+    except UsageError as error:
+        raise AdminRejected(Rejection(400, "bad_request", f"{error.what}.")) from error
+    except FiresteelError as error:
+        raise AdminRejected(Rejection(503, "log_unreadable", f"{error.what}.")) from error
+    if options.get("format") == "csv":
+        headers = {"Cache-Control": "no-store"}
+        return web.Response(text=csv_text(report), content_type="text/csv", headers=headers)
+    return _json({"document": "firesteel.usage/1", **asdict(report)})
 
 
 def _number(request: web.Request, name: str, default: int, maximum: int) -> int:

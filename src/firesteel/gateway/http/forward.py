@@ -89,6 +89,8 @@ def caller_headers(caller: Caller, host: bytes) -> bytes:
     name = "".join(char if "!" <= char <= "~" else "_" for char in caller.name).encode("ascii")
     lines = b"X-Firesteel-Who: %b\r\nX-Firesteel-Admin: %d\r\nX-Firesteel-Host: %b\r\n"
     headers = lines % (name, caller.is_admin, host)
+    if caller.is_for_metrics:
+        headers += b"X-Firesteel-Metrics: 1\r\n"
     if caller.models is None:
         return headers
     # Names of models have no comma and no line break (`keys.py` checks them).

@@ -18,6 +18,7 @@ from firesteel.cli.output.documents import (
     render,
     serve,
     top,
+    usage,
 )
 from firesteel.facts.documents import Document
 from firesteel.hosts import documents as hosts
@@ -44,7 +45,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     serve.ServeJson, top.TopJson, run.PullJson, run.PullPruneJson,
     quantize.QuantizeJson, quantize.QuantizePlanJson, quantize.QuantizeGgufJson,
     quantize.QuantizeCalibrateJson, render.RenderJson,
-    key.KeyAddJson, key.KeyListJson, key.KeyRevokeJson,
+    key.KeyAddJson, key.KeyListJson, key.KeyRevokeJson, usage.UsageJson,
     client.ClientJson,
     cluster.ClusterAddJson, cluster.ClusterListJson, cluster.ClusterCheckJson,
     cluster.ClusterStageJson, cluster.ClusterRemoveJson,
