@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -41,6 +41,7 @@ from tests.gateway.http.kit import (
     request,
 )
 
+EngineScript = Callable[[EngineConnection], Awaitable[None]]
 PROMPT_TOKENS = 7
 COUNT = 180
 PER_DAY = 10_000_000
@@ -143,10 +144,14 @@ class Running:
 
 
 @asynccontextmanager
-async def running(folder: Path, seed: int) -> AsyncIterator[Running]:
-    """The whole gateway but for processes: two models of ours with room for one, and two outside."""
+async def running(
+    folder: Path, seed: int, *others: ModelConfig, script: EngineScript | None = None
+) -> AsyncIterator[Running]:
+    """The whole gateway but for processes: two models of ours with room for one, two outside, and `others`,
+    which run at the same engine if they have no URL. `script`: what the engine does instead of counting."""
     upstream = Engine()
-    engine = upstream.script = CountingEngine(random.Random(seed))
+    engine = CountingEngine(random.Random(seed))
+    upstream.script = script or engine
     await upstream.start()
     url, home = f"http://127.0.0.1:{upstream.port}", Home(folder)
     limits = KeyLimits(tokens=RateLimit(PER_DAY, 86_400))
@@ -159,6 +164,7 @@ async def running(folder: Path, seed: int) -> AsyncIterator[Running]:
         ModelConfig("two", "two", (url,), 60 * MIB, 1.0, engine="vllm"),
         ModelConfig("other", "other", (url,), is_outside=True),
         ModelConfig("silent", "silent", (url,), is_outside=True),
+        *(model if model.urls else replace(model, urls=(url,)) for model in others),
     )
     config = ServiceConfig("", "", 100 * MIB, 0, models, queue=1000, max_wait_s=0.2, min_dwell_s=0.0)
     loader = QuickLoader(url)

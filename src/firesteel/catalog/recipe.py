@@ -7,7 +7,6 @@ take. So there is one source of truth, and a user who wants other sizes changes 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import field
@@ -23,22 +22,10 @@ Status = Literal["measured", "reported", "untried"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z", re.IGNORECASE | re.ASCII)
 
 
-def _plain(value: Any) -> Any:
-    """Text inside a JSON flag -> the JSON value that it spells, or the text itself."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
 def _flag_value(value: Any) -> Any:
     """`true` is a bare flag and `false` its `--no-` form; a map or list is JSON; everything else is text."""
     if isinstance(value, dict | list):
-        return _plain(value)
+        return yaml_schema.as_json(value)
     if value is None:
         raise ValueError("needs a value; write true for a flag that takes none")
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
@@ -159,7 +146,7 @@ class RecipeSchema:
     flags: dict[Annotated[str, matching("^[a-z][a-z0-9-]*$")], Setting] = field(default_factory=dict)
     env: dict[str, EnvSchema] = field(default_factory=dict)
     assets: tuple[Asset, ...] = ()
-    requests: dict[str, Annotated[Any, Before(_plain)]] = field(default_factory=dict)
+    requests: dict[str, Annotated[Any, Before(yaml_schema.as_json)]] = field(default_factory=dict)
     quality: tuple[Quality, ...] = ()
     status: Status
     corrects: tuple[Correction, ...] = ()

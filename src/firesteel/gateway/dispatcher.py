@@ -22,6 +22,7 @@ from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.curves.store import CurveRange
 from firesteel.gateway.endpoints import ModelEndpoints, model_endpoints
 from firesteel.gateway.executor import Executor, ModelView
+from firesteel.gateway.http.parameters import estimated_tokens
 from firesteel.gateway.interfaces import (
     Caller,
     Endpoint,
@@ -59,13 +60,15 @@ class RequestRecord:
     """A request between `submit` and `finish`; the scheduler uses it as the request's identity."""
 
     __slots__ = (
-        "counters", "endpoint", "endpoints", "is_by_alias", "loaded_s", "loads_since", "request",
+        "asked", "counters", "endpoint", "endpoints", "loaded_s", "loads_since", "request",
         "waits_since", "was_held",
     )  # fmt: skip
 
     def __init__(self, request: PendingRequest) -> None:
         self.request = request
-        self.is_by_alias = self.was_held = False
+        self.asked = request.model
+        """By its client: a model or an alias."""
+        self.was_held = False
         self.loads_since = self.loaded_s = 0.0
         """Since when its model is loaded, while it waits; and how long that took."""
         self.endpoint: Endpoint | None = None
@@ -102,6 +105,8 @@ class RequestDispatcher:
         self._waiting: dict[str, set[RequestRecord]] = {}
         self._endpoints: dict[str, ModelEndpoints] = {}
         self._aliases: dict[str, str] = {}
+        self._contexts: dict[str, int] = {}
+        """Limits of prompts, by model and alias."""
 
     def attach(self, executor: Executor, replica_health: Callable[[str], tuple[bool, ...]]) -> None:
         """`replica_health` tells which replicas of an outside model answer."""
@@ -133,6 +138,7 @@ class RequestDispatcher:
         config = self.executor.config
         self._aliases = config.aliased
         self._ring.use_models((*config.by_name, *self._aliases))
+        self._contexts = config.context_limits
         self.meter.add_models(model.name for model in config.models)
 
     # --- for the HTTP server ---
@@ -176,11 +182,14 @@ class RequestDispatcher:
         record = self._records[request] = RequestRecord(request)
         asked, caller = request.model, request.caller
         if asked in self._aliases:  # from here on only its name is used: scheduler, log
-            record.is_by_alias, request.model = True, self._aliases[asked]
+            request.model = self._aliases[asked]
         if caller.models is not None and (rejection := check_model_access(caller, asked, request.model)):
             request.rejected(rejection)
             return
         if caller.has_budget and (rejection := self.accounting.check_budget(caller)):
+            request.rejected(rejection)
+            return
+        if self._contexts and (rejection := self._check_length(request, asked)):
             request.rejected(rejection)
             return
         self.executor.submit(record, request.model, caller.priority)
@@ -234,8 +243,8 @@ class RequestDispatcher:
             self.executor.finish(record)
             request.rejected(Rejection(503, "engine_down", f"no server of `{model}` answers", 5.0))
             return
-        if record.is_by_alias and endpoint.served_name is None:  # the engine does not know the alias
-            endpoint = replace(endpoint, served_name=model.encode())
+        if record.asked != model:
+            endpoint = endpoints.by_another_name(endpoint, record.asked)
         counters = self.meter.counters(model, request.caller.name)
         record.endpoint, record.endpoints, record.counters = endpoint, endpoints, counters
         request.granted(endpoint, counters)
@@ -342,6 +351,13 @@ class RequestDispatcher:
         name = self._aliases.get(asked, asked)
         view = next((view for view in self.executor.views() if view.config.name == name), None)
         return unknown_model(asked) if view is None or check_model_access(caller, asked, name) else view
+
+    def _check_length(self, request: PendingRequest, asked: str) -> Rejection | None:
+        limit = self._contexts.get(asked)
+        if limit is None or (tokens := estimated_tokens(request.body)) <= limit:
+            return None
+        why = f"the prompt has about {tokens:,} tokens, estimated from its length; `{asked}` takes {limit:,}."
+        return Rejection(400, "context_length_exceeded", why)
 
     def _find_endpoints(self, model: str) -> ModelEndpoints | None:
         config = self.executor.model_config(model)

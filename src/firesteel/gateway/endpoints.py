@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from firesteel.gateway.http.parameters import ParameterRules
 from firesteel.gateway.interfaces import Counting, Endpoint, PendingRequest
 from firesteel.gateway.routing import Replicas
-from firesteel.gateway.service_config import ModelConfig, RunningModel
+from firesteel.gateway.service_config import ModelConfig, ModelParameters, RunningModel
 
 _MAX_KEY_BYTES = 4096
 _COUNTING: dict[str, Counting] = {
@@ -32,6 +34,8 @@ class ModelEndpoints:
         self.busy = [0] * len(self.endpoints)
         self._replicas = Replicas(len(self.endpoints)) if len(self.endpoints) > 1 else None
         self._by_prefix = model.route == "prefix"
+        self._model = model
+        self._by_name: dict[tuple[str, int], Endpoint] = {}
 
     def acquire(
         self, request: PendingRequest, replica_health: Callable[[str], Sequence[bool]]
@@ -45,6 +49,19 @@ class ModelEndpoints:
             return None
         self.busy[index] += 1
         return self.endpoints[index]
+
+    def by_another_name(self, endpoint: Endpoint, asked: str) -> Endpoint:
+        """For a request whose body has an alias, or the model that this one stands in for: the engine knows
+        neither, and an alias may have parameters of its own."""
+        found = self._by_name.get((asked, endpoint.replica))
+        if found is None:
+            own = self._model.alias_parameters.get(asked)
+            found = self._by_name[asked, endpoint.replica] = replace(
+                endpoint,
+                served_name=endpoint.served_name or self._model.name.encode(),
+                parameters=endpoint.parameters if own is None else _rules(own),
+            )
+        return found
 
     def release(self, endpoint: Endpoint) -> None:
         self.busy[endpoint.replica] -= 1
@@ -74,7 +91,12 @@ def _endpoint(model: ModelConfig, url: str, key: str | None, index: int) -> Endp
         replica=index,
         counting=_COUNTING.get(model.engine or "", "at the end"),
         timeouts=model.timeouts,
+        parameters=_rules(model.parameters),
     )
+
+
+def _rules(parameters: ModelParameters) -> ParameterRules | None:
+    return ParameterRules(parameters) if parameters.edits_body else None
 
 
 def _outside_key(source: str | None) -> str | None:

@@ -8,7 +8,10 @@ granted before `submit` returns.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from firesteel.gateway.http.parameters import ParameterRules
 
 ApiFamily = Literal["openai", "anthropic"]
 """The error format that a client expects."""
@@ -93,6 +96,8 @@ class Endpoint:
     replica: int = 0
     counting: Counting = "at the end"
     timeouts: Timeouts = Timeouts()
+    parameters: ParameterRules | None = None
+    """What is changed in the bodies of requests; None: nothing."""
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@
     never_together: [[small, other]]
 
 Several of one model: `{urls: [...], route: prefix, key: PAIR_KEY}`. `aliases: ["gpt-oss:20b"]` is what else
-one answers to. `quick: smollm2` is short for `{recipe: smollm2}`, and a list in place of `models` has
-recipes, each by its own name.
+one answers to, `parameters` what is changed in its requests (`parameters.py`). `quick: smollm2` is short for
+`{recipe: smollm2}`, and a list in place of `models` has recipes, each by its own name.
 
 `up -f`, `ps -f`, `render -f`, `down -f` and `serve` read it. Pure: text in, values out; whether a recipe
 exists and fits is the catalog's and the planner's answer. Keys are held against one another after the schema
@@ -32,6 +32,7 @@ from firesteel import yaml_schema
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, Runtime
 from firesteel.service_file.alerts import AlertEntry, alert_faults
+from firesteel.service_file.parameters import Aliases, ParameterEntry, parameter_faults
 from firesteel.service_file.scalars import VARIABLE, Address, Bytes, FileSchema, Seconds, shaped
 from firesteel.service_file.scalars import size as parse_bytes
 from firesteel.units import MIB
@@ -42,7 +43,6 @@ _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z")
 MAX_MODELS = 100
 MIN_BUFFER_BYTES = 8 * MIB
 MAX_REPLICAS = 32
-MAX_ALIASES = 32
 
 Route = Literal["least-busy", "prefix"]
 Cancel = Literal["cancel", "drain"]
@@ -81,9 +81,6 @@ Urls = Annotated[
     tuple[str, ...],
     Field(min_length=1, max_length=MAX_REPLICAS),
     shaped(list, "is a list", 'urls: ["http://10.0.0.2:8000", "http://10.0.0.3:8000"]'),
-]
-Aliases = Annotated[
-    tuple[str, ...], Field(max_length=MAX_ALIASES), shaped(list, "is a list", 'aliases: ["gpt-oss:20b"]')
 ]
 
 
@@ -131,8 +128,13 @@ class ModelEntry(FileSchema):
     """What the server at a URL calls it, where that is not the name here."""
     key: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     """Where the API key of a server at a URL is: a variable's name, or the path of a file that holds it."""
-    aliases: Aliases = ()
-    """What else it answers to: clients ask for `gpt-oss:20b`, but a name is a folder's and docker's too."""
+    aliases: Aliases = {}
+    """What else it answers to: clients ask for `gpt-oss:20b`, but a name is a folder's and docker's too. Each
+    may have parameters of its own."""
+    parameters: Annotated[
+        ParameterEntry, shaped(dict, "has keys of its own", "parameters: {defaults: {temperature: 0.6}}")
+    ] = ParameterEntry()
+    """What is added to its requests, changed in them and taken out of them."""
     context: PositiveInt | None = None
     users: PositiveInt | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
@@ -216,6 +218,7 @@ def _faults(file: ServiceFile) -> Iterator[Fault]:
         if not _NAME.match(name):
             yield ("models", name), f"`{name}` is no name: letters, digits, dots, dashes, 63 at most"
         yield from _kind_faults(name, entry)
+        yield from parameter_faults(("models", name, "parameters"), name, entry.parameters)
     yield from _alias_faults(file)
     yield from _port_faults(file)
     yield from alert_faults(file.alerts)
@@ -241,8 +244,9 @@ def _alias_faults(file: ServiceFile) -> Iterator[Fault]:
     """Whoever asks for one means one model."""
     whose: dict[str, str] = {}
     for name, entry in file.models.items():
-        for at, alias in enumerate(entry.aliases):
-            here = ("models", name, "aliases", at)
+        for alias, parameters in entry.aliases.items():
+            here = ("models", name, "aliases", alias)
+            yield from parameter_faults(here, alias, parameters)
             if not _ALIAS.match(alias):
                 yield here, f"`{name}`: `{alias[:80]}` cannot be asked for; write it like `gpt-oss:20b`"
             elif alias in file.models:

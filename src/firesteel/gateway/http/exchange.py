@@ -11,17 +11,15 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from firesteel.gateway.http.body import SEARCH_BYTES, Edit, ModelField, model_edit, prompt_prefix
+from firesteel.gateway.http.body import ModelField, prompt_prefix
 from firesteel.gateway.http.forward import caller_headers, repeat_request, request_parts, without_encoding
 from firesteel.gateway.http.head import RequestHead, ResponseHead
 from firesteel.gateway.http.pool import Connecting
-from firesteel.gateway.http.reply import Reply
+from firesteel.gateway.http.request_body import RequestBody
 from firesteel.gateway.http.responses import rejection_response
 from firesteel.gateway.http.routes import Route
 from firesteel.gateway.http.upstream import ChunkBoundaries, Upstream
 from firesteel.gateway.http.usage import TAIL_BYTES, TAIL_PIECES, ResponseTail
-from firesteel.gateway.http.usage_filter import UsageFilter
-from firesteel.gateway.http.usage_request import request_usage
 from firesteel.gateway.interfaces import (
     Caller,
     Endpoint,
@@ -42,13 +40,12 @@ _KEPT_BYTES = 64 * 1024
 """Of a body, for a log that keeps prompts; it stores no more."""
 
 
-class Exchange(Reply):
+class Exchange(RequestBody):
     """One request."""
 
     model = ""
     reserved_bytes = 0
     """Of the common buffers, for its body, when its client has left."""
-    _model_field: ModelField | None = None
     _endpoint: Endpoint | None = None
     _recorder: LatencyRecorder | None = None
     _connecting: Connecting | None = None
@@ -56,7 +53,7 @@ class Exchange(Reply):
     _waited_s = _commented = 0.0
     _extra_headers = b""
     _bytes_in = _bytes_out = 0
-    _is_submitted = _is_over = _has_retried = _is_unasked = False
+    _is_submitted = _is_over = _has_retried = False
 
     def __init__(self, client: ClientConnection, head: RequestHead, caller: Caller, began: float) -> None:
         self.path = head.path
@@ -189,37 +186,18 @@ class Exchange(Reply):
         endpoint = self._endpoint
         assert endpoint is not None
         self._upstream = upstream
-        head, body, route = self._head, self.body, self._route
-        edits: list[Edit] = []
-        if endpoint.served_name is not None and body:
-            edits += self._model_edits(endpoint.served_name)
-        if route is not None and route.has_usage and (len(body) > SEARCH_BYTES or b'"stream"' in body):
-            edits += self._usage_edits(endpoint)
+        head, body = self._head, self.body
+        edits = self._edits(endpoint)
+        if isinstance(edits, Rejection):
+            self._drop_upstream()
+            self._reject(edits, "refused")
+            return
         if body and not edits and not self._has_head and not self._extra_headers:
             parts = repeat_request(head, endpoint, body)
         else:
             lines = without_encoding(head.lines) if self._has_head else head.lines
             parts = request_parts(head, endpoint, body, lines, self._extra_headers, edits)
         upstream.send(self, parts, is_head_only=head.method == b"HEAD")
-
-    def _model_edits(self, name: bytes) -> list[Edit]:
-        edit = model_edit(self._model_field, name) if self._model_field is not None else None
-        return [edit] if edit else []
-
-    def _usage_edits(self, endpoint: Endpoint) -> list[Edit]:
-        """Ask for the token counts of a stream, and filter them out of the response if the client did not."""
-        counting = endpoint.counting
-        self._filter = None
-        if self._is_unasked or endpoint.address in self._client.pool.unasked:
-            return []
-        usage = request_usage(self.body, counting)
-        if usage is None:
-            return []
-        if usage.strips_event or usage.strips_fields:
-            self._filter = UsageFilter(
-                counting, strips_event=usage.strips_event, strips_fields=usage.strips_fields
-            )
-        return [usage.edit]
 
     # -- called by the upstream --
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from firesteel.edge.files import text_files
 from firesteel.edge.files.home import Home, find_home, is_locked
@@ -31,6 +31,7 @@ from firesteel.gateway.loader.unload import find_service, held_bytes
 from firesteel.gateway.service_config import (
     AlertSettings,
     ModelConfig,
+    ModelParameters,
     PlannedFigures,
     PlannedRange,
     Reason,
@@ -52,8 +53,10 @@ from firesteel.run import (
     bring_up,
 )
 from firesteel.run.start.listen import reached_at
+from firesteel.run.verify.expected import request_defaults
 from firesteel.service_file import ModelEntry, ServiceFile, asks, read_service_file
 from firesteel.service_file.alerts import AlertEntry
+from firesteel.service_file.parameters import ParameterEntry
 from firesteel.units import MIB, show_bytes
 from firesteel.workspace import Workspace
 
@@ -132,8 +135,34 @@ def _external_model(name: str, entry: ModelEntry) -> ModelConfig:
         model=entry.model,
         key=entry.key,
         timeouts=_timeouts(entry),
-        aliases=entry.aliases,
+        **_parameters(entry, {}),
     )
+
+
+def _parameters(entry: ModelEntry, requests: Mapping[str, Any]) -> _ParameterFields:
+    """With what the recipe knows of requests (`requests`) as defaults below those of the file."""
+    own = replace(
+        _model_parameters(entry.parameters),
+        recipe=request_defaults(requests),
+        recipe_for_tools=request_defaults(requests, has_tools=True) if "for_tools" in requests else {},
+    )
+    by_alias = {name: own.overridden(_model_parameters(each)) for name, each in entry.aliases.items()}
+    return {
+        "aliases": tuple(entry.aliases),
+        "parameters": own,
+        "alias_parameters": {name: each for name, each in by_alias.items() if each != own},
+    }
+
+
+class _ParameterFields(TypedDict):
+    aliases: tuple[str, ...]
+    parameters: ModelParameters
+    alias_parameters: dict[str, ModelParameters]
+
+
+def _model_parameters(entry: ParameterEntry) -> ModelParameters:
+    limits = entry.limits
+    return ModelParameters(entry.defaults, entry.fixed, entry.strip, limits.max_tokens, limits.context)
 
 
 def _timeouts(entry: ModelEntry) -> Timeouts:
@@ -152,7 +181,7 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
         ttl_s=entry.ttl,
         cancel=entry.cancel,
         timeouts=_timeouts(entry),
-        aliases=entry.aliases,
+        **_parameters(entry, {}),
     )
     try:
         best = workspace.propose(ask, host)[0]
@@ -161,6 +190,7 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
     launch, objection = best.plan.launch, _objection(best)
     return replace(
         bare,
+        **_parameters(entry, best.recipe.requests if best.recipe else {}),
         identity=_identity(best),
         bytes=round(best.plan.memory.needed.expected),
         load_s=load_time(best, workspace.home).all_s or _UNKNOWN_LOAD_S,

@@ -146,6 +146,16 @@ def _body(requests: Mapping[str, Any]) -> dict[str, Any]:
     return sampling | _map(requests.get("per_request"))
 
 
+def request_defaults(requests: Mapping[str, Any], *, has_tools: bool = False) -> dict[str, Any]:
+    """What a recipe's `requests` add to the requests of all clients. Where the model thinks by default
+    (`thinking: on`) and `per_request` turns it off, that is advice for those who want it so."""
+    found = _body(requests) | (_body(_map(requests.get("for_tools"))) if has_tools else {})
+    template = _map(found.get("chat_template_kwargs"))
+    if requests.get("thinking") == "on" and template.get("enable_thinking") is False:
+        del found["chat_template_kwargs"]
+    return found
+
+
 def _thinking(per_request: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe that turns thinking off in every request has a model that thinks by default."""
     template = _map(per_request.get("chat_template_kwargs"))
