@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firesteel.errors import UsageError
-from firesteel.service_file import asks, chosen, read_service_file
+from firesteel.service_file import FallbackEntry, asks, chosen, read_service_file
 from firesteel.service_file.parameters import ParameterEntry
 from firesteel.units import GIB
 
@@ -202,6 +202,11 @@ PARAMETERS = "models:\n  a:\n    recipe: x\n    parameters: {"
         ("models:\n  a:\n    recipe: x\n    aliases: {fast: {fixed: {model: b}}}", "f:4: .*`model` is the"),
         ("models:\n  a:\n    recipe: x\n    aliases: {fast: 5}", "f:4: "),
         ("models:\n  a:\n    recipe: x\n    aliases: [g, g]", "f:4: .*has a name twice"),
+        ("models:\n  a:\n    recipe: x\n    fallback: b", "f:4: .*`b` is not in `models`"),
+        ("models:\n  a:\n    recipe: x\n    fallback: a", "f:4: .*`a` is this model itself"),
+        ("models:\n  a: {recipe: x, aliases: [g], fallback: {down: g}}", "f:2: .*`g` is this model itself"),
+        ("models:\n  a:\n    recipe: x\n    fallback: {slow: b}\n  b: x", "f:4: "),
+        ("models:\n  a:\n    recipe: x\n    fallback: [b]\n  b: x", "f:4: .*write it like `fallback: small`"),
     ],
 )
 def test_mistakes_are_named_with_their_line(text: str, says: str) -> None:
@@ -267,3 +272,10 @@ models:
     assert coder.parameters.strip == ("user",)
     assert coder.aliases["gpt-oss:20b"] == ParameterEntry()
     assert coder.aliases["coder-fast"].limits.max_tokens == 512
+
+
+def test_a_fallback_for_every_reason_or_for_one() -> None:
+    text = "models:\n  a: {recipe: x, fallback: b}\n  b: {recipe: x, fallback: {too_long: big}}\n  big: x\n"
+    models = read_service_file("f", text).models
+    assert models["a"].fallback == FallbackEntry(down="b", full="b", too_long="b")
+    assert models["b"].fallback == FallbackEntry(too_long="big") and models["big"].fallback is None

@@ -14,7 +14,7 @@ from itertools import chain
 from firesteel.edge.files.home import Home
 from firesteel.gateway.accounting import Accounting
 from firesteel.gateway.admin import status
-from firesteel.gateway.admin.meter import GatewayGauges, ModelCounters, ModelGauges
+from firesteel.gateway.admin.meter import GatewayGauges, ModelGauges
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog
 from firesteel.gateway.admin.state import GatewayState, WaitingRequestJson, oldest_waiting
@@ -22,6 +22,7 @@ from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.curves.store import CurveRange
 from firesteel.gateway.endpoints import ModelEndpoints, model_endpoints
 from firesteel.gateway.executor import Executor, ModelView
+from firesteel.gateway.fallbacks import FALLBACK_REASONS, Fallbacks
 from firesteel.gateway.http.parameters import estimated_tokens
 from firesteel.gateway.interfaces import (
     Caller,
@@ -41,6 +42,7 @@ from firesteel.gateway.keys import (
     unknown_model,
 )
 from firesteel.gateway.monitoring import Monitoring, memory
+from firesteel.gateway.request_record import RequestRecord
 from firesteel.gateway.scheduler.events import LoadRequested, RejectRequest, RequestAbandoned
 
 _FOR_EVERY_KEY = frozenset((b"/api/curves", b"/api/usage"))
@@ -56,30 +58,7 @@ _STATUS_OF_REJECTION = {
 _REVOKED = Rejection(401, "invalid_api_key", "this key was revoked.")
 
 
-class RequestRecord:
-    """A request between `submit` and `finish`; the scheduler uses it as the request's identity."""
-
-    __slots__ = (
-        "asked", "counters", "endpoint", "endpoints", "loaded_s", "loads_since", "request",
-        "waits_since", "was_held",
-    )  # fmt: skip
-
-    def __init__(self, request: PendingRequest) -> None:
-        self.request = request
-        self.asked = request.model
-        """By its client: a model or an alias."""
-        self.was_held = False
-        self.loads_since = self.loaded_s = 0.0
-        """Since when its model is loaded, while it waits; and how long that took."""
-        self.endpoint: Endpoint | None = None
-        self.endpoints: ModelEndpoints
-        self.counters: ModelCounters
-        """These two are set together with the endpoint."""
-        self.waits_since: float
-        """Seconds since 1970. Set when it begins to wait."""
-
-
-class RequestDispatcher:
+class RequestDispatcher(Fallbacks):
     def __init__(
         self,
         home: Home,
@@ -190,9 +169,14 @@ class RequestDispatcher:
             request.rejected(rejection)
             return
         if self._contexts and (rejection := self._check_length(request, asked)):
-            request.rejected(rejection)
+            if not self._fall_back(record, "too_long"):
+                request.rejected(rejection)
             return
-        self.executor.submit(record, request.model, caller.priority)
+        self._enqueue(record)
+
+    def _enqueue(self, record: RequestRecord) -> None:
+        request = record.request
+        self.executor.submit(record, request.model, request.caller.priority)
         if record.endpoint is None and request in self._records:
             self._begin_waiting(record)
             request.update_wait_status(self._wait_status(request.model))
@@ -202,12 +186,14 @@ class RequestDispatcher:
         if record is None:
             return
         self._stop_waiting(record)
-        self.executor.handle(RequestAbandoned(record))
+        self.executor.finish(record) if record.is_between else self.executor.handle(RequestAbandoned(record))
         self.accounting.record(request, RequestOutcome("left", waited_s=waited_s, total_s=waited_s))
 
     def hold(self, request: PendingRequest) -> bool:
         """Once for each request: one that was in flight at two crashes may be their cause."""
         record, model = self._records.get(request), self.executor.model_config(request.model)
+        if self.retry(request, "down"):
+            return True
         if record is None or record.endpoint is None or record.was_held or model is None or model.is_outside:
             return False
         record.endpoints.release(record.endpoint)
@@ -241,10 +227,11 @@ class RequestDispatcher:
         endpoint = endpoints.acquire(request, self._replica_health) if endpoints else None
         if endpoint is None or endpoints is None:
             self.executor.finish(record)
-            request.rejected(Rejection(503, "engine_down", f"no server of `{model}` answers", 5.0))
+            if not self._fall_back(record, "down"):
+                request.rejected(Rejection(503, "engine_down", f"no server of `{model}` answers", 5.0))
             return
         if record.asked != model:
-            endpoint = endpoints.by_another_name(endpoint, record.asked)
+            endpoint = endpoints.by_another_name(endpoint, record.stand_in or record.asked)
         counters = self.meter.counters(model, request.caller.name)
         record.endpoint, record.endpoints, record.counters = endpoint, endpoints, counters
         request.granted(endpoint, counters)
@@ -253,6 +240,9 @@ class RequestDispatcher:
         record = rejection.request
         assert isinstance(record, RequestRecord)
         self._stop_waiting(record)
+        reason = FALLBACK_REASONS.get(rejection.kind)
+        if reason is not None and self._fall_back(record, reason):
+            return
         http_status, kind = _STATUS_OF_REJECTION[rejection.kind]
         if rejection.kind == "failed" and rejection.retry_after_s is None:
             http_status, kind = 422, "cannot_be_served"

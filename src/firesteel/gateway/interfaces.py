@@ -21,6 +21,9 @@ it."""
 Counting = Literal["at the end", "continuous", "continuous or null", "timings"]
 """How an engine is asked for the token counts of a stream: at its end; in every event, where it writes
 nothing or `null` otherwise; or llama.cpp's `timings` in every event, which the last one always has."""
+FallbackReason = Literal["down", "full", "too_long"]
+"""Why another model serves a request: its own does not answer or cannot be loaded, has no place left, or has
+too small a context."""
 OutcomeKind = Literal["whole", "left", "broke", "refused"]
 """whole: a complete response, whatever its status; left: the client left; broke: the engine failed; refused:
 rejected by the gateway."""
@@ -98,6 +101,8 @@ class Endpoint:
     timeouts: Timeouts = Timeouts()
     parameters: ParameterRules | None = None
     """What is changed in the bodies of requests; None: nothing."""
+    has_longer: bool = False
+    """Another model serves requests that are too long for this one."""
 
 
 @dataclass(slots=True)
@@ -167,6 +172,9 @@ class PendingRequest(Protocol):
 
     def update_wait_status(self, wait_status: WaitStatus) -> None: ...
 
+    def falls_back(self, model: str, stand_in: str, reason: FallbackReason) -> None:
+        """Another model serves it; the client is told."""
+
     def stop(self, rejection: Rejection) -> None:
         """End it now, waiting or served; the client gets the reason if the response format allows it."""
 
@@ -200,6 +208,10 @@ class Dispatcher(Protocol):
     def hold(self, request: PendingRequest) -> bool:
         """The engine failed before anything of its answer was passed on. True: the request waits until the
         engine is back, and is granted once more; `granted` or `rejected` follows."""
+
+    def retry(self, request: PendingRequest, reason: FallbackReason) -> bool:
+        """Its server cannot answer it, and nothing was passed on. True: another replica or another model
+        will; `granted` or `rejected` follows, never before this returns."""
 
     def finish(self, request: PendingRequest, outcome: RequestOutcome) -> None:
         """A granted or rejected request has ended, also if its client left meanwhile. Called once for

@@ -111,6 +111,8 @@ class ModelConfig:
     timeouts: Timeouts = field(default_factory=Timeouts)
     aliases: tuple[str, ...] = ()
     """Other names for it; unique among all names and aliases."""
+    fallbacks: Mapping[str, str] = field(default_factory=dict)
+    """The model or alias that serves its requests instead, by reason (`FallbackReason`)."""
     parameters: ModelParameters = field(default_factory=ModelParameters)
     alias_parameters: Mapping[str, ModelParameters] = field(default_factory=dict)
     """Of the aliases that have their own, with the model's in them."""

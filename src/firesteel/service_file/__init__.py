@@ -115,6 +115,26 @@ class TimeoutSettings(FileSchema):
     """Of a response that is not streamed, until its first byte: all of it is generated before."""
 
 
+class FallbackEntry(FileSchema):
+    """Models or aliases, by reason."""
+
+    down: str | None = None
+    """It does not answer, or cannot be loaded."""
+    full: str | None = None
+    """Too many requests wait, or there is no memory for it now."""
+    too_long: str | None = None
+    """The prompt is longer than its context."""
+
+
+def _fallback(value: object) -> object:
+    """`small` is short for `{down: small, full: small, too_long: small}`."""
+    if isinstance(value, str):
+        return dict.fromkeys(FallbackEntry.model_fields, value)
+    if isinstance(value, dict) and value:
+        return value
+    raise ValueError("names a model; write it like `fallback: small` or `fallback: {too_long: big}`")
+
+
 class ModelEntry(FileSchema):
     """One model: started by us from a `recipe`, or running already at a `url` or several; one of them."""
 
@@ -135,6 +155,8 @@ class ModelEntry(FileSchema):
         ParameterEntry, shaped(dict, "has keys of its own", "parameters: {defaults: {temperature: 0.6}}")
     ] = ParameterEntry()
     """What is added to its requests, changed in them and taken out of them."""
+    fallback: Annotated[FallbackEntry, BeforeValidator(_fallback)] | None = None
+    """The model that serves its requests when it cannot."""
     context: PositiveInt | None = None
     users: PositiveInt | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
@@ -220,6 +242,7 @@ def _faults(file: ServiceFile) -> Iterator[Fault]:
         yield from _kind_faults(name, entry)
         yield from parameter_faults(("models", name, "parameters"), name, entry.parameters)
     yield from _alias_faults(file)
+    yield from _fallback_faults(file)
     yield from _port_faults(file)
     yield from alert_faults(file.alerts)
     for at, group in enumerate(file.never_together):
@@ -254,6 +277,18 @@ def _alias_faults(file: ServiceFile) -> Iterator[Fault]:
             elif alias in whose:
                 yield here, f"`{name}`: the alias `{alias}` is given already, to `{whose[alias]}`"
             whose.setdefault(alias, name)
+
+
+def _fallback_faults(file: ServiceFile) -> Iterator[Fault]:
+    aliases = {alias: name for name, entry in file.models.items() for alias in entry.aliases}
+    for name, entry in file.models.items():
+        given = entry.fallback.model_dump(exclude_none=True) if entry.fallback else {}
+        for reason, other in given.items():
+            here = ("models", name, "fallback", reason)
+            if other not in file.models and other not in aliases:
+                yield here, f"`{name}`: `fallback`: `{other[:80]}` is not in `models`"
+            elif aliases.get(other, other) == name:
+                yield here, f"`{name}`: `fallback`: `{other}` is this model itself"
 
 
 def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:

@@ -14,6 +14,7 @@ from firesteel.gateway.http.server import HttpServer
 from firesteel.gateway.interfaces import (
     Caller,
     Endpoint,
+    FallbackReason,
     GatewayResponse,
     LatencyRecorder,
     PendingRequest,
@@ -93,6 +94,9 @@ class FakeDispatcher:
         self.changed.set()
 
     def hold(self, request: PendingRequest) -> bool:
+        return False
+
+    def retry(self, request: PendingRequest, reason: FallbackReason) -> bool:
         return False
 
     def finish(self, request: PendingRequest, outcome: RequestOutcome) -> None:

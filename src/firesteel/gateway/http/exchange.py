@@ -12,17 +12,23 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from firesteel.gateway.http.body import ModelField, prompt_prefix
-from firesteel.gateway.http.forward import caller_headers, repeat_request, request_parts, without_encoding
+from firesteel.gateway.http.forward import (
+    caller_headers,
+    repeat_request,
+    request_parts,
+    without_encoding,
+)
 from firesteel.gateway.http.head import RequestHead, ResponseHead
 from firesteel.gateway.http.pool import Connecting
-from firesteel.gateway.http.request_body import RequestBody
 from firesteel.gateway.http.responses import rejection_response
+from firesteel.gateway.http.retries import Retries
 from firesteel.gateway.http.routes import Route
 from firesteel.gateway.http.upstream import ChunkBoundaries, Upstream
 from firesteel.gateway.http.usage import TAIL_BYTES, TAIL_PIECES, ResponseTail
 from firesteel.gateway.interfaces import (
     Caller,
     Endpoint,
+    FallbackReason,
     LatencyRecorder,
     OutcomeKind,
     Rejection,
@@ -40,20 +46,18 @@ _KEPT_BYTES = 64 * 1024
 """Of a body, for a log that keeps prompts; it stores no more."""
 
 
-class Exchange(RequestBody):
+class Exchange(Retries):
     """One request."""
 
-    model = ""
     reserved_bytes = 0
     """Of the common buffers, for its body, when its client has left."""
-    _endpoint: Endpoint | None = None
     _recorder: LatencyRecorder | None = None
     _connecting: Connecting | None = None
     _prefix: int | None = None
     _waited_s = _commented = 0.0
     _extra_headers = b""
     _bytes_in = _bytes_out = 0
-    _is_submitted = _is_over = _has_retried = False
+    _is_submitted = _is_over = False
 
     def __init__(self, client: ClientConnection, head: RequestHead, caller: Caller, began: float) -> None:
         self.path = head.path
@@ -199,26 +203,23 @@ class Exchange(RequestBody):
             parts = request_parts(head, endpoint, body, lines, self._extra_headers, edits)
         upstream.send(self, parts, is_head_only=head.method == b"HEAD")
 
+    def _retry(self, reason: FallbackReason) -> bool:
+        if self.is_leaving or not self._client.dispatcher.retry(self, reason):
+            return False
+        self._drop_upstream()
+        self._await_grant()
+        return True
+
     # -- called by the upstream --
 
     def response_started(self, head: ResponseHead) -> ChunkBoundaries:
         if self._upstream is not None and self._client.is_write_paused() and not self.is_leaving:
             self._upstream.pause()
-        if self._filter is not None and head.status in (400, 422) and self._must_ask_again():
-            return ChunkBoundaries.AS_THEY_COME
+        if head.status >= 400 and (boundaries := self._retry_error(head)) is not None:
+            return boundaries
         if self._is_unasked and head.status == 200 and self._endpoint is not None:
             self._client.pool.unasked.add(self._endpoint.address)
         return self._join_stream(head) if self._has_head else self._begin(head)
-
-    def _must_ask_again(self) -> bool:
-        """A server that we do not know may reject the request because of what we added: send it as it came.
-        It has not been processed."""
-        if self._is_unasked or self._endpoint is None or self._endpoint.counting != "at the end":
-            return False
-        self._is_unasked = True
-        self._drop_upstream()
-        self._connect()
-        return True
 
     def body_received(self, piece: bytes) -> None:
         now = monotonic()
@@ -238,6 +239,8 @@ class Exchange(RequestBody):
             self._forward(piece)
 
     def _record_first(self, now: float) -> None:
+        if self._error_body is not None:
+            return  # it may be sent to another model
         self._first_s = now - self._began
         self._drop_body()
         if self._is_stream:
@@ -256,6 +259,8 @@ class Exchange(RequestBody):
         self._upstream = None
         if self.is_leaving:
             self._finish("left")
+        elif self._error_body is not None and self._error_head is not None:
+            self._end_kept_error(self._error_head, self._error_body)
         elif self._error_head is not None:
             rejection = self._engine_error(self._error_head, self.model)
             self._finish("whole", rejection.why)
@@ -336,18 +341,10 @@ class Exchange(RequestBody):
 
     def _fail_upstream(self, kind: str, why: str) -> None:
         if self._can_be_held() and self._client.dispatcher.hold(self):
-            self._endpoint, self._has_retried, self._last = None, False, monotonic()
-            self._client.deadline = self._last + self._client.limits.hold_after_s
+            self._await_grant()
             return
         src = f"engine:{self.model}" if self._route is not None else "gateway"
         self._reject(Rejection(502, kind, why, src=src), "broke")
-
-    def _can_be_held(self) -> bool:
-        """Whether nothing of an answer has reached the client, so that it may wait for another one."""
-        if self._pending_head:
-            self._pending_head, self._has_head, self._status = b"", False, 0
-        is_silent = self._first_s is None and self._error_head is None and self._route is not None
-        return is_silent and (not self._has_head or (self._is_stream and self._head.is_11))
 
     def _reject(self, rejection: Rejection, how: OutcomeKind) -> None:
         if self._has_head and not self._pending_head:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from firesteel.gateway.http.body import Edit, edited
 from firesteel.gateway.http.head import RequestHead, ResponseHead
-from firesteel.gateway.interfaces import Caller, Endpoint
+from firesteel.gateway.interfaces import Caller, Endpoint, FallbackReason
 
 CLOSE = b"Connection: close\r\n"
 KEEP_ALIVE = b"Connection: keep-alive\r\n"
@@ -81,6 +81,13 @@ def connection_header(*, is_11: bool, keeps: bool) -> bytes:
     if is_11:
         return b"" if keeps else CLOSE
     return KEEP_ALIVE if keeps else b""
+
+
+def fallback_header(model: str, stand_in: str, reason: FallbackReason) -> bytes:
+    """Names of models and aliases have no line break (`service_file` checks them)."""
+    return f"X-Firesteel-Fallback: from={model}; to={stand_in}; reason={reason}\r\n".encode(
+        "ascii", "replace"
+    )
 
 
 def caller_headers(caller: Caller, host: bytes) -> bytes:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from firesteel.gateway.http.client_connection import ClientConnection
 
 
+_MAX_ERROR_BYTES = 64 * 1024
+
+
 class Reply:
     """The client's side of an exchange."""
 
@@ -36,6 +39,10 @@ class Reply:
     _upstream: Upstream | None = None
     _filter: UsageFilter | None = None
     _error_head: ResponseHead | None = None
+    _error_body: bytes | None = None
+    """Of an error that is kept until it is known whether another model serves the request."""
+    _own_headers = b""
+    """Ours, for the response."""
     _wait_status = WaitStatus("waiting")
     _first_s: float | None = None
     _pending_head = b""
@@ -68,7 +75,7 @@ class Reply:
         self._has_head = True
         self._pending_head = response_head(
             head,
-            connection_header(is_11=request.is_11, keeps=self._keeps_alive),
+            connection_header(is_11=request.is_11, keeps=self._keeps_alive) + self._own_headers,
             is_chunked=request.is_11 and (head.is_chunked or self._adds_framing),
             is_stream=self._is_stream,
         )
@@ -94,6 +101,8 @@ class Reply:
     def _forward(self, piece: bytes) -> None:
         """The first piece is written together with the head; later ones are written directly if possible."""
         if self.is_leaving or self._error_head is not None:
+            if self._error_body is not None and len(self._error_body) < _MAX_ERROR_BYTES:
+                self._error_body += piece
             return
         if self._filter is not None and not (piece := self._filter.take(piece)):
             return
@@ -136,7 +145,7 @@ class Reply:
         self._has_head = self._is_stream = True
         self._status = 200
         self._keeps_alive = self._client.keeps_alive()
-        head = STREAM_HEAD % connection_header(is_11=True, keeps=self._keeps_alive)
+        head = STREAM_HEAD % (connection_header(is_11=True, keeps=self._keeps_alive) + self._own_headers)
         self._client.transport.write(head + encode_chunk(wait_comment(self._wait_status)))
         return True
 

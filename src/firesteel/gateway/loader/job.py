@@ -147,7 +147,9 @@ def _parameters(entry: ModelEntry, requests: Mapping[str, Any]) -> _ParameterFie
         recipe_for_tools=request_defaults(requests, has_tools=True) if "for_tools" in requests else {},
     )
     by_alias = {name: own.overridden(_model_parameters(each)) for name, each in entry.aliases.items()}
+    fallbacks = entry.fallback.model_dump(exclude_none=True) if entry.fallback else {}
     return {
+        "fallbacks": fallbacks,
         "aliases": tuple(entry.aliases),
         "parameters": own,
         "alias_parameters": {name: each for name, each in by_alias.items() if each != own},
@@ -155,6 +157,7 @@ def _parameters(entry: ModelEntry, requests: Mapping[str, Any]) -> _ParameterFie
 
 
 class _ParameterFields(TypedDict):
+    fallbacks: dict[str, str]
     aliases: tuple[str, ...]
     parameters: ModelParameters
     alias_parameters: dict[str, ModelParameters]
