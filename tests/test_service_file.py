@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from firesteel.errors import UsageError
-from firesteel.service_file import FallbackEntry, asks, chosen, read_service_file
+from firesteel.service_file import asks, chosen, read_service_file
+from firesteel.service_file.fallbacks import FallbackEntry
 from firesteel.service_file.parameters import ParameterEntry
 from firesteel.units import GIB
 
@@ -203,6 +204,21 @@ PARAMETERS = "models:\n  a:\n    recipe: x\n    parameters: {"
         ("models:\n  a:\n    recipe: x\n    aliases: {fast: 5}", "f:4: "),
         ("models:\n  a:\n    recipe: x\n    aliases: [g, g]", "f:4: .*has a name twice"),
         ("models:\n  a:\n    recipe: x\n    fallback: b", "f:4: .*`b` is not in `models`"),
+        ("models:\n  a: {cmd: 'x ${PORT}'}", "f:2: .*a `cmd` needs `memory`"),
+        ("models:\n  a: {cmd: x, memory: 1GiB}", "f:2: .*no .{PORT}, so that its `port` must be given"),
+        ("models:\n  a: {cmd: [], memory: 1GiB}", "f:2: "),
+        ("models:\n  a: {cmd: 'x \"${PORT}', memory: 1GiB}", "f:2: .*a quote without its pair"),
+        ("models:\n  a: {cmd: ['', '${PORT}'], memory: 1GiB}", "f:2: .*begins with no program"),
+        ("models:\n  a: {cmd: 'x ${PORT}', memory: 1GiB, recipe: y}", "f:2: .*one of them"),
+        (
+            "models:\n  a: {cmd: 'x ${PORT}', memory: 1GiB, health: 'http://x/'}",
+            "f:2: .*write it like `/health`",
+        ),
+        ("models:\n  a: {cmd: 'x ${PORT}', memory: 1GiB, health: '/a b'}", "f:2: .*write it like `/health`"),
+        ("models:\n  a: {cmd: 'x ${PORT}', memory: 1GiB, env: {'A B': x}}", "f:2: .*cannot be a variable"),
+        ("models:\n  a: {cmd: 'x ${PORT}', memory: 1GiB, context: 8}", "f:2: .*a `cmd` has no `context`"),
+        ("models:\n  a: {cmd: 'x ${PORT}', memory: 1GiB, key: KEY}", "f:2: .*a `cmd` has no `key`"),
+        ("models:\n  a: {recipe: x, health: /h}", "f:2: .*are for a `cmd`"),
         ("models:\n  a:\n    recipe: x\n    fallback: a", "f:4: .*`a` is this model itself"),
         ("models:\n  a: {recipe: x, aliases: [g], fallback: {down: g}}", "f:2: .*`g` is this model itself"),
         ("models:\n  a:\n    recipe: x\n    fallback: {slow: b}\n  b: x", "f:4: "),

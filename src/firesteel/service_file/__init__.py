@@ -32,8 +32,10 @@ from firesteel import yaml_schema
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, Runtime
 from firesteel.service_file.alerts import AlertEntry, alert_faults
+from firesteel.service_file.commands import command_faults
+from firesteel.service_file.fallbacks import Fallback, fallback_faults
 from firesteel.service_file.parameters import Aliases, ParameterEntry, parameter_faults
-from firesteel.service_file.scalars import VARIABLE, Address, Bytes, FileSchema, Seconds, shaped
+from firesteel.service_file.scalars import VARIABLE, Address, Bytes, FileSchema, Seconds, Words, shaped
 from firesteel.service_file.scalars import size as parse_bytes
 from firesteel.units import MIB
 
@@ -115,30 +117,16 @@ class TimeoutSettings(FileSchema):
     """Of a response that is not streamed, until its first byte: all of it is generated before."""
 
 
-class FallbackEntry(FileSchema):
-    """Models or aliases, by reason."""
-
-    down: str | None = None
-    """It does not answer, or cannot be loaded."""
-    full: str | None = None
-    """Too many requests wait, or there is no memory for it now."""
-    too_long: str | None = None
-    """The prompt is longer than its context."""
-
-
-def _fallback(value: object) -> object:
-    """`small` is short for `{down: small, full: small, too_long: small}`."""
-    if isinstance(value, str):
-        return dict.fromkeys(FallbackEntry.model_fields, value)
-    if isinstance(value, dict) and value:
-        return value
-    raise ValueError("names a model; write it like `fallback: small` or `fallback: {too_long: big}`")
-
-
 class ModelEntry(FileSchema):
-    """One model: started by us from a `recipe`, or running already at a `url` or several; one of them."""
+    """One model: started by us from a `recipe` or by a `cmd`, or running already at a `url` or several."""
 
     recipe: str | None = None
+    cmd: Annotated[Words, Field(min_length=1)] | None = None
+    """A server of the user's own, started without a shell; `${PORT}` in it becomes its port."""
+    health: Annotated[str, Field(max_length=200)] | None = None
+    """Of a `cmd`: the path that answers 200 when it is ready; `/health` by default."""
+    env: dict[str, Annotated[str, Field(max_length=4096)]] = {}
+    """Variables of a `cmd`."""
     url: str | None = None
     urls: Urls | None = None
     """Replicas: servers of the same model."""
@@ -155,7 +143,7 @@ class ModelEntry(FileSchema):
         ParameterEntry, shaped(dict, "has keys of its own", "parameters: {defaults: {temperature: 0.6}}")
     ] = ParameterEntry()
     """What is added to its requests, changed in them and taken out of them."""
-    fallback: Annotated[FallbackEntry, BeforeValidator(_fallback)] | None = None
+    fallback: Fallback | None = None
     """The model that serves its requests when it cannot."""
     context: PositiveInt | None = None
     users: PositiveInt | None = None
@@ -242,7 +230,10 @@ def _faults(file: ServiceFile) -> Iterator[Fault]:
         yield from _kind_faults(name, entry)
         yield from parameter_faults(("models", name, "parameters"), name, entry.parameters)
     yield from _alias_faults(file)
-    yield from _fallback_faults(file)
+    aliases = {alias: name for name, entry in file.models.items() for alias in entry.aliases}
+    targets = {**{name: name for name in file.models}, **aliases}
+    for name, entry in file.models.items():
+        yield from fallback_faults(name, entry.fallback, targets)
     yield from _port_faults(file)
     yield from alert_faults(file.alerts)
     for at, group in enumerate(file.never_together):
@@ -253,8 +244,12 @@ def _faults(file: ServiceFile) -> Iterator[Fault]:
 
 def _kind_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
     here = ("models", name)
-    if sum(kind is not None for kind in (entry.recipe, entry.url, entry.urls)) != 1:
-        yield here, f"`{name}` needs `recipe` or `url` (`urls` for replicas), one of them"
+    if entry.cmd is None and (entry.health or entry.env):
+        yield here, f"`{name}`: `health` and `env` are for a `cmd`"
+    if sum(kind is not None for kind in (entry.recipe, entry.cmd, entry.url, entry.urls)) != 1:
+        yield here, f"`{name}` needs `recipe` or `url` (`urls` for replicas) or `cmd`, one of them"
+    elif entry.cmd is not None:
+        yield from command_faults(name, entry)
     elif entry.recipe is not None:
         for key in ("route", "model", "key"):
             if getattr(entry, key) is not None:
@@ -277,18 +272,6 @@ def _alias_faults(file: ServiceFile) -> Iterator[Fault]:
             elif alias in whose:
                 yield here, f"`{name}`: the alias `{alias}` is given already, to `{whose[alias]}`"
             whose.setdefault(alias, name)
-
-
-def _fallback_faults(file: ServiceFile) -> Iterator[Fault]:
-    aliases = {alias: name for name, entry in file.models.items() for alias in entry.aliases}
-    for name, entry in file.models.items():
-        given = entry.fallback.model_dump(exclude_none=True) if entry.fallback else {}
-        for reason, other in given.items():
-            here = ("models", name, "fallback", reason)
-            if other not in file.models and other not in aliases:
-                yield here, f"`{name}`: `fallback`: `{other[:80]}` is not in `models`"
-            elif aliases.get(other, other) == name:
-                yield here, f"`{name}`: `fallback`: `{other}` is this model itself"
 
 
 def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
@@ -346,16 +329,23 @@ def _port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def asks(file: ServiceFile) -> dict[str, Ask]:
-    """What to start, by name, each on a port that it has every time."""
+def ports(file: ServiceFile) -> dict[str, int]:
+    """Of the models that we start: each has the same one every time."""
     taken = {_port_of(file.listen), *(entry.port for entry in file.models.values())}
     free = (port for port in range(FIRST_PORT, FIRST_PORT + 1000) if port not in taken)
+    ours = {name: entry for name, entry in file.models.items() if not entry.addresses}
+    return {name: entry.port or next(free) for name, entry in ours.items()}
+
+
+def asks(file: ServiceFile) -> dict[str, Ask]:
+    """What to start, by name."""
+    port_of = ports(file)
     return {
         name: Ask(
             entry.recipe,
             entry.context,
             entry.users,
-            entry.port or next(free),
+            port_of[name],
             name=name,
             runtime="native" if entry.engine_path else entry.runtime,
             engine_path=entry.engine_path,

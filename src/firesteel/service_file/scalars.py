@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from ipaddress import ip_address
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PositiveInt
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
 
 from firesteel.units import parse_size
 
@@ -54,6 +55,20 @@ def shaped(kind: type, what: str, example: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def _words(value: object) -> object:
+    """`notify --now` is short for `[notify, --now]`."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return shlex.split(value)
+    except ValueError:
+        raise ValueError("has a quote without its pair; write it like [notify, --now]") from None
+
+
+Words = Annotated[
+    tuple[Annotated[str, Field(max_length=4096)], ...], Field(max_length=256), BeforeValidator(_words)
+]
+"""A command without a shell."""
 Seconds = Annotated[int, BeforeValidator(seconds)]
 Bytes = Annotated[PositiveInt, BeforeValidator(size)]
 Address = Annotated[str, BeforeValidator(address)]

@@ -26,6 +26,7 @@ from firesteel.facts import Host
 from firesteel.gateway.discovery import identity, outside_identity, running_model
 from firesteel.gateway.interfaces import Timeouts
 from firesteel.gateway.loader.child import end_with_parent, reason_of, say
+from firesteel.gateway.loader.command import CommandJob, load_command
 from firesteel.gateway.loader.duration import LoadClock, load_time
 from firesteel.gateway.loader.unload import find_service, held_bytes
 from firesteel.gateway.service_config import (
@@ -54,7 +55,7 @@ from firesteel.run import (
 )
 from firesteel.run.start.listen import reached_at
 from firesteel.run.verify.expected import request_defaults
-from firesteel.service_file import ModelEntry, ServiceFile, asks, read_service_file
+from firesteel.service_file import ModelEntry, ServiceFile, asks, ports, read_service_file
 from firesteel.service_file.alerts import AlertEntry
 from firesteel.service_file.parameters import ParameterEntry
 from firesteel.units import MIB, show_bytes
@@ -83,7 +84,7 @@ def read(path: str, home: Home) -> ServiceConfig:
     ceiling = _ceiling(file, host, [running[name] for name in file.models if name in running], external_bytes)
     # Each model is planned as if it ran alone: which of them run together is the scheduler's decision.
     alone = replace(host, memory_available_bytes=host.keep_free_bytes + max(0, ceiling - external_bytes))
-    ask_by_name = asks(file)
+    ask_by_name, port_by_name = asks(file), ports(file)
     return ServiceConfig(
         path=path,
         listen=file.listen,
@@ -92,6 +93,8 @@ def read(path: str, home: Home) -> ServiceConfig:
         models=tuple(
             _own_model(path, entry, ask_by_name[name], workspace, alone)
             if entry.recipe
+            else _command_model(path, name, entry, port_by_name[name], host, ceiling - external_bytes)
+            if entry.cmd
             else _external_model(name, entry)
             for name, entry in file.models.items()
         ),
@@ -135,6 +138,35 @@ def _external_model(name: str, entry: ModelEntry) -> ModelConfig:
         model=entry.model,
         key=entry.key,
         timeouts=_timeouts(entry),
+        **_parameters(entry, {}),
+    )
+
+
+def _command_model(
+    path: str, name: str, entry: ModelEntry, port: int, host: Host, room_bytes: int
+) -> ModelConfig:
+    assert entry.cmd is not None and entry.memory is not None
+    floor_bytes = host.keep_free_bytes // 2
+    job = CommandJob(
+        name, entry.cmd, port, entry.health or "/health", entry.memory, floor_bytes, entry.env, path
+    )
+    why_not = None
+    if entry.memory > room_bytes:
+        what = f"{name} needs {show_bytes(entry.memory)}; there is room for {show_bytes(max(0, room_bytes))}"
+        why_not = Reason(what, f"less `memory` for `{name}` in {path}", "does not fit")
+    return ModelConfig(
+        name,
+        job.identity,
+        (job.url,),
+        entry.memory,
+        pinned=entry.pinned,
+        preload=entry.preload,
+        ttl_s=entry.ttl,
+        cancel=entry.cancel,
+        model=entry.model,
+        timeouts=_timeouts(entry),
+        ask=asdict(job),
+        why_not=why_not,
         **_parameters(entry, {}),
     )
 
@@ -268,15 +300,19 @@ class Job:
     engine_path: str | None = None
 
 
-def read_job(text: str) -> Job:
+def read_job(text: str) -> Job | CommandJob:
     try:
-        return Job(**json.loads(text))
+        fields = json.loads(text)
+        return CommandJob(**{**fields, "cmd": tuple(fields["cmd"])}) if "cmd" in fields else Job(**fields)
     except (ValueError, TypeError) as error:
         raise UsageError(f"no job to load: {error}", next="firesteel serve") from None
 
 
-async def load(job: Job, home: Home) -> None:
-    await _after_others(job, home)
+async def load(job: Job | CommandJob, home: Home) -> None:
+    await _after_others(job.name, home)
+    if isinstance(job, CommandJob):
+        await load_command(job, home)
+        return
     workspace = Workspace(home)
     host = await asyncio.to_thread(workspace.host)
     ask = Ask(
@@ -307,9 +343,9 @@ async def load(job: Job, home: Home) -> None:
             say({"up": asdict(running)})
 
 
-async def _after_others(job: Job, home: Home) -> None:
+async def _after_others(name: str, home: Home) -> None:
     """Waits for another `up` of the same name: what it leaves running may be what this job is for."""
-    lock, began = home.services / job.name / "work.lock", process.uptime()
+    lock, began = home.services / name / "work.lock", process.uptime()
     while is_locked(lock) and process.uptime() - began < _OTHERS_S:
         say({"doing": {"phase": "launch", "words": "another firesteel is starting it", "eta_s": None}})
         await asyncio.sleep(_POLL_S)
