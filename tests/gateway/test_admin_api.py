@@ -321,6 +321,13 @@ async def test_an_unreadable_log_is_reported(
     assert (status, content["error"]["code"]) == (503, "log_unreadable")
 
 
+async def test_all_are_unloaded_at_once(client: aiohttp.ClientSession, dispatcher: FakeDispatcher) -> None:
+    assert (await ask(client, "/api/models/unload", GUEST, "POST"))[0] == 403
+    assert await ask(client, "/api/models/unload", BOSS, "POST") == (202, {"unloading": ["coder"]})
+    assert dispatcher.requested == [("coder", False)], "`small` is off"
+    assert await ask(client, "/api/models/unload", BOSS, "POST") == (202, {"unloading": []})
+
+
 async def test_usage_is_everybodys_own(client: aiohttp.ClientSession, dispatcher: FakeDispatcher) -> None:
     log = RequestLog(log_path(dispatcher.home))
     for key in ("laptop", "other"):

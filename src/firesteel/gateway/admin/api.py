@@ -3,6 +3,7 @@
     GET  /api/health                                    whether the gateway runs; needs no key
     GET  /api/state                                     models, memory, queue
     POST /api/models/NAME/load     .../unload           202 with the model's state
+    POST /api/models/unload                             202; all that are not pinned, once they are idle
     POST /api/models/NAME/pin      .../unpin            202; until the service file is read again
     GET  /api/models/NAME/logs?lines=100&follow=1       the engine's output; follow: as events
     GET  /api/events                                    the state, then every change, as events
@@ -120,6 +121,7 @@ def make_app(actions: AdminActions, run_command: CommandRunner | None = None) ->
             web.get("/api/state", _state),
             web.post("/api/models/{name}/load", _load),
             web.post("/api/models/{name}/unload", _unload),
+            web.post("/api/models/unload", _unload_all),
             web.post("/api/models/{name}/pin", _pin),
             web.post("/api/models/{name}/unpin", _unpin),
             web.get("/api/models/{name}/logs", _logs),
@@ -249,6 +251,13 @@ async def _load(request: web.Request) -> web.Response:
 
 async def _unload(request: web.Request) -> web.Response:
     return _set_loaded(request, is_loaded=False)
+
+
+async def _unload_all(request: web.Request) -> web.Response:
+    """Those that run; a pinned model and one that runs outside firesteel stay."""
+    actions = request.app[ACTIONS]
+    loaded = [m["name"] for m in actions.state()["models"] if m["phase"] == "ready" and not m["pinned"]]
+    return _json({"unloading": [name for name in loaded if actions.set_loaded(name, False) is None]}, 202)
 
 
 async def _pin(request: web.Request) -> web.Response:
