@@ -92,3 +92,18 @@ async def test_a_body_that_cannot_be_edited_is_refused(tmp_path: Path, rest: byt
         assert (refused.status, json.loads(refused.body)["error"]["code"]) == (400, "bad_body")
         assert (await send(it, {"model": "coder"})).status == 200, "and the gateway goes on"
     assert len(engine.bodies) == 1
+
+
+async def test_parameters_hold_for_translated_requests_too(tmp_path: Path) -> None:
+    """Ollama's clients, and servers that speak one API only."""
+    engine = Recorder()
+    chat_only = ModelConfig("talker", "talker", (), is_outside=True, parameters=OWN, speaks=("chat",))
+    message = {"role": "user", "content": "x"}
+    async with running(tmp_path, 1, CODER, chat_only, script=engine) as it:
+        fields = {"model": "talker", "messages": [message], "max_tokens": 5000}
+        await send(it, fields, path=b"/v1/messages")
+        await send(it, {"model": "coder", "messages": [message], "stream": False}, path=b"/api/chat")
+    assert [(body["max_tokens"], body["seed"], body["temperature"]) for body in engine.bodies] == [
+        (100, 7, 0.6),
+        (100, 7, 0.6),
+    ]

@@ -24,6 +24,7 @@ from firesteel.gateway.endpoints import ModelEndpoints, model_endpoints
 from firesteel.gateway.executor import Executor, ModelView
 from firesteel.gateway.fallbacks import FALLBACK_REASONS, Fallbacks
 from firesteel.gateway.http.parameters import estimated_tokens
+from firesteel.gateway.http.routes import OLLAMA_PATHS
 from firesteel.gateway.interfaces import (
     Caller,
     Endpoint,
@@ -45,7 +46,7 @@ from firesteel.gateway.monitoring import Monitoring, memory
 from firesteel.gateway.request_record import RequestRecord
 from firesteel.gateway.scheduler.events import LoadRequested, RejectRequest, RequestAbandoned
 
-_FOR_EVERY_KEY = frozenset((b"/api/curves", b"/api/usage"))
+_FOR_EVERY_KEY = frozenset((b"/api/curves", b"/api/usage", *OLLAMA_PATHS))
 """Paths of the admin API that an inference key may use, for its own models; `admin.api` has them too."""
 _STATUS_OF_REJECTION = {
     "unknown": (404, "unknown_model"),
@@ -202,6 +203,19 @@ class RequestDispatcher(Fallbacks):
         request.update_wait_status(WaitStatus(f"{request.model} has failed and is restarted"))
         self.executor.hold(record, request.model, request.caller.priority)
         return True
+
+    def keep_alive(self, model: str, seconds: float, caller: Caller) -> Rejection | None:
+        view = self._visible_model(model.encode(), caller)
+        if isinstance(view, Rejection):
+            return view
+        name = view.config.name
+        if view.config.is_outside or view.config.pinned:
+            return None
+        if seconds:
+            self.executor.set_ttl(name, None if seconds < 0 else seconds)
+        else:
+            self.executor.handle(LoadRequested(name, False))
+        return None
 
     def finish(self, request: PendingRequest, outcome: RequestOutcome) -> None:
         record = self._records.pop(request, None)

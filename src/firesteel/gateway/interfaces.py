@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 if TYPE_CHECKING:
     from firesteel.gateway.http.parameters import ParameterRules
 
-ApiFamily = Literal["openai", "anthropic"]
+ApiFamily = Literal["openai", "anthropic", "ollama"]
 """The error format that a client expects."""
 CancelPolicy = Literal["cancel", "drain"]
 """When a client leaves: close the connection to the engine, or read its response to the end and discard
@@ -24,6 +24,8 @@ nothing or `null` otherwise; or llama.cpp's `timings` in every event, which the 
 FallbackReason = Literal["down", "full", "too_long"]
 """Why another model serves a request: its own does not answer or cannot be loaded, has no place left, or has
 too small a context."""
+ServerApiName = Literal["chat", "messages", "responses"]
+"""What a server speaks: OpenAI's chat completions, Anthropic's Messages, OpenAI's Responses."""
 OutcomeKind = Literal["whole", "left", "broke", "refused"]
 """whole: a complete response, whatever its status; left: the client left; broke: the engine failed; refused:
 rejected by the gateway."""
@@ -103,6 +105,8 @@ class Endpoint:
     """What is changed in the bodies of requests; None: nothing."""
     has_longer: bool = False
     """Another model serves requests that are too long for this one."""
+    speaks: tuple[ServerApiName, ...] = ()
+    """Other APIs are translated to the first of these; empty: everything is forwarded."""
 
 
 @dataclass(slots=True)
@@ -212,6 +216,10 @@ class Dispatcher(Protocol):
     def retry(self, request: PendingRequest, reason: FallbackReason) -> bool:
         """Its server cannot answer it, and nothing was passed on. True: another replica or another model
         will; `granted` or `rejected` follows, never before this returns."""
+
+    def keep_alive(self, model: str, seconds: float, caller: Caller) -> Rejection | None:
+        """A client says how long a model stays loaded without requests, until the service file is read again:
+        0 unloads it once it is idle, a negative time is for ever."""
 
     def finish(self, request: PendingRequest, outcome: RequestOutcome) -> None:
         """A granted or rejected request has ended, also if its client left meanwhile. Called once for

@@ -131,6 +131,11 @@ def _labels(catalog: Catalog, recipe: Recipe) -> tuple[str, ...]:
     return said or (_most(recipe_catalog.weights(catalog, recipe)).lower(),)
 
 
+def quantization(catalog: Catalog, recipe: Recipe) -> str:
+    """How its weights are stored: `nvfp4`, `ud-q4_k_xl`."""
+    return _labels(catalog, recipe)[0]
+
+
 def _most(weights: Weights) -> str:
     """The format of most bytes."""
     sizes: dict[str, int] = {}
@@ -213,7 +218,7 @@ def propose_checkpoint(
         own=(own or {}).get(key, ()),
         requests=_requests(launch, checkpoint.architecture, ask),
     )
-    notes = tuple(f"not counted: {part}" for part in checkpoint.unknown)
+    notes = (*checkpoint.doubts, *(f"not counted: {part}" for part in checkpoint.unknown))
     planned = replace(planned, notes=(*planned.notes, *notes))
     findings = check(planned.launch, hardware=host.hardware, images=images)
     return Proposal(planned, findings, image, ask=ask, asked=checkpoint.origin)

@@ -11,7 +11,9 @@
 
 Several of one model: `{urls: [...], route: prefix, key: PAIR_KEY}`. `aliases: ["gpt-oss:20b"]` is what else
 one answers to, `parameters` what is changed in its requests (`parameters.py`). `quick: smollm2` is short for
-`{recipe: smollm2}`, and a list in place of `models` has recipes, each by its own name.
+`{recipe: smollm2}`, and a list in place of `models` has recipes, each by its own name. Several hosts:
+`nodes: 2` serves one model by two of them together, and with `hosts: {spark2: 192.168.100.11}` `node: spark2`
+serves it there; `node: [spark1, spark2]` are replicas.
 
 `up -f`, `ps -f`, `render -f`, `down -f` and `serve` read it. Pure: text in, values out; whether a recipe
 exists and fits is the catalog's and the planner's answer. Keys are held against one another after the schema
@@ -23,31 +25,45 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from ipaddress import ip_address
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from firesteel import yaml_schema
-from firesteel.errors import UsageError
-from firesteel.launch import Ask, Runtime
+from firesteel.launch import Runtime
 from firesteel.service_file.alerts import AlertEntry, alert_faults
+from firesteel.service_file.asks import NodeModel, asks, chosen, on_nodes, port_of
 from firesteel.service_file.commands import command_faults
 from firesteel.service_file.fallbacks import Fallback, fallback_faults
 from firesteel.service_file.parameters import Aliases, ParameterEntry, parameter_faults
-from firesteel.service_file.scalars import VARIABLE, Address, Bytes, FileSchema, Seconds, Words, shaped
+from firesteel.service_file.scalars import (
+    VARIABLE,
+    Address,
+    Bytes,
+    FileSchema,
+    Seconds,
+    Words,
+    shaped,
+    wrong_url,
+)
 from firesteel.service_file.scalars import size as parse_bytes
 from firesteel.units import MIB
+from firesteel.web_origin import parse_origins
 
-FIRST_PORT = 8000
+__all__ = [
+    "ModelEntry", "NodeModel", "Route", "ServiceFile", "asks", "chosen", "on_nodes", "read_service_file",
+]  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z")
 MAX_MODELS = 100
 MIN_BUFFER_BYTES = 8 * MIB
 MAX_REPLICAS = 32
+MAX_NODES = 8
 
 Route = Literal["least-busy", "prefix"]
 Cancel = Literal["cancel", "drain"]
+ServerApi = Literal["chat", "messages", "responses"]
 
 
 def _buffer_size(text: object) -> object:
@@ -55,6 +71,14 @@ def _buffer_size(text: object) -> object:
     if isinstance(size, int) and size < MIN_BUFFER_BYTES:
         raise ValueError("is too small for a single request; write at least 8MiB")
     return size
+
+
+def _apis(value: object) -> object:
+    """`chat` is short for `[chat]`."""
+    apis = [value] if isinstance(value, str) else value
+    if not isinstance(apis, list) or not apis or not set(map(str, apis)) <= set(get_args(ServerApi)):
+        raise ValueError("is of chat, messages (Anthropic) and responses; write it like `speaks: chat`")
+    return apis
 
 
 def _entry(value: object) -> object:
@@ -84,6 +108,21 @@ Urls = Annotated[
     Field(min_length=1, max_length=MAX_REPLICAS),
     shaped(list, "is a list", 'urls: ["http://10.0.0.2:8000", "http://10.0.0.3:8000"]'),
 ]
+
+
+def _names(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _host_address(text: object) -> object:
+    try:
+        return str(ip_address(text)) if isinstance(text, str) else text
+    except ValueError:
+        raise ValueError("is not an address; write it like `hosts: {spark2: 192.168.100.11}`") from None
+
+
+Nodes = Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_NODES), BeforeValidator(_names)]
+HostAddress = Annotated[str, BeforeValidator(_host_address)]
 
 
 class MemorySettings(FileSchema):
@@ -136,6 +175,8 @@ class ModelEntry(FileSchema):
     """What the server at a URL calls it, where that is not the name here."""
     key: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     """Where the API key of a server at a URL is: a variable's name, or the path of a file that holds it."""
+    speaks: Annotated[tuple[ServerApi, ...], BeforeValidator(_apis)] = ()
+    """What a server at a URL speaks, if not everything: requests in other APIs are translated."""
     aliases: Aliases = {}
     """What else it answers to: clients ask for `gpt-oss:20b`, but a name is a folder's and docker's too. Each
     may have parameters of its own."""
@@ -154,6 +195,12 @@ class ModelEntry(FileSchema):
     """`native`: an engine that is installed on this machine, in no container."""
     engine_path: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
     """That engine: its program, environment or build folder. Without it, it is looked for."""
+    nodes: Annotated[int, Field(ge=2, le=MAX_NODES)] | None = None
+    """Served by so many hosts together: this one and nodes of `firesteel cluster`."""
+    fallback_recipe: str | None = None
+    """With `nodes`: the recipe that this host serves alone while another one is lost."""
+    node: Nodes | None = None
+    """Served by that host of `hosts`; by each of several, as replicas."""
     pinned: bool = False
     """Never evicted."""
     ttl: Seconds | None = None
@@ -178,6 +225,10 @@ Group = Annotated[
 
 
 class ServiceFile(FileSchema):
+    hosts: Annotated[
+        dict[str, HostAddress], shaped(dict, "has an address for each", "hosts: {spark2: 192.168.100.11}")
+    ] = {}
+    """Nodes of `firesteel cluster`, and the address of each for the gateway; this host has 127.0.0.1."""
     listen: Address = "127.0.0.1:8080"
     memory: Annotated[MemorySettings, shaped(dict, "has a ceiling", "memory: {ceiling: 100GiB}")] = (
         MemorySettings()
@@ -190,6 +241,8 @@ class ServiceFile(FileSchema):
         BeforeValidator(_models),
     ]
     never_together: tuple[Group, ...] = ()
+    cors: Annotated[tuple[str, ...], BeforeValidator(parse_origins)] = ()
+    """Web pages that may use the models: `off`, `loopback`, `any`, or a list of origins."""
     alerts: Annotated[AlertEntry, shaped(dict, "has keys of its own", "alerts: {webhook: ALERT_URL}")] = (
         AlertEntry()
     )
@@ -229,9 +282,11 @@ def _faults(file: ServiceFile) -> Iterator[Fault]:
             yield ("models", name), f"`{name}` is no name: letters, digits, dots, dashes, 63 at most"
         yield from _kind_faults(name, entry)
         yield from parameter_faults(("models", name, "parameters"), name, entry.parameters)
+        for at, node in enumerate(entry.node or ()):
+            if node not in file.hosts:
+                yield ("models", name, "node", at), f"`{name}`: `{node}` is not in `hosts`"
     yield from _alias_faults(file)
-    aliases = {alias: name for name, entry in file.models.items() for alias in entry.aliases}
-    targets = {**{name: name for name in file.models}, **aliases}
+    targets = {alias: name for name, entry in file.models.items() for alias in (name, *entry.aliases)}
     for name, entry in file.models.items():
         yield from fallback_faults(name, entry.fallback, targets)
     yield from _port_faults(file)
@@ -252,10 +307,36 @@ def _kind_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
         yield from command_faults(name, entry)
     elif entry.recipe is not None:
         for key in ("route", "model", "key"):
-            if getattr(entry, key) is not None:
+            if getattr(entry, key) is not None and not (key == "route" and len(entry.node or ()) > 1):
                 yield (*here, key), f"`{name}`: `{key}` is for a model at a `url`"
+        if entry.fallback_recipe and not entry.nodes:
+            yield (
+                (*here, "fallback_recipe"),
+                f"`{name}`: a `fallback_recipe` is for a model over several hosts, with `nodes`",
+            )
+        if entry.node:
+            yield from _node_faults(name, entry)
+        if entry.speaks:
+            yield (*here, "speaks"), f"`{name}`: `speaks` is for a model at a `url`; ours speak everything"
     else:
         yield from _outside_faults(name, entry)
+
+
+def _node_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
+    here = ("models", name)
+    if entry.nodes:
+        yield (
+            (*here, "nodes"),
+            f"`{name}`: several hosts serve it together (`nodes`), or each alone (`node`)",
+        )
+    for key in ("pinned", "preload", "ttl"):
+        if getattr(entry, key):
+            yield (
+                (*here, key),
+                f"`{name}`: what runs on a `node` stays there; it takes no `{key}`",
+            )
+    if len(set(entry.node or ())) < len(entry.node or ()):
+        yield (*here, "node"), f"`{name}`: `node` has a host twice"
 
 
 def _alias_faults(file: ServiceFile) -> Iterator[Fault]:
@@ -276,14 +357,24 @@ def _alias_faults(file: ServiceFile) -> Iterator[Fault]:
 
 def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
     here = ("models", name)
-    if entry.url is not None and (wrong := _wrong_url(entry.url)):
+    if entry.url is not None and (wrong := wrong_url(entry.url)):
         yield (*here, "url"), f"`{name}`: `url` {wrong}"
     for at, url in enumerate(entry.urls or ()):
-        if wrong := _wrong_url(url):
+        if wrong := wrong_url(url):
             yield (*here, "urls", at), f"`{name}`: `urls` {wrong}"
         elif url in (entry.urls or ())[:at]:
             yield (*here, "urls", at), f"`{name}`: `urls` has this address twice"
-    for key in ("context", "users", "port", "ttl", "runtime", "engine_path"):
+    for key in (
+        "context",
+        "users",
+        "port",
+        "ttl",
+        "runtime",
+        "engine_path",
+        "nodes",
+        "node",
+        "fallback_recipe",
+    ):
         if getattr(entry, key) is not None:
             yield (*here, key), f"`{name}`: a model at a `url` has no `{key}` of ours"
     for key in ("pinned", "preload"):
@@ -299,77 +390,11 @@ def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
         yield (*here, "key"), f"`{name}`: `key` {says}"
 
 
-def _wrong_url(url: str) -> str | None:
-    """A sentence's end, that does not repeat the address: somebody may have put a password into it."""
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port past 65535, half an IPv6 address
-        good = False
-    if not good or re.search(r"[\x00-\x20\x7f]", url):
-        return "is not an http address"
-    if parts.username is not None or parts.password is not None:
-        return "has a name or a password in it; `key` says where an API key is"
-    if parts.query or parts.fragment:
-        return "ends with a query; write the address only"
-    return None
-
-
 def _port_faults(file: ServiceFile) -> Iterator[Fault]:
     first: dict[int, str] = {}
-    own = _port_of(file.listen) if "listen" in file.model_fields_set else None
+    own = port_of(file.listen) if "listen" in file.model_fields_set else None
     for name, entry in file.models.items():
         if entry.port and first.setdefault(entry.port, name) != name:
             yield ("models", name, "port"), f"`{name}` has the same port as `{first[entry.port]}`"
         elif entry.port and entry.port == own:
             yield ("models", name, "port"), f"`{name}` has the port of `listen`"
-
-
-def _port_of(address: str) -> int:
-    return int(address.rpartition(":")[2])
-
-
-def ports(file: ServiceFile) -> dict[str, int]:
-    """Of the models that we start: each has the same one every time."""
-    taken = {_port_of(file.listen), *(entry.port for entry in file.models.values())}
-    free = (port for port in range(FIRST_PORT, FIRST_PORT + 1000) if port not in taken)
-    ours = {name: entry for name, entry in file.models.items() if not entry.addresses}
-    return {name: entry.port or next(free) for name, entry in ours.items()}
-
-
-def asks(file: ServiceFile) -> dict[str, Ask]:
-    """What to start, by name."""
-    port_of = ports(file)
-    return {
-        name: Ask(
-            entry.recipe,
-            entry.context,
-            entry.users,
-            port_of[name],
-            name=name,
-            runtime="native" if entry.engine_path else entry.runtime,
-            engine_path=entry.engine_path,
-        )
-        for name, entry in file.models.items()
-        if entry.recipe
-    }
-
-
-def chosen(file: ServiceFile, names: tuple[str, ...]) -> dict[str, Ask]:
-    """Those that were named, or all; none that may not meet."""
-    known = asks(file)
-    for name in names:
-        if name not in known:
-            raise UsageError(
-                f"the service file starts no `{name}`; it has {', '.join(known)}",
-                next=f"name {next(iter(known), 'one')}",
-            )
-    wanted = {name: ask for name, ask in known.items() if not names or name in names}
-    for group in file.never_together:
-        meet = [name for name in group if name in wanted]
-        if len(meet) > 1:
-            raise UsageError(
-                f"{' and '.join(meet)} must not run together, says `never_together`",
-                next=f"name the ones to start, without {' or without '.join(meet)}",
-            )
-    return wanted

@@ -104,6 +104,8 @@ class Exchange(Retries):
         self._last = monotonic()
         self._waited_s = self._last - self._began
         self._endpoint, self._recorder = endpoint, recorder
+        if endpoint.speaks and self._translate(endpoint, self.model):
+            return
         upstream = self._client.pool.take(endpoint)
         if upstream is None:
             self._connect()
@@ -190,6 +192,9 @@ class Exchange(Retries):
         endpoint = self._endpoint
         assert endpoint is not None
         self._upstream = upstream
+        if self._translation is not None:
+            upstream.send(self, self._translated_parts(self._translation, endpoint), is_head_only=False)
+            return
         head, body = self._head, self.body
         edits = self._edits(endpoint)
         if isinstance(edits, Rejection):
@@ -217,6 +222,8 @@ class Exchange(Retries):
             self._upstream.pause()
         if head.status >= 400 and (boundaries := self._retry_error(head)) is not None:
             return boundaries
+        if self._filter is not None and self._translation is not None:
+            return self._begin_translated(self._translation, head)
         if self._is_unasked and head.status == 200 and self._endpoint is not None:
             self._client.pool.unasked.add(self._endpoint.address)
         return self._join_stream(head) if self._has_head else self._begin(head)
@@ -244,7 +251,8 @@ class Exchange(Retries):
         self._first_s = now - self._began
         self._drop_body()
         if self._is_stream:
-            self._tail.is_response = self._route is not None and self._route.kind == "response"
+            target = self._translation.target if self._translation is not None else self.path
+            self._tail.is_response = target == b"/v1/responses"
             if self._recorder is not None:
                 self._recorder.first(self._first_s)
 
@@ -261,6 +269,8 @@ class Exchange(Retries):
             self._finish("left")
         elif self._error_body is not None and self._error_head is not None:
             self._end_kept_error(self._error_head, self._error_body)
+        elif self._error_head is not None and self._translation is not None:
+            self._end_translated(self._translation.answer(self._error_head, self.model))
         elif self._error_head is not None:
             rejection = self._engine_error(self._error_head, self.model)
             self._finish("whole", rejection.why)
@@ -327,10 +337,6 @@ class Exchange(Retries):
 
     def is_over(self) -> bool:
         return self._is_over
-
-    def _settle_framing(self, upstream: Upstream | None) -> None:
-        """Whether a chunk of ours may follow what was forwarded."""
-        self._adds_framing = self._adds_framing or (upstream is not None and upstream.is_between_chunks())
 
     def _drop_upstream(self) -> None:
         if self._connecting is not None:

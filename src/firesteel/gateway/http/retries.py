@@ -56,17 +56,15 @@ class Retries(RequestBody):
 
     def _retry_error(self, head: ResponseHead) -> ChunkBoundaries | None:
         """An error that the client need not see: somebody else may do better. None: it is passed on."""
-        if self._filter is not None and head.status in (400, 422) and self._must_ask_again():
+        is_plain = self._translation is None
+        if is_plain and self._filter is not None and head.status in (400, 422) and self._must_ask_again():
             return ChunkBoundaries.AS_THEY_COME
         reason = _RETRYABLE.get(head.status)
         if reason is not None and self._can_be_held() and self._retry(reason):
             return ChunkBoundaries.AS_THEY_COME
-        if (
-            head.status == 400
-            and self._endpoint is not None
-            and self._endpoint.has_longer
-            and self._can_be_held()
-        ):
+        endpoint = self._endpoint
+        has_longer = is_plain and endpoint is not None and endpoint.has_longer
+        if head.status == 400 and has_longer and self._can_be_held():
             self._error_body = b""
             self._error_head = head
             return ChunkBoundaries.WITHOUT_FRAMING
@@ -74,6 +72,7 @@ class Retries(RequestBody):
 
     def _await_grant(self) -> None:
         self._endpoint, self._has_retried, self._last = None, False, monotonic()
+        self._translation = self._filter = None  # the next server may speak another API
         self._client.deadline = self._last + self._client.limits.hold_after_s
 
     def _must_ask_again(self) -> bool:

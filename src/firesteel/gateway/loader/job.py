@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
+from firesteel.catalog.request_settings import RecipeRequests
 from firesteel.edge.files import text_files
 from firesteel.edge.files.home import Home, find_home, is_locked
 from firesteel.edge.host import process
@@ -38,6 +39,8 @@ from firesteel.gateway.service_config import (
     Reason,
     ServiceConfig,
 )
+from firesteel.hosts.cluster.on_nodes import node_key_file
+from firesteel.hosts.cluster.up import bring_up_joined
 from firesteel.launch import Ask, Runtime
 from firesteel.planner import Band, Plan, launch_key
 from firesteel.proposals import Proposal, require_runnable
@@ -54,9 +57,9 @@ from firesteel.run import (
     bring_up,
 )
 from firesteel.run.start.listen import reached_at
-from firesteel.run.verify.expected import request_defaults
-from firesteel.service_file import ModelEntry, ServiceFile, asks, ports, read_service_file
+from firesteel.service_file import ModelEntry, NodeModel, ServiceFile, asks, on_nodes, read_service_file
 from firesteel.service_file.alerts import AlertEntry
+from firesteel.service_file.asks import own_ports
 from firesteel.service_file.parameters import ParameterEntry
 from firesteel.units import MIB, show_bytes
 from firesteel.workspace import Workspace
@@ -84,7 +87,7 @@ def read(path: str, home: Home) -> ServiceConfig:
     ceiling = _ceiling(file, host, [running[name] for name in file.models if name in running], external_bytes)
     # Each model is planned as if it ran alone: which of them run together is the scheduler's decision.
     alone = replace(host, memory_available_bytes=host.keep_free_bytes + max(0, ceiling - external_bytes))
-    ask_by_name, port_by_name = asks(file), ports(file)
+    ask_by_name, elsewhere, port_by_name = asks(file), on_nodes(file), own_ports(file)
     return ServiceConfig(
         path=path,
         listen=file.listen,
@@ -92,10 +95,10 @@ def read(path: str, home: Home) -> ServiceConfig:
         keep_free_bytes=host.keep_free_bytes,
         models=tuple(
             _own_model(path, entry, ask_by_name[name], workspace, alone)
-            if entry.recipe
+            if name in ask_by_name
             else _command_model(path, name, entry, port_by_name[name], host, ceiling - external_bytes)
             if entry.cmd
-            else _external_model(name, entry)
+            else _external_model(name, entry, elsewhere.get(name), home)
             for name, entry in file.models.items()
         ),
         never_together=file.never_together,
@@ -104,6 +107,7 @@ def read(path: str, home: Home) -> ServiceConfig:
         min_dwell_s=file.queue.min_dwell,
         gateway_bytes=file.memory.gateway,
         alerts=_alerts(file.alerts),
+        cors=file.cors,
         disk_folders=tuple(dict.fromkeys((str(home.root), str(find_store(home).root)))),
     )
 
@@ -125,20 +129,24 @@ def _ceiling(file: ServiceFile, host: Host, own: list[Service], external_bytes: 
     return max(0, min(most, free - gateway_bytes))
 
 
-def _external_model(name: str, entry: ModelEntry) -> ModelConfig:
-    urls = tuple(url.rstrip("/").removesuffix("/v1").rstrip("/") for url in entry.addresses)
+def _external_model(name: str, entry: ModelEntry, node: NodeModel | None, home: Home) -> ModelConfig:
+    """One that others run: at a URL, or on a `node`, where `up -f` starts it."""
+    addresses = node.urls if node else entry.addresses
+    urls = tuple(url.rstrip("/").removesuffix("/v1").rstrip("/") for url in addresses)
+    key = str(node_key_file(home, name)) if node else entry.key
     return ModelConfig(
         name,
-        outside_identity(urls, entry.model, entry.key),
+        outside_identity(urls, entry.model, key),
         urls,
         entry.memory or 0,
         is_outside=True,
         cancel=entry.cancel,
         route=entry.route or "least-busy",
         model=entry.model,
-        key=entry.key,
+        key=key,
+        speaks=entry.speaks,
         timeouts=_timeouts(entry),
-        **_parameters(entry, {}),
+        **_parameters(entry, RecipeRequests()),
     )
 
 
@@ -167,16 +175,16 @@ def _command_model(
         timeouts=_timeouts(entry),
         ask=asdict(job),
         why_not=why_not,
-        **_parameters(entry, {}),
+        **_parameters(entry, RecipeRequests()),
     )
 
 
-def _parameters(entry: ModelEntry, requests: Mapping[str, Any]) -> _ParameterFields:
-    """With what the recipe knows of requests (`requests`) as defaults below those of the file."""
+def _parameters(entry: ModelEntry, requests: RecipeRequests) -> _ParameterFields:
+    """With what the recipe knows of requests as defaults below those of the file."""
     own = replace(
         _model_parameters(entry.parameters),
-        recipe=request_defaults(requests),
-        recipe_for_tools=request_defaults(requests, has_tools=True) if "for_tools" in requests else {},
+        recipe=requests.body,
+        recipe_for_tools=requests.tool_body if requests.for_tools else {},
     )
     by_alias = {name: own.overridden(_model_parameters(each)) for name, each in entry.aliases.items()}
     fallbacks = entry.fallback.model_dump(exclude_none=True) if entry.fallback else {}
@@ -216,16 +224,16 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
         ttl_s=entry.ttl,
         cancel=entry.cancel,
         timeouts=_timeouts(entry),
-        **_parameters(entry, {}),
+        **_parameters(entry, RecipeRequests()),
     )
     try:
-        best = workspace.propose(ask, host)[0]
+        best = (workspace.propose_joined if ask.sparks else workspace.propose)(ask, host)[0]
     except FiresteelError as error:
         return replace(bare, why_not=in_the_file(reason_of(error), ask.name, path))
     launch, objection = best.plan.launch, _objection(best)
     return replace(
         bare,
-        **_parameters(entry, best.recipe.requests if best.recipe else {}),
+        **_parameters(entry, best.recipe.requests if best.recipe else RecipeRequests()),
         identity=_identity(best),
         bytes=round(best.plan.memory.needed.expected),
         load_s=load_time(best, workspace.home).all_s or _UNKNOWN_LOAD_S,
@@ -236,7 +244,8 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
         ask={
             "name": ask.name, "recipe": ask.model, "context": ask.context, "users": ask.users,
             "port": ask.port, "path": path, "identity": _identity(best),
-            "runtime": ask.runtime, "engine_path": ask.engine_path,
+            "runtime": ask.runtime, "engine_path": ask.engine_path, "sparks": ask.sparks,
+            "fallback": entry.fallback_recipe,
         },
         why_not=in_the_file(objection, ask.name, path) if objection else None,
     )  # fmt: skip
@@ -298,6 +307,8 @@ class Job:
     identity: str = ""
     runtime: Runtime | None = None
     engine_path: str | None = None
+    sparks: int | None = None
+    fallback: str | None = None
 
 
 def read_job(text: str) -> Job | CommandJob:
@@ -317,12 +328,18 @@ async def load(job: Job | CommandJob, home: Home) -> None:
     host = await asyncio.to_thread(workspace.host)
     ask = Ask(
         job.recipe, job.context, job.users, job.port, name=job.name,
-        runtime=job.runtime, engine_path=job.engine_path,
+        runtime=job.runtime, engine_path=job.engine_path, sparks=job.sparks,
     )  # fmt: skip
-    proposals = workspace.propose(ask, host)
+    proposals = (workspace.propose_joined if job.sparks else workspace.propose)(ask, host)
     chosen = next((found for found in proposals if _identity(found) == job.identity), proposals[0])
     clock = LoadClock(load_time(chosen, home), process.uptime())
-    async for event in bring_up(chosen, home, RunOptions(service_file=job.path, is_swapped_in=True)):
+    options = RunOptions(service_file=job.path, is_swapped_in=True)
+    started = (
+        bring_up_joined(chosen, home, options, fallback=job.fallback)
+        if job.sparks
+        else bring_up(chosen, home, options)
+    )
+    async for event in started:
         now_s = process.uptime()
         if isinstance(event, (PhaseProgress, PhaseDone)):
             kind = "doing" if isinstance(event, PhaseProgress) else "done"
