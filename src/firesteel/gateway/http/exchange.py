@@ -11,7 +11,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from firesteel.gateway.http.body import ModelField, prompt_prefix
+from firesteel.gateway.http.body import SEARCH_BYTES, Edit, ModelField, prompt_prefix
 from firesteel.gateway.http.forward import (
     caller_headers,
     repeat_request,
@@ -195,12 +195,17 @@ class Exchange(Retries):
         if self._translation is not None:
             upstream.send(self, self._translated_parts(self._translation, endpoint), is_head_only=False)
             return
-        head, body = self._head, self.body
-        edits = self._edits(endpoint)
-        if isinstance(edits, Rejection):
-            self._drop_upstream()
-            self._reject(edits, "refused")
-            return
+        head, body, route = self._head, self.body, self._route
+        edits: list[Edit] = []
+        if endpoint.served_name is not None or endpoint.parameters is not None or (
+            route is not None and route.has_usage and (len(body) > SEARCH_BYTES or b'"stream"' in body)
+        ):  # fmt: skip
+            found = self._edits(endpoint)
+            if isinstance(found, Rejection):
+                self._drop_upstream()
+                self._reject(found, "refused")
+                return
+            edits = found
         if body and not edits and not self._has_head and not self._extra_headers:
             parts = repeat_request(head, endpoint, body)
         else:
@@ -267,10 +272,10 @@ class Exchange(Retries):
         self._upstream = None
         if self.is_leaving:
             self._finish("left")
-        elif self._error_body is not None and self._error_head is not None:
-            self._end_kept_error(self._error_head, self._error_body)
         elif self._error_head is not None and self._translation is not None:
             self._end_translated(self._translation.answer(self._error_head, self.model))
+        elif self._error_head is not None and self._error_body is not None:
+            self._end_kept_error(self._error_head, self._error_body)
         elif self._error_head is not None:
             rejection = self._engine_error(self._error_head, self.model)
             self._finish("whole", rejection.why)
