@@ -6,6 +6,8 @@ import pytest
 
 from firesteel.errors import UsageError
 from firesteel.service_file import asks, chosen, on_nodes, read_service_file
+from firesteel.service_file.fallbacks import FallbackEntry
+from firesteel.service_file.parameters import ParameterEntry
 from firesteel.units import GIB
 
 GOOD = """\
@@ -65,7 +67,7 @@ def test_timeouts_and_the_gateways_own_memory() -> None:
 def test_what_else_a_model_answers_to() -> None:
     text = "models:\n  a: {recipe: x, aliases: ['gpt-oss:20b', openai/gpt-oss-20b]}\n  b: x"
     models = read_service_file("f", text).models
-    assert models["a"].aliases == ("gpt-oss:20b", "openai/gpt-oss-20b") and models["b"].aliases == ()
+    assert tuple(models["a"].aliases) == ("gpt-oss:20b", "openai/gpt-oss-20b") and not models["b"].aliases
 
 
 def test_no_mistake_is_told_in_the_words_of_the_schema() -> None:
@@ -102,6 +104,9 @@ def test_those_that_were_named_are_started() -> None:
 def test_what_cannot_be_started(names: tuple[str, ...], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         chosen(read_service_file("f", GOOD), names)
+
+
+PARAMETERS = "models:\n  a:\n    recipe: x\n    parameters: {"
 
 
 @pytest.mark.parametrize(
@@ -178,6 +183,46 @@ def test_what_cannot_be_started(names: tuple[str, ...], says: str) -> None:
         ("models:\n  a: {recipe: x, aliases: [a]}", "f:2: .*`a` is the name of a model"),
         ("models:\n  a: {recipe: x, aliases: ['g:1']}\n  b: {recipe: x, aliases: ['g:1']}", "f:3: .*to `a`"),
         ("memory: {ceiling: much}\nmodels:\n  a: {recipe: x}", "f:1: .*is not a size"),
+        (PARAMETERS + "fixed: {model: b}}", "f:4: .*`fixed`: `model` is the client's and the gateway's own"),
+        (PARAMETERS + "defaults: {stream: true}}", "f:4: .*`stream` is the client's"),
+        (PARAMETERS + "strip: [messages]}", "f:4: .*`strip`: `messages` is the client's"),
+        (PARAMETERS + "fixed: {'a b': 1}}", "f:4: .*`a b` is no field of a request"),
+        (PARAMETERS + "fixed: {'a\\r\\nX: 1': 1}}", "f:4: .*is no field of a request"),
+        (PARAMETERS + "defaults: {temperature: NaN}}", "f:4: .*is nothing that JSON has"),
+        (PARAMETERS + "defaults: {a: [1, {b: Infinity}]}}", "f:4: .*is nothing that JSON has"),
+        (PARAMETERS + "fixed: {a: '" + "[" * 100_000 + "'}}", "f:4: .*longer than 4096 bytes"),
+        (PARAMETERS + "fixed: {a: " + "x" * 5000 + "}}", "f:4: .*longer than 4096 bytes"),
+        (PARAMETERS + "fixed: {user: a}, strip: [user]}", "f:4: .*`user` is stripped and set"),
+        (PARAMETERS + "limits: {max_tokens: 0}}", "f:4: "),
+        (PARAMETERS + "limits: {max_tokens: many}}", "f:4: .*is not a number of tokens"),
+        (PARAMETERS + "limits: 4096}", "f:4: .*write it like `limits: "),
+        (PARAMETERS + "defaults: [temperature]}", "f:4: .*write it like `defaults: "),
+        (PARAMETERS + "strip: user}", "f:4: .*write it like `strip: "),
+        (PARAMETERS + "default: {}}", "f:4: "),
+        ("models:\n  a:\n    recipe: x\n    parameters: fast", "f:4: .*write it like `parameters: "),
+        ("models:\n  a:\n    recipe: x\n    aliases: {fast: {fixed: {model: b}}}", "f:4: .*`model` is the"),
+        ("models:\n  a:\n    recipe: x\n    aliases: {fast: 5}", "f:4: "),
+        ("models:\n  a:\n    recipe: x\n    aliases: [g, g]", "f:4: .*has a name twice"),
+        ("models:\n  a:\n    recipe: x\n    fallback: b", "f:4: .*`b` is not in `models`"),
+        ("models:\n  a: {cmd: 'x ${PORT}'}", "f:2: .*a `cmd` needs `memory`"),
+        ("models:\n  a: {cmd: x, memory: 1GiB}", "f:2: .*no .{PORT}, so that its `port` must be given"),
+        ("models:\n  a: {cmd: [], memory: 1GiB}", "f:2: "),
+        ("models:\n  a: {cmd: 'x \"${PORT}', memory: 1GiB}", "f:2: .*a quote without its pair"),
+        ("models:\n  a: {cmd: ['', '${PORT}'], memory: 1GiB}", "f:2: .*begins with no program"),
+        ("models:\n  a: {cmd: 'x ${PORT}', memory: 1GiB, recipe: y}", "f:2: .*one of them"),
+        (
+            "models:\n  a: {cmd: 'x ${PORT}', memory: 1GiB, health: 'http://x/'}",
+            "f:2: .*write it like `/health`",
+        ),
+        ("models:\n  a: {cmd: 'x ${PORT}', memory: 1GiB, health: '/a b'}", "f:2: .*write it like `/health`"),
+        ("models:\n  a: {cmd: 'x ${PORT}', memory: 1GiB, env: {'A B': x}}", "f:2: .*cannot be a variable"),
+        ("models:\n  a: {cmd: 'x ${PORT}', memory: 1GiB, context: 8}", "f:2: .*a `cmd` has no `context`"),
+        ("models:\n  a: {cmd: 'x ${PORT}', memory: 1GiB, key: KEY}", "f:2: .*a `cmd` has no `key`"),
+        ("models:\n  a: {recipe: x, health: /h}", "f:2: .*are for a `cmd`"),
+        ("models:\n  a:\n    recipe: x\n    fallback: a", "f:4: .*`a` is this model itself"),
+        ("models:\n  a: {recipe: x, aliases: [g], fallback: {down: g}}", "f:2: .*`g` is this model itself"),
+        ("models:\n  a:\n    recipe: x\n    fallback: {slow: b}\n  b: x", "f:4: "),
+        ("models:\n  a:\n    recipe: x\n    fallback: [b]\n  b: x", "f:4: .*write it like `fallback: small`"),
     ],
 )
 def test_mistakes_are_named_with_their_line(text: str, says: str) -> None:
@@ -221,6 +266,35 @@ def test_alerts_that_are_refused(line: str, what: str) -> None:
     with pytest.raises(UsageError) as error:
         read_service_file("f.yaml", f"models: [smollm2]\n{line}\n")
     assert what in error.value.what and "f.yaml:2" in error.value.what and "secret" not in error.value.what
+
+
+def test_parameters_and_aliases_with_their_own() -> None:
+    text = """
+models:
+  coder:
+    recipe: x
+    parameters:
+      defaults: {temperature: 0.6, min_p: null}
+      fixed: {chat_template_kwargs: {enable_thinking: true}}
+      strip: [user]
+      limits: {max_tokens: 4k, context: 32768}
+    aliases:
+      "gpt-oss:20b":
+      coder-fast: {fixed: {chat_template_kwargs: {enable_thinking: false}}, limits: {max_tokens: 512}}
+"""
+    coder = read_service_file("f", text).models["coder"]
+    assert coder.parameters.defaults == {"temperature": 0.6, "min_p": None}
+    assert (coder.parameters.limits.max_tokens, coder.parameters.limits.context) == (4096, 32768)
+    assert coder.parameters.strip == ("user",)
+    assert coder.aliases["gpt-oss:20b"] == ParameterEntry()
+    assert coder.aliases["coder-fast"].limits.max_tokens == 512
+
+
+def test_a_fallback_for_every_reason_or_for_one() -> None:
+    text = "models:\n  a: {recipe: x, fallback: b}\n  b: {recipe: x, fallback: {too_long: big}}\n  big: x\n"
+    models = read_service_file("f", text).models
+    assert models["a"].fallback == FallbackEntry(down="b", full="b", too_long="b")
+    assert models["b"].fallback == FallbackEntry(too_long="big") and models["big"].fallback is None
 
 
 HOSTS = "hosts: {spark1: 127.0.0.1, spark2: 192.168.100.11}\n"

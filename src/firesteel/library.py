@@ -17,6 +17,7 @@ an example of each.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -31,6 +32,7 @@ from firesteel.workspace import Workspace
 
 if TYPE_CHECKING:  # loaded only by those who use them
     import asyncio
+    from datetime import datetime
 
     from firesteel.bench.compare.against import PlanComparison, PublishedComparison
     from firesteel.bench.compare.quality import QualityComparison
@@ -48,8 +50,9 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.engines import Diagnosis
     from firesteel.engines.schema.symbols import Schema
     from firesteel.gateway import ServeEvent, ServeOptions
+    from firesteel.gateway.admin.usage import UsageReport
     from firesteel.gateway.client_target import ClientTarget
-    from firesteel.gateway.keys import Key
+    from firesteel.gateway.key_file import Key
     from firesteel.gateway.rate_limits import KeyLimits
     from firesteel.hosts.cluster.rendered import NodeFile
     from firesteel.hosts.doctor.examine import Examination
@@ -434,7 +437,7 @@ def serve(options: ServeOptions, ends: asyncio.Event) -> AsyncIterator[ServeEven
 
 def keys() -> tuple[Key, ...]:
     """The gateway's keys, without their tokens."""
-    from firesteel.gateway.keys import keys_path, read_keys
+    from firesteel.gateway.key_file import keys_path, read_keys
 
     return tuple(read_keys(keys_path(home())).values())
 
@@ -442,24 +445,42 @@ def keys() -> tuple[Key, ...]:
 def add_key(
     name: str,
     *,
-    scope: Literal["inference", "admin"] = "inference",
+    scope: Literal["inference", "admin", "metrics"] = "inference",
     models: tuple[str, ...] | None = None,
     limits: KeyLimits | None = None,
     priority: int = 0,
+    expires: datetime | None = None,
 ) -> tuple[Key, str]:
     """The key and its token, which is stored nowhere."""
-    from firesteel.gateway import keys
+    from firesteel.gateway import key_file
     from firesteel.gateway.rate_limits import NO_LIMITS
 
-    path, limits = keys.keys_path(home()), limits or NO_LIMITS
-    return keys.add_key(path, name, scope=scope, models=models, limits=limits, priority=priority)
+    path, limits = key_file.keys_path(home()), limits or NO_LIMITS
+    return key_file.add_key(
+        path, name, scope=scope, models=models, limits=limits, priority=priority, expires=expires
+    )
 
 
 def revoke_key(name: str) -> Key:
     """A running gateway refuses it within seconds."""
-    from firesteel.gateway import keys
+    from firesteel.gateway import key_file
 
-    return keys.revoke_key(keys.keys_path(home()), name)
+    return key_file.revoke_key(key_file.keys_path(home()), name)
+
+
+def usage(
+    since: str | None = None,
+    until: str | None = None,
+    *,
+    key: str | None = None,
+    model: str | None = None,
+    by: Iterable[str] = ("day", "key", "model"),
+) -> UsageReport:
+    """Requests and tokens by day, key and model, and what is left of the budgets; the last 30 days."""
+    from firesteel.gateway.admin import usage as reports
+
+    options = {"since": since, "until": until, "key": key, "model": model, "by": ",".join(by)}
+    return reports.read_report(home(), reports.parse_query(options), time.time())
 
 
 # --- measurements ---

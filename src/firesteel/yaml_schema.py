@@ -7,6 +7,7 @@ files over a megabyte are refused.
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +26,18 @@ Path = tuple[str | int, ...]
 
 class InvalidFile(UsageError):
     """A file that does not follow its schema; the message has a line for each mistake."""
+
+
+def as_json(value: Any) -> Any:
+    """Each text in it -> the JSON value that it spells, or the text itself."""
+    if isinstance(value, dict):
+        return {key: as_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [as_json(item) for item in value]
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return value
 
 
 def load(name: str, text: str, schema: type[T]) -> T:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import jsonschema
 import pytest
 
 from firesteel.cli.output.documents.all import schemas
-from firesteel.gateway.interfaces import Caller, Rejection
+from firesteel.gateway.admin.request_log import RequestLog
+from firesteel.gateway.interfaces import Caller, Rejection, RequestOutcome, Usage
 from firesteel.gateway.keys import KeyRing
 from tests.cli.inside import inside
 from tests.conftest import Firesteel
@@ -61,6 +63,39 @@ def test_as_json(firesteel: Firesteel, home: Path) -> None:
     assert gone["key"]["id"] == added["key"]["id"]
 
 
+def test_budget_expiry_and_scope_are_listed(firesteel: Firesteel) -> None:
+    firesteel("key", "add", "team", "--budget", "5M/month", "--expires", "2999-12-31", "--model", "qwen*")
+    firesteel("key", "add", "prometheus", "--metrics")
+    team, prometheus = firesteel("key", "list", "--json").json["keys"]
+    assert (team["budget"], team["models"], team["scope"]) == ("5000000/month", ["qwen*"], "inference")
+    assert team["expires"].startswith(("2999-12-31", "3000-01-01"))
+    assert (prometheus["scope"], prometheus["budget"], prometheus["expires"]) == ("metrics", None, None)
+
+
+def test_usage_of_a_home(firesteel: Firesteel, home: Path) -> None:
+    assert "nothing was used" in firesteel("usage").out
+    firesteel("key", "add", "team", "--budget", "1k/day")
+    log = RequestLog(home / "requests.db")
+    log.add(time.time(), "team", "coder", "chat", RequestOutcome("whole", 200, Usage(1200, 34, 5)))
+    log.add(time.time(), "", "coder", "chat", RequestOutcome("left", 200, Usage(1, 1)))
+    log.close()
+    shown = firesteel("usage")
+    assert shown.code == 0 and "days in " in shown.out and "1,200" in shown.out and "(no key)" in shown.out
+    assert "team: 1,234 of 1,000 tokens this day, 0 left" in shown.out
+    document = firesteel("usage", "--by", "key", "--json").json
+    jsonschema.validate(document, schemas()["firesteel.usage/1"])
+    assert [(row["key"], row["day"], row["requests"]) for row in document["rows"]] == [
+        ("", None, 1),
+        ("team", None, 1),
+    ]
+    assert document["total"]["completion_tokens"] == 35
+    assert firesteel("usage", "--by", "key,model", "--key", "team", "--csv").out == (
+        "key,model,requests,prompt_tokens,completion_tokens,cached_tokens\nteam,coder,1,1200,34,5\n"
+    )
+    refused = firesteel("usage", "--since", "yesterday")
+    assert refused.code == 2 and "is not a day" in refused.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -68,7 +103,12 @@ def test_as_json(firesteel: Firesteel, home: Path) -> None:
         (("add", "a/b"), "is not a valid name"),
         (("add", "a", "--rate", "often"), "is not a rate"),
         (("add", "a", "--priority", "1000"), "not in the range"),
-        (("add", "a", "--model", "../x"), "is not a valid name"),
+        (("add", "a", "--model", "../x"), "neither the name of a model nor a pattern"),
+        (("add", "a", "--budget", "much"), "is not a budget"),
+        (("add", "a", "--expires", "2001-01-01"), "has passed already"),
+        (("add", "a", "--expires", "soon"), "neither a time nor a day"),
+        (("add", "a", "--admin", "--metrics"), "exclude each other"),
+        (("add", "a", "--metrics", "--budget", "1k/day"), "takes no models and no limits"),
         (("revoke", "nobody"), "no key called"),
         (("lose",), "No such command"),
     ],

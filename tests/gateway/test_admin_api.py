@@ -29,7 +29,7 @@ from firesteel.gateway.admin.request_log import RequestLog, log_path
 from firesteel.gateway.admin.state import GatewayState, MemoryStateJson, ModelStateJson
 from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.curves.store import CurveRange
-from firesteel.gateway.interfaces import Rejection, RequestOutcome
+from firesteel.gateway.interfaces import Rejection, RequestOutcome, Usage
 from firesteel.gateway.keys import unknown_model
 from firesteel.run.service import folder_of
 
@@ -319,6 +319,42 @@ async def test_an_unreadable_log_is_reported(
     log_path(dispatcher.home).write_bytes(b"no database" * 1000)
     status, content = await ask(client, "/api/requests")
     assert (status, content["error"]["code"]) == (503, "log_unreadable")
+
+
+async def test_all_are_unloaded_at_once(client: aiohttp.ClientSession, dispatcher: FakeDispatcher) -> None:
+    assert (await ask(client, "/api/models/unload", GUEST, "POST"))[0] == 403
+    assert await ask(client, "/api/models/unload", BOSS, "POST") == (202, {"unloading": ["coder"]})
+    assert dispatcher.requested == [("coder", False)], "`small` is off"
+    assert await ask(client, "/api/models/unload", BOSS, "POST") == (202, {"unloading": []})
+
+
+async def test_usage_is_everybodys_own(client: aiohttp.ClientSession, dispatcher: FakeDispatcher) -> None:
+    log = RequestLog(log_path(dispatcher.home))
+    for key in ("laptop", "other"):
+        log.add(time.time(), key, "coder", "chat", RequestOutcome("whole", 200, Usage(10, 2)))
+    log.close()
+    status, content = await ask(client, "/api/usage?by=key", BOSS)
+    assert (status, content["document"]) == (200, "firesteel.usage/1")
+    assert [row["key"] for row in content["rows"]] == ["laptop", "other"]
+    for query in ("", "&key=other"):
+        status, content = await ask(client, f"/api/usage?by=key{query}", GUEST)
+        assert status == 200 and [row["key"] for row in content["rows"]] == ["laptop"], query
+    async with client.get("/api/usage?by=model&format=csv", headers=GUEST) as answer:
+        assert answer.content_type == "text/csv"
+        assert (await answer.text()).splitlines()[1:] == ["coder,1,10,2,0"]
+    status, content = await ask(client, "/api/usage?since=soon", BOSS)
+    assert (status, content["error"]["code"]) == (400, "bad_request")
+    log_path(dispatcher.home).write_bytes(b"no database" * 1000)
+    assert (await ask(client, "/api/usage", BOSS))[0] == 503
+
+
+async def test_a_key_for_metrics_has_metrics_only(client: aiohttp.ClientSession) -> None:
+    prometheus = {**GUEST, "X-Firesteel-Metrics": "1"}
+    async with client.get("/metrics", headers=prometheus) as answer:
+        assert answer.status == 200
+    for path in ("/api/state", "/api/usage", "/api/curves", "/api/requests"):
+        assert (await ask(client, path, prometheus))[0] == 403, path
+    assert (await ask(client, "/metrics", GUEST))[0] == 403
 
 
 async def test_metrics(client: aiohttp.ClientSession, dispatcher: FakeDispatcher) -> None:

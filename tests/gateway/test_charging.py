@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -18,11 +18,14 @@ import uvloop
 
 from firesteel.edge.files.home import Home
 from firesteel.gateway.admin.request_log import RequestLog, recent
+from firesteel.gateway.admin.usage import spent_tokens
+from firesteel.gateway.budgets import TokenBudget
 from firesteel.gateway.dispatcher import RequestDispatcher
 from firesteel.gateway.executor import Executor
 from firesteel.gateway.http.limits import HttpLimits
 from firesteel.gateway.http.server import HttpServer
-from firesteel.gateway.keys import KeyRing, add_key
+from firesteel.gateway.key_file import add_key
+from firesteel.gateway.keys import KeyRing
 from firesteel.gateway.loader.memory_release import ExpectedRelease
 from firesteel.gateway.loader.process import LoadProgress
 from firesteel.gateway.rate_limits import KeyLimits, RateLimit
@@ -38,6 +41,7 @@ from tests.gateway.http.kit import (
     request,
 )
 
+EngineScript = Callable[[EngineConnection], Awaitable[None]]
 PROMPT_TOKENS = 7
 COUNT = 180
 PER_DAY = 10_000_000
@@ -140,10 +144,14 @@ class Running:
 
 
 @asynccontextmanager
-async def running(folder: Path, seed: int) -> AsyncIterator[Running]:
-    """The whole gateway but for processes: two models of ours with room for one, and two outside."""
+async def running(
+    folder: Path, seed: int, *others: ModelConfig, script: EngineScript | None = None
+) -> AsyncIterator[Running]:
+    """The whole gateway but for processes: two models of ours with room for one, two outside, and `others`,
+    which run at the same engine if they have no URL. `script`: what the engine does instead of counting."""
     upstream = Engine()
-    engine = upstream.script = CountingEngine(random.Random(seed))
+    engine = CountingEngine(random.Random(seed))
+    upstream.script = script or engine
     await upstream.start()
     url, home = f"http://127.0.0.1:{upstream.port}", Home(folder)
     limits = KeyLimits(tokens=RateLimit(PER_DAY, 86_400))
@@ -156,6 +164,7 @@ async def running(folder: Path, seed: int) -> AsyncIterator[Running]:
         ModelConfig("two", "two", (url,), 60 * MIB, 1.0, engine="vllm"),
         ModelConfig("other", "other", (url,), is_outside=True),
         ModelConfig("silent", "silent", (url,), is_outside=True),
+        *(model if model.urls else replace(model, urls=(url,)) for model in others),
     )
     config = ServiceConfig("", "", 100 * MIB, 0, models, queue=1000, max_wait_s=0.2, min_dwell_s=0.0)
     loader = QuickLoader(url)
@@ -254,7 +263,10 @@ async def _test_a_random_hour(folder: Path, seed: int) -> None:
                 assert completion == generated
             assert completion == sum(row["completion_tokens"] or 0 for row in rows if row["key"] == key)
             assert prompt == sum(row["prompt_tokens"] or 0 for row in rows if row["key"] == key)
-            bucket, refilled = it.dispatcher.rates._tokens[key], (monotonic() - began) * PER_DAY / 86_400
+            bucket, refilled = (
+                it.dispatcher.accounting.rates._tokens[key],
+                (monotonic() - began) * PER_DAY / 86_400,
+            )
             charged = PER_DAY - bucket.level(monotonic())
             assert prompt + completion - refilled <= charged <= prompt + completion
 
@@ -262,7 +274,7 @@ async def _test_a_random_hour(folder: Path, seed: int) -> None:
 async def test_cutting_streams_does_not_escape_the_limit(tmp_path: Path) -> None:
     """Six cuts of a stream were charged nothing."""
     async with running(tmp_path, 1) as it:
-        it.dispatcher.rates.change({"cuts": KeyLimits(tokens=RateLimit(100, 86_400))}, monotonic())
+        it.dispatcher.accounting.rates.change({"cuts": KeyLimits(tokens=RateLimit(100, 86_400))}, monotonic())
         statuses = []
         for number in range(6):
             it.engine.made[number] = Generated("cuts")
@@ -278,3 +290,42 @@ async def test_cutting_streams_does_not_escape_the_limit(tmp_path: Path) -> None
             while it.dispatcher._records:
                 await asyncio.sleep(0.01)
         assert statuses == [200, 200, 429, 429, 429, 429]
+
+
+async def _get(it: Running, path: bytes, key: str) -> tuple[int, bytes]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", it.port, limit=2**20)
+    client = Person(reader, writer)
+    try:
+        await client.send(
+            b"GET %b HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %b\r\n\r\n" % (path, it.tokens[key])
+        )
+        response = await client.get()
+        return response.status, response.body
+    finally:
+        client.close()
+
+
+async def test_a_budget_ends_requests_and_nothing_else(tmp_path: Path) -> None:
+    async with running(tmp_path, 1) as it:
+        path = tmp_path / "keys.json"
+        limits = KeyLimits(budget=TokenBudget(PROMPT_TOKENS + 5 + 1, "day"))
+        it.tokens["small"] = add_key(path, "small", limits=limits)[1].encode()
+        assert it.dispatcher._ring.refresh() == "keys: added small"
+        it.dispatcher.keys_changed()
+        statuses = []
+        for number in range(4):
+            it.engine.made[number] = Generated("small")
+            fields = {"model": "other", "seed": number}
+            reader, writer = await asyncio.open_connection("127.0.0.1", it.port, limit=2**20)
+            client = Person(reader, writer)
+            await client.send(
+                request(json.dumps(fields).encode(), b"Authorization: Bearer " + it.tokens["small"])
+            )
+            response = await client.get()
+            client.close()
+            statuses.append(response.status)
+        assert statuses == [200, 200, 429, 429]
+        assert b"budget_exceeded" in response.body and int(response.value(b"retry-after") or 0) > 0
+        assert (await _get(it, b"/v1/models", "small"))[0] == 200, "it can still look"
+        await asyncio.to_thread(it.log.close)
+        assert spent_tokens(it.path, "small", 0) == 2 * (PROMPT_TOKENS + 5)

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,16 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.errors import FiresteelError, UsageError
+from firesteel.gateway.budgets import TokenBudget
 from firesteel.gateway.interfaces import Caller, Rejection
+from firesteel.gateway.key_file import add_key, parse_expiry, read_keys, revoke_key
 from firesteel.gateway.keys import (
     KeyRing,
-    add_key,
     check_admin,
+    check_metrics,
     check_model_access,
     is_loopback,
-    read_keys,
     require_keys,
-    revoke_key,
 )
 from firesteel.gateway.rate_limits import KeyLimits, RateLimit
 
@@ -183,6 +184,14 @@ DAMAGE += [
     row(priority="9"),
     row(priority=True),
     row(requests="many"),
+    row(budget="many"),
+    row(budget=5),
+    row(budget="0/day"),
+    row(expires="soon"),
+    row(expires="2026-11-16T00:00:00"),
+    row(expires=12),
+    row(models=["a,b"]),
+    row(models=["m"] * 101),
     row(sha256="0" * 63 + "g"),
     json.dumps({"document": "firesteel.keys/1", "keys": [json.loads(row())["keys"][0]] * 2}),
     json.dumps({"document": "firesteel.keys/1", "keys": [json.loads(row(name=n))["keys"][0] for n in "ab"]}),
@@ -213,7 +222,7 @@ def test_a_row_with_only_what_must_be(path: Path) -> None:
     path.parent.mkdir()
     path.write_text(row())
     path.chmod(0o600)
-    assert read_keys(path)["a"].caller == Caller("a")
+    assert read_keys(path)["a"].caller(()) == Caller("a")
 
 
 @pytest.mark.parametrize("mode", [0o660, 0o602, 0o666])
@@ -238,9 +247,112 @@ def test_limits_come_back(path: Path) -> None:
 def test_names_that_are_none(path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="is not a valid name"):
         add_key(path, name)
-    with pytest.raises(UsageError, match="is not a valid name"):
-        add_key(path, "good", models=(name,))
     assert not path.exists()
+
+
+@pytest.mark.parametrize("model", ["", "a b", "-a", "a" * 201, "\u00e4", "a\n", "a,b", "[a-z]", "a\r\nX: 1"])
+def test_models_that_are_none(path: Path, model: str) -> None:
+    with pytest.raises(UsageError, match="neither the name of a model nor a pattern"):
+        add_key(path, "good", models=(model,))
+    assert not path.exists()
+
+
+NAMES = ("qwen3-30b", "qwen3-coder", "coder", "coder-fast", "gpt-oss:20b")
+
+
+@pytest.mark.parametrize(
+    ("models", "allowed"),
+    [
+        (("qwen*",), {"qwen3-30b", "qwen3-coder"}),
+        (("*coder*",), {"qwen3-coder", "coder", "coder-fast"}),
+        (("coder-fast",), {"coder-fast"}),
+        (("*",), set(NAMES)),
+        (("gpt-oss:?0b", "none"), {"gpt-oss:20b", "none"}),
+        (("QWEN*",), set()),
+    ],
+)
+def test_models_by_pattern(path: Path, models: tuple[str, ...], allowed: set[str]) -> None:
+    token = token_of(path, "laptop", models=models)
+    ring = KeyRing.read(path)
+    ring.use_models(NAMES)
+    caller = ring.authenticate(token)
+    assert isinstance(caller, Caller) and caller.models == frozenset(allowed)
+    ring.use_models((*NAMES, "qwen-new"))
+    caller = ring.authenticate(token)
+    assert isinstance(caller, Caller) and ("qwen-new" in (caller.models or ())) == any(
+        each in ("qwen*", "*") for each in models
+    )
+
+
+def test_the_name_of_a_model_covers_its_aliases_and_an_alias_only_itself() -> None:
+    by_name, by_alias = Caller("a", models=frozenset({"coder"})), Caller("b", models=frozenset({"fast"}))
+    assert check_model_access(by_name, "fast", "coder") is None
+    assert check_model_access(by_alias, "fast", "coder") is None
+    refused = check_model_access(by_alias, "coder", "coder")
+    assert refused is not None and refused.status == 404
+    refused = check_model_access(by_alias, "slow", "coder")
+    assert refused is not None and "coder" not in refused.why, "what it is an alias of is not told"
+
+
+def test_a_key_expires_while_the_gateway_runs(path: Path) -> None:
+    now = 1_800_000_000.0
+    token = token_of(path, "guest", expires=parse_expiry("12h", now))
+    forever = token_of(path, "me")
+    ring = KeyRing(path, read_keys(path), None, lambda: now)
+    assert isinstance(ring.authenticate(token), Caller)
+    now += 12 * 3600 - 1
+    ring.refresh()
+    assert isinstance(ring.authenticate(token), Caller)
+    now += 1
+    ring.refresh()
+    refused = ring.authenticate(token)
+    assert isinstance(refused, Rejection) and refused.status == 401
+    assert "`guest` has expired" in refused.why and "firesteel key add" in refused.why
+    assert isinstance(ring.authenticate(forever), Caller) and not ring.is_open
+
+
+def test_a_key_that_has_expired_never_opens_the_gateway(path: Path) -> None:
+    token = token_of(path, "guest", expires=datetime(2020, 1, 1, tzinfo=UTC))
+    ring = KeyRing.read(path)
+    assert not ring.is_open and isinstance(ring.authenticate(token), Rejection)
+    assert isinstance(ring.authenticate(None), Rejection)
+
+
+def test_an_expiry_is_a_time_from_now_or_the_end_of_a_day() -> None:
+    now = datetime(2026, 11, 16, 12).timestamp()
+    assert parse_expiry("30d", now).timestamp() == now + 30 * 86_400
+    assert parse_expiry("2026-11-16", now).timestamp() == datetime(2026, 11, 17).timestamp()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "soon", "0d", "-1d", "1y", "2026-11-15", "1970-01-01", "9999-12-31", "2026-02-30"],
+)
+def test_what_is_no_expiry(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_expiry(text, datetime(2026, 11, 16, 12).timestamp())
+    assert "--expires" in refused.value.next
+
+
+def test_a_key_for_metrics_reads_metrics_and_nothing_else(path: Path) -> None:
+    token = token_of(path, "prometheus", scope="metrics")
+    caller = KeyRing.read(path).authenticate(token)
+    assert isinstance(caller, Caller) and not caller.is_admin and caller.models == frozenset()
+    assert check_metrics(caller) is None and check_admin(caller) is not None
+    refused = check_model_access(caller, "coder", "coder")
+    assert refused is not None and refused.status == 403 and "/metrics only" in refused.why
+    token = token_of(path, "laptop")
+    inference = KeyRing.read(path).authenticate(token)
+    assert isinstance(inference, Caller) and check_metrics(inference) is not None
+    with pytest.raises(UsageError, match="takes no models and no limits"):
+        add_key(path, "both", scope="metrics", models=("coder",))
+
+
+def test_everything_about_a_key_survives_its_file(path: Path) -> None:
+    limits = KeyLimits(RateLimit(60, 60), RateLimit(1000, 3600), TokenBudget(5_000_000, "month"))
+    expires = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+    key, _ = add_key(path, "a", models=("qwen*",), limits=limits, priority=3, expires=expires)
+    assert read_keys(path) == {"a": key} and key.expires_s == expires.timestamp()
 
 
 def test_one_name_once(path: Path) -> None:
@@ -254,7 +366,7 @@ def test_one_name_once(path: Path) -> None:
 
 def test_many_at_once_all_get_theirs(path: Path) -> None:
     """Threads and processes: each addition reads, changes and writes under one lock."""
-    code = "import sys; from pathlib import Path; from firesteel.gateway.keys import add_key\n"
+    code = "import sys; from pathlib import Path; from firesteel.gateway.key_file import add_key\n"
     code += "for n in range(5): add_key(Path(sys.argv[1]), f'p{sys.argv[2]}-{n}')"
     others = [subprocess.Popen([sys.executable, "-c", code, str(path), str(at)]) for at in range(2)]
     with ThreadPoolExecutor(4) as pool:

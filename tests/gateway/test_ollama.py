@@ -14,7 +14,7 @@ from firesteel.edge.files.home import Home
 from firesteel.gateway.admin.commands import AdminRejected
 from firesteel.gateway.admin.ollama import model_document, running_rows, tag_rows
 from firesteel.gateway.admin.state import ModelStateJson
-from firesteel.gateway.keys import add_key, keys_path
+from firesteel.gateway.key_file import add_key, keys_path
 from firesteel.gateway.service_config import ModelConfig, ServiceConfig
 from tests.screens.conftest import free_ports, start_gateway
 

@@ -15,7 +15,7 @@ import pytest
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from firesteel.gateway import serve
-from firesteel.gateway.keys import add_key, keys_path
+from firesteel.gateway.key_file import add_key, keys_path
 from firesteel.gateway.serve import ServeEvent, ServeOptions, serve_file, with_model_name
 
 

@@ -22,6 +22,7 @@ import anthropic
 import openai
 import pytest
 
+import firesteel
 from firesteel.edge.files.home import Home
 from tests.conftest import run_firesteel
 
@@ -61,8 +62,12 @@ listen: 127.0.0.1:{free_port}
 memory: {{ceiling: 500MiB}}
 queue: {{min_dwell: 1s, max_wait: 20s}}
 models:
-  first: {{recipe: smollm2, context: 2048, port: {ports[0]}}}
-  second: {{recipe: smollm2, context: 4096, port: {ports[1]}}}
+  first:
+    recipe: smollm2
+    context: 2048
+    port: {ports[0]}
+    aliases: {{brief: {{limits: {{max_tokens: 3}}}}}}
+  second: {{recipe: smollm2-logprobs, context: 4096, port: {ports[1]}}}
 """
 
 
@@ -75,6 +80,7 @@ def serving(pulled: Home, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     (home.root / pulled.engines.name).symlink_to(pulled.engines)
     # A copy: pages that engines of other tests map as well would be measured as a fraction of their size.
     shutil.copytree(pulled.weights, home.weights)
+    _add_recipe(home)
     ports = _free_ports(3)
     path = folder / "service.yaml"
     path.write_text(_file(ports[0], (ports[1], ports[2])))
@@ -88,6 +94,14 @@ def serving(pulled: Home, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         serving.process[-1].send_signal(signal.SIGTERM)
         serving.process[-1].wait(timeout=60)
         run_firesteel(home.root, "down", "--all")
+
+
+def _add_recipe(home: Home) -> None:
+    """The user's own: as the shipped one, and it knows something about requests."""
+    shipped = next(Path(firesteel.__file__).parent.glob("data/recipes/**/smollm2.yaml"))
+    path = home.catalog / "recipes" / "smollm2-logprobs.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(shipped.read_text() + "\nrequests: {temperature: 0.0, per_request: {logprobs: true}}\n")
 
 
 def _started(path: Path, home: Home, url: str) -> subprocess.Popen[bytes]:
@@ -197,11 +211,32 @@ def test_both_at_once_are_both_answered_and_never_both_loaded(serving: Serving) 
     assert {name for names in seen for name in names} == {"first", "second"}
 
 
+def test_what_the_recipe_knows_of_requests_reaches_the_engine(serving: Serving) -> None:
+    """The client asks for no logprobs; the recipe does, and what the client says goes first."""
+    client = serving.openai()
+    messages: list[Any] = [{"role": "user", "content": _ASK}]
+    answer = client.chat.completions.create(model="second", messages=messages, max_tokens=4)
+    assert answer.choices[0].logprobs is not None and answer.choices[0].logprobs.content
+    own = client.chat.completions.create(model="second", messages=messages, max_tokens=4, logprobs=False)
+    assert own.choices[0].logprobs is None
+
+
+def test_an_alias_has_parameters_of_its_own(serving: Serving) -> None:
+    client = serving.openai()
+    messages: list[Any] = [{"role": "user", "content": "Count from one to one hundred."}]
+    for limit in (None, 50):
+        answer = client.chat.completions.create(
+            model="brief", messages=messages, temperature=0, max_tokens=limit
+        )
+        assert answer.usage and answer.usage.completion_tokens <= 3
+    assert "brief" in {model.id for model in client.models.list()}
+
+
 def test_the_list_of_models_says_what_is_loaded(serving: Serving) -> None:
     client = serving.openai()
     _say(client, "first")
     listed = {each.id: each.model_dump() for each in client.models.list()}
-    assert set(listed) == {"first", "second"}
+    assert set(listed) == {"first", "second", "brief"} and listed["brief"]["alias_of"] == "first"
     assert (listed["first"]["state"], listed["second"]["state"]) == ("ready", "off")
     assert (listed["first"]["context"], listed["second"]["context"]) == (2048, 4096)
 

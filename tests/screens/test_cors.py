@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from playwright.sync_api import Browser
 
 from firesteel.edge.files.home import Home
-from firesteel.gateway.keys import add_key, keys_path
+from firesteel.gateway.key_file import add_key, keys_path
 from tests.screens.conftest import WAIT_MS, Serve
 
 EVENTS = (

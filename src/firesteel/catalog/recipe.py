@@ -13,7 +13,7 @@ from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from firesteel import engines, yaml_schema
-from firesteel.catalog.request_settings import RecipeRequests, json_value
+from firesteel.catalog.request_settings import RecipeRequests
 from firesteel.dataclass import dataclass
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.file_schema import STRICT, Before, PositiveInt, file_schema, matching
@@ -26,7 +26,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z", re.IGNORECASE | re.ASCII)
 def flag_value(value: Any) -> Any:
     """`true` is a bare flag and `false` its `--no-` form; a map or list is JSON; everything else is text."""
     if isinstance(value, dict | list):
-        return json_value(value)
+        return yaml_schema.as_json(value)
     if value is None:
         raise ValueError("needs a value; write true for a flag that takes none")
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value

@@ -10,7 +10,6 @@ goes first in all of them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal
@@ -19,6 +18,7 @@ from firesteel import engines
 from firesteel.facts.evidence import Evidence
 from firesteel.file_schema import Before, file_schema
 from firesteel.launch import EngineName, FlagValue
+from firesteel.yaml_schema import as_json
 
 SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
@@ -27,19 +27,7 @@ SAMPLING = (
 """The names of a request body; every engine here takes them."""
 
 
-def json_value(value: Any) -> Any:
-    """Text in a YAML file -> the JSON value that it spells, or the text itself."""
-    if isinstance(value, dict):
-        return {key: json_value(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [json_value(item) for item in value]
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
-Body = Annotated[Mapping[str, Any], Before(json_value)]
+Body = Annotated[Mapping[str, Any], Before(as_json)]
 
 
 @file_schema

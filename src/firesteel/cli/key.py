@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
+
 import click
 
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.edge.files.home import find_home
-from firesteel.gateway.keys import MAX_PRIORITY, Key, add_key, keys_path, read_keys, revoke_key
+from firesteel.gateway.budgets import TokenBudget, parse_budget
+from firesteel.gateway.key_file import (
+    MAX_PRIORITY,
+    Key,
+    add_key,
+    keys_path,
+    parse_expiry,
+    read_keys,
+    revoke_key,
+)
 from firesteel.gateway.rate_limits import KeyLimits, RateLimit, parse_rate_limit
 
 
@@ -24,10 +36,21 @@ def _read_rate(ctx: click.Context, param: click.Parameter, value: str | None) ->
     return None if value is None else parse_rate_limit(value)
 
 
+def _read_budget(ctx: click.Context, param: click.Parameter, value: str | None) -> TokenBudget | None:
+    return None if value is None else parse_budget(value)
+
+
+def _read_expiry(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    return None if value is None else parse_expiry(value, time.time())
+
+
 @command.command("add")
 @click.argument("name")
 @click.option("--admin", is_flag=True, help="Allow loading and unloading models, logs and metrics, too.")
-@click.option("--model", "models", multiple=True, metavar="NAME", help="Allow only this model; repeatable.")
+@click.option("--metrics", is_flag=True, help="Allow only /metrics, for a Prometheus.")
+@click.option(
+    "--model", "models", multiple=True, metavar="NAME", help="Allow only this model, or 'qwen*'; repeatable."
+)
 @click.option(
     "--rate",
     "requests",
@@ -43,6 +66,18 @@ def _read_rate(ctx: click.Context, param: click.Parameter, value: str | None) ->
     help="Limit tokens of prompts and answers.",
 )
 @click.option(
+    "--budget",
+    metavar="5M/month",
+    callback=_read_budget,
+    help="Limit tokens a day or a month, in this host's time zone.",
+)
+@click.option(
+    "--expires",
+    metavar="30d",
+    callback=_read_expiry,
+    help="Refuse it from then on: after 12h or 30d, or after a day, 2026-12-31.",
+)
+@click.option(
     "--priority",
     type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY),
     default=0,
@@ -53,21 +88,27 @@ def _read_rate(ctx: click.Context, param: click.Parameter, value: str | None) ->
 def add(
     name: str,
     admin: bool,
+    metrics: bool,
     models: tuple[str, ...],
     requests: RateLimit | None,
     tokens: RateLimit | None,
+    budget: TokenBudget | None,
+    expires: datetime | None,
     priority: int,
     as_json: bool,
 ) -> None:
     """Create a key and print its token, once; only a hash of it is stored."""
+    if admin and metrics:
+        raise click.UsageError("--admin and --metrics exclude each other: an admin key may read metrics, too")
     path = keys_path(find_home())
     key, token = add_key(
         path,
         name,
-        scope="admin" if admin else "inference",
+        scope="admin" if admin else "metrics" if metrics else "inference",
         models=models or None,
-        limits=KeyLimits(requests, tokens),
+        limits=KeyLimits(requests, tokens, budget),
         priority=priority,
+        expires=expires,
     )
     if as_json:
         from firesteel.cli.output.documents.key import KeyAddJson, key_json
@@ -93,7 +134,7 @@ def list_(as_json: bool) -> None:
         return
     from firesteel.cli.output.show import out, table  # slow to load, and `add` prints no table
 
-    columns = ("name", "id", "scope", "models", "rate", "tokens", "priority", "created")
+    columns = ("name", "id", "scope", "models", "rate", "tokens", "budget", "priority", "created", "expires")
     out.print(table(columns, map(_row, keys)))
 
 
@@ -114,5 +155,6 @@ def revoke(name: str, as_json: bool) -> None:
 def _row(key: Key) -> list[str]:
     limits = key.limits
     models = "all" if key.models is None else ", ".join(key.models)
-    rates = [str(limits.requests or "-"), str(limits.tokens or "-")]
-    return [key.name, key.id, key.scope, models, *rates, str(key.priority), key.created]
+    rates = [str(limits.requests or "-"), str(limits.tokens or "-"), str(limits.budget or "-")]
+    expires = f"{key.expires}, expired" if key.expires_s <= time.time() else key.expires or "never"
+    return [key.name, key.id, key.scope, models, *rates, str(key.priority), key.created, expires]

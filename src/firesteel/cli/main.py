@@ -43,6 +43,7 @@ COMMANDS = {
     "render": "Write the launch for docker, compose, Kubernetes, systemd, quadlet or sparkrun.",
     "recipe": "Write, test and share recipes; list those by others, which are trusted with flags alone.",
     "key": "Create, list and revoke the gateway's keys.",
+    "usage": "Show requests and tokens by key, model and day, and what is left of budgets.",
     "client": "Configure OpenCode, Claude Code, Codex, Continue, Zed or Open WebUI.",
     "cluster": "Join two to eight Sparks over ssh, check their links.",
     "engine": "Install, build, list and remove engines that run without a container.",

@@ -12,8 +12,9 @@ from dataclasses import replace
 from itertools import chain
 
 from firesteel.edge.files.home import Home
+from firesteel.gateway.accounting import Accounting
 from firesteel.gateway.admin import status
-from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelCounters, ModelGauges, route_kind
+from firesteel.gateway.admin.meter import GatewayGauges, ModelGauges
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog
 from firesteel.gateway.admin.state import GatewayState, WaitingRequestJson, oldest_waiting
@@ -21,6 +22,8 @@ from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.curves.store import CurveRange
 from firesteel.gateway.endpoints import ModelEndpoints, model_endpoints
 from firesteel.gateway.executor import Executor, ModelView
+from firesteel.gateway.fallbacks import FALLBACK_REASONS, Fallbacks
+from firesteel.gateway.http.parameters import estimated_tokens
 from firesteel.gateway.http.routes import OLLAMA_PATHS
 from firesteel.gateway.interfaces import (
     Caller,
@@ -32,12 +35,18 @@ from firesteel.gateway.interfaces import (
     WaitStatus,
 )
 from firesteel.gateway.jobs import JobResult
-from firesteel.gateway.keys import KeyRing, check_admin, check_model_access, unknown_model
+from firesteel.gateway.keys import (
+    KeyRing,
+    check_admin,
+    check_metrics,
+    check_model_access,
+    unknown_model,
+)
 from firesteel.gateway.monitoring import Monitoring, memory
-from firesteel.gateway.rate_limits import RateLimiter
+from firesteel.gateway.request_record import RequestRecord
 from firesteel.gateway.scheduler.events import LoadRequested, RejectRequest, RequestAbandoned
 
-_FOR_EVERY_KEY = frozenset((b"/api/curves", *OLLAMA_PATHS))
+_FOR_EVERY_KEY = frozenset((b"/api/curves", b"/api/usage", *OLLAMA_PATHS))
 """Paths of the admin API that an inference key may use, for its own models; `admin.api` has them too."""
 _STATUS_OF_REJECTION = {
     "unknown": (404, "unknown_model"),
@@ -50,28 +59,7 @@ _STATUS_OF_REJECTION = {
 _REVOKED = Rejection(401, "invalid_api_key", "this key was revoked.")
 
 
-class RequestRecord:
-    """A request between `submit` and `finish`; the scheduler uses it as the request's identity."""
-
-    __slots__ = (
-        "counters", "endpoint", "endpoints", "is_by_alias", "loaded_s", "loads_since", "request",
-        "waits_since", "was_held",
-    )  # fmt: skip
-
-    def __init__(self, request: PendingRequest) -> None:
-        self.request = request
-        self.is_by_alias = self.was_held = False
-        self.loads_since = self.loaded_s = 0.0
-        """Since when its model is loaded, while it waits; and how long that took."""
-        self.endpoint: Endpoint | None = None
-        self.endpoints: ModelEndpoints
-        self.counters: ModelCounters
-        """These two are set together with the endpoint."""
-        self.waits_since: float
-        """Seconds since 1970. Set when it begins to wait."""
-
-
-class RequestDispatcher:
+class RequestDispatcher(Fallbacks):
     def __init__(
         self,
         home: Home,
@@ -82,10 +70,9 @@ class RequestDispatcher:
         logs_prompts: bool = False,
     ) -> None:
         """`notify` gets a model's name (or an empty string) and a message for the operator."""
-        self.home, self._ring, self._log, self._notify = home, ring, log, notify
-        self._logs_prompts = logs_prompts
-        self.meter = Meter()
-        self.rates = RateLimiter(ring.limits(), time.monotonic())
+        self.home, self._ring, self._notify = home, ring, notify
+        self.accounting = Accounting(home, ring, log, logs_prompts=logs_prompts)
+        self.meter, self._rates = self.accounting.meter, self.accounting.rates
         self.subscribers = Subscribers()
         self.is_draining = False
         self.page_files: Mapping[bytes, GatewayResponse] = {}
@@ -98,6 +85,8 @@ class RequestDispatcher:
         self._waiting: dict[str, set[RequestRecord]] = {}
         self._endpoints: dict[str, ModelEndpoints] = {}
         self._aliases: dict[str, str] = {}
+        self._contexts: dict[str, int] = {}
+        """Limits of prompts, by model and alias."""
 
     def attach(self, executor: Executor, replica_health: Callable[[str], tuple[bool, ...]]) -> None:
         """`replica_health` tells which replicas of an outside model answer."""
@@ -107,7 +96,7 @@ class RequestDispatcher:
             executor,
             self.meter,
             queue=self._queue,
-            logged=lambda: self._log.written,
+            logged=lambda: self.accounting.log.written,
             notify=lambda text: self.noted("", text),
         )
         self._use_config()
@@ -119,7 +108,7 @@ class RequestDispatcher:
 
     def keys_changed(self) -> None:
         """Stop the requests of revoked keys, also in the middle of a response."""
-        self.rates.change(self._ring.limits(), time.monotonic())
+        self.accounting.use_limits(self._ring)
         known = {key.name for key in self._ring.keys.values()}
         for request in tuple(self._records):
             if request.caller.name not in known and not self._ring.is_open:
@@ -128,6 +117,8 @@ class RequestDispatcher:
     def _use_config(self) -> None:
         config = self.executor.config
         self._aliases = config.aliased
+        self._ring.use_models((*config.by_name, *self._aliases))
+        self._contexts = config.context_limits
         self.meter.add_models(model.name for model in config.models)
 
     # --- for the HTTP server ---
@@ -135,9 +126,9 @@ class RequestDispatcher:
     def admit(self, token: bytes | None) -> Caller | Rejection:
         caller = self._ring.authenticate(token)
         if isinstance(caller, Caller):
-            if caller.name not in self.rates.limited:
+            if caller.name not in self._rates.limited:
                 return caller
-            caller = self.rates.admit(caller.name, time.monotonic()) or caller
+            caller = self._rates.admit(caller.name, time.monotonic()) or caller
         if isinstance(caller, Rejection):
             self.meter.rejected_early(caller.kind)
         return caller
@@ -160,19 +151,33 @@ class RequestDispatcher:
         if path.startswith(b"/health/"):
             view = self._visible_model(path.removeprefix(b"/health/"), caller)
             return view if isinstance(view, Rejection) else status.model_health(view)
-        if path.startswith(b"/api/") or path == b"/metrics":
-            return (None if path in _FOR_EVERY_KEY else check_admin(caller)) or self.admin_endpoint
+        if path == b"/metrics":
+            return check_metrics(caller) or self.admin_endpoint
+        if path.startswith(b"/api/"):
+            is_open = path in _FOR_EVERY_KEY and not caller.is_for_metrics
+            return (None if is_open else check_admin(caller)) or self.admin_endpoint
         return self.page_files.get(path) if method in (b"GET", b"HEAD") else None
 
     def submit(self, request: PendingRequest) -> None:
         record = self._records[request] = RequestRecord(request)
-        if request.model in self._aliases:  # from here on only its name is used: keys, scheduler, log
-            record.is_by_alias, request.model = True, self._aliases[request.model]
-        caller = request.caller
-        if caller.models is not None and (rejection := check_model_access(caller, request.model)):
+        asked, caller = request.model, request.caller
+        if asked in self._aliases:  # from here on only its name is used: scheduler, log
+            request.model = self._aliases[asked]
+        if caller.models is not None and (rejection := check_model_access(caller, asked, request.model)):
             request.rejected(rejection)
             return
-        self.executor.submit(record, request.model, caller.priority)
+        if caller.has_budget and (rejection := self.accounting.check_budget(caller)):
+            request.rejected(rejection)
+            return
+        if self._contexts and (rejection := self._check_length(request, asked)):
+            if not self._fall_back(record, "too_long"):
+                request.rejected(rejection)
+            return
+        self._enqueue(record)
+
+    def _enqueue(self, record: RequestRecord) -> None:
+        request = record.request
+        self.executor.submit(record, request.model, request.caller.priority)
         if record.endpoint is None and request in self._records:
             self._begin_waiting(record)
             request.update_wait_status(self._wait_status(request.model))
@@ -182,12 +187,14 @@ class RequestDispatcher:
         if record is None:
             return
         self._stop_waiting(record)
-        self.executor.handle(RequestAbandoned(record))
-        self._log_request(request, RequestOutcome("left", waited_s=waited_s, total_s=waited_s))
+        self.executor.finish(record) if record.is_between else self.executor.handle(RequestAbandoned(record))
+        self.accounting.record(request, RequestOutcome("left", waited_s=waited_s, total_s=waited_s))
 
     def hold(self, request: PendingRequest) -> bool:
         """Once for each request: one that was in flight at two crashes may be their cause."""
         record, model = self._records.get(request), self.executor.model_config(request.model)
+        if self.retry(request, "down"):
+            return True
         if record is None or record.endpoint is None or record.was_held or model is None or model.is_outside:
             return False
         record.endpoints.release(record.endpoint)
@@ -217,14 +224,11 @@ class RequestDispatcher:
         endpoint = record.endpoint
         outcome.loaded_s = record.loaded_s
         if endpoint is None:
-            self._log_request(request, outcome)
+            self.accounting.record(request, outcome)
             return
         record.endpoints.release(endpoint)
         self.executor.finish(record)
-        if outcome.usage is not None and request.caller.name in self.rates.limited:
-            tokens = (outcome.usage.prompt_tokens or 0) + (outcome.usage.completion_tokens or 0)
-            self.rates.charge(request.caller.name, tokens, time.monotonic())
-        self._log_request(request, outcome, endpoint.replica, record.counters)
+        self.accounting.record(request, outcome, endpoint.replica, record.counters)
 
     # --- for the executor ---
 
@@ -237,10 +241,11 @@ class RequestDispatcher:
         endpoint = endpoints.acquire(request, self._replica_health) if endpoints else None
         if endpoint is None or endpoints is None:
             self.executor.finish(record)
-            request.rejected(Rejection(503, "engine_down", f"no server of `{model}` answers", 5.0))
+            if not self._fall_back(record, "down"):
+                request.rejected(Rejection(503, "engine_down", f"no server of `{model}` answers", 5.0))
             return
-        if record.is_by_alias and endpoint.served_name is None:  # the engine does not know the alias
-            endpoint = replace(endpoint, served_name=model.encode())
+        if record.asked != model:
+            endpoint = endpoints.by_another_name(endpoint, record.stand_in or record.asked)
         counters = self.meter.counters(model, request.caller.name)
         record.endpoint, record.endpoints, record.counters = endpoint, endpoints, counters
         request.granted(endpoint, counters)
@@ -249,6 +254,9 @@ class RequestDispatcher:
         record = rejection.request
         assert isinstance(record, RequestRecord)
         self._stop_waiting(record)
+        reason = FALLBACK_REASONS.get(rejection.kind)
+        if reason is not None and self._fall_back(record, reason):
+            return
         http_status, kind = _STATUS_OF_REJECTION[rejection.kind]
         if rejection.kind == "failed" and rejection.retry_after_s is None:
             http_status, kind = 422, "cannot_be_served"
@@ -329,7 +337,7 @@ class RequestDispatcher:
             )
             for model in statuses
         }
-        ceiling_bytes, log, host = self.executor.config.ceiling_bytes, self._log, memory()
+        ceiling_bytes, log, host = self.executor.config.ceiling_bytes, self.accounting.log, memory()
         available_bytes = host.available_bytes if host else None
         own = GatewayGauges(gauges, ceiling_bytes, available_bytes, log.written, log.dropped)
         return chain(self.meter.families(own), self.monitoring.families())
@@ -343,10 +351,17 @@ class RequestDispatcher:
     # --- helpers ---
 
     def _visible_model(self, raw_name: bytes, caller: Caller) -> ModelView | Rejection:
-        name = raw_name.decode("utf-8", "replace")
-        name = self._aliases.get(name, name)
+        asked = raw_name.decode("utf-8", "replace")
+        name = self._aliases.get(asked, asked)
         view = next((view for view in self.executor.views() if view.config.name == name), None)
-        return unknown_model(name) if view is None or check_model_access(caller, name) else view
+        return unknown_model(asked) if view is None or check_model_access(caller, asked, name) else view
+
+    def _check_length(self, request: PendingRequest, asked: str) -> Rejection | None:
+        limit = self._contexts.get(asked)
+        if limit is None or (tokens := estimated_tokens(request.body)) <= limit:
+            return None
+        why = f"the prompt has about {tokens:,} tokens, estimated from its length; `{asked}` takes {limit:,}."
+        return Rejection(400, "context_length_exceeded", why)
 
     def _find_endpoints(self, model: str) -> ModelEndpoints | None:
         config = self.executor.model_config(model)
@@ -368,18 +383,6 @@ class RequestDispatcher:
         if own.status and loading is None:
             own = replace(own, preview=self.executor.preview(model))
         return status.wait_status(own, loading)
-
-    def _log_request(
-        self,
-        request: PendingRequest,
-        outcome: RequestOutcome,
-        replica: int = 0,
-        counters: ModelCounters | None = None,
-    ) -> None:
-        key, route = request.caller.name, route_kind(request.path)
-        (counters or self.meter.counters(request.model, key)).finish(route, outcome)
-        prompt = bytes(request.body) if self._logs_prompts else None
-        self._log.add(time.time(), key, request.model, route, outcome, replica, prompt)
 
     def _begin_waiting(self, record: RequestRecord) -> None:
         record.waits_since = time.time()

@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf
 from pathlib import Path
+from time import monotonic
 from urllib.parse import urlsplit
 
+from firesteel.gateway.http.parameters import ParameterRules
 from firesteel.gateway.interfaces import Counting, Endpoint, PendingRequest
+from firesteel.gateway.rate_limits import RateLimit, TokenBucket
 from firesteel.gateway.routing import Replicas
-from firesteel.gateway.service_config import ModelConfig, RunningModel
+from firesteel.gateway.service_config import ModelConfig, ModelParameters, RunningModel
 
 _MAX_KEY_BYTES = 4096
+RETRY_LIMIT = RateLimit(20, 10)
+"""Of a model: 20 at once, 2 a second in the long run."""
+MAX_RETRIES = 2
+"""Of a request."""
+AVOID_S = 5.0
 _COUNTING: dict[str, Counting] = {
     "vllm": "continuous",
     "sglang": "continuous or null",
@@ -32,6 +42,11 @@ class ModelEndpoints:
         self.busy = [0] * len(self.endpoints)
         self._replicas = Replicas(len(self.endpoints)) if len(self.endpoints) > 1 else None
         self._by_prefix = model.route == "prefix"
+        self._model = model
+        self._failed_s = [-inf] * len(self.endpoints)
+        """When each last failed before it answered."""
+        self._retries = TokenBucket(RETRY_LIMIT, monotonic())
+        self._by_name: dict[tuple[str, int], Endpoint] = {}
 
     def acquire(
         self, request: PendingRequest, replica_health: Callable[[str], Sequence[bool]]
@@ -40,11 +55,44 @@ class ModelEndpoints:
         index: int | None = 0
         if self._replicas is not None:
             prefix = request.prefix if self._by_prefix else 0
-            index = self._replicas.pick(prefix, self.busy, replica_health(request.model))
+            health = replica_health(request.model)
+            index = self._replicas.pick(prefix, self.busy, self._usable(health))
         if index is None:
             return None
         self.busy[index] += 1
         return self.endpoints[index]
+
+    def may_retry(self, endpoint: Endpoint, retries: int, now: float) -> bool:
+        """Whether another replica may try what this one failed at. Retries have a budget: when all replicas
+        are broken, their clients get errors and the servers no more load."""
+        if self._replicas is None:
+            return False
+        self._failed_s[endpoint.replica] = now
+        if retries >= min(len(self.endpoints) - 1, MAX_RETRIES) or self._retries.seconds_until(1, now):
+            return False
+        if all(now - failed_s < AVOID_S for failed_s in self._failed_s):
+            return False
+        self._retries.take(1, now)
+        return True
+
+    def _usable(self, health: Sequence[bool]) -> Sequence[bool]:
+        """Those that have just failed are avoided, unless all have: a health check takes its time."""
+        oldest = monotonic() - AVOID_S
+        usable = [is_up and failed_s < oldest for is_up, failed_s in zip(health, self._failed_s, strict=True)]
+        return usable if any(usable) else health
+
+    def by_another_name(self, endpoint: Endpoint, asked: str) -> Endpoint:
+        """For a request whose body has an alias, or the model that this one stands in for: the engine knows
+        neither, and an alias may have parameters of its own."""
+        found = self._by_name.get((asked, endpoint.replica))
+        if found is None:
+            own = self._model.alias_parameters.get(asked)
+            found = self._by_name[asked, endpoint.replica] = replace(
+                endpoint,
+                served_name=endpoint.served_name or self._model.name.encode(),
+                parameters=endpoint.parameters if own is None else _rules(own),
+            )
+        return found
 
     def release(self, endpoint: Endpoint) -> None:
         self.busy[endpoint.replica] -= 1
@@ -75,7 +123,13 @@ def _endpoint(model: ModelConfig, url: str, key: str | None, index: int) -> Endp
         counting=_COUNTING.get(model.engine or "", "at the end"),
         timeouts=model.timeouts,
         speaks=model.speaks,
+        parameters=_rules(model.parameters),
+        has_longer="too_long" in model.fallbacks,
     )
+
+
+def _rules(parameters: ModelParameters) -> ParameterRules | None:
+    return ParameterRules(parameters) if parameters.edits_body else None
 
 
 def _key_header(model: ModelConfig, key: str | None) -> bytes:

@@ -8,7 +8,10 @@ granted before `submit` returns.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from firesteel.gateway.http.parameters import ParameterRules
 
 ApiFamily = Literal["openai", "anthropic", "ollama"]
 """The error format that a client expects."""
@@ -18,6 +21,9 @@ it."""
 Counting = Literal["at the end", "continuous", "continuous or null", "timings"]
 """How an engine is asked for the token counts of a stream: at its end; in every event, where it writes
 nothing or `null` otherwise; or llama.cpp's `timings` in every event, which the last one always has."""
+FallbackReason = Literal["down", "full", "too_long"]
+"""Why another model serves a request: its own does not answer or cannot be loaded, has no place left, or has
+too small a context."""
 ServerApiName = Literal["chat", "messages", "responses"]
 """What a server speaks: OpenAI's chat completions, Anthropic's Messages, OpenAI's Responses."""
 OutcomeKind = Literal["whole", "left", "broke", "refused"]
@@ -43,6 +49,9 @@ class Caller:
     """The models it may use; None: all."""
     priority: int = 0
     """Higher goes first among waiting requests."""
+    is_for_metrics: bool = False
+    """It may read /metrics, and nothing else."""
+    has_budget: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,10 @@ class Endpoint:
     replica: int = 0
     counting: Counting = "at the end"
     timeouts: Timeouts = Timeouts()
+    parameters: ParameterRules | None = None
+    """What is changed in the bodies of requests; None: nothing."""
+    has_longer: bool = False
+    """Another model serves requests that are too long for this one."""
     speaks: tuple[ServerApiName, ...] = ()
     """Other APIs are translated to the first of these; empty: everything is forwarded."""
 
@@ -163,6 +176,9 @@ class PendingRequest(Protocol):
 
     def update_wait_status(self, wait_status: WaitStatus) -> None: ...
 
+    def falls_back(self, model: str, stand_in: str, reason: FallbackReason) -> None:
+        """Another model serves it; the client is told."""
+
     def stop(self, rejection: Rejection) -> None:
         """End it now, waiting or served; the client gets the reason if the response format allows it."""
 
@@ -196,6 +212,10 @@ class Dispatcher(Protocol):
     def hold(self, request: PendingRequest) -> bool:
         """The engine failed before anything of its answer was passed on. True: the request waits until the
         engine is back, and is granted once more; `granted` or `rejected` follows."""
+
+    def retry(self, request: PendingRequest, reason: FallbackReason) -> bool:
+        """Its server cannot answer it, and nothing was passed on. True: another replica or another model
+        will; `granted` or `rejected` follows, never before this returns."""
 
     def keep_alive(self, model: str, seconds: float, caller: Caller) -> Rejection | None:
         """A client says how long a model stays loaded without requests, until the service file is read again:

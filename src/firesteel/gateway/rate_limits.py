@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from firesteel.errors import UsageError
+from firesteel.gateway.budgets import TokenBudget
 from firesteel.gateway.interfaces import Rejection
 
 _PERIODS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -45,6 +46,7 @@ def parse_rate_limit(text: str) -> RateLimit:
 class KeyLimits:
     requests: RateLimit | None = None
     tokens: RateLimit | None = None
+    budget: TokenBudget | None = None
 
 
 NO_LIMITS = KeyLimits()

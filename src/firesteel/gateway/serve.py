@@ -29,7 +29,8 @@ from firesteel.gateway.health import Health
 from firesteel.gateway.http.limits import buffered_limits
 from firesteel.gateway.http.server import HttpServer
 from firesteel.gateway.interfaces import Endpoint
-from firesteel.gateway.keys import KeyRing, keys_path, require_keys
+from firesteel.gateway.key_file import keys_path
+from firesteel.gateway.keys import KeyRing, require_keys
 from firesteel.gateway.loader.process import Loader, LoaderFailed, ProcessLoader
 from firesteel.gateway.page_files import page_responses
 from firesteel.gateway.service_config import Reason, ServiceConfig
@@ -175,7 +176,7 @@ async def _start_dispatcher(
     def report(text: str) -> None:  # called from the log's thread
         loop.call_soon_threadsafe(events.put, ServeEvent("log", text))
 
-    log = RequestLog(log_path(home), report=report)
+    log = RequestLog(log_path(home), report=report, journal=home.root / "gateway" / "charges.jsonl")
     stack.push_async_callback(asyncio.to_thread, log.close)
     dispatcher = RequestDispatcher(
         home,

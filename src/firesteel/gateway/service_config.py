@@ -7,7 +7,7 @@ A child process (`loader/job.py`) reads the file, plans its models and sends the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from firesteel.gateway.interfaces import CancelPolicy, ServerApiName, Timeouts
@@ -48,6 +48,40 @@ class PlannedFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelParameters:
+    """What is added to requests, changed and taken out of them; values as JSON has them."""
+
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Where the client gives none. None: not even the recipe's."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Whatever the client gives."""
+    strip: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    """The most that a request gets, under any of the names that it has."""
+    context: int | None = None
+    """The longest prompt in tokens, estimated from its length."""
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults that the recipe knows: sampling, thinking."""
+    recipe_for_tools: Mapping[str, Any] = field(default_factory=dict)
+    """The same for requests with tools."""
+
+    @property
+    def edits_body(self) -> bool:
+        return bool(self.defaults or self.fixed or self.strip or self.max_tokens or self.recipe)
+
+    def overridden(self, other: ModelParameters) -> ModelParameters:
+        """These, with those of an alias over them."""
+        return replace(
+            self,
+            defaults={**self.defaults, **other.defaults},
+            fixed={**self.fixed, **other.fixed},
+            strip=tuple(dict.fromkeys((*self.strip, *other.strip))),
+            max_tokens=self.max_tokens if other.max_tokens is None else other.max_tokens,
+            context=self.context if other.context is None else other.context,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """One model of the file: ours to start, or running outside firesteel at its own URLs."""
 
@@ -79,6 +113,11 @@ class ModelConfig:
     """Of an outside server; empty: everything that clients send."""
     aliases: tuple[str, ...] = ()
     """Other names for it; unique among all names and aliases."""
+    fallbacks: Mapping[str, str] = field(default_factory=dict)
+    """The model or alias that serves its requests instead, by reason (`FallbackReason`)."""
+    parameters: ModelParameters = field(default_factory=ModelParameters)
+    alias_parameters: Mapping[str, ModelParameters] = field(default_factory=dict)
+    """Of the aliases that have their own, with the model's in them."""
     ask: Mapping[str, Any] = field(default_factory=dict)
     """For `loader load`: what to start, as the file has it."""
     planned: PlannedFigures | None = None
@@ -125,6 +164,16 @@ class ServiceConfig:
     @property
     def by_name(self) -> dict[str, ModelConfig]:
         return {model.name: model for model in self.models}
+
+    @property
+    def context_limits(self) -> dict[str, int]:
+        """By name and alias: the longest prompt, of those that have a limit."""
+        found = {
+            name: model.alias_parameters.get(name, model.parameters).context
+            for model in self.models
+            for name in (model.name, *model.aliases)
+        }
+        return {name: context for name, context in found.items() if context is not None}
 
     @property
     def aliased(self) -> dict[str, str]:

@@ -91,6 +91,10 @@ class ServiceSpec:
     at_boot: bool = False
     prefill_s: float = 0
     """How long the longest prompt may be read without a sign of life."""
+    health: str = "/health"
+    """The path that answers 200 when it is ready."""
+    is_command: bool = False
+    """A server that is not an engine of ours, by the user's own command: healthy is all that it can be."""
     time_share: float = 1
     """Of every wait, for a restart or a sign of life; less on a simulated Spark that runs faster."""
 

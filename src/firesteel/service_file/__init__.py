@@ -10,9 +10,10 @@
     never_together: [[small, other]]
 
 Several of one model: `{urls: [...], route: prefix, key: PAIR_KEY}`. `aliases: ["gpt-oss:20b"]` is what else
-one answers to. `quick: smollm2` is short for `{recipe: smollm2}`, and a list in place of `models` has
-recipes, each by its own name. Several hosts: `nodes: 2` serves one model by two of them together, and with
-`hosts: {spark2: 192.168.100.11}` `node: spark2` serves it there; `node: [spark1, spark2]` are replicas.
+one answers to, `parameters` what is changed in its requests (`parameters.py`). `quick: smollm2` is short for
+`{recipe: smollm2}`, and a list in place of `models` has recipes, each by its own name. Several hosts:
+`nodes: 2` serves one model by two of them together, and with `hosts: {spark2: 192.168.100.11}` `node: spark2`
+serves it there; `node: [spark1, spark2]` are replicas.
 
 `up -f`, `ps -f`, `render -f`, `down -f` and `serve` read it. Pure: text in, values out; whether a recipe
 exists and fits is the catalog's and the planner's answer. Keys are held against one another after the schema
@@ -26,7 +27,6 @@ import re
 from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Annotated, Any, Literal, get_args
-from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
@@ -34,7 +34,19 @@ from firesteel import yaml_schema
 from firesteel.launch import Runtime
 from firesteel.service_file.alerts import AlertEntry, alert_faults
 from firesteel.service_file.asks import NodeModel, asks, chosen, on_nodes, port_of
-from firesteel.service_file.scalars import VARIABLE, Address, Bytes, FileSchema, Seconds, shaped
+from firesteel.service_file.commands import command_faults
+from firesteel.service_file.fallbacks import Fallback, fallback_faults
+from firesteel.service_file.parameters import Aliases, ParameterEntry, parameter_faults
+from firesteel.service_file.scalars import (
+    VARIABLE,
+    Address,
+    Bytes,
+    FileSchema,
+    Seconds,
+    Words,
+    shaped,
+    wrong_url,
+)
 from firesteel.service_file.scalars import size as parse_bytes
 from firesteel.units import MIB
 from firesteel.web_origin import parse_origins
@@ -47,7 +59,6 @@ _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z")
 MAX_MODELS = 100
 MIN_BUFFER_BYTES = 8 * MIB
 MAX_REPLICAS = 32
-MAX_ALIASES = 32
 MAX_NODES = 8
 
 Route = Literal["least-busy", "prefix"]
@@ -96,9 +107,6 @@ Urls = Annotated[
     tuple[str, ...],
     Field(min_length=1, max_length=MAX_REPLICAS),
     shaped(list, "is a list", 'urls: ["http://10.0.0.2:8000", "http://10.0.0.3:8000"]'),
-]
-Aliases = Annotated[
-    tuple[str, ...], Field(max_length=MAX_ALIASES), shaped(list, "is a list", 'aliases: ["gpt-oss:20b"]')
 ]
 
 
@@ -149,9 +157,15 @@ class TimeoutSettings(FileSchema):
 
 
 class ModelEntry(FileSchema):
-    """One model: started by us from a `recipe`, or running already at a `url` or several; one of them."""
+    """One model: started by us from a `recipe` or by a `cmd`, or running already at a `url` or several."""
 
     recipe: str | None = None
+    cmd: Annotated[Words, Field(min_length=1)] | None = None
+    """A server of the user's own, started without a shell; `${PORT}` in it becomes its port."""
+    health: Annotated[str, Field(max_length=200)] | None = None
+    """Of a `cmd`: the path that answers 200 when it is ready; `/health` by default."""
+    env: dict[str, Annotated[str, Field(max_length=4096)]] = {}
+    """Variables of a `cmd`."""
     url: str | None = None
     urls: Urls | None = None
     """Replicas: servers of the same model."""
@@ -163,8 +177,15 @@ class ModelEntry(FileSchema):
     """Where the API key of a server at a URL is: a variable's name, or the path of a file that holds it."""
     speaks: Annotated[tuple[ServerApi, ...], BeforeValidator(_apis)] = ()
     """What a server at a URL speaks, if not everything: requests in other APIs are translated."""
-    aliases: Aliases = ()
-    """What else it answers to: clients ask for `gpt-oss:20b`, but a name is a folder's and docker's too."""
+    aliases: Aliases = {}
+    """What else it answers to: clients ask for `gpt-oss:20b`, but a name is a folder's and docker's too. Each
+    may have parameters of its own."""
+    parameters: Annotated[
+        ParameterEntry, shaped(dict, "has keys of its own", "parameters: {defaults: {temperature: 0.6}}")
+    ] = ParameterEntry()
+    """What is added to its requests, changed in them and taken out of them."""
+    fallback: Fallback | None = None
+    """The model that serves its requests when it cannot."""
     context: PositiveInt | None = None
     users: PositiveInt | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
@@ -260,10 +281,14 @@ def _faults(file: ServiceFile) -> Iterator[Fault]:
         if not _NAME.match(name):
             yield ("models", name), f"`{name}` is no name: letters, digits, dots, dashes, 63 at most"
         yield from _kind_faults(name, entry)
+        yield from parameter_faults(("models", name, "parameters"), name, entry.parameters)
         for at, node in enumerate(entry.node or ()):
             if node not in file.hosts:
                 yield ("models", name, "node", at), f"`{name}`: `{node}` is not in `hosts`"
     yield from _alias_faults(file)
+    targets = {alias: name for name, entry in file.models.items() for alias in (name, *entry.aliases)}
+    for name, entry in file.models.items():
+        yield from fallback_faults(name, entry.fallback, targets)
     yield from _port_faults(file)
     yield from alert_faults(file.alerts)
     for at, group in enumerate(file.never_together):
@@ -274,8 +299,12 @@ def _faults(file: ServiceFile) -> Iterator[Fault]:
 
 def _kind_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
     here = ("models", name)
-    if sum(kind is not None for kind in (entry.recipe, entry.url, entry.urls)) != 1:
-        yield here, f"`{name}` needs `recipe` or `url` (`urls` for replicas), one of them"
+    if entry.cmd is None and (entry.health or entry.env):
+        yield here, f"`{name}`: `health` and `env` are for a `cmd`"
+    if sum(kind is not None for kind in (entry.recipe, entry.cmd, entry.url, entry.urls)) != 1:
+        yield here, f"`{name}` needs `recipe` or `url` (`urls` for replicas) or `cmd`, one of them"
+    elif entry.cmd is not None:
+        yield from command_faults(name, entry)
     elif entry.recipe is not None:
         for key in ("route", "model", "key"):
             if getattr(entry, key) is not None and not (key == "route" and len(entry.node or ()) > 1):
@@ -314,8 +343,9 @@ def _alias_faults(file: ServiceFile) -> Iterator[Fault]:
     """Whoever asks for one means one model."""
     whose: dict[str, str] = {}
     for name, entry in file.models.items():
-        for at, alias in enumerate(entry.aliases):
-            here = ("models", name, "aliases", at)
+        for alias, parameters in entry.aliases.items():
+            here = ("models", name, "aliases", alias)
+            yield from parameter_faults(here, alias, parameters)
             if not _ALIAS.match(alias):
                 yield here, f"`{name}`: `{alias[:80]}` cannot be asked for; write it like `gpt-oss:20b`"
             elif alias in file.models:
@@ -327,10 +357,10 @@ def _alias_faults(file: ServiceFile) -> Iterator[Fault]:
 
 def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
     here = ("models", name)
-    if entry.url is not None and (wrong := _wrong_url(entry.url)):
+    if entry.url is not None and (wrong := wrong_url(entry.url)):
         yield (*here, "url"), f"`{name}`: `url` {wrong}"
     for at, url in enumerate(entry.urls or ()):
-        if wrong := _wrong_url(url):
+        if wrong := wrong_url(url):
             yield (*here, "urls", at), f"`{name}`: `urls` {wrong}"
         elif url in (entry.urls or ())[:at]:
             yield (*here, "urls", at), f"`{name}`: `urls` has this address twice"
@@ -358,22 +388,6 @@ def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
             "is neither the name of a variable, like CODER_KEY, nor a path; the key itself never stands here"
         )
         yield (*here, "key"), f"`{name}`: `key` {says}"
-
-
-def _wrong_url(url: str) -> str | None:
-    """A sentence's end, that does not repeat the address: somebody may have put a password into it."""
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port past 65535, half an IPv6 address
-        good = False
-    if not good or re.search(r"[\x00-\x20\x7f]", url):
-        return "is not an http address"
-    if parts.username is not None or parts.password is not None:
-        return "has a name or a password in it; `key` says where an API key is"
-    if parts.query or parts.fragment:
-        return "ends with a query; write the address only"
-    return None
 
 
 def _port_faults(file: ServiceFile) -> Iterator[Fault]:

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 
-from firesteel.service_file.scalars import VARIABLE, Bytes, FileSchema, seconds
-
-
-def _command(value: object) -> object:
-    """`notify --now` is short for `[notify, --now]`."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return shlex.split(value)
-    except ValueError:
-        raise ValueError("has a quote without its pair; write it like [notify, --now]") from None
+from firesteel.service_file.scalars import VARIABLE, Bytes, FileSchema, Words, seconds
 
 
 class AlertEntry(FileSchema):
@@ -28,9 +17,7 @@ class AlertEntry(FileSchema):
 
     webhook: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
     """Gets JSON by POST: an http address or, since that is a secret at most services, a variable with it."""
-    command: Annotated[
-        tuple[Annotated[str, Field(max_length=4096)], ...], Field(max_length=64), BeforeValidator(_command)
-    ] = ()
+    command: Words = ()
     """Gets the same JSON on its standard input; started without a shell."""
     repeat: Annotated[int, Field(ge=60), BeforeValidator(seconds)] = 6 * 3600
     """What lasts is told again so often."""

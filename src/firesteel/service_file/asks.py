@@ -46,15 +46,22 @@ def on_nodes(file: ServiceFile) -> dict[str, NodeModel]:
     }
 
 
-def _all_asks(file: ServiceFile) -> dict[str, Ask]:
+def own_ports(file: ServiceFile) -> dict[str, int]:
+    """Of the models that are started, by a recipe or a command."""
     taken = {port_of(file.listen), *(entry.port for entry in file.models.values())}
     free = (port for port in range(FIRST_PORT, FIRST_PORT + 1000) if port not in taken)
+    ours = {name: entry for name, entry in file.models.items() if entry.recipe or entry.cmd}
+    return {name: entry.port or next(free) for name, entry in ours.items()}
+
+
+def _all_asks(file: ServiceFile) -> dict[str, Ask]:
+    ports = own_ports(file)
     return {
         name: Ask(
             entry.recipe,
             entry.context,
             entry.users,
-            entry.port or next(free),
+            ports[name],
             name=name,
             sparks=entry.nodes,
             runtime="native" if entry.engine_path else entry.runtime,

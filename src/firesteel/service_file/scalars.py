@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from ipaddress import ip_address
 from typing import Annotated
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PositiveInt
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
 
 from firesteel.units import parse_size
 
@@ -54,6 +56,36 @@ def shaped(kind: type, what: str, example: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def _words(value: object) -> object:
+    """`notify --now` is short for `[notify, --now]`."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return shlex.split(value)
+    except ValueError:
+        raise ValueError("has a quote without its pair; write it like [notify, --now]") from None
+
+
+def wrong_url(url: str) -> str | None:
+    """A sentence's end, that does not repeat the address: somebody may have put a password into it."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port past 65535, half an IPv6 address
+        good = False
+    if not good or re.search(r"[\x00-\x20\x7f]", url):
+        return "is not an http address"
+    if parts.username is not None or parts.password is not None:
+        return "has a name or a password in it; `key` says where an API key is"
+    if parts.query or parts.fragment:
+        return "ends with a query; write the address only"
+    return None
+
+
+Words = Annotated[
+    tuple[Annotated[str, Field(max_length=4096)], ...], Field(max_length=256), BeforeValidator(_words)
+]
+"""A command without a shell."""
 Seconds = Annotated[int, BeforeValidator(seconds)]
 Bytes = Annotated[PositiveInt, BeforeValidator(size)]
 Address = Annotated[str, BeforeValidator(address)]

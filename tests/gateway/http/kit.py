@@ -14,6 +14,7 @@ from firesteel.gateway.http.server import HttpServer
 from firesteel.gateway.interfaces import (
     Caller,
     Endpoint,
+    FallbackReason,
     GatewayResponse,
     LatencyRecorder,
     PendingRequest,
@@ -94,6 +95,9 @@ class FakeDispatcher:
         self.changed.set()
 
     def hold(self, request: PendingRequest) -> bool:
+        return False
+
+    def retry(self, request: PendingRequest, reason: FallbackReason) -> bool:
         return False
 
     def keep_alive(self, model: str, seconds: float, caller: Caller) -> Rejection | None:

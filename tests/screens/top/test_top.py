@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.gateway.keys import add_key
+from firesteel.gateway.key_file import add_key
 from firesteel.sim.setup import environment
 from tests.conftest import run_firesteel
 from tests.sim.spark import free_port

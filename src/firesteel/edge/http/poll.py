@@ -26,9 +26,10 @@ class HealthPoller(threading.Thread):
         interval_s: float = 2,
         metrics_s: float = 5,
         find_pid: Callable[[], int | None] = lambda: None,
+        health: str = "/health",
     ) -> None:
         super().__init__(daemon=True)
-        self._find_pid = find_pid
+        self._find_pid, self._health = find_pid, health
         self._url, self._key, self._interval_s, self._metrics_s = url, key, interval_s, metrics_s
         self._stopped = threading.Event()
         self.pid: int | None = None
@@ -41,7 +42,7 @@ class HealthPoller(threading.Thread):
 
     def run(self) -> None:
         while not self._stopped.is_set():
-            self.is_healthy = self._get("/health") is not None
+            self.is_healthy = self._get(self._health) is not None
             if self.is_healthy and self.pid is None:
                 self.pid = self._find_pid()
             if self.metrics is None or uptime() - self.metrics[0] >= self._metrics_s:

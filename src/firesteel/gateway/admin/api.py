@@ -3,11 +3,13 @@
     GET  /api/health                                    whether the gateway runs; needs no key
     GET  /api/state                                     models, memory, queue
     POST /api/models/NAME/load     .../unload           202 with the model's state
+    POST /api/models/unload                             202; all that are not pinned, once they are idle
     POST /api/models/NAME/pin      .../unpin            202; until the service file is read again
     GET  /api/models/NAME/logs?lines=100&follow=1       the engine's output; follow: as events
     GET  /api/events                                    the state, then every change, as events
     GET  /api/requests?limit=100&before=ID&after=ID     the request log, newest first, with filters
     GET  /api/curves?range=24h&model=NAME               15m, 24h or 30d; any key, for its own models
+    GET  /api/usage?by=key,model&since=DAY&format=csv   requests and tokens; any key, its own
     GET  /metrics                                       Prometheus; ours and the engines' own
 
 An aiohttp application on a unix socket that only the HTTP server connects to. The HTTP server has checked the
@@ -52,11 +54,12 @@ from firesteel.gateway.admin.streams import (
     streaming,
 )
 from firesteel.gateway.admin.subscribers import Subscribers
+from firesteel.gateway.admin.usage_response import usage_response
 from firesteel.gateway.curves.store import RANGES, CurveRange
 from firesteel.gateway.http.error_format import error_body
 from firesteel.gateway.http.routes import OLLAMA_PATHS, family_of
 from firesteel.gateway.interfaces import Caller, Rejection
-from firesteel.gateway.keys import check_admin, unknown_model
+from firesteel.gateway.keys import check_admin, check_metrics, unknown_model
 from firesteel.gateway.origin import reject_foreign_page
 from firesteel.run.service import folder_of, last_lines
 
@@ -65,7 +68,9 @@ WHO, ADMIN, HOST = "X-Firesteel-Who", "X-Firesteel-Admin", "X-Firesteel-Host"
 """Set by the HTTP server: the key's name (empty: no keys are in use), 1 or 0, and the client's own `Host`."""
 MODELS = "X-Firesteel-Models"
 """Set by the HTTP server for a key that may use only these models, separated by commas."""
-FOR_EVERY_KEY = frozenset(("/api/curves", *(path.decode() for path in OLLAMA_PATHS)))
+FOR_METRICS = "X-Firesteel-Metrics"
+"""Set by the HTTP server for a key that may read /metrics and nothing else."""
+FOR_EVERY_KEY = frozenset(("/api/curves", "/api/usage", *(path.decode() for path in OLLAMA_PATHS)))
 """Open to an inference key, for its own models."""
 _ENGINE_PAGES_S = 5.0
 _SHUTDOWN_S = 2.0
@@ -115,12 +120,14 @@ def make_app(actions: AdminActions, run_command: CommandRunner | None = None) ->
             web.get("/api/state", _state),
             web.post("/api/models/{name}/load", _load),
             web.post("/api/models/{name}/unload", _unload),
+            web.post("/api/models/unload", _unload_all),
             web.post("/api/models/{name}/pin", _pin),
             web.post("/api/models/{name}/unpin", _unpin),
             web.get("/api/models/{name}/logs", _logs),
             web.get("/api/events", _events),
             web.get("/api/requests", _requests),
             web.get("/api/curves", _curves),
+            web.get("/api/usage", _usage),
             web.get("/metrics", _metrics),
             *ollama_routes(_visible_models),
         ]
@@ -197,13 +204,18 @@ def _check_access(request: web.Request) -> Rejection | None:
         None if is_open else request.headers.get("Sec-Fetch-Site"),
         has_keys=bool(names[0]),
     )
-    return page or (None if request.path in FOR_EVERY_KEY else check_admin(_caller(request)))
+    caller = _caller(request)
+    if request.path == "/metrics":
+        return page or check_metrics(caller)
+    is_open = request.path in FOR_EVERY_KEY and not caller.is_for_metrics
+    return page or (None if is_open else check_admin(caller))
 
 
 def _caller(request: web.Request) -> Caller:
     headers = request.headers
     models = None if MODELS not in headers else frozenset(headers[MODELS].split(","))
-    return Caller(headers[WHO], is_admin=headers[ADMIN] == "1", models=models)
+    is_for_metrics = headers.get(FOR_METRICS) == "1"
+    return Caller(headers[WHO], headers[ADMIN] == "1", models, is_for_metrics=is_for_metrics)
 
 
 def _visible_models(request: web.Request) -> list[ModelStateJson]:
@@ -247,6 +259,13 @@ async def _load(request: web.Request) -> web.Response:
 
 async def _unload(request: web.Request) -> web.Response:
     return _set_loaded(request, is_loaded=False)
+
+
+async def _unload_all(request: web.Request) -> web.Response:
+    """Those that run; a pinned model and one that runs outside firesteel stay."""
+    actions = request.app[ACTIONS]
+    loaded = [m["name"] for m in actions.state()["models"] if m["phase"] == "ready" and not m["pinned"]]
+    return _json({"unloading": [name for name in loaded if actions.set_loaded(name, False) is None]}, 202)
 
 
 async def _pin(request: web.Request) -> web.Response:
@@ -312,6 +331,10 @@ async def _curves(request: web.Request) -> web.Response:
         raise AdminRejected(Rejection(503, "curves_unreadable", why)) from error
     headers = {"Cache-Control": "no-store"}
     return web.Response(text=text, content_type="application/json", headers=headers)
+
+
+async def _usage(request: web.Request) -> web.Response:
+    return await usage_response(request, _caller(request), request.app[ACTIONS].home)
 
 
 def _number(request: web.Request, name: str, default: int, maximum: int) -> int:

@@ -7,8 +7,8 @@ read.
 
 A separate thread writes the rows of half a second, or 500, in one transaction. The loop never waits for a
 disk: if the disk is slower than the requests, rows are dropped, counted and reported. `kill -9` loses the
-rows of the last half second. Prompts are stored only if passed in, truncated to `MAX_PROMPT_BYTES`, in a
-separate table.
+rows of the last half second, but none that were charged to a budget (`charge_journal.py`). Prompts are stored
+only if passed in, truncated to `MAX_PROMPT_BYTES`, in a separate table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,22 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.edge.files.home import Home
-from firesteel.gateway.interfaces import RequestOutcome, Usage
+from firesteel.gateway.admin.charge_journal import ChargeJournal
+from firesteel.gateway.admin.request_rows import (
+    COLUMNS,
+    INSERT,
+    NewerVersion,
+    RowValues,
+    add_usage,
+    last_charge,
+    last_row,
+    open_read_only,
+    prepare,
+    read_last_charge,
+    row_values,
+    set_last_charge,
+)
+from firesteel.gateway.interfaces import RequestOutcome
 
 MAX_WAITING = 20_000
 """Rows that wait for the thread; about 10 MB."""
@@ -40,17 +55,10 @@ _BUSY_S = 2.0
 _RETRY_S = 5.0
 _CLOSE_S = 10.0
 _MAX_BATCH_ROWS = 4 * BATCH_ROWS
-_VERSION = 2
 _DAY_S = 86400.0
-_MAX_TOKENS = 2**62
-_NO_USAGE = Usage()
+_KEEP_USAGE_DAYS = 400
 _DAMAGE_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
-_COLUMNS = (
-    "at", "key", "model", "route", "status", "how", "why", "is_stream", "waited_s", "first_s", "total_s",
-    "bytes_in", "bytes_out", "prompt_tokens", "completion_tokens", "cached_tokens", "replica",
-    "loaded_s",
-)  # fmt: skip
 LOG_FILTERS = {
     "model": "model = ?",
     "key": "key = ?",
@@ -60,31 +68,8 @@ LOG_FILTERS = {
     "slower": "total_s >= CAST(? AS REAL)",
 }
 """By the name of a query's parameter: the condition, whose value is the parameter's."""
-_UNKNOWN = -1
-_NULLABLE = ("first_s", "prompt_tokens", "completion_tokens", "cached_tokens")
-_PLACEHOLDERS = ", ".join(f"nullif(?, {_UNKNOWN})" if column in _NULLABLE else "?" for column in _COLUMNS)
-_INSERT = f"INSERT INTO requests ({', '.join(_COLUMNS)}) VALUES ({_PLACEHOLDERS})"
-"""Only numbers and strings are passed, and -1 instead of None: `sqlite3` searches an adapter for anything
-else, which takes a third of a row's time."""
-_TABLES = """
-CREATE TABLE requests (
-  id INTEGER PRIMARY KEY, at REAL NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, route TEXT NOT NULL,
-  status INTEGER NOT NULL, how TEXT NOT NULL, why TEXT NOT NULL, is_stream INTEGER NOT NULL,
-  waited_s REAL NOT NULL, first_s REAL, total_s REAL NOT NULL, bytes_in INTEGER NOT NULL,
-  bytes_out INTEGER NOT NULL, prompt_tokens INTEGER, completion_tokens INTEGER, cached_tokens INTEGER,
-  replica INTEGER NOT NULL, loaded_s REAL NOT NULL DEFAULT 0
-);
-CREATE TABLE prompts (
-  request INTEGER PRIMARY KEY REFERENCES requests(id) ON DELETE CASCADE, body BLOB NOT NULL
-);
-"""
-"""`at` is the end of the request, in seconds since 1970."""
-_FROM_1 = "ALTER TABLE requests ADD COLUMN loaded_s REAL NOT NULL DEFAULT 0;"
-"""From the first version of this file to the second."""
-
-
-Row = tuple[tuple[float | int | str, ...], bytes | None]
-"""The values of the columns, and the prompt."""
+Row = tuple[RowValues, bytes | None, int]
+"""The values of the columns, the prompt, and the number of the charge in the journal, or 0."""
 
 
 def log_path(home: Home) -> Path:
@@ -99,8 +84,9 @@ class RequestLog:
         keep_days: float = 30,
         keep_rows: int = 1_000_000,
         report: Callable[[str], None] = lambda text: None,
+        journal: Path | None = None,
     ) -> None:
-        """`report` is called from the thread."""
+        """`report` is called from the thread. `journal`: the file of the charges."""
         self._path = path
         self._keep_s = keep_days * _DAY_S
         self._keep_rows = keep_rows
@@ -119,8 +105,16 @@ class RequestLog:
         self._last_report: str | None = None
         self._reported_dropped = 0
         self.written = 0
+        self._charge_logged = 0
+        """The last charge of the journal that is in the file."""
         self._not_taken = 0
         self._not_written = 0
+        self._journal: ChargeJournal | None = None
+        if journal is not None:
+            self._journal = ChargeJournal(journal, read_last_charge(path))
+            restored: list[Row] = [(values, None, number) for number, values in self._journal.unwritten]
+            self._rows.extend(self._write_batch(restored) if restored else ())
+            self._disconnect()  # a connection belongs to its thread
         self._thread = threading.Thread(target=self._run, name="request-log", daemon=True)
         self._thread.start()
 
@@ -137,20 +131,32 @@ class RequestLog:
         outcome: RequestOutcome,
         replica: int = 0,
         prompt: bytes | None = None,
+        is_charged: bool = False,
     ) -> None:
-        """Never waits. `outcome` must not change afterwards."""
+        """Never waits. `outcome` must not change afterwards. `is_charged`: to a budget, so that a crash must
+        not lose it."""
         rows = self._rows
         if len(rows) >= MAX_WAITING or self._is_closing:
             self._not_taken += 1
             return
         if prompt is not None:
             prompt = self._truncate(prompt)
-        rows.append((_values(at, key, model, route, outcome, replica), prompt))
+        values = row_values(at, key, model, route, outcome, replica)
+        rows.append((values, prompt, self._charge(values) if is_charged else 0))
         if self._is_asleep:  # checked after the append; the thread sets it, then checks the rows
             self._is_asleep = False
             self._wake.set()
         elif len(rows) == BATCH_ROWS:
             self._now.set()
+
+    def _charge(self, values: RowValues) -> int:
+        if self._journal is None:
+            return 0
+        try:
+            return self._journal.add(values, self._charge_logged)
+        except OSError as error:
+            self._report(f"the journal of charges cannot be written ({error.strerror})")
+            return 0
 
     def _truncate(self, prompt: bytes) -> bytes | None:
         """None, if too many prompts wait already; the row is still written."""
@@ -165,6 +171,8 @@ class RequestLog:
         self._now.set()
         self._wake.set()
         self._thread.join(_CLOSE_S)
+        if self._journal is not None:
+            self._journal.close()
 
     # --- the thread ---
 
@@ -228,7 +236,7 @@ class RequestLog:
 
     def _take(self, count: int) -> list[Row]:
         rows = [self._rows.popleft() for _ in range(min(count, len(self._rows)))]
-        self._prompts_out += sum(prompt is not None for _, prompt in rows)
+        self._prompts_out += sum(row[1] is not None for row in rows)
         return rows
 
     def _connection(self) -> sqlite3.Connection:
@@ -253,37 +261,32 @@ class RequestLog:
         )  # SQLite would create it readable for others
         database = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
         try:
-            self._prepare(database)
+            prepare(database)
         except BaseException:
             database.close()
             raise
         return database
 
-    def _prepare(self, database: sqlite3.Connection) -> None:
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = NORMAL")
-        database.execute("PRAGMA foreign_keys = ON")
-        version = database.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:
-            database.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
-        elif version == 1:
-            database.executescript(f"BEGIN IMMEDIATE; {_FROM_1} PRAGMA user_version = {_VERSION}; COMMIT;")
-        elif version != _VERSION:
-            raise _NewerVersion(f"it has version {version}")
-
     def _write(self, database: sqlite3.Connection, batch: list[Row]) -> None:
         database.execute("BEGIN IMMEDIATE")
         try:
-            database.executemany(_INSERT, [values for values, prompt in batch if prompt is None])
-            for values, prompt in batch:
+            before, new = last_row(database), batch
+            if last := max((row[2] for row in batch), default=0):
+                logged = last_charge(database)
+                new = [row for row in batch if not 0 < row[2] <= logged]
+                set_last_charge(database, max(logged, last))
+            database.executemany(INSERT, [values for values, prompt, _ in new if prompt is None])
+            for values, prompt, _ in new:
                 if prompt is not None:
-                    row_id = database.execute(_INSERT, values).lastrowid
+                    row_id = database.execute(INSERT, values).lastrowid
                     database.execute("INSERT INTO prompts VALUES (?, ?)", (row_id, prompt))
+            add_usage(database, before)
             database.execute("COMMIT")
         except BaseException:
             if database.in_transaction:
                 database.execute("ROLLBACK")
             raise
+        self._charge_logged = max(self._charge_logged, last)
         self.written += len(batch)
 
     def _prune_if_due(self, database: sqlite3.Connection) -> None:
@@ -298,6 +301,7 @@ class RequestLog:
         delete = "DELETE FROM requests WHERE id IN (SELECT id FROM requests WHERE id <= ? LIMIT ?)"
         while database.execute(delete, (last, _PRUNE_ROWS)).rowcount:
             pass  # ends: each turn removes rows, and none are added below `last`
+        database.execute("DELETE FROM usage WHERE day < date('now', ?)", (f"-{_KEEP_USAGE_DAYS} days",))
 
     def _move_damaged(self, why: str) -> None:
         self._disconnect()
@@ -323,13 +327,9 @@ class RequestLog:
             self._report_callback(f"{dropped} rows of the request log were dropped so far")
 
 
-class _NewerVersion(sqlite3.DatabaseError):
-    """The file was written by a newer release."""
-
-
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
     code = getattr(error, "sqlite_errorcode", None)
-    return isinstance(error, _NewerVersion) or (code is not None and code & 0xFF in _DAMAGE_CODES)
+    return isinstance(error, NewerVersion) or (code is not None and code & 0xFF in _DAMAGE_CODES)
 
 
 def _inode(path: Path) -> int | None:
@@ -337,33 +337,6 @@ def _inode(path: Path) -> int | None:
         return path.stat().st_ino
     except OSError:
         return None
-
-
-def _values(
-    at: float, key: str, model: str, route: str, outcome: RequestOutcome, replica: int
-) -> tuple[float | int | str, ...]:
-    usage = outcome.usage or _NO_USAGE
-    first_s = outcome.first_s
-    why = _text(outcome.why, 500) if outcome.why else ""
-    return (
-        at, key, _text(model, 200), route, outcome.status, outcome.how, why, 1 if outcome.is_stream else 0,
-        outcome.waited_s, _UNKNOWN if first_s is None else first_s, outcome.total_s, outcome.bytes_in,
-        outcome.bytes_out, _count(usage.prompt_tokens), _count(usage.completion_tokens),
-        _count(usage.cached_tokens), replica, outcome.loaded_s,
-    )  # fmt: skip
-
-
-def _text(text: str, max_chars: int) -> str:
-    """A model name from a client may contain half a surrogate pair, which SQLite rejects."""
-    text = text[:max_chars]
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def _count(tokens: int | None) -> int:
-    """An engine may report any number; a column has 64 bits."""
-    if tokens is None or tokens < 0:
-        return _UNKNOWN
-    return tokens if tokens < _MAX_TOKENS else _MAX_TOKENS
 
 
 def recent(
@@ -376,13 +349,12 @@ def recent(
     """The last rows, newest first, through a read-only connection. `filters`: by a name of `LOG_FILTERS`."""
     if not path.exists():
         return []
-    uri = f"{path.absolute().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_S)) as database:
+    with closing(open_read_only(path)) as database:
         database.row_factory = sqlite3.Row
         version = database.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:  # its tables are about to be created
             return []
-        columns = ", ".join(_COLUMNS if version > 1 else (*_COLUMNS[:-1], "0.0 AS loaded_s"))
+        columns = ", ".join(COLUMNS if version > 1 else (*COLUMNS[:-1], "0.0 AS loaded_s"))
         filters = filters or {}
         where = "".join(f" AND {LOG_FILTERS[name]}" for name in filters)
         query = f"SELECT id, {columns} FROM requests WHERE id < ? AND id > ?{where}"

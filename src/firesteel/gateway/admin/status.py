@@ -22,9 +22,14 @@ _RETRY_S = 5
 
 
 def model_list(views: Iterable[ModelView], caller: Caller) -> GatewayResponse:
-    seen = [view for view in views if _may_see(caller, view)]
-    rows = [_model_row(view) for view in seen]
-    rows += [_alias_row(view, alias) for view in seen for alias in view.config.aliases]
+    seen = list(views)
+    rows = [_model_row(view) for view in seen if _may_see(caller, view)]
+    rows += [
+        _alias_row(view, alias)
+        for view in seen
+        for alias in view.config.aliases
+        if _may_see(caller, view) or alias in (caller.models or ())
+    ]
     ends = {"first_id": rows[0]["id"], "last_id": rows[-1]["id"]} if rows else {}
     return _response(200, {"object": "list", "data": rows, "has_more": False, **ends})
 

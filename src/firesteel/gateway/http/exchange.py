@@ -11,20 +11,24 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from firesteel.gateway.http.body import SEARCH_BYTES, Edit, ModelField, model_edit, prompt_prefix
-from firesteel.gateway.http.forward import caller_headers, repeat_request, request_parts, without_encoding
+from firesteel.gateway.http.body import SEARCH_BYTES, Edit, ModelField, prompt_prefix
+from firesteel.gateway.http.forward import (
+    caller_headers,
+    repeat_request,
+    request_parts,
+    without_encoding,
+)
 from firesteel.gateway.http.head import RequestHead, ResponseHead
 from firesteel.gateway.http.pool import Connecting
-from firesteel.gateway.http.reply import Reply
 from firesteel.gateway.http.responses import rejection_response
+from firesteel.gateway.http.retries import Retries
 from firesteel.gateway.http.routes import Route
 from firesteel.gateway.http.upstream import ChunkBoundaries, Upstream
 from firesteel.gateway.http.usage import TAIL_BYTES, TAIL_PIECES, ResponseTail
-from firesteel.gateway.http.usage_filter import UsageFilter
-from firesteel.gateway.http.usage_request import request_usage
 from firesteel.gateway.interfaces import (
     Caller,
     Endpoint,
+    FallbackReason,
     LatencyRecorder,
     OutcomeKind,
     Rejection,
@@ -42,21 +46,18 @@ _KEPT_BYTES = 64 * 1024
 """Of a body, for a log that keeps prompts; it stores no more."""
 
 
-class Exchange(Reply):
+class Exchange(Retries):
     """One request."""
 
-    model = ""
     reserved_bytes = 0
     """Of the common buffers, for its body, when its client has left."""
-    _model_field: ModelField | None = None
-    _endpoint: Endpoint | None = None
     _recorder: LatencyRecorder | None = None
     _connecting: Connecting | None = None
     _prefix: int | None = None
     _waited_s = _commented = 0.0
     _extra_headers = b""
     _bytes_in = _bytes_out = 0
-    _is_submitted = _is_over = _has_retried = _is_unasked = False
+    _is_submitted = _is_over = False
 
     def __init__(self, client: ClientConnection, head: RequestHead, caller: Caller, began: float) -> None:
         self.path = head.path
@@ -196,11 +197,15 @@ class Exchange(Reply):
             return
         head, body, route = self._head, self.body, self._route
         edits: list[Edit] = []
-        if endpoint.served_name is not None and body:
-            edit = model_edit(self._model_field, endpoint.served_name) if self._model_field else None
-            edits += [edit] if edit else []
-        if route is not None and route.has_usage and (len(body) > SEARCH_BYTES or b'"stream"' in body):
-            edits += self._usage_edits(endpoint)
+        if endpoint.served_name is not None or endpoint.parameters is not None or (
+            route is not None and route.has_usage and (len(body) > SEARCH_BYTES or b'"stream"' in body)
+        ):  # fmt: skip
+            found = self._edits(endpoint)
+            if isinstance(found, Rejection):
+                self._drop_upstream()
+                self._reject(found, "refused")
+                return
+            edits = found
         if body and not edits and not self._has_head and not self._extra_headers:
             parts = repeat_request(head, endpoint, body)
         else:
@@ -208,44 +213,25 @@ class Exchange(Reply):
             parts = request_parts(head, endpoint, body, lines, self._extra_headers, edits)
         upstream.send(self, parts, is_head_only=head.method == b"HEAD")
 
-    def _usage_edits(self, endpoint: Endpoint) -> list[Edit]:
-        """Ask for the token counts of a stream, and filter them out of the response if the client did not."""
-        counting = endpoint.counting
-        self._filter = None
-        if self._is_unasked or endpoint.address in self._client.pool.unasked:
-            return []
-        usage = request_usage(self.body, counting)
-        if usage is None:
-            return []
-        if usage.strips_event or usage.strips_fields:
-            self._filter = UsageFilter(
-                counting, strips_event=usage.strips_event, strips_fields=usage.strips_fields
-            )
-        return [usage.edit]
+    def _retry(self, reason: FallbackReason) -> bool:
+        if self.is_leaving or not self._client.dispatcher.retry(self, reason):
+            return False
+        self._drop_upstream()
+        self._await_grant()
+        return True
 
     # -- called by the upstream --
 
     def response_started(self, head: ResponseHead) -> ChunkBoundaries:
         if self._upstream is not None and self._client.is_write_paused() and not self.is_leaving:
             self._upstream.pause()
-        if self._filter is not None:
-            if self._translation is not None:
-                return self._begin_translated(self._translation, head)
-            if head.status in (400, 422) and self._must_ask_again():
-                return ChunkBoundaries.AS_THEY_COME
+        if head.status >= 400 and (boundaries := self._retry_error(head)) is not None:
+            return boundaries
+        if self._filter is not None and self._translation is not None:
+            return self._begin_translated(self._translation, head)
         if self._is_unasked and head.status == 200 and self._endpoint is not None:
             self._client.pool.unasked.add(self._endpoint.address)
         return self._join_stream(head) if self._has_head else self._begin(head)
-
-    def _must_ask_again(self) -> bool:
-        """A server that we do not know may reject the request because of what we added: send it as it came.
-        It has not been processed."""
-        if self._is_unasked or self._endpoint is None or self._endpoint.counting != "at the end":
-            return False
-        self._is_unasked = True
-        self._drop_upstream()
-        self._connect()
-        return True
 
     def body_received(self, piece: bytes) -> None:
         now = monotonic()
@@ -265,6 +251,8 @@ class Exchange(Reply):
             self._forward(piece)
 
     def _record_first(self, now: float) -> None:
+        if self._error_body is not None:
+            return  # it may be sent to another model
         self._first_s = now - self._began
         self._drop_body()
         if self._is_stream:
@@ -286,6 +274,8 @@ class Exchange(Reply):
             self._finish("left")
         elif self._error_head is not None and self._translation is not None:
             self._end_translated(self._translation.answer(self._error_head, self.model))
+        elif self._error_head is not None and self._error_body is not None:
+            self._end_kept_error(self._error_head, self._error_body)
         elif self._error_head is not None:
             rejection = self._engine_error(self._error_head, self.model)
             self._finish("whole", rejection.why)
@@ -362,18 +352,10 @@ class Exchange(Reply):
 
     def _fail_upstream(self, kind: str, why: str) -> None:
         if self._can_be_held() and self._client.dispatcher.hold(self):
-            self._endpoint, self._has_retried, self._last = None, False, monotonic()
-            self._client.deadline = self._last + self._client.limits.hold_after_s
+            self._await_grant()
             return
         src = f"engine:{self.model}" if self._route is not None else "gateway"
         self._reject(Rejection(502, kind, why, src=src), "broke")
-
-    def _can_be_held(self) -> bool:
-        """Whether nothing of an answer has reached the client, so that it may wait for another one."""
-        if self._pending_head:
-            self._pending_head, self._has_head, self._status = b"", False, 0
-        is_silent = self._first_s is None and self._error_head is None and self._route is not None
-        return is_silent and (not self._has_head or (self._is_stream and self._head.is_11))
 
     def _reject(self, rejection: Rejection, how: OutcomeKind) -> None:
         if self._has_head and not self._pending_head:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from firesteel.gateway.http.body import Edit, edited
 from firesteel.gateway.http.head import RequestHead, ResponseHead
-from firesteel.gateway.interfaces import Caller, Endpoint
+from firesteel.gateway.interfaces import Caller, Endpoint, FallbackReason
 
 CLOSE = b"Connection: close\r\n"
 KEEP_ALIVE = b"Connection: keep-alive\r\n"
@@ -83,12 +83,21 @@ def connection_header(*, is_11: bool, keeps: bool) -> bytes:
     return KEEP_ALIVE if keeps else b""
 
 
+def fallback_header(model: str, stand_in: str, reason: FallbackReason) -> bytes:
+    """Names of models and aliases have no line break (`service_file` checks them)."""
+    return f"X-Firesteel-Fallback: from={model}; to={stand_in}; reason={reason}\r\n".encode(
+        "ascii", "replace"
+    )
+
+
 def caller_headers(caller: Caller, host: bytes) -> bytes:
     """Headers for the admin API: the caller with its models, and the host that it used. Removed from client
     requests."""
     name = "".join(char if "!" <= char <= "~" else "_" for char in caller.name).encode("ascii")
     lines = b"X-Firesteel-Who: %b\r\nX-Firesteel-Admin: %d\r\nX-Firesteel-Host: %b\r\n"
     headers = lines % (name, caller.is_admin, host)
+    if caller.is_for_metrics:
+        headers += b"X-Firesteel-Metrics: 1\r\n"
     if caller.models is None:
         return headers
     # Names of models have no comma and no line break (`keys.py` checks them).

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from firesteel.gateway.http.client_connection import ClientConnection
 
 
+_MAX_ERROR_BYTES = 64 * 1024
+
+
 class Reply:
     """The client's side of an exchange."""
 
@@ -41,6 +44,10 @@ class Reply:
     """Of a client that speaks Ollama's API."""
     _translation: Translation | None = None
     _error_head: ResponseHead | None = None
+    _error_body: bytes | None = None
+    """Of an error that is kept until it is known whether another model serves the request."""
+    _own_headers = b""
+    """Ours, for the response."""
     _wait_status = WaitStatus("waiting")
     _first_s: float | None = None
     _pending_head = b""
@@ -80,7 +87,7 @@ class Reply:
             connection += connection_header(is_11=request.is_11, keeps=self._keeps_alive)
         self._pending_head = response_head(
             head,
-            connection,
+            connection + self._own_headers,
             is_chunked=request.is_11 and (head.is_chunked or self._adds_framing),
             is_stream=self._is_stream,
         )
@@ -108,6 +115,8 @@ class Reply:
         if self.is_leaving or self._error_head is not None:
             if self._translation is not None:
                 self._translation.collect(piece)
+            elif self._error_body is not None and len(self._error_body) < _MAX_ERROR_BYTES:
+                self._error_body += piece
             return
         if self._filter is not None and not (piece := self._filter.take(piece)):
             return
@@ -150,9 +159,10 @@ class Reply:
         self._has_head = self._is_stream = True
         self._status = 200
         self._keeps_alive = self._client.keeps_alive()
+        own = self._client.cors + self._own_headers
         head = STREAM_HEAD % (
             EVENT_STREAM if self.ollama is None else NDJSON,
-            self._client.cors + connection_header(is_11=True, keeps=self._keeps_alive),
+            own + connection_header(is_11=True, keeps=self._keeps_alive),
         )
         self._client.transport.write(head + encode_chunk(self._comment()))
         return True

@@ -17,7 +17,8 @@ from uuid import uuid4
 from firesteel.gateway.http.body import ModelField, edited, find_model, model_edit
 from firesteel.gateway.http.error_format import error_event
 from firesteel.gateway.http.head import RequestHead, ResponseHead
-from firesteel.gateway.http.routes import Route
+from firesteel.gateway.http.parameters import parameter_edits
+from firesteel.gateway.http.routes import ROUTES, Route
 from firesteel.gateway.interfaces import (
     Caller,
     Dispatcher,
@@ -94,6 +95,16 @@ def read_ollama(path: bytes, body: bytes) -> OllamaCall | Rejection:
     return OllamaCall(path, replace(request, body={}), context, chat_body, field)
 
 
+def with_parameters(body: bytes, target: bytes, endpoint: Endpoint) -> bytes:
+    route = ROUTES.get(target)
+    rules = endpoint.parameters.of(route.kind) if endpoint.parameters is not None and route else None
+    if rules is None:
+        return body
+    edits = parameter_edits(body, rules)
+    # Too deep to be walked: no limit would hold. The server says what it misses.
+    return b"{}" if isinstance(edits, Rejection) else b"".join(edited(body, edits))
+
+
 class Translation:
     """Of one request, to one endpoint."""
 
@@ -115,7 +126,8 @@ class Translation:
         self._size = 0
 
     def request_parts(self, head: RequestHead, endpoint: Endpoint) -> list[bytes | memoryview]:
-        """What is written to the server."""
+        """What is written to the server, with the parameters of the model."""
+        body = with_parameters(self._body, self.target, endpoint)
         lines = b"".join(
             line
             for line in head.lines.splitlines(keepends=True)
@@ -128,9 +140,9 @@ class Translation:
             b"POST %b%b HTTP/1.1\r\nHost: %b\r\n%bContent-Type: application/json\r\n"
             b"Accept: %b\r\nContent-Length: %d\r\n%b\r\n"
         ) % (
-            endpoint.path, self.target, endpoint.authority, lines, accept, len(self._body), endpoint.headers,
+            endpoint.path, self.target, endpoint.authority, lines, accept, len(body), endpoint.headers,
         )  # fmt: skip
-        return [first, self._body]
+        return [first, body]
 
     def stream(self) -> StreamTranslator:
         """For the content of an answer that is streamed."""

@@ -14,8 +14,9 @@ import re
 from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+from firesteel.catalog.request_settings import RecipeRequests
 from firesteel.edge.files import text_files
 from firesteel.edge.files.home import Home, find_home, is_locked
 from firesteel.edge.host import process
@@ -26,11 +27,13 @@ from firesteel.facts import Host
 from firesteel.gateway.discovery import identity, outside_identity, running_model
 from firesteel.gateway.interfaces import Timeouts
 from firesteel.gateway.loader.child import end_with_parent, reason_of, say
+from firesteel.gateway.loader.command import CommandJob, load_command
 from firesteel.gateway.loader.duration import LoadClock, load_time
 from firesteel.gateway.loader.unload import find_service, held_bytes
 from firesteel.gateway.service_config import (
     AlertSettings,
     ModelConfig,
+    ModelParameters,
     PlannedFigures,
     PlannedRange,
     Reason,
@@ -56,6 +59,8 @@ from firesteel.run import (
 from firesteel.run.start.listen import reached_at
 from firesteel.service_file import ModelEntry, NodeModel, ServiceFile, asks, on_nodes, read_service_file
 from firesteel.service_file.alerts import AlertEntry
+from firesteel.service_file.asks import own_ports
+from firesteel.service_file.parameters import ParameterEntry
 from firesteel.units import MIB, show_bytes
 from firesteel.workspace import Workspace
 
@@ -82,7 +87,7 @@ def read(path: str, home: Home) -> ServiceConfig:
     ceiling = _ceiling(file, host, [running[name] for name in file.models if name in running], external_bytes)
     # Each model is planned as if it ran alone: which of them run together is the scheduler's decision.
     alone = replace(host, memory_available_bytes=host.keep_free_bytes + max(0, ceiling - external_bytes))
-    ask_by_name, elsewhere = asks(file), on_nodes(file)
+    ask_by_name, elsewhere, port_by_name = asks(file), on_nodes(file), own_ports(file)
     return ServiceConfig(
         path=path,
         listen=file.listen,
@@ -91,6 +96,8 @@ def read(path: str, home: Home) -> ServiceConfig:
         models=tuple(
             _own_model(path, entry, ask_by_name[name], workspace, alone)
             if name in ask_by_name
+            else _command_model(path, name, entry, port_by_name[name], host, ceiling - external_bytes)
+            if entry.cmd
             else _external_model(name, entry, elsewhere.get(name), home)
             for name, entry in file.models.items()
         ),
@@ -139,8 +146,66 @@ def _external_model(name: str, entry: ModelEntry, node: NodeModel | None, home: 
         key=key,
         speaks=entry.speaks,
         timeouts=_timeouts(entry),
-        aliases=entry.aliases,
+        **_parameters(entry, RecipeRequests()),
     )
+
+
+def _command_model(
+    path: str, name: str, entry: ModelEntry, port: int, host: Host, room_bytes: int
+) -> ModelConfig:
+    assert entry.cmd is not None and entry.memory is not None
+    floor_bytes = host.keep_free_bytes // 2
+    job = CommandJob(
+        name, entry.cmd, port, entry.health or "/health", entry.memory, floor_bytes, entry.env, path
+    )
+    why_not = None
+    if entry.memory > room_bytes:
+        what = f"{name} needs {show_bytes(entry.memory)}; there is room for {show_bytes(max(0, room_bytes))}"
+        why_not = Reason(what, f"less `memory` for `{name}` in {path}", "does not fit")
+    return ModelConfig(
+        name,
+        job.identity,
+        (job.url,),
+        entry.memory,
+        pinned=entry.pinned,
+        preload=entry.preload,
+        ttl_s=entry.ttl,
+        cancel=entry.cancel,
+        model=entry.model,
+        timeouts=_timeouts(entry),
+        ask=asdict(job),
+        why_not=why_not,
+        **_parameters(entry, RecipeRequests()),
+    )
+
+
+def _parameters(entry: ModelEntry, requests: RecipeRequests) -> _ParameterFields:
+    """With what the recipe knows of requests as defaults below those of the file."""
+    own = replace(
+        _model_parameters(entry.parameters),
+        recipe=requests.body,
+        recipe_for_tools=requests.tool_body if requests.for_tools else {},
+    )
+    by_alias = {name: own.overridden(_model_parameters(each)) for name, each in entry.aliases.items()}
+    fallbacks = entry.fallback.model_dump(exclude_none=True) if entry.fallback else {}
+    return {
+        "fallbacks": fallbacks,
+        "aliases": tuple(entry.aliases),
+        "parameters": own,
+        "alias_parameters": {name: each for name, each in by_alias.items() if each != own},
+    }
+
+
+class _ParameterFields(TypedDict):
+    fallbacks: dict[str, str]
+    aliases: tuple[str, ...]
+    parameters: ModelParameters
+    alias_parameters: dict[str, ModelParameters]
+
+
+def _model_parameters(entry: ParameterEntry) -> ModelParameters:
+    limits = entry.limits
+    return ModelParameters(entry.defaults, entry.fixed, entry.strip, limits.max_tokens, limits.context)
 
 
 def _timeouts(entry: ModelEntry) -> Timeouts:
@@ -159,7 +224,7 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
         ttl_s=entry.ttl,
         cancel=entry.cancel,
         timeouts=_timeouts(entry),
-        aliases=entry.aliases,
+        **_parameters(entry, RecipeRequests()),
     )
     try:
         best = (workspace.propose_joined if ask.sparks else workspace.propose)(ask, host)[0]
@@ -168,6 +233,7 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
     launch, objection = best.plan.launch, _objection(best)
     return replace(
         bare,
+        **_parameters(entry, best.recipe.requests if best.recipe else RecipeRequests()),
         identity=_identity(best),
         bytes=round(best.plan.memory.needed.expected),
         load_s=load_time(best, workspace.home).all_s or _UNKNOWN_LOAD_S,
@@ -245,15 +311,19 @@ class Job:
     fallback: str | None = None
 
 
-def read_job(text: str) -> Job:
+def read_job(text: str) -> Job | CommandJob:
     try:
-        return Job(**json.loads(text))
+        fields = json.loads(text)
+        return CommandJob(**{**fields, "cmd": tuple(fields["cmd"])}) if "cmd" in fields else Job(**fields)
     except (ValueError, TypeError) as error:
         raise UsageError(f"no job to load: {error}", next="firesteel serve") from None
 
 
-async def load(job: Job, home: Home) -> None:
-    await _after_others(job, home)
+async def load(job: Job | CommandJob, home: Home) -> None:
+    await _after_others(job.name, home)
+    if isinstance(job, CommandJob):
+        await load_command(job, home)
+        return
     workspace = Workspace(home)
     host = await asyncio.to_thread(workspace.host)
     ask = Ask(
@@ -290,9 +360,9 @@ async def load(job: Job, home: Home) -> None:
             say({"up": asdict(running)})
 
 
-async def _after_others(job: Job, home: Home) -> None:
+async def _after_others(name: str, home: Home) -> None:
     """Waits for another `up` of the same name: what it leaves running may be what this job is for."""
-    lock, began = home.services / job.name / "work.lock", process.uptime()
+    lock, began = home.services / name / "work.lock", process.uptime()
     while is_locked(lock) and process.uptime() - began < _OTHERS_S:
         say({"doing": {"phase": "launch", "words": "another firesteel is starting it", "eta_s": None}})
         await asyncio.sleep(_POLL_S)

@@ -63,7 +63,7 @@ class EngineMonitor:
         interval_s, metrics_s = _HEALTH_S * spec.time_share, _METRICS_S * spec.time_share
         # A container's processes are not those of the `docker run` that is our child.
         find_pid = partial(container_pid, spec.name) if spec.stop else lambda: engine.pid
-        self._poll = HealthPoller(spec.url, api_key(spec), interval_s, metrics_s, find_pid)
+        self._poll = HealthPoller(spec.url, api_key(spec), interval_s, metrics_s, find_pid, spec.health)
         self._poll.start()
         self._verify: subprocess.Popen[bytes] | None = None
         self._verify_failures = 0
@@ -148,6 +148,10 @@ class EngineMonitor:
 
     def _check_verification(self) -> StopReason | None:
         """Run `firesteel verify` once the engine answers, and act on its result."""
+        if self.spec.is_command:
+            if self._poll.is_healthy:
+                self.state, self._is_written = replace(self.state, is_proved=True, why=None), False
+            return None
         if self._verify is None:
             if self._poll.is_healthy:
                 self._verify = self._start_verify(self.folder)

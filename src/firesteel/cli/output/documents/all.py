@@ -19,6 +19,7 @@ from firesteel.cli.output.documents import (
     render,
     serve,
     top,
+    usage,
 )
 from firesteel.facts.documents import Document
 from firesteel.hosts import documents as hosts
@@ -49,7 +50,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     quantize.QuantizeCalibrateJson, render.RenderJson,
     recipe.RecipeNewJson, recipe.RecipeTestJson, recipe.RecipeShareJson, recipe.RecipeListJson,
     recipe.RecipeAdoptJson,
-    key.KeyAddJson, key.KeyListJson, key.KeyRevokeJson,
+    key.KeyAddJson, key.KeyListJson, key.KeyRevokeJson, usage.UsageJson,
     client.ClientJson,
     cluster.ClusterAddJson, cluster.ClusterListJson, cluster.ClusterCheckJson,
     cluster.ClusterStageJson, cluster.ClusterRemoveJson,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from firesteel.facts.documents import Document
-from firesteel.gateway.keys import Key, Scope
+from firesteel.gateway.key_file import Key, Scope
 
 
 class KeyJson(Document):
@@ -18,8 +18,12 @@ class KeyJson(Document):
     requests: str | None
     """The rate limit: `60/m`."""
     tokens: str | None
+    budget: str | None
+    """Tokens of prompts and answers: `5000000/month`."""
     priority: int
     created: str
+    expires: str | None
+    """Null: never."""
 
 
 class KeyAddJson(Document):
@@ -55,6 +59,8 @@ def key_json(key: Key) -> KeyJson:
         models=key.models,
         requests=str(limits.requests) if limits.requests else None,
         tokens=str(limits.tokens) if limits.tokens else None,
+        budget=str(limits.budget) if limits.budget else None,
         priority=key.priority,
         created=key.created,
+        expires=key.expires or None,
     )

@@ -1,0 +1,78 @@
+"""`firesteel usage`"""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from firesteel.cli.options import common
+from firesteel.cli.output.invocation import typed
+from firesteel.edge.files.home import find_home
+from firesteel.gateway.admin.usage import (
+    BudgetStatus,
+    UsageReport,
+    UsageRow,
+    csv_text,
+    parse_query,
+    read_report,
+)
+
+
+@click.command("usage")
+@click.option("--since", metavar="DAY", help="Begin with this day, 2026-11-01 (default: 30 days).")
+@click.option("--until", metavar="DAY", help="End with this day.")
+@click.option("--key", metavar="NAME", help="Show only this key.")
+@click.option("--model", metavar="NAME", help="Show only this model.")
+@click.option("--by", metavar="day,key,model", help="Add up by these: `--by key`, `--by day,model`.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, for a spreadsheet.")
+@common.json_option
+def command(
+    since: str | None,
+    until: str | None,
+    key: str | None,
+    model: str | None,
+    by: str | None,
+    as_csv: bool,
+    as_json: bool,
+) -> None:
+    """Show requests and tokens by key, model and day, and what is left of budgets.
+
+    From the gateway's own counts, also of streams that were cut. Days are those of this host's time zone.
+    """
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json exclude each other")
+    query = parse_query({"since": since, "until": until, "key": key, "model": model, "by": by})
+    report = read_report(find_home(), query, time.time())
+    if as_json:
+        from firesteel.cli.output.documents.usage import usage_json
+
+        common.print_json(usage_json(report))
+    elif as_csv:
+        click.echo(csv_text(report), nl=False)
+    else:
+        _show(report)
+
+
+def _show(report: UsageReport) -> None:
+    from firesteel.cli.output.show import out, table  # slow to load, and CSV needs no table
+
+    click.echo(f"{report.since} to {report.until}, days in {report.timezone}")
+    if report.rows:
+        columns = (*report.by, "requests", "prompt tokens", "answer tokens", "cached")
+        rows = [_row(row, [getattr(row, name) or "(no key)" for name in report.by]) for row in report.rows]
+        out.print(table(columns, [*rows, _row(report.total, ["total", *("" for _ in report.by[1:])])]))
+    else:
+        click.echo(typed("nothing was used; next: firesteel serve"))
+    for budget in report.budgets:
+        click.echo(_budget_line(budget))
+
+
+def _row(row: UsageRow, names: list[str]) -> list[str]:
+    counts = (row.requests, row.prompt_tokens, row.completion_tokens, row.cached_tokens)
+    return [*names, *(f"{count:,}" for count in counts)]
+
+
+def _budget_line(budget: BudgetStatus) -> str:
+    share = f"{budget.spent:,} of {budget.tokens:,} tokens this {budget.period}"
+    return f"{budget.key}: {share}, {budget.left:,} left; the next {budget.period} begins {budget.ends}"
