@@ -1,4 +1,4 @@
-"""`firesteel image inspect|build`"""
+"""`firesteel image inspect|build|prune`"""
 
 from __future__ import annotations
 
@@ -108,6 +108,39 @@ def build(what: str | None, is_list: bool, as_json: bool) -> None:
     _line(f"  verified      {', '.join(image.verified)}")
     _line(f"  in            {show_seconds(image.seconds)}; Dockerfile, log and provenance in {image.folder}")
     _next(f"image: {name} in a recipe of yours, or docker run {image.tag}")
+
+
+@command.command("prune")
+@click.option(
+    "--keep", type=click.IntRange(1), default=2, show_default=True, help="Keep this many of a recipe."
+)
+@click.option("--yes", is_flag=True, help="Remove them; without it they are only listed.")
+@common.json_option
+def prune(keep: int, yes: bool, as_json: bool) -> None:
+    """List or remove the images that `image build` made and nothing needs.
+
+    The newest of each recipe stay, and so does whatever a container has, running or stopped, or your catalog
+    names. Images that were built and refused go. Other images are never touched.
+    """
+    from firesteel.edge.docker.image_sources import find_container_runtime
+    from firesteel.images import retention
+
+    home, runtime = library.home(), find_container_runtime()
+    images = retention.own_images(runtime, home)
+    gone = retention.removable(images, retention.used_ids(runtime), retention.named_tags(home), keep)
+    for image in gone if yes else ():
+        retention.remove(runtime, image)
+    if as_json:
+        from firesteel.images.documents import ImagePruneJson  # loads pydantic
+
+        common.print_json(ImagePruneJson(removed=yes, images=gone, kept=len(images) - len(gone)))
+        return
+    for image in gone:
+        name = image.tag or f"{image.id[:19]} (refused)"
+        _line(f"{'removed' if yes else 'would remove'} {name}, {show_bytes(image.bytes)}")
+    _line(f"{len(images) - len(gone)} of {len(images)} images {'stay' if yes else 'would stay'}")
+    if gone and not yes:
+        _next("firesteel image prune --yes")
 
 
 async def _shown(events: AsyncIterator[BuildProgress | BuiltImage]) -> BuiltImage:
