@@ -103,7 +103,7 @@ class Workspace:
         memory = self.measured_memory if is_local else {}
         runs = self.own_runs if is_local else {}
         if ask.model and self._is_checkpoint(ask.model):
-            checkpoint = _open_checkpoint(ask.model, ask.quant)
+            checkpoint = _open_checkpoint(ask.model, ask)
             proposal = propose_checkpoint(checkpoint, self.images(), host, ask, memory, runs, programs)
             return (_with_audit(proposal, ask.model),)
         catalog = replace(self.catalog, images=self.images())
@@ -129,10 +129,13 @@ class Workspace:
             return False
 
 
-def _open_checkpoint(model: str, quant: str | None) -> Checkpoint:
+def _open_checkpoint(model: str, ask: Ask) -> Checkpoint:
     from firesteel.edge.files import checkpoints  # loads HTTP and TLS, which the catalog does without
 
-    return checkpoints.open_path(model, quant) if is_path(model) else checkpoints.open_hub(model)
+    assume_llama = ask.weights_bytes is not None
+    if is_path(model):
+        return checkpoints.open_path(model, ask.quant, assume_llama=assume_llama)
+    return checkpoints.open_hub(model, assume_llama=assume_llama)
 
 
 def _with_audit(proposal: Proposal, model: str) -> Proposal:

@@ -172,6 +172,30 @@ def test_a_name_that_tells_more_than_its_config(firesteel: Firesteel, tmp_path: 
     assert firesteel("plan", str(folder), "--quant", "nvfp4", "--host", "gb10").code == 0
 
 
+def test_an_unknown_family_is_planned_with_its_size_and_a_doubt(firesteel: Firesteel, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**CONFIG, "model_type": "zorblax"}))
+    asked = ("plan", str(path), "--quant", "fp8", "--host", "gb10", "--json")
+    refused = firesteel(*asked)
+    assert refused.code == 1 and "zorblax" in refused.out and "--weights-bytes" in refused.out
+    planned = firesteel(*asked, "--weights-bytes", "9000000000").json
+    assert any("does not know the family zorblax" in note for note in planned["notes"])
+    known = tmp_path / "known" / "config.json"
+    known.parent.mkdir()
+    known.write_text(json.dumps(CONFIG))
+    same = firesteel("plan", str(known), *asked[2:], "--weights-bytes", "9000000000").json
+    assert planned["cache"] == same["cache"]
+    path.write_text(json.dumps({**CONFIG, "model_type": "zorblax", "kv_lora_rank": 512}))
+    assert "MLA" in firesteel(*asked, "--weights-bytes", "9000000000").out
+
+
+def test_a_config_alone_is_not_said_to_be_served(firesteel: Firesteel, config: str) -> None:
+    ran = firesteel("plan", config, "--quant", "fp8", "--host", "gb10")
+    assert (
+        f"up {config}" not in ran.out + ran.err and "the folder that holds its weights" in ran.out + ran.err
+    )
+
+
 def test_a_calibrated_cache_is_what_auto_means(firesteel: Firesteel, tmp_path: Path) -> None:
     quantized = {
         "quant_method": "modelopt",

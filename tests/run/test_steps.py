@@ -32,6 +32,7 @@ def test_the_embedded_engine_is_one_process() -> None:
     assert argv[0] == "/home/me/fs/engines/xllamacpp-2026.10.11549/bin/python" and argv[1] == "-I"
     assert argv[argv.index("--host") + 1] == "127.0.0.1"
     assert argv[argv.index("--threads") + 1] == "19"
+    assert serve.command.env["GOMP_SPINCOUNT"] == "1000"
     assert serve.undo is None
 
 

@@ -105,8 +105,9 @@ def test_a_chat_streams_and_is_found_in_the_requests(gateway: ServedGateway, ope
     found = page.locator("table.requests tbody tr").filter(has_text="second").first
     expect(found).to_contain_text("complete")
     found.get_by_role("button").click()
-    for step in ("Queued", "Prefill", "Answer, 12 tokens"):
-        expect(page.locator(".steps")).to_contain_text(step)
+    # The page does not ask for temperature 0, so a model may end its answer before the limit.
+    for step in ("Queued", "Prefill", r"Answer, ([1-9]|1[0-2]) tokens?"):
+        expect(page.locator(".steps")).to_contain_text(re.compile(step))
 
 
 @pytest.mark.slow  # two more loads; the pieces are tested above

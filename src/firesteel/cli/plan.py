@@ -15,7 +15,7 @@ from firesteel.cli.output.show import compare_view, out, plan_view
 from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName, Goal, Runtime
-from firesteel.proposals import Proposal, alternative, how_to_fit
+from firesteel.proposals import Proposal, alternative, has_weights, how_to_fit
 from firesteel.proposals.over_hosts import PUBLISHED, OverHosts, over_hosts
 from firesteel.rules.checkpoint_checks.launch_findings import is_audit
 from firesteel.workspace import Workspace
@@ -173,6 +173,8 @@ def _next(best: Proposal, model: str) -> str:
         return _what_fits(best, model)
     if best.stops and is_audit(best.stops[0]):
         return best.stops[0].instead or f"firesteel audit {model}"
+    if not has_weights(best):
+        return "firesteel up with the folder that holds its weights, or with its Hub id"
     if best.plan.host.name != "local":
         return f"firesteel up {model}, on that machine; firesteel render {model} prints its docker run"
     if best.can_run:

@@ -7,6 +7,7 @@ changing one is `launch_pipeline`.
 
 from firesteel.proposals.advice import (
     alternative,
+    has_weights,
     how_to_fit,
     require_runnable,
     require_weights,
@@ -25,6 +26,7 @@ __all__ = [
     "Proposal",
     "alternative",
     "compared_with_best",
+    "has_weights",
     "how_to_fit",
     "propose",
     "propose_checkpoint",

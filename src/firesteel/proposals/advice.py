@@ -17,9 +17,13 @@ from firesteel.proposals.propose import Proposal
 from firesteel.units import show_bytes
 
 
-def require_weights(proposal: Proposal) -> None:
+def has_weights(proposal: Proposal) -> bool:
     """A config.json can be planned and not served: an engine would look for a model of the file's name."""
-    if proposal.recipe is None and proposal.asked and proposal.asked.endswith(".json"):
+    return proposal.recipe is not None or not (proposal.asked or "").endswith(".json")
+
+
+def require_weights(proposal: Proposal) -> None:
+    if not has_weights(proposal):
         raise UsageError(
             f"{proposal.asked} describes a model and has no weights to serve",
             next="give the folder that holds them, or the Hub id",

@@ -213,7 +213,7 @@ def propose_checkpoint(
         own=(own or {}).get(key, ()),
         requests=_requests(launch, checkpoint.architecture, ask),
     )
-    notes = tuple(f"not counted: {part}" for part in checkpoint.unknown)
+    notes = (*checkpoint.doubts, *(f"not counted: {part}" for part in checkpoint.unknown))
     planned = replace(planned, notes=(*planned.notes, *notes))
     findings = check(planned.launch, hardware=host.hardware, images=images)
     return Proposal(planned, findings, image, ask=ask, asked=checkpoint.origin)

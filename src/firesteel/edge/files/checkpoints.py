@@ -31,10 +31,12 @@ from firesteel.facts import (
 from firesteel.facts.formats import gguf, safetensors
 from firesteel.facts.formats.byte_source import BadHeader
 from firesteel.facts.model.architecture import UnknownArchitecture
+from firesteel.facts.model.config import as_llama
 from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.quantization import Quantization, read_quantization, weights_of_config
 from firesteel.facts.model.typical import heavier_weights, is_gguf, typical_weights
 from firesteel.facts.model.weight_format import UnknownQuantization
+from firesteel.printable import printable
 
 _HUB = "https://huggingface.co"
 _POINTER = b"version https://git-lfs.github.com/"
@@ -45,26 +47,29 @@ _MAX_TEXT = 64 * 2**20
 """The largest index of shards known is under 20 MB."""
 
 
-def open_path(name: str, quant: str | None = None) -> Checkpoint:
-    """Opens a path. `quant` says how a config's weights are stored; weight files say it themselves."""
+def open_path(name: str, quant: str | None = None, *, assume_llama: bool = False) -> Checkpoint:
+    """Opens a path. `quant` says how a config's weights are stored; weight files say it themselves.
+
+    `assume_llama`: a family that firesteel does not know is taken for one like Llama, and its plan says so.
+    """
     path = Path(name).expanduser().absolute()  # not resolved: in the Hub's cache the links have the names
     if not path.exists():
         raise UsageError(f"{path} does not exist", next="firesteel models")
     try:
-        return _open_path(path, quant)
+        return _open_path(path, quant, assume_llama)
     except BadHeader as error:
         raise _explain_header(error, path) from error
 
 
-def _open_path(path: Path, quant: str | None) -> Checkpoint:
+def _open_path(path: Path, quant: str | None, assume_llama: bool) -> Checkpoint:
     if path.is_dir():
         if (path / "config.json").exists() and not any(path.glob("*.safetensors*")):
-            return _open_config(path / "config.json", quant)
-        return _open_folder(path)
+            return _open_config(path / "config.json", quant, assume_llama)
+        return _open_folder(path, assume_llama=assume_llama)
     if path.suffix == ".gguf":
         return _open_gguf(path)
     if path.suffix == ".json":
-        return _open_config(path, quant)
+        return _open_config(path, quant, assume_llama)
     raise UsageError(
         f"{path} is neither a GGUF file, a config.json, nor a folder with config.json and safetensors",
         next=f"firesteel plan {path.parent}",
@@ -92,9 +97,9 @@ def _is_pointer(file: Path) -> bool:
     return file.read_bytes().startswith(_POINTER)
 
 
-def _open_config(path: Path, quant: str | None) -> Checkpoint:
+def _open_config(path: Path, quant: str | None, assume_llama: bool) -> Checkpoint:
     """A config alone: sizes are assumed, from its own quantization or the usual layout of a label."""
-    config = _parse_json(path.name, _read_text(path))
+    config, doubts = _known_family(_parse_json(path.name, _read_text(path)), assume_llama)
     architecture, sizes = architecture_of_config(config), parameters_of_config(config)
 
     def text(name: str) -> str | None:
@@ -112,8 +117,17 @@ def _open_config(path: Path, quant: str | None) -> Checkpoint:
     heavier = heavier_weights(sizes, quant, path.name) if quant else None
     kv_dtype = format.kv_cache_dtype if format else None
     return Checkpoint(
-        name, name, file_format, str(path), architecture, weights, sizes.unknown, kv_dtype, heavier
+        name, name, file_format, str(path), architecture, weights, sizes.unknown, kv_dtype, heavier, doubts
     )
+
+
+def _known_family(config: object, assume_llama: bool) -> tuple[object, tuple[str, ...]]:
+    known = as_llama(config) if assume_llama else config
+    if known is config:
+        return config, ()
+    unknown = config.get("model_type") if isinstance(config, Mapping) else None
+    doubt = f"firesteel does not know the family {printable(str(unknown), 80)}"
+    return known, (f"{doubt}: layers, KV cache and speed are computed as if it were Llama",)
 
 
 def _refuse_unconfirmed_format(name: str) -> None:
@@ -157,7 +171,7 @@ def _open_gguf(path: Path) -> Checkpoint:
     return Checkpoint(path.stem, str(path), "gguf", str(path), architecture_of_gguf(header), weights)
 
 
-def _open_folder(folder: Path, repository: str | None = None) -> Checkpoint:
+def _open_folder(folder: Path, repository: str | None = None, *, assume_llama: bool = False) -> Checkpoint:
     ggufs = sorted(folder.glob("*.gguf"))
     if not (folder / "config.json").exists():
         if ggufs:
@@ -173,14 +187,16 @@ def _open_folder(folder: Path, repository: str | None = None) -> Checkpoint:
             return path.read_text("utf-8", errors="replace") if path.exists() else None
 
         name = repository.partition("/")[2] if repository else folder.name
-        return _read_safetensors(name, repository or str(folder), text, shard)
+        return _read_safetensors(name, repository or str(folder), text, shard, assume_llama)
 
 
-def open_hub(repository: str, environ: Mapping[str, str] = os.environ) -> Checkpoint:
+def open_hub(
+    repository: str, environ: Mapping[str, str] = os.environ, *, assume_llama: bool = False
+) -> Checkpoint:
     """Opens a repository: from the store if it was pulled, without a request; else from the Hub."""
     if folder := local_snapshot(find_store(find_home(environ), environ), repository):
         try:
-            return _open_folder(folder, repository)
+            return _open_folder(folder, repository, assume_llama=assume_llama)
         except BadHeader as error:
             raise _explain_header(error, folder, environ) from error
     base = f"{environ.get('HF_ENDPOINT', _HUB).rstrip('/')}/{repository}/resolve/main"
@@ -193,16 +209,20 @@ def open_hub(repository: str, environ: Mapping[str, str] = os.environ) -> Checkp
         response = get_file(f"{base}/{name}", headers, limit_bytes=_MAX_TEXT, deadline=deadline)
         return str(response.body, "utf-8", errors="replace") if response else None
 
-    return _read_safetensors(repository.partition("/")[2], repository, text, shard)
+    return _read_safetensors(repository.partition("/")[2], repository, text, shard, assume_llama)
 
 
 def _read_safetensors(
-    name: str, model: str, text: Callable[[str], str | None], shard: Callable[[str], ByteSource]
+    name: str,
+    model: str,
+    text: Callable[[str], str | None],
+    shard: Callable[[str], ByteSource],
+    assume_llama: bool,
 ) -> Checkpoint:
     config_text = text("config.json")
     if config_text is None:
         raise FiresteelError(f"{model} has no config.json", next="name a folder or repository that has one")
-    config = _parse_json(f"config.json of {model}", config_text)
+    config, doubts = _known_family(_parse_json(f"config.json of {model}", config_text), assume_llama)
     architecture = architecture_of_config(config)
     index = text("model.safetensors.index.json")
     layers = len(architecture.layers)
@@ -215,10 +235,12 @@ def _read_safetensors(
     try:
         format = _quantization(config, text)
     except UnknownQuantization:  # then nothing is known about the KV cache either
-        return Checkpoint(name, model, "safetensors", model, architecture, weights)
+        return Checkpoint(name, model, "safetensors", model, architecture, weights, doubts=doubts)
     _require_same_model(model, weights, config, format)
     kv_dtype = format.kv_cache_dtype if format else None
-    return Checkpoint(name, model, "safetensors", model, architecture, weights, kv_cache_dtype=kv_dtype)
+    return Checkpoint(
+        name, model, "safetensors", model, architecture, weights, kv_cache_dtype=kv_dtype, doubts=doubts
+    )
 
 
 def _require_tensors(name: str, weights: Weights) -> None:

@@ -21,8 +21,8 @@ from firesteel.printable import printable
 class UnknownArchitecture(FiresteelError):
     """A model whose memory cannot be computed: a guess could be wrong enough to wedge a host."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(printable(what, MAX_ERROR_CHARS), next="firesteel models")
+    def __init__(self, what: str, next: str = "firesteel models") -> None:
+        super().__init__(printable(what, MAX_ERROR_CHARS), next=next)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class AttentionWeights:
         self._hidden = architecture.hidden_size
 
     def of(self, name: str, layer: Layer) -> Iterator[TensorGroup]:
-        own = f"{name}{'mixer' if self._layout.mlp == 'mixer' else 'self_attn'}."
+        own = f"{name}{self._layout.attention}."
         match layer:
             case FullAttention() | SlidingAttention() | ChunkedAttention():
                 yield from self._grouped(own, layer)
@@ -47,8 +47,8 @@ class AttentionWeights:
             case LinearAttention():
                 yield from self._linear(name, own, layer)
             case Mamba2():
-                is_block = self._layout.mlp == "mixer"
-                yield from self._mamba(own if is_block else f"{name}mamba.", layer)
+                is_block = self._layout.attention == "mixer"
+                yield from self._mamba2(own if is_block else f"{name}mamba.", layer)
             case SharedKv():
                 yield from self._shared_kv(own, self._architecture.layers[layer.of])
             case NoCache():
@@ -60,6 +60,8 @@ class AttentionWeights:
                 yield from self._kda(own)
             case "short_conv":
                 yield from self._short_conv(f"{name}conv.", layer)
+            case "mamba":
+                yield from self._mamba(f"{name}mamba.", layer)
             case _:
                 yield from self._delta_net(f"{name}linear_attn.", layer)
 
@@ -77,14 +79,14 @@ class AttentionWeights:
         keys, values = layer.kv_heads * layer.key_dim, layer.kv_heads * layer.value_dim
         wide = 2 if self._layout.query_gate == "doubled" else 1
         if self._layout.fused:
-            yield linear(f"{name}qkv_proj", queries + keys + values, self._hidden)
+            yield linear(f"{name}{self._layout.fused}", queries + keys + values, self._hidden)
         else:
             yield linear(f"{name}q_proj", wide * queries, self._hidden)
             yield linear(f"{name}k_proj", keys, self._hidden)
             keys_are_values = isinstance(layer, FullAttention) and self._values.is_true("attention_k_eq_v")
             if not keys_are_values:
                 yield linear(f"{name}v_proj", values, self._hidden)
-        yield linear(f"{name}o_proj", self._hidden, heads * layer.value_dim)
+        yield linear(f"{name}{self._layout.output}", self._hidden, heads * layer.value_dim)
         if self._layout.query_gate == "heads":
             yield linear(f"{name}g_proj", heads, self._hidden)
         yield from self._biases(name, queries + keys + values)
@@ -220,15 +222,37 @@ class AttentionWeights:
         yield TensorGroup(f"{name}dt_bias", "recurrence", (width,), bits=32)
         yield norm(f"{name}o_norm", dim)
 
-    def _mamba(self, name: str, layer: Mamba2) -> Iterator[TensorGroup]:
+    def _mamba(self, name: str, layer: LinearAttention) -> Iterator[TensorGroup]:
+        inner, state = layer.conv_channels, self._values.integer("mamba_d_state")
+        rank = self._values.get("mamba_dt_rank")
+        rank = -(-self._hidden // 16) if rank in (None, "auto") else self._values.integer("mamba_dt_rank")
+        yield linear(f"{name}in_proj", 2 * inner, self._hidden, "recurrence")
+        yield linear(f"{name}x_proj", rank + 2 * state, inner, "recurrence")
+        yield linear(f"{name}dt_proj", inner, rank, "recurrence")
+        yield linear(f"{name}out_proj", self._hidden, inner, "recurrence")
+        yield TensorGroup(f"{name}conv1d", "recurrence", (inner, 1, layer.conv_kernel))
+        yield TensorGroup(f"{name}A_log", "recurrence", (inner, state))
+        yield TensorGroup(f"{name}D", "recurrence", (inner,), 2)  # and the bias of dt_proj
+        if self._values.get("mamba_conv_bias") is not False:
+            yield TensorGroup(f"{name}conv1d.bias", "recurrence", (inner,))
+        if self._values.is_true("mamba_proj_bias"):
+            yield TensorGroup(f"{name}in_proj.bias", "recurrence", (2 * inner + self._hidden,))
+        yield norm(f"{name}dt_layernorm", rank)
+        yield TensorGroup(f"{name}b_layernorm", "norm", (state,), 2)
+
+    def _mamba2(self, name: str, layer: Mamba2) -> Iterator[TensorGroup]:
         inner, channels = layer.inner_size, layer.conv_channels
         into = inner + channels + layer.heads
         yield linear(f"{name}in_proj", into, self._hidden, "recurrence")
         yield linear(f"{name}out_proj", self._hidden, inner, "recurrence")
         yield TensorGroup(f"{name}conv1d", "recurrence", (channels, 1, layer.conv_kernel))
-        if self._values.get("use_conv_bias") is not False:
+        if (
+            self._values.get("use_conv_bias") is not False
+            and self._values.get("mamba_conv_bias") is not False
+        ):
             yield TensorGroup(f"{name}conv1d.bias", "recurrence", (channels,))
         if self._values.is_true("mamba_proj_bias") or self._values.is_true("use_bias"):
             yield TensorGroup(f"{name}in_proj.bias", "recurrence", (into + self._hidden,))
         yield TensorGroup(f"{name}A_log", "recurrence", (layer.heads,), 3, bits=32)
-        yield norm(f"{name}norm", inner)
+        if self._values.model_type != "falcon_h1" or self._values.is_true("mamba_rms_norm"):
+            yield norm(f"{name}norm", inner)

@@ -27,3 +27,5 @@ class Checkpoint:
     """The KV cache dtype that it is calibrated for; None: not given."""
     heavier: Weights | None = None
     """The weights in the layout that keeps more in 16 bits; None: the layout is known."""
+    doubts: tuple[str, ...] = ()
+    """What was assumed because the files do not say it, described for the user."""

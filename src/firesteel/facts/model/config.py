@@ -59,6 +59,8 @@ def architecture_of_config(config: object) -> Architecture:
     drafter_layers = drafter_count(values)
     outer_type = config.get("model_type") if isinstance(config, Mapping) else None
     experts = 0 if values.get("enable_moe_block") is False else values.first_integer(_EXPERTS)
+    if experts == 1 and values.family.pattern == "alternate_mamba":
+        experts = 0  # a small Jamba has one "expert" in each layer: a plain MLP
     return Architecture(
         model_type=str(outer_type or values.model_type),
         layers=layers,
@@ -75,6 +77,21 @@ def architecture_of_config(config: object) -> Architecture:
     )
 
 
+def as_llama(config: object) -> object:
+    """The config of an unknown family as if it were Llama's; the config itself where its family is known.
+
+    Only for a plan that says so. What has another kind of cache by its keys is still refused.
+    """
+    if not isinstance(config, Mapping):
+        return config
+    nested = config.get("text_config")
+    text = nested if isinstance(nested, Mapping) else config
+    if (text.get("model_type") or config.get("model_type")) in FAMILIES:
+        return config
+    as_text = {**text, "model_type": "llama"}
+    return {**config, "text_config": as_text} if text is nested else as_text
+
+
 def language_model_values(config: object) -> ConfigValues:
     """The values of the language model in a config, with its family."""
     if not isinstance(config, Mapping):
@@ -86,7 +103,10 @@ def language_model_values(config: object) -> ConfigValues:
         raise UnknownArchitecture("config.json has no `model_type`")
     _refuse_other_caches(model_type, text)
     if model_type not in FAMILIES:
-        raise UnknownArchitecture(f"`{model_type:.80}` is a model_type that firesteel does not know")
+        raise UnknownArchitecture(
+            f"`{model_type:.80}` is a model_type that firesteel does not know",
+            next="firesteel plan MODEL --weights-bytes BYTES plans it as if its layers were like Llama's",
+        )
     return ConfigValues(model_type, text, FAMILIES[model_type])
 
 
@@ -153,6 +173,8 @@ class _LayerReader:
             )
         if kind == "mamba" and recurrence == "mamba2":
             return Mamba2(*(self._values.integer(key) for key in self._family.mamba_keys))
+        if kind == "mamba" and recurrence == "mamba":
+            return self._mamba()
         if kind in ("mlp", "moe") and self._family.pattern == "blocks":
             return NoCache("mlp" if kind == "mlp" else "moe")
         if kind == "chunked_attention" and self._family.pattern == "alternate_chunk":
@@ -204,6 +226,12 @@ class _LayerReader:
             conv_channels=2 * key_heads * key_dim + value_heads * value_dim,
             conv_kernel=integer("linear_conv_kernel_dim"),
         )
+
+    def _mamba(self) -> LinearAttention:
+        """The first Mamba: a state for each of its channels, of which the convolution sees all."""
+        integer = self._values.integer
+        channels = integer("mamba_expand") * integer("hidden_size")
+        return LinearAttention(channels * integer("mamba_d_state"), channels, integer("mamba_d_conv"))
 
     def _kda(self) -> LinearAttention:
         """Kimi Delta Attention has as many heads for keys as for values, of one dimension."""

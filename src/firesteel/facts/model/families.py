@@ -4,7 +4,8 @@ A family is listed when `architecture.py` has its kind of attention and its laye
 model code. Other families are refused. Seen in transformers as of 2026-08-21 and in its release 5.22.2, seen
 2026-11-15; `kimi_linear` of Kimi K3, `deepseek_v4`, `minimax_m3` and `nemotron-nas` also in vLLM 0.32,
 `vllm/models` and `vllm/model_executor/models`, seen 2026-11-15; `exaone4`, `ernie4_5_moe`, `dots1`,
-`hunyuan_v1` and `lfm2` in transformers 5.19.0, seen 2026-11-16; `mimo` in the code beside its checkpoint.
+`hunyuan_v1`, `lfm2`, `falcon_h1` and `jamba` in transformers 5.19.0, `bailing_moe` in vLLM 0.32, seen
+2026-11-16; `mimo` in the code beside its checkpoint.
 `deepseek_ref` is the type of SGLang's conversions of DeepSeek-V4; their keys are the same.
 """
 
@@ -26,13 +27,15 @@ Pattern = Literal[
     "marked_window",  # `hybrid_layer_pattern` marks the layers that slide
     "marked_linear",  # `linear_attn_config` lists the layers that are linear, counted from 1
     "marked_sparse",  # `sparse_attention_freq` marks the layers that are sparse
+    "alternate_mamba",  # every n-th layer has full attention, counted from an offset, the others are Mamba
+    "parallel_mamba",  # every layer has full attention and Mamba side by side
     "blocks",  # a letter or a word for each block, which is a layer
     "block_configs",  # each layer has its own values
     "listed",  # only `layer_types` lists them
 ]
 
 Attention = Literal["grouped", "latent", "compressed"]
-Recurrence = Literal["none", "delta_net", "kda", "mamba2", "short_conv"]
+Recurrence = Literal["none", "delta_net", "kda", "mamba", "mamba2", "short_conv"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +166,27 @@ FAMILIES: Mapping[str, Family] = {
     **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_v1_moe"), Family(defaults=_ALL_HEADS)),
     **dict.fromkeys(
         ("lfm2", "lfm2_moe"), Family("listed", defaults={"conv_L_cache": 3}, recurrence="short_conv")
+    ),
+    **dict.fromkeys(("bailing_moe", "bailing_moe_v2"), Family(defaults=_ALL_HEADS)),
+    "falcon_h1": Family(
+        "parallel_mamba",
+        defaults=_ALL_HEADS,
+        recurrence="mamba2",
+        mamba_keys=("mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_n_groups", "mamba_d_conv"),
+    ),
+    "jamba": Family(
+        "alternate_mamba",
+        8,
+        "attn_layer_period",
+        {
+            "attn_layer_offset": 4,
+            "expert_layer_period": 2,
+            "expert_layer_offset": 1,
+            "mamba_d_state": 16,
+            "mamba_d_conv": 4,
+            "mamba_expand": 2,
+        },
+        recurrence="mamba",
     ),
     "nemotron-nas": Family("block_configs", reads=frozenset({"block_configs"})),
     "gemma3n_text": Family("listed", reads=_SHARED_KV),

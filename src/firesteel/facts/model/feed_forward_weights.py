@@ -99,6 +99,9 @@ class FeedForwardWeights:
         for key in ("moe_layers", "moe_layers_enum"):
             if (listed := _layer_numbers(values.get(key))) is not None:
                 return number in listed
+        if values.family.pattern == "alternate_mamba":
+            offset = values.integer("expert_layer_offset", least=0)
+            return number % values.integer("expert_layer_period") == offset
         if values.model_type == "llama4_text":
             return (number + 1) % values.integer_or("interleave_moe_layer_step", 1) == 0
         if number in (_layer_numbers(values.get("mlp_only_layers")) or ()):
@@ -119,7 +122,9 @@ class FeedForwardWeights:
             # DeepSeek-V4's first layers choose experts by the token id, from a table.
             table = (self._architecture.vocab_size, self._architecture.experts_per_token)
             yield TensorGroup(f"{own}{layout.router}.tid2eid", "router", table, bits=64)
-        elif layout.corrects_router:
+        elif layout.corrects_router and (
+            not layout.corrects_router_key or self._values.is_true(layout.corrects_router_key)
+        ):
             yield TensorGroup(f"{own}{layout.router}.e_score_correction_bias", "router", (count,), bits=32)
         if layout.expert_biases:
             yield TensorGroup(f"{own}{layout.router}.bias", "router", (count,))

@@ -26,6 +26,8 @@ def layer_kinds(values: ConfigValues) -> list[str]:
     if values.family.pattern == "blocks":
         return _blocks(values)
     count = layer_count(values)
+    if values.family.pattern == "parallel_mamba":
+        return ["mamba", "full_attention"] * count  # two caches, so two entries
     listed = _listed(values, count)
     return listed[:count] if listed else [_kind(values, layer) for layer in range(count)]
 
@@ -94,6 +96,9 @@ def _kind(values: ConfigValues, layer: int) -> str:
             slides = bool(window(values)) and bool((layer + 1) % _every(values))
         case "alternate_linear":
             return "linear_attention" if (layer + 1) % _every(values) else "full_attention"
+        case "alternate_mamba":
+            is_full = layer % _every(values) == values.integer("attn_layer_offset", least=0)
+            return "full_attention" if is_full else "mamba"
         case "alternate_chunk":
             return "chunked_attention" if _is_chunked(values, layer) else "full_attention"
         case "marked_window":

@@ -40,8 +40,10 @@ class Layout:
     query_gate: Literal["none", "doubled", "heads"] = "none"
     """Gates on the output of attention: as wide as the queries, inside their projection, or one per head."""
     sinks: bool = False
-    fused: bool = False
-    """Queries, keys and values in one projection, gate and up in another."""
+    attention: str = "self_attn"
+    fused: str = ""
+    """The projection that holds queries, keys and values in one."""
+    output: str = "o_proj"
     mlp: str = "mlp"
     gated: bool = True
     moe: str = "mlp"
@@ -56,6 +58,8 @@ class Layout:
     shared_gate: bool = False
     corrects_router: bool = False
     """Whether the router has a bias that balances the load."""
+    corrects_router_key: str = ""
+    """The key that enables it; without a key it is always on."""
     drafter: Drafter = "none"
     drafter_is_dense: bool = False
     """Whether MTP layers have an MLP although the last layers of the model have experts."""
@@ -116,6 +120,19 @@ _STEP = Layout(
     drafter_is_dense=True,
     drafter_copies=1,
 )
+_BAILING = Layout(
+    embedding="word_embeddings",
+    attention="attention",
+    fused="query_key_value",
+    output="dense",
+    bias="qkv",
+    bias_key="use_qkv_bias",
+    qk_norm="head",
+    qk_norm_key="use_qk_norm",
+    corrects_router=True,
+    corrects_router_key="moe_router_enable_expert_bias",
+    drafter="eh_proj",
+)
 _LFM2 = Layout(tied=True, qk_norm="head", mlp="feed_forward", moe="feed_forward")
 
 LAYOUTS: Mapping[str, Layout] = {
@@ -124,8 +141,8 @@ LAYOUTS: Mapping[str, Layout] = {
     "smollm3": Layout(tied=True),
     "granite": Layout(bias="qkvo", bias_key="attention_bias", tied=True),
     "seed_oss": Layout(bias="qkv", bias_key="attention_bias"),
-    "phi3": Layout(fused=True),
-    "glm4": Layout(fused=True, bias="qkv", bias_key="attention_bias", norms=4),
+    "phi3": Layout(fused="qkv_proj"),
+    "glm4": Layout(fused="qkv_proj", bias="qkv", bias_key="attention_bias", norms=4),
     "qwen2": Layout(bias="qkv"),
     "mimo": Layout(bias="qkv", bias_key="attention_bias", drafter="input_proj"),
     **dict.fromkeys(("qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text"), _QWEN3),
@@ -177,6 +194,11 @@ LAYOUTS: Mapping[str, Layout] = {
     ),
     "lfm2": _LFM2,
     "lfm2_moe": replace(_LFM2, corrects_router=True),
+    **dict.fromkeys(("bailing_moe", "bailing_moe_v2"), _BAILING),
+    **dict.fromkeys(
+        ("falcon_h1", "jamba"),
+        Layout(mlp="feed_forward", moe="feed_forward", router="router", expert_key="intermediate_size"),
+    ),
     "mimo_v2_flash": Layout(corrects_router=True),
     **dict.fromkeys(("step3p5", "step3p7"), _STEP),
     "llama4_text": Layout(
@@ -201,6 +223,7 @@ LAYOUTS: Mapping[str, Layout] = {
         prefix="backbone.",
         embedding="embeddings",
         norms=1,
+        attention="mixer",
         mlp="mixer",
         gated=False,
         moe="mixer",

@@ -120,11 +120,13 @@ class _TensorLister:
         table = (self._architecture.vocab_size, self._hidden)
         yield TensorGroup(f"{self._prefix}{self._layout.embedding}", "embedding", table)
         yield from self._per_layer_inputs()
+        caches = 2 if self._values.family.pattern == "parallel_mamba" else 1
         for number, layer in enumerate(self._architecture.layers):
-            name = f"{self._prefix}layers.{number}."
+            name = f"{self._prefix}layers.{number // caches}."
             yield from self._attention.of(name, layer)
-            yield from self._feed_forward.of(name, number, layer)
-            yield from self._norms_and_residuals(name, layer)
+            if (number + 1) % caches == 0:
+                yield from self._feed_forward.of(name, number, layer)
+                yield from self._norms_and_residuals(name, layer)
         yield norm(f"{self._prefix}norm", self._hidden)
         yield from self._final_tensors()
         if not self.is_tied:

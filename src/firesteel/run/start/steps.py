@@ -152,7 +152,8 @@ def _nearest(message: str) -> str:
 def _embedded_command(proposal: Proposal, home: Home) -> Command:
     launch = proposal.plan.launch
     weights = install.weights_path(home, wheel_file(proposal)) if proposal.model else launch.model
-    argv = engines.argv(llamacpp_process(launch, str(weights), proposal.plan.host.cores))
+    launch = llamacpp_process(launch, str(weights), proposal.plan.host.cores)
+    argv = engines.argv(launch)
     _refuse_unknown_flags(argv)
     python = install.engine_python(home, engine_package(proposal))
     given = {name: value for name, value in launch.env.items() if not is_passed_through(name, value)}
