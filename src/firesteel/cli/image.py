@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import AsyncIterator
 
 import click
 from rich.text import Text
@@ -14,11 +13,9 @@ from firesteel.catalog import ImageProblem
 from firesteel.catalog.image_recipe import image_recipe, image_recipe_names
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import SlowLines
+from firesteel.cli.output.progress import last_of_build
 from firesteel.cli.output.show import LEVEL_STYLE, err, out
 from firesteel.edge.files.image_recipes import load_image_recipe
-from firesteel.edge.host.signals import cancel_on_signals
-from firesteel.edge.native.build import BuildProgress
 from firesteel.images import (
     BuiltImage,
     ImageComparison,
@@ -98,7 +95,7 @@ def build(what: str | None, is_list: bool, as_json: bool) -> None:
             _line(f"{name:<16} {recipe.title} ({recipe.status})")
         return
     name, recipe = load_image_recipe(what)
-    image = asyncio.run(_shown(build_image(library.home(), name, recipe)))
+    image = asyncio.run(last_of_build(build_image(library.home(), name, recipe), BuiltImage))
     if as_json:
         from firesteel.images.documents import image_build_json  # loads pydantic
 
@@ -141,19 +138,6 @@ def prune(keep: int, yes: bool, as_json: bool) -> None:
     _line(f"{len(images) - len(gone)} of {len(images)} images {'stay' if yes else 'would stay'}")
     if gone and not yes:
         _next("firesteel image prune --yes")
-
-
-async def _shown(events: AsyncIterator[BuildProgress | BuiltImage]) -> BuiltImage:
-    cancel_on_signals()
-    lines, image = SlowLines(), None
-    async for event in events:
-        if isinstance(event, BuiltImage):
-            image = event
-        else:
-            left = f", about {show_seconds(event.left_s)} left" if event.left_s else ""
-            lines.print(f"{escape_unprintable(event.text)}{left}")
-    assert image is not None
-    return image
 
 
 def _open(reference: str, platform: str | None, deep: bool, remote: bool) -> OpenedImage:
