@@ -73,7 +73,7 @@ def _gpu_code(report: ImageReport) -> Iterator[ImageProblem]:
     )  # fmt: skip
     yield from _lacking(
         kernels, "engine-needs-jit", "warn",
-        "the engine's own library has only PTX for a GB10: the driver compiles for minutes at the first start",
+        "the engine's own library has only PTX for a GB10: the driver compiles it for minutes at first",
         verdict="after a JIT",
     )  # fmt: skip
 
