@@ -14,10 +14,14 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
+import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,12 +68,46 @@ def cable_for(seconds: float) -> Act:
     return act
 
 
+class CableOut:
+    """Out for a while, whatever happens meanwhile."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.timer: threading.Timer | None = None
+
+    def out(self, head: NamespaceHost, node: NamespaceHost) -> None:
+        node.cable(False)
+        self.timer = threading.Timer(self.seconds, node.cable, (True,))
+        self.timer.start()
+
+    def back(self, head: NamespaceHost, node: NamespaceHost) -> None:
+        if self.timer:
+            self.timer.join()
+
+
+MINUTE = CableOut(60)
+
+
 def request_then(act: Act) -> Act:
     def both(head: NamespaceHost, node: NamespaceHost) -> None:
         act(head, node)
         ask(head, LONG, 2)
 
     return both
+
+
+@contextmanager
+def small_disk(node: NamespaceHost) -> Iterator[None]:
+    """A disk of the node's own, so that it can be full. Mounted outside, so that it outlives a power cut."""
+    folder = node.home / ".local/share/firesteel/cluster"
+    folder.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(folder)], check=True)
+    try:
+        node.power_off()
+        node.power_on()
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=False)
 
 
 def fill_disk(head: NamespaceHost, node: NamespaceHost) -> None:
@@ -89,7 +127,7 @@ FAULTS: dict[str, tuple[Act, Act, bool]] = {
     "kill -9 of the runner": (lambda head, node: kill(head, "cluster.runner", "nothing"), nothing, False),
     "cable out for 3 s": (cable_for(3), nothing, True),
     "cable out for 8 s": (cable_for(8), nothing, True),
-    "cable out for 60 s": (lambda head, node: node.cable(False), lambda head, node: node.cable(True), False),
+    "cable out for 60 s": (MINUTE.out, MINUTE.back, False),
     "power cut of the node, then back": (
         lambda head, node: node.power_off(), lambda head, node: node.power_on(), False,
     ),
@@ -200,10 +238,13 @@ def main() -> int:
         return 2
     assert engine is not None
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as folder, hosts(Path(folder), 2) as (head, node):
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or hosts and mounts would stay
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        hosts(Path(folder), 2) as (head, node),
+        small_disk(node),
+    ):
         equip(head, engine, options.weights)
-        small = f"{node.home}/.local/share/firesteel/cluster"  # a disk of its own, so that it can be full
-        node.run("sh", "-c", f"mkdir -p {small}; mount -t tmpfs -o size=40m tmpfs {small}")
         assert head.firesteel("cluster", "add", "spark2", "--yes").code == 0
         up(head)
         special = {"kill -9 of the supervisor": supervisor, "power cut of the head": head_power}

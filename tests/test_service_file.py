@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firesteel.errors import UsageError
-from firesteel.service_file import asks, chosen, read_service_file
+from firesteel.service_file import asks, chosen, on_nodes, read_service_file
 from firesteel.units import GIB
 
 GOOD = """\
@@ -221,3 +221,58 @@ def test_alerts_that_are_refused(line: str, what: str) -> None:
     with pytest.raises(UsageError) as error:
         read_service_file("f.yaml", f"models: [smollm2]\n{line}\n")
     assert what in error.value.what and "f.yaml:2" in error.value.what and "secret" not in error.value.what
+
+
+HOSTS = "hosts: {spark1: 127.0.0.1, spark2: 192.168.100.11}\n"
+
+
+def test_models_on_other_hosts() -> None:
+    text = HOSTS + (
+        "models:\n  big: {recipe: smollm2, nodes: 2}\n  far: {recipe: smollm2, node: spark2, context: 512}\n"
+        "  pair: {recipe: smollm2, node: [spark1, spark2], route: prefix}\n  near: smollm2\n"
+    )
+    file = read_service_file("f", text)
+    assert {name: ask.sparks for name, ask in asks(file).items()} == {"big": 2, "near": None}
+    there = on_nodes(file)
+    assert there["far"].urls == ("http://192.168.100.11:8001",) and there["far"].ask.context == 512
+    assert there["pair"].urls == ("http://127.0.0.1:8002", "http://192.168.100.11:8002")
+    assert asks(file)["near"].port == 8003, "ports do not depend on where a model runs"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("models:\n  a: {recipe: smollm2, node: spark2}", "`spark2` is not in `hosts`"),
+        (
+            HOSTS + "models:\n  a: {recipe: smollm2, node: spark2, nodes: 2}",
+            "together .`nodes`., or each alone",
+        ),
+        (HOSTS + "models:\n  a: {recipe: smollm2, node: spark2, pinned: true}", "takes no `pinned`"),
+        (
+            "models:\n  a: {recipe: smollm2, fallback_recipe: smollm2}",
+            "`fallback_recipe` is for a model over several hosts",
+        ),
+        (HOSTS + "models:\n  a: {recipe: smollm2, node: spark2, route: prefix}", "`route` is for a model at"),
+        (HOSTS + "models:\n  a: {recipe: smollm2, node: [spark2, spark2]}", "has a host twice"),
+        (HOSTS + "models:\n  a: {url: 'http://x:1', node: spark2}", "has no `node` of ours"),
+        ("models:\n  a: {recipe: smollm2, nodes: 1}", "greater than or equal to 2"),
+        ("hosts: {spark2: spark2}\nmodels: [smollm2]", "is not an address"),
+        ("hosts: [spark2]\nmodels: [smollm2]", "write it like `hosts: {spark2: 192.168.100.11}`"),
+    ],
+)
+def test_mistakes_about_hosts(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        read_service_file("f", text)
+
+
+def test_what_a_server_at_a_url_speaks() -> None:
+    def speaks(words: str, more: str = "url: 'http://a:1'") -> tuple[str, ...]:
+        return read_service_file("f", f"models: {{a: {{{more}, speaks: {words}}}}}\n").models["a"].speaks
+
+    assert speaks("chat") == ("chat",)
+    assert speaks("[messages, responses]") == ("messages", "responses")
+    for wrong in ("openai", "[]", "5", "{}", "[chat, 5]"):
+        with pytest.raises(UsageError, match="write it like `speaks: chat`"):
+            speaks(wrong)
+    with pytest.raises(UsageError, match="`speaks` is for a model at a `url`"):
+        speaks("chat", "recipe: smollm2")

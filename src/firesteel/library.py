@@ -51,11 +51,14 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.gateway.client_target import ClientTarget
     from firesteel.gateway.keys import Key
     from firesteel.gateway.rate_limits import KeyLimits
+    from firesteel.hosts.cluster.rendered import NodeFile
     from firesteel.hosts.doctor.examine import Examination
     from firesteel.hosts.doctor.nodes import ClusterExamination
     from firesteel.images import ImageReport
     from firesteel.images.build import BuiltImage
     from firesteel.proposals import Proposal
+    from firesteel.proposals.choose import Choice, Use
+    from firesteel.proposals.guides import GuideClaim
     from firesteel.reads import ReadLaunch
     from firesteel.render import Cluster
     from firesteel.rules import CompatibilityTable, Finding
@@ -171,6 +174,18 @@ def propose(ask: Ask, on: Host) -> tuple[Proposal, ...]:
     return workspace().propose(ask, on)
 
 
+def choose(use: Use, on: Host) -> Choice:
+    """The recipe for a use, with two alternatives and why."""
+    return workspace().choose(use, on)
+
+
+def guide_claims(on: Host) -> tuple[GuideClaim, ...]:
+    """What known guides claim, held against plans."""
+    from firesteel.proposals import guides  # only `choose --guides` needs it
+
+    return guides.guide_claims(catalog(), on)
+
+
 def render_as(
     proposals: Proposal | Sequence[Proposal],
     form: str = "docker",
@@ -182,23 +197,49 @@ def render_as(
 
     Kubernetes and compose take several proposals. `listen`: an address other than loopback, with a key.
     """
-    from firesteel.edge.hub.cache import find_store
     from firesteel.proposals.rendered import render_proposals  # every form, and only here
-    from firesteel.run.start.caches import with_user_folders
-    from firesteel.run.start.steps import with_native_launch
 
     chosen = list(proposals) if isinstance(proposals, Sequence) else [proposals]
     if form != "sparkrun":  # it mounts folders of its own
-        folders = home(), find_store(home()).root, Path.home()
-        chosen = [
-            with_native_launch(proposal, home())
-            if proposal.plan.launch.program
-            else with_user_folders(proposal, *folders)
-            for proposal in chosen
-        ]
+        chosen = [_with_folders(proposal) for proposal in chosen]
     if listen:
         chosen = [run.listening(proposal, listen) for proposal in chosen]
     return render_proposals(chosen, form, catalog().images, cluster)
+
+
+async def render_by_node(
+    proposal: Proposal, form: str = "docker", *, listen: str | None = None
+) -> tuple[NodeFile, ...]:
+    """A launch over several hosts as a file for each: docker, compose, systemd or quadlet.
+
+    With the addresses of the nodes that `cluster add` knows, where there are enough; else the usual ones.
+    """
+    from firesteel.hosts.cluster import rendered
+    from firesteel.hosts.cluster.up import rank_hosts_for  # ssh
+
+    hosts = await rank_hosts_for(home(), proposal.plan.launch.sparks)
+    chosen = _with_folders(proposal)
+    chosen = run.listening(chosen, listen) if listen else chosen
+    return rendered.render_by_node(chosen, hosts, form, catalog().images)
+
+
+def render_for_kubernetes(proposal: Proposal, cluster: Cluster | None = None) -> str:
+    """A launch over several hosts as a LeaderWorkerSet."""
+    from firesteel.hosts.cluster import rendered
+
+    hosts, chosen = rendered.usual_hosts(proposal.plan.launch.sparks), _with_folders(proposal)
+    return rendered.render_for_kubernetes(chosen, hosts, catalog().images, cluster)
+
+
+def _with_folders(proposal: Proposal) -> Proposal:
+    """With the folders of this user, as `up` would mount them."""
+    from firesteel.edge.hub.cache import find_store
+    from firesteel.run.start.caches import with_user_folders
+    from firesteel.run.start.steps import with_native_launch
+
+    if proposal.plan.launch.program:
+        return with_native_launch(proposal, home())
+    return with_user_folders(proposal, home(), find_store(home()).root, Path.home())
 
 
 def docker(proposal: Proposal) -> str:
@@ -216,8 +257,9 @@ def read(text: str, path: str = "text") -> tuple[ReadLaunch, ...]:
     return reads.read(text, path, images(text))
 
 
-def check(text: str, *, path: str = "text", hardware_name: str | None = "gb10") -> tuple[Finding, ...]:
-    """What the rules say of every launch in a text."""
+def check(text: str, *, path: str = "text", hardware_name: str | None = "stated") -> tuple[Finding, ...]:
+    """What the rules say of every launch in a text: on the machine that it speaks of, on `gb10`, or (None)
+    without what depends on the machine."""
     found = rules.lint(text, path, rules.LintOptions(images(text), hardware_name))
     if not found.readings:
         raise found.problem or reads.no_launch_error(path)
@@ -434,20 +476,26 @@ async def measure(
     settings: RequestSettings | None = None,
     limits: RunLimits | None = None,
     resume: str | None = None,
+    prompts: str | Path | None = None,
+    find: bool = False,
 ) -> AsyncGenerator[BenchEvent]:
     """Measures a service or any OpenAI endpoint; the last event is `RunFinished`, and the run is stored.
 
-    `resume`: an interrupted run to continue; it keeps its points and settings.
+    `resume`: an interrupted run to continue; it keeps its points and settings. `prompts`: a file with prompts
+    of one's own. `find`: search for the highest load that holds `settings.target`, instead of `shapes`.
     """
-    from firesteel.bench.load import recorded  # the client that measures
+    from firesteel.bench.load import own_prompts, recorded  # the client that measures
 
+    own = own_prompts.read_prompts(Path(prompts)) if prompts else None
     server = await recorded.find_server(home(), name, url, model, key)
     with history() as runs:
         if resume:
-            given = (limits.budget_s, limits.precision) if limits else ()
-            order = recorded.resume_order(runs, resume, server, *given)
+            budget_s, precision = (limits.budget_s, limits.precision) if limits else (None, None)
+            order = recorded.resume_order(runs, resume, server, budget_s, precision, own)
+        elif find:
+            order = recorded.search_order(server, sizes, settings, limits, own)
         else:
-            order = recorded.make_order(server, shapes, sizes, settings, limits)
+            order = recorded.make_order(server, shapes, sizes, settings, limits, own=own)
         async for event in recorded.measure_recorded(order, runs, home()):
             yield event
 

@@ -12,33 +12,43 @@ from firesteel.bench.load.sampler import (
     Counters,
     HostReading,
     Sampler,
+    host_reading,
     mean_watts,
-    parse_gpu,
     read_counters,
     readings_within,
     sum_counters,
     summarize,
 )
+from firesteel.facts.host.gpu_reading import GpuReading
 from firesteel.sim import SimSpark, create_spark, environment
 
 RECORDED = Path(__file__).parent.parent / "engines/metrics/llamacpp-11549.txt"
 
 
+def gpu(
+    clock: float | None = None, power: float | None = None, temperature: float | None = None,
+    use: float | None = None, reasons: int | None = None,
+) -> GpuReading:  # fmt: skip
+    return GpuReading(
+        "NVIDIA GB10", clock_mhz=clock, power_w=power, temperature_c=temperature, use_percent=use,
+        reasons=reasons,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("text", "seen"),
+    ("gpus", "seen"),
     [
-        ("2400, 60.50, 52, 90\n", HostReading(1, 2400, 60.5, 52, 90)),
-        ("208, [N/A], 38, 0\n", HostReading(1, 208, None, 38, 0)),
-        ("[N/A], [N/A], [N/A], [N/A]\n", HostReading(1)),
-        ("2400, 60, 52, 90\n1200, 40, 70, 10\n", HostReading(1, 1200, 100, 70, 90)),
-        ("2400, 60, 52, 90\n1200, [N/A], 70, 10\n", HostReading(1, 1200, None, 70, 90)),
-        ("", HostReading(1)),
-        ("Failed to initialize NVML: Driver/library version mismatch\n", HostReading(1)),
-        ("nan, inf, -3, 1e99\n", HostReading(1)),
+        ([gpu(2400, 60.5, 52, 90)], HostReading(1, 2400, 60.5, 52, 90)),
+        ([gpu(208, None, 38, 0)], HostReading(1, 208, None, 38, 0)),
+        ([gpu()], HostReading(1)),
+        ([gpu(2400, 60, 52, 90), gpu(1200, 40, 70, 10)], HostReading(1, 1200, 100, 70, 90)),
+        ([gpu(2400, 60, 52, 90), gpu(1200, None, 70, 10)], HostReading(1, 1200, None, 70, 90)),
+        ([gpu(reasons=0x40), gpu(reasons=0x8)], HostReading(1, reasons=0x48)),
+        ([], HostReading(1)),
     ],
 )
-def test_nvidia_smi(text: str, seen: HostReading) -> None:
-    assert parse_gpu(1, text) == seen
+def test_several_gpus_together(gpus: list[GpuReading], seen: HostReading) -> None:
+    assert host_reading(1, gpus) == seen
 
 
 async def test_the_simulated_spark_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +68,8 @@ async def test_the_simulated_spark_is_sampled(tmp_path: Path, monkeypatch: pytes
 async def test_another_process_starts_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To start a program stops all threads of a process, and so every stream that the client reads."""
     program = tmp_path / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\necho $PPID > {tmp_path}/parent\necho '2400, 60, 52, 90'\n")
+    row = "NVIDIA GB10, 580.142, 12.1, [N/A], 52, 60, 2400, 3003, 90, P0, 0x0"
+    program.write_text(f"#!/bin/sh\necho $PPID > {tmp_path}/parent\necho '{row}'\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     async with Sampler("http://127.0.0.1:9", None) as sampler:

@@ -125,7 +125,7 @@ def test_a_model_that_does_not_fit_is_reported(firesteel: Firesteel) -> None:
         ((MODEL, "--as", "kubernetes", "--service", "A b"), "not a valid name of a Service"),
         ((MODEL, "--listen", "nowhere"), "is not an address to listen on"),
         ((MODEL, "--nodes", "3"), "split over 3 Sparks"),
-        ((MODEL, "--nodes", "2", "--as", "quadlet"), "runs on 2 Sparks"),
+        ((MODEL, "--nodes", "2", "--as", "kubernetes-swap"), "runs on 2 Sparks"),
         ((MODEL, "--as", "helm"), "'helm' is not one of"),
         ((MODEL, "-o", "/nonexistent/x"), "cannot be written"),
         (("no-such-model-at-all",), "nothing called"),

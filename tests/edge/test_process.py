@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from firesteel.edge.host import process
 
@@ -33,3 +36,27 @@ def test_a_detached_process_inherits_no_open_files(tmp_path: Path) -> None:
         os.kill(number, signal.SIGKILL)
         os.waitpid(number, 0)
         os.close(reads)
+
+
+def test_two_engines_with_the_same_weights_need_them_each(tmp_path: Path) -> None:
+    size = 64 * 2**20
+    (tmp_path / "weights").write_bytes(b"x" * size)
+    code = (
+        "import mmap, os, sys\n"
+        f"file = os.open({str(tmp_path / 'weights')!r}, os.O_RDONLY)\n"
+        "view = mmap.mmap(file, 0, prot=mmap.PROT_READ)\n"
+        "assert sum(view[at] for at in range(0, len(view), 4096))\n"
+        "print('mapped', flush=True)\n"
+        "sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code]
+    both = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        for child in both:
+            assert child.stdout and child.stdout.readline() == b"mapped\n"
+        found = [process.memory(process.find(child.pid) or pytest.fail("it is gone")) for child in both]
+    finally:
+        for child in both:
+            child.communicate()
+    assert all(size <= memory.total_bytes < size + 100 * 2**20 for memory in found)
+    assert all(memory.own_bytes < size for memory in found), "files are not given back by its end"

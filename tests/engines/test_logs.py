@@ -269,3 +269,20 @@ def test_engines_without_a_container_on_an_h200(
     assert reported.weights_bytes and round(reported.weights_bytes / MIB, 1) == weights_mib
     assert reported.kv_bytes and round(reported.kv_bytes / MIB, 1) == kv_mib
     assert any(engines.start_progress(engine, line) for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            "[parallel_state.py:1906] world_size=2 rank=0 local_rank=0 backend=nccl",
+            "waiting for the other ranks",
+        ),
+        ("[parallel_state.py:2350] rank 1 in world size 2 is assigned as DP rank 0", "all ranks have joined"),
+        ("[parallel_state.py:1906] world_size=1 rank=0 local_rank=0 backend=nccl", None),
+        ("[parallel_state.py:2350] rank 0 in world size 1 is assigned as DP rank 0", None),
+    ],
+)
+def test_a_cluster_that_forms(line: str, words: str | None) -> None:
+    progress = engines.start_progress("vllm", f"(Worker pid=1) INFO 11-15 16:01:40 {line}")
+    assert (progress and (progress.stage, str(progress))) == (words and ("forming", words))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from firesteel.edge.host.gpu import GpuSample, parse_gpu
+from firesteel.facts.host.gpu_reading import GpuReading
 from firesteel.gateway.admin.health_sentence import health_sentence
 from firesteel.gateway.curves.sampler import RecentActivity
 from firesteel.gateway.executor import ModelView
@@ -15,8 +15,8 @@ from firesteel.gateway.scheduler.events import ModelPhase, ModelStatus
 from firesteel.gateway.service_config import ModelConfig, PlannedFigures, PlannedRange, Reason
 
 PLAN = PlannedFigures(PlannedRange(1, 2, 3), PlannedRange(20.0, 40.0, 60.0))
-COOL = GpuSample(52.0, 60.0, 2400.0, None)
-HOT = GpuSample(92.0, 60.0, 900.0, "hardware thermal slowdown")
+COOL = GpuReading("NVIDIA GB10", temperature_c=52, power_w=60, clock_mhz=2400)
+HOT = GpuReading("NVIDIA GB10", temperature_c=92, power_w=60, clock_mhz=900, reasons=0x40)
 FIRSTS = (0, 0, 0, 0, 0, 20, *([0] * 11))
 """Twenty between 0.2 and 0.4 s."""
 SPIKES = (0, 0, 0, 0, 0, 18, 0, 0, 0, 2, *([0] * 7))
@@ -115,18 +115,3 @@ def test_a_model_that_cannot_be_served() -> None:
         "ok": False,
         "text": "coder cannot be served: it does not fit. Try: --context 4096",
     }
-
-
-@pytest.mark.parametrize(
-    ("text", "reading"),
-    [
-        ("52, 60.00, 2400, 0x0000000000000000\n", GpuSample(52.0, 60.0, 2400.0, None)),
-        ("52, 60.00, 2400, 0x0000000000000004\n", GpuSample(52.0, 60.0, 2400.0, None)),
-        ("92, [N/A], 900, 0x0000000000000060", GpuSample(92.0, None, 900.0, "hardware thermal slowdown")),
-        ("52, 60.00, 2400\n", GpuSample(52.0, 60.0, 2400.0, None)),
-        ("No devices were found\n", None),
-        ("", None),
-    ],
-)
-def test_the_gpu(text: str, reading: GpuSample | None) -> None:
-    assert parse_gpu(text) == reading

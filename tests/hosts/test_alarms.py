@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.bench.load.sampler import HostReading, parse_gpu
+from firesteel.bench.load.sampler import HostReading
 from firesteel.bench.load.throttle import throttle_notes
 from firesteel.run.start.host_alarms import host_alarms
 from firesteel.sim import SimSpark, create_spark, environment
@@ -38,12 +38,6 @@ def test_a_run_on_a_throttled_gpu_is_marked(rows: list[HostReading], check: str 
     assert [note.partition(")")[0] for note in notes] == (
         [f"the GPU was throttled ({check}"] if check else []
     )
-
-
-def test_throttle_reasons_are_read_where_the_driver_has_them() -> None:
-    assert parse_gpu(0, "611, 13.1, 44, 96, 0x0000000000000048").reasons == 0x48
-    assert parse_gpu(0, "611, 13.1, 44, 96").reasons is None
-    assert parse_gpu(0, "611, 13.1, 44, 96").clock_mhz == 611
 
 
 @pytest.mark.parametrize("fault", ["heat", "clock-under-load", "driver-match", "kernel-faults", ""])

@@ -25,6 +25,7 @@ from firesteel.planner import Speed
 from firesteel.planner.memory.pool import MemoryPool
 from firesteel.planner.speed import published
 from firesteel.planner.speed.predict import MAX_CONTEXT, MAX_USERS, predict_speed
+from firesteel.planner.speed.startup import predict_start_up
 from firesteel.units import GIB
 
 CONFIGS = Path(__file__).parent.parent / "facts" / "configs"
@@ -322,6 +323,14 @@ def test_a_path_without_runs_has_no_prediction() -> None:
     found = predict_speed(launch(engine="llamacpp"), DENSE, weights_in("BF16"), cache(dtype="f16"), SPARK)
     assert found is not None and found.prefill is None
     assert "none of the runs has weights in BF16" in found.explanation
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
+def test_several_hosts_have_to_form_a_cluster_first(engine: EngineName) -> None:
+    one = predict_start_up(launch(engine=engine), 10**9)
+    two = predict_start_up(replace(launch(engine=engine), sparks=2), 10**9)
+    assert "cluster forming" not in [phase.name for phase in one.phases]
+    assert [phase.name for phase in two.phases][1:3] == ["cluster forming", "weights"]
 
 
 def test_start_up_has_phases_and_depends_on_the_load_format() -> None:

@@ -120,3 +120,24 @@ def test_a_probe_survives_writing_and_reading() -> None:
 def test_limits_of_the_power_supply() -> None:
     facts = host_facts(host_probe("power-limits"))
     assert "pl1 20 W" in judge_one(facts, "power-limits").evidence
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "undo"),
+    [
+        ("docker: not found", 127, None),
+        ("Cannot connect to the Docker daemon", 1, None),
+        ("permission denied while trying to connect", 1, "sudo gpasswd -d nvidia docker"),
+    ],
+)
+def test_only_what_can_be_taken_back_has_an_undo(text: str, code: int, undo: str | None) -> None:
+    probe = with_section(host_probe(), "user", "nvidia")
+    found = findings(with_section(probe, "docker", text, code))["docker"]
+    assert found.level == "stop" and found.undo == undo
+
+
+@pytest.mark.parametrize(("section", "check"), [("gpu", "driver-match"), ("docker", "docker")])
+@pytest.mark.parametrize("code", [124, 137])
+def test_a_busy_host_is_not_a_broken_one(section: str, check: str, code: int) -> None:
+    found = findings(with_section(host_probe(), section, "", code))[check]
+    assert found.level == "unknown" and "in time" in found.says

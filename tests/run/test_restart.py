@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.run.supervise.restart import (
+    AGAIN_CODE,
     GOOD_RUN_S,
     PAUSES_S,
     EngineExit,
@@ -17,6 +18,17 @@ from firesteel.run.supervise.restart import (
 SERVED = EngineExit("died", 600, -9, was_ready=True)
 FAILED = EngineExit("died", 40, 1)
 LONG = EngineExit("died", GOOD_RUN_S, -9, was_ready=True)
+
+
+AGAIN = EngineExit("died", 90, AGAIN_CODE)
+
+
+def test_the_runner_of_a_cluster_may_ask_to_be_started_again() -> None:
+    assert decide([SERVED] * 7 + [AGAIN], is_cluster=True) == RestartAfter(1, 1, 1)
+    assert decide([SERVED, AGAIN, SERVED], is_cluster=True) == RestartAfter(2, 2, 7), "it is not counted"
+    assert decide([AGAIN, AGAIN]) == GiveUp("it was never ready in 2 starts"), "an engine may not"
+    told = EngineExit("requested", 9, AGAIN_CODE, was_ready=True)
+    assert decide([told], is_cluster=True) == GiveUp("it was told to stop")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ import pytest
 import firesteel
 from firesteel import engines
 from firesteel.edge.host import process
-from firesteel.edge.host.gpu import GpuSample, parse_gpu
 from firesteel.errors import UsageError
 from firesteel.facts import parse_gpus
 from firesteel.facts.host.memory_sample import (
@@ -171,9 +170,6 @@ def test_nvidia_smi(sparks: Sparks) -> None:
     (user,) = parse_gpu_processes(query("--query-compute-apps=pid,process_name,used_memory"))
     assert (user.pid, user.used_bytes) == (77, 60 * GIB)
     assert nvidia_smi.run(["--query-gpu=nonsense"], host.folder)[0] == 2
-    figures = "--query-gpu=temperature.gpu,power.draw,clocks.sm,clocks_event_reasons.active"
-    code, output = nvidia_smi.run([figures, "--format=csv,noheader,nounits"], host.folder)
-    assert (code, parse_gpu(output)) == (0, GpuSample(38.0, 8.0, 208.0, None)), "as `edge.host.gpu` asks"
     inside = host.docker("run", "--rm", "--gpus", "all", "--entrypoint", "nvidia-smi", "any:1", "-L")
     assert inside.stdout.startswith("GPU 0: NVIDIA GB10")
 

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from firesteel.catalog.inspection import ImageInspection, with_inspections
     from firesteel.catalog.model import Model
     from firesteel.catalog.recipe import Asset, Recipe
+    from firesteel.catalog.request_settings import RecipeRequests
 
 __all__ = [
     "SWITCHES", "Asset", "Catalog", "Image", "ImageInspection", "ImageProblem", "Images", "Model", "Recipe",
-    "VersionRange", "container_name", "find", "identify", "is_upstream", "max_context", "other_image",
-    "overlay", "plain_reference", "shipped", "weights", "with_inspections", "with_learned",
+    "RecipeRequests", "VersionRange", "container_name", "find", "identify", "is_upstream", "max_context",
+    "other_image", "overlay", "plain_reference", "shipped", "weights", "with_inspections", "with_learned",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
@@ -45,5 +46,6 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
             "inspection": ("ImageInspection", "with_inspections"),
             "model": ("Model",),
             "recipe": ("Asset", "Recipe"),
+            "request_settings": ("RecipeRequests",),
         },
     )  # fmt: skip

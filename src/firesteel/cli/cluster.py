@@ -10,18 +10,22 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output.doctor import show_cluster
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import follow
 from firesteel.cli.output.show import err, out, table
+from firesteel.edge.files.home import Home
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import HostNotReady
 from firesteel.hosts.cluster.add import add_node, all_channels, remove_node
+from firesteel.hosts.cluster.channel import Channel
 from firesteel.hosts.cluster.check import ClusterCheck, check_cluster
 from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.nodes import ClusterNode, all_nodes, find_node, local_name, require_nodes
 from firesteel.hosts.cluster.stage import stage
 from firesteel.hosts.cluster.topology import proposed_addresses, svg_drawing, text_drawing
 from firesteel.hosts.cluster.up import propose_cluster, read_cluster
+from firesteel.hosts.doctor.nodes import ClusterExamination, examine_cluster
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal
 from firesteel.run import PhaseDone, pull_launch
@@ -95,24 +99,35 @@ def list_nodes(as_json: bool) -> None:
 @click.option("--propose", is_flag=True, help="Print addresses for rails that have none, and their undo.")
 @click.option("--no-measure", "is_quick", is_flag=True, help="Leave out the bandwidth.")
 @common.json_option
-def check(svg: Path | None, propose: bool, is_quick: bool, as_json: bool) -> None:
-    """Check every node, and every link both ways."""
+def check(svg: Path | None, propose: bool, is_quick: bool, as_json: bool) -> int:
+    """Examine every node as `doctor` does, and try every link both ways."""
     home = library.home()
     channels = all_channels(home, require_nodes(home), local_name())
-    found = asyncio.run(check_cluster(channels, not is_quick))
+    found, examined = asyncio.run(_check_and_examine(home, channels, not is_quick))
     if svg:
         svg.write_text(svg_drawing(found.facts, found.links))
     if as_json:
         from firesteel.cli.output.documents.cluster import check_json
 
-        common.print_json(check_json(found))
+        common.print_json(check_json(found, examined))
     else:
         _show(found)
+        show_cluster(examined)
         if propose:
             _propose(found)
     if found.stops:
         first = found.stops[0]
         raise HostNotReady(f"{' and '.join(first.hosts)}: {first.text}", next=first.next)
+    return HostNotReady.exit_code if examined.level == "stop" else 0
+
+
+async def _check_and_examine(
+    home: Home, channels: list[Channel], measures: bool
+) -> tuple[ClusterCheck, ClusterExamination]:
+    """One after the other: reading a host takes time from the bandwidth, and the links begin with new
+    connections. A node that does not answer is not asked twice."""
+    found = await check_cluster(channels, measures)
+    return found, await examine_cluster(home, without=frozenset(found.unreachable))
 
 
 def _show(found: ClusterCheck) -> None:

@@ -14,7 +14,7 @@ from firesteel.edge.files import text_files
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import UsageError
 from firesteel.run import PhaseDone, Service, load, pick
-from firesteel.service_file import asks, read_service_file
+from firesteel.service_file import asks, on_nodes, read_service_file
 
 
 @click.command("down")
@@ -36,13 +36,14 @@ def command(name: str | None, everything: bool, path: Path | None, as_json: bool
     services = _in_file(path, name) if path else _named(name, everything)
     try:
         done = asyncio.run(_stop(services))
+        done += _stop_on_nodes(path, name) if path else []
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise click.Abort(_what_is_left(services)) from None
     if as_json:
         from firesteel.run.documents import DownJson
 
         common.print_json(DownJson(done=tuple(done)))
-    elif not services:
+    elif not done:
         click.echo(f"nothing of {path} is running" if path else "nothing is running")
 
 
@@ -54,10 +55,28 @@ def _named(name: str | None, everything: bool) -> list[Service]:
 def _in_file(path: Path, name: str | None) -> list[Service]:
     """Only what the file starts; firesteel cannot stop a server that the file names by `url`."""
     hint = "firesteel ps, to list what runs"
-    known = asks(read_service_file(str(path), text_files.read_text(path, next=hint)))
-    if name and name not in known:
-        raise UsageError(f"{path} does not start `{name}`; it starts {', '.join(known)}", next=hint)
+    file = read_service_file(str(path), text_files.read_text(path, next=hint))
+    known = asks(file)
+    there = on_nodes(file)
+    if name and name not in known and name not in there:
+        starts = ", ".join((*known, *there))
+        raise UsageError(f"{path} does not start `{name}`; it starts {starts}", next=hint)
+    known = {**known, **{each: model.ask for each, model in there.items()}}
     return [service for service in library.services() if service.name in ([name] if name else known)]
+
+
+def _stop_on_nodes(path: Path, name: str | None) -> list[str]:
+    """What the file starts on other hosts."""
+    from firesteel.hosts.cluster.on_nodes import down_on_node, is_here  # ssh
+
+    done = []
+    for each, model in on_nodes(read_service_file(str(path), text_files.read_text(path))).items():
+        for node, address in model.addresses.items() if name in (None, each) else ():
+            if not is_here(address):
+                asyncio.run(down_on_node(library.home(), model, node))
+                done.append(f"{each} has stopped on {node}")
+                click.echo(done[-1], err=True)
+    return done
 
 
 def _what_is_left(services: list[Service]) -> str:

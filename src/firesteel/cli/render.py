@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from firesteel import library
 from firesteel.cli.options import common
 from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
+from firesteel.hosts.cluster.rendered import BY_NODE, NodeFile
 from firesteel.launch import Ask, EngineName
 from firesteel.proposals import Proposal, require_weights
 from firesteel.proposals.rendered import CLUSTER_FORMS, FORMS
@@ -31,7 +33,10 @@ from firesteel.service_file import asks, read_service_file
     help="Write it for this tool.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Write it to this file; over several Sparks, into this folder.",
 )
 @click.option(
     "-f",
@@ -72,9 +77,11 @@ def command(
 
     Several MODELs make one Kubernetes manifest: one Service, and a Deployment for each model, of which the
     first runs; --as kubernetes-swap writes a script that switches between them. With --file, --as compose
-    writes one compose file with a service for each model. --as dockerfile takes the name or file of a recipe
-    for an image instead (`firesteel image build --list`). Exits 4 if a model does not fit and 3 if a rule
-    stops it; the text is written in any case.
+    writes one compose file with a service for each model. Over several Sparks (--nodes, or a recipe for two)
+    there is a file for each of them, with the addresses of the nodes of `firesteel cluster`, and Kubernetes
+    gets a LeaderWorkerSet. --as dockerfile takes the name or file of a recipe for an image instead
+    (`firesteel image build --list`). Exits 4 if a model does not fit and 3 if a rule stops it; the text is
+    written in any case.
     """
     if form == "dockerfile":
         return _render_dockerfile(models, output, as_json)
@@ -95,7 +102,10 @@ def command(
     proposals = [library.propose(ask, host)[0] for ask in asks_]
     for proposal in proposals:
         require_weights(proposal)
-    text = library.render_as(proposals, form, listen=listen, cluster=Cluster(service, tailnet))
+    names = Cluster(service, tailnet)
+    if form in (*BY_NODE, "kubernetes") and any(each.plan.launch.sparks > 1 for each in proposals):
+        return _render_over_hosts(proposals, form, listen, names, output, as_json)
+    text = library.render_as(proposals, form, listen=listen, cluster=names)
     if form == "docker" and not (output or as_json) and sys.stdout.isatty():
         # Without comments: an interactive zsh takes them for commands.
         text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
@@ -103,6 +113,33 @@ def command(
         text_files.write_new(output, text)
     _show(form, proposals, text, output, as_json)
     return max(_exit_code(proposal) for proposal in proposals)
+
+
+def _render_over_hosts(
+    proposals: list[Proposal],
+    form: str,
+    listen: str | None,
+    names: Cluster,
+    output: Path | None,
+    as_json: bool,
+) -> int:
+    """A file for each host; for Kubernetes one for all."""
+    if len(proposals) > 1:
+        raise UsageError("models over several Sparks are written one by one", next="name one MODEL")
+    (proposal,) = proposals
+    if form == "kubernetes":
+        text = library.render_for_kubernetes(proposal, names)
+        if output:
+            text_files.write_new(output, text)
+        _show(form, proposals, text, output, as_json)
+        return _exit_code(proposal)
+    files = asyncio.run(library.render_by_node(proposal, form, listen=listen))
+    if output:
+        output.mkdir(parents=True, exist_ok=True)
+        for each in files:
+            text_files.write_new(output / each.file, each.text)
+    _show(form, proposals, "\n".join(each.text for each in files), output, as_json, files)
+    return _exit_code(proposal)
 
 
 def _render_dockerfile(models: tuple[str, ...], output: Path | None, as_json: bool) -> int:
@@ -151,22 +188,38 @@ def _exit_code(proposal: Proposal) -> int:
     return 3 if proposal.stops else 0
 
 
-def _show(form: str, proposals: list[Proposal], text: str, output: Path | None, as_json: bool) -> None:
+def _show(
+    form: str,
+    proposals: list[Proposal],
+    text: str,
+    output: Path | None,
+    as_json: bool,
+    files: tuple[NodeFile, ...] = (),
+) -> None:
     for proposal in proposals:
         name = proposal.name
         if not proposal.plan.fits:
             click.echo(f"{name} does not fit {proposal.plan.host.title}; see firesteel plan {name}", err=True)
         for finding in proposal.stops:
             click.echo(f"{name}: {finding.rule}: {finding.says}", err=True)
-    _print(form, tuple(proposal.name for proposal in proposals), text, output, as_json)
+    _print(form, tuple(proposal.name for proposal in proposals), text, output, as_json, files)
 
 
-def _print(form: str, names: tuple[str, ...], text: str, output: Path | None, as_json: bool) -> None:
+def _print(
+    form: str,
+    names: tuple[str, ...],
+    text: str,
+    output: Path | None,
+    as_json: bool,
+    files: tuple[NodeFile, ...] = (),
+) -> None:
     if as_json:
         from firesteel.cli.output.documents.render import RenderJson
 
         path = str(output) if output else None
-        common.print_json(RenderJson(name=names[0], names=names, format=form, text=text, path=path))
+        common.print_json(
+            RenderJson(name=names[0], names=names, format=form, text=text, path=path, nodes=files)
+        )
     elif output:
         click.echo(f"wrote {output}", err=True)
     else:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import shlex
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import get_args
+from types import MappingProxyType
+from typing import TYPE_CHECKING, get_args
 from urllib.parse import urlsplit
 
 import click
@@ -27,6 +28,7 @@ from firesteel.launch import Ask, EngineName, Runtime
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run import (
     LOOPBACK,
+    Event,
     RunOptions,
     ServiceReady,
     bring_up,
@@ -35,7 +37,10 @@ from firesteel.run import (
     pick,
     plan_all,
 )
-from firesteel.service_file import read_service_file
+from firesteel.service_file import NodeModel, ServiceFile, asks, on_nodes, read_service_file
+
+if TYPE_CHECKING:
+    from firesteel.run.documents import NodeUpJson
 
 
 @click.command("up")
@@ -61,6 +66,9 @@ from firesteel.service_file import read_service_file
 @click.option(
     "--allow-tcp", "allows_tcp", is_flag=True, help="With --cluster: serve over TCP where RDMA is not used."
 )
+@click.option(
+    "--fallback", metavar="RECIPE", help="With --cluster: what this host serves alone while a node is lost."
+)
 @click.option("--dry-run", is_flag=True, help="Print the commands and run none.")
 @common.json_option
 def command(
@@ -79,6 +87,7 @@ def command(
     is_cluster: bool,
     nodes: int | None,
     allows_tcp: bool,
+    fallback: str | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -91,7 +100,7 @@ def command(
         if context or users or port or engine or version or runtime:
             raise UsageError("set sizes and engines in the service file", next=f"edit {path}")
         options = RunOptions(listen, trusts_code, at_boot, str(path.absolute()))
-        _up_file(path, models, options, dry_run, as_json)
+        _up_file(path, models, options, allows_tcp, dry_run, as_json)
         return
     if len(models) > 1:
         raise UsageError("give one MODEL; a service file can start several", next="firesteel up -f FILE")
@@ -102,8 +111,11 @@ def command(
     if is_cluster or (nodes or 1) > 1:
         from firesteel.cli.output.cluster_up import up_over_hosts  # loads asyncio's processes and ssh
 
-        up_over_hosts(ask, nodes, RunOptions(listen, trusts_code, at_boot), allows_tcp, dry_run, as_json)
+        options = RunOptions(listen, trusts_code, at_boot)
+        up_over_hosts(ask, nodes, options, allows_tcp, fallback, dry_run, as_json)
         return
+    if fallback:
+        raise UsageError("--fallback is for a model over several hosts", next="give --cluster, too")
     best, *others = library.propose(ask, library.host())
     if dry_run:
         _print_steps([best], listen, as_json)
@@ -118,30 +130,73 @@ def command(
             if as_json:
                 from firesteel.run.documents import up_json
 
-                common.print_json(up_json(ready.report, ready.already))
+                common.print_json(up_json(ready.report, ready.already, best))
             else:
                 _show(ready)
                 out.print(typed(f"\nnext: firesteel down {ready.report.name}, when you are done"))
 
 
-def _up_file(path: Path, names: tuple[str, ...], options: RunOptions, dry_run: bool, as_json: bool) -> None:
+def _up_file(
+    path: Path, names: tuple[str, ...], options: RunOptions, allows_tcp: bool, dry_run: bool, as_json: bool
+) -> None:
     """Plans all models together before the first is started."""
     file = read_service_file(str(path), text_files.read_text(path))
-    proposals = plan_all(file, names, library.workspace(), library.services())
+    proposals, elsewhere = _planned(file, names)
     if dry_run:
         _print_steps(proposals, options.listen, as_json)
+        for model, node in elsewhere:
+            address = model.addresses[node]
+            click.echo(f"# on {node}: firesteel up {model.ask.name} of {path} --listen {address}", err=True)
         return
     with _tells_what_is_left(proposals):
-        services = _run(proposals, options)
+        fallbacks = {name: entry.fallback_recipe for name, entry in file.models.items()}
+        services = _run(proposals, options, allows_tcp, fallbacks)
+        others = _run_on_nodes(elsewhere)
         if as_json:
             from firesteel.run.documents import UpFileJson, up_json
 
-            reports = tuple(up_json(ready.report, ready.already) for ready in services)
-            common.print_json(UpFileJson(reports=reports))
+            reports = tuple(
+                up_json(ready.report, ready.already, proposal)
+                for ready, proposal in zip(services, proposals, strict=True)
+            )
+            common.print_json(UpFileJson(reports=reports, nodes=others))
             return
         for ready in services:
             _show(ready)
+        for node, report in others.items():
+            for each in report:
+                out.print(f"{each.name} is up on {node}: {each.url}")
         out.print(typed("\nnext: firesteel ps, and firesteel down --all when you are done"))
+
+
+def _planned(file: ServiceFile, names: tuple[str, ...]) -> tuple[list[Proposal], list[tuple[NodeModel, str]]]:
+    """What this host starts, and what others do: a model with the name of its node."""
+    workspace, there = library.workspace(), on_nodes(file)
+    here = tuple(name for name in names if name not in there)
+    proposals = []
+    if asks(file) if not names else here:
+        proposals = plan_all(file, here, workspace, library.services())
+    wanted = [model for name, model in there.items() if not names or name in names]
+    others = []
+    for model in wanted:
+        for node, address in model.addresses.items():
+            if address == LOOPBACK:
+                proposals.append(workspace.propose(model.ask, workspace.host())[0])
+            else:
+                others.append((model, node))
+    return proposals, others
+
+
+def _run_on_nodes(models: list[tuple[NodeModel, str]]) -> dict[str, tuple[NodeUpJson, ...]]:
+    from firesteel.hosts.cluster.on_nodes import up_on_node  # ssh
+    from firesteel.run.documents import NodeUpJson
+
+    reports: dict[str, tuple[NodeUpJson, ...]] = {}
+    for model, node in models:
+        report = asyncio.run(up_on_node(library.home(), model, node))
+        shown = NodeUpJson(name=report["name"], url=report["url"], verified=report["verified"])
+        reports[node] = (*reports.get(node, ()), shown)
+    return reports
 
 
 def _show(ready: ServiceReady) -> None:
@@ -156,8 +211,13 @@ def _show(ready: ServiceReady) -> None:
         click.echo(f'from elsewhere  {url}, with the key: export FIRESTEEL_API_KEY="{secret}"')
 
 
-def _run(proposals: Iterable[Proposal], options: RunOptions) -> list[ServiceReady]:
-    return asyncio.run(_up(proposals, options))
+def _run(
+    proposals: Iterable[Proposal],
+    options: RunOptions,
+    allows_tcp: bool = False,
+    fallbacks: Mapping[str, str | None] = MappingProxyType({}),
+) -> list[ServiceReady]:
+    return asyncio.run(_up(proposals, options, allows_tcp, fallbacks))
 
 
 @contextmanager
@@ -170,14 +230,29 @@ def _tells_what_is_left(proposals: list[Proposal]) -> Iterator[None]:
         raise click.Abort(typed(what_is_left(library.home(), proposals))) from None
 
 
-async def _up(proposals: Iterable[Proposal], options: RunOptions) -> list[ServiceReady]:
+async def _up(
+    proposals: Iterable[Proposal],
+    options: RunOptions,
+    allows_tcp: bool,
+    fallbacks: Mapping[str, str | None],
+) -> list[ServiceReady]:
     cancel_on_signals()
     return [
         event
         for proposal in proposals
-        async for event in follow(bring_up(proposal, library.home(), options))
+        async for event in follow(_start(proposal, options, allows_tcp, fallbacks.get(proposal.name)))
         if isinstance(event, ServiceReady)
     ]
+
+
+def _start(
+    proposal: Proposal, options: RunOptions, allows_tcp: bool, fallback: str | None
+) -> AsyncIterator[Event]:
+    if proposal.plan.launch.sparks == 1 or proposal.plan.host.joined_hosts == 1:
+        return bring_up(proposal, library.home(), options)
+    from firesteel.hosts.cluster.up import bring_up_joined  # ssh
+
+    return bring_up_joined(proposal, library.home(), options, allows_tcp, fallback)
 
 
 def _print_steps(proposals: list[Proposal], listen: str, as_json: bool) -> None:

@@ -26,6 +26,7 @@ from firesteel.render.launch_facts import (
     is_passed_through,
     passed_through,
     pin,
+    rank_of,
     require_one_spark,
     required_key,
     warm_notes,
@@ -80,7 +81,7 @@ def _service(launch: Launch, facts: LaunchFacts) -> dict[str, object]:
             "firesteel": _text(launch.name),
             **{key: _text(value) for key, value in container.labels.items()},
         },
-        "restart": Explained(container.restart, "gives up on a start that keeps failing"),
+        "restart": Explained(container.restart, _why_restart(launch)),
     }
     service |= _settings(container) | _options(container)
     if container.entrypoint is not None:
@@ -97,6 +98,12 @@ def _service(launch: Launch, facts: LaunchFacts) -> dict[str, object]:
             for name, value in launch.env.items()
         }
     return service
+
+
+def _why_restart(launch: Launch) -> str:
+    if rank_of(launch) is None:
+        return "gives up on a start that keeps failing"
+    return "a rank that starts alone waits for the others for ever"
 
 
 def _settings(container: Container) -> dict[str, object]:

@@ -46,7 +46,7 @@ UNKNOWN_START_S = 1800
 _PERIOD_S = 10
 _NAME = "app.kubernetes.io/name"
 _INSTANCE = "app.kubernetes.io/instance"
-_DOLLAR = re.compile(r"\$(?=[$(])")
+_DOLLAR = re.compile(r"\$(?=[$(])(?!\(LWS_[A-Z_]+\))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ CLUSTER = Cluster()
 
 
 @dataclass(frozen=True, slots=True)
-class _Variant:
+class PodVariant:
     name: str
     launch: Launch
     facts: LaunchFacts
@@ -73,7 +73,7 @@ class _Variant:
 def kubernetes(launches: Sequence[tuple[Launch, LaunchFacts]], cluster: Cluster = CLUSTER) -> str:
     """Service, claim and Deployments; the first of them runs."""
     service, variants = _variants(launches, cluster)
-    parts = [_service(service, cluster), _claim(service, variants)]
+    parts = [service_manifest(service, cluster), claim_manifest(service, variants)]
     parts += [_deployment(variant, service, cluster, int(n == 0)) for n, variant in enumerate(variants)]
     head = _head(service, variants)
     return "---\n".join(document(part, head if n == 0 else ()) for n, part in enumerate(parts))
@@ -109,8 +109,12 @@ kubectl rollout status "deployment/$wanted" --timeout={timeout_s}s
 """
 
 
-def _variants(launches: Sequence[tuple[Launch, LaunchFacts]], cluster: Cluster) -> tuple[str, list[_Variant]]:
-    variants = [_Variant(dns_name(launch.name), for_pod(launch, facts), facts) for launch, facts in launches]
+def _variants(
+    launches: Sequence[tuple[Launch, LaunchFacts]], cluster: Cluster
+) -> tuple[str, list[PodVariant]]:
+    variants = [
+        PodVariant(dns_name(launch.name), for_pod(launch, facts), facts) for launch, facts in launches
+    ]
     names = [variant.name for variant in variants]
     if len(set(names)) < len(names):
         raise UsageError(
@@ -151,7 +155,7 @@ def for_pod(launch: Launch, facts: LaunchFacts) -> Launch:
     return replace(launch, env={**launch.env, key: f"${key}"}, container=pod)
 
 
-def _head(service: str, variants: Sequence[_Variant]) -> list[str]:
+def _head(service: str, variants: Sequence[PodVariant]) -> list[str]:
     first = variants[0]
     lines: list[str] = []
     for variant in variants:
@@ -176,7 +180,7 @@ def _head(service: str, variants: Sequence[_Variant]) -> list[str]:
     return lines
 
 
-def _on_gpu(variants: Sequence[_Variant]) -> bool:
+def _on_gpu(variants: Sequence[PodVariant]) -> bool:
     return any(container_of(variant.launch).gpus for variant in variants)
 
 
@@ -189,7 +193,7 @@ def _swap_lines(old: str, new: str) -> list[str]:
     ]
 
 
-def _service(service: str, cluster: Cluster) -> dict[str, object]:
+def service_manifest(service: str, cluster: Cluster) -> dict[str, object]:
     notes: dict[str, object] = {
         "tailscale.com/hostname": Explained(service, "its name in MagicDNS once exposed")
     }
@@ -208,7 +212,9 @@ def _service(service: str, cluster: Cluster) -> dict[str, object]:
     }
 
 
-def _claim(service: str, variants: Sequence[_Variant]) -> dict[str, object]:
+def claim_manifest(
+    service: str, variants: Sequence[PodVariant], access: str = "ReadWriteOnce"
+) -> dict[str, object]:
     weights = [variant.facts.weights_bytes for variant in variants]
     total_bytes = sum(size or 0 for size in weights)
     compiled_bytes = COMPILED_BYTES if _on_gpu(variants) else 0
@@ -221,13 +227,13 @@ def _claim(service: str, variants: Sequence[_Variant]) -> dict[str, object]:
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": f"{service}-models", "labels": {_NAME: service}},
         "spec": {
-            "accessModes": ["ReadWriteOnce"],
+            "accessModes": [access],
             "resources": {"requests": {"storage": Explained(f"{size_gib}Gi", why)}},
         },
     }
 
 
-def _deployment(variant: _Variant, service: str, cluster: Cluster, replicas: int) -> dict[str, object]:
+def _deployment(variant: PodVariant, service: str, cluster: Cluster, replicas: int) -> dict[str, object]:
     labels = {_NAME: service, _INSTANCE: variant.name}
     return {
         "apiVersion": "apps/v1",
@@ -241,12 +247,12 @@ def _deployment(variant: _Variant, service: str, cluster: Cluster, replicas: int
             "revisionHistoryLimit": 2,
             "progressDeadlineSeconds": _startup_timeout_s(variant.facts) + 600,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": _pod(variant, service, cluster)},
+            "template": {"metadata": {"labels": labels}, "spec": pod_spec(variant, service, cluster)},
         },
     }
 
 
-def _pod(variant: _Variant, service: str, cluster: Cluster) -> dict[str, object]:
+def pod_spec(variant: PodVariant, service: str, cluster: Cluster) -> dict[str, object]:
     container = variant.launch.container
     assert container is not None, "contained() gives one"
     pod: dict[str, object] = {
@@ -263,7 +269,7 @@ def _pod(variant: _Variant, service: str, cluster: Cluster) -> dict[str, object]
     return pod
 
 
-def _container(variant: _Variant, container: Container, service: str) -> dict[str, object]:
+def _container(variant: PodVariant, container: Container, service: str) -> dict[str, object]:
     launch, facts = variant.launch, variant.facts
     spec: dict[str, object] = {"name": "engine", "image": container.image}
     spec |= _command(launch, container, facts)
@@ -292,7 +298,8 @@ def _command(launch: Launch, container: Container, facts: LaunchFacts) -> dict[s
 
 
 def _text(word: str) -> str:
-    """Kubernetes expands `$(NAME)` and reads a doubled dollar as one."""
+    """Kubernetes expands `$(NAME)`, of which only those of a LeaderWorkerSet are meant, and reads a doubled
+    dollar as one."""
     return _DOLLAR.sub("$$", word)
 
 

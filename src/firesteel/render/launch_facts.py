@@ -107,8 +107,20 @@ def warm_request(launch: Launch) -> str:
     return f"{pipe}{words} {host_url(launch)}/v1/chat/completions"
 
 
+def rank_of(launch: Launch) -> int | None:
+    """Which host of several runs it, 0 for the head; None: it runs on one host."""
+    rank = launch.flags.get("node-rank") if "nnodes" in launch.flags else None
+    return int(rank) if isinstance(rank, str) and rank.isdecimal() else None
+
+
+def rank_alone(launch: Launch) -> Launch:
+    """A rank as a launch of its own. It is not restarted by itself: the others would not take it back."""
+    container = replace(launch.container, restart="no") if launch.container else None
+    return replace(launch, sparks=1, container=container)
+
+
 def warm_notes(launch: Launch) -> list[str]:
-    if not (launch.container and launch.container.gpus):
+    if rank_of(launch) or not (launch.container and launch.container.gpus):
         return []
     return [f"The first request compiles kernels; once it answers /health: {warm_request(launch)}"]
 
@@ -127,7 +139,7 @@ def require_one_spark(launch: Launch, file_format: str) -> None:
     if launch.sparks > 1:
         raise UsageError(
             f"{launch.name} runs on {launch.sparks} Sparks, and {file_format} describes one",
-            next=f"firesteel render {launch.name} --as sparkrun",
+            next=f"firesteel render {launch.name}, which writes it for each of them",
         )
 
 

@@ -33,7 +33,7 @@ def native_unit(launch: Launch, facts: LaunchFacts = NO_FACTS) -> str:
         "Type=exec",
         *(f"Environment={unit_word(f'{variable}={value}')}" for variable, value in launch.env.items()),
         unit_line("ExecStart", [launch.program.argv, engines.argv(launch)]),
-        *restart_lines(),
+        *restart_lines(launch),
         "KillMode=mixed",
         f"TimeoutStartSec={start_timeout_s(facts)}",
         f"TimeoutStopSec={STOP_S}",

@@ -55,7 +55,7 @@ def quadlet(launch: Launch, facts: LaunchFacts = NO_FACTS) -> str:
     head = [*heading(launch, facts), *install_notes(f"~/.config/containers/systemd/{unit}.container", unit)]
     lines = [*comments(head), *unit_section(launch, facts), "", "[Container]", *_container(launch, facts)]
     lines += ["", "[Service]", *secret_lines(launch), *folder_lines(launch), *warm_lines(launch)]
-    lines += [*restart_lines(), f"TimeoutStartSec={start_timeout_s(facts)}"]
+    lines += [*restart_lines(launch), f"TimeoutStartSec={start_timeout_s(facts)}"]
     return "\n".join([*lines, "", *INSTALL_SECTION]) + "\n"
 
 

@@ -32,6 +32,7 @@ from firesteel.render.launch_facts import (
     host_url,
     passed_through,
     pin,
+    rank_of,
     require_one_spark,
     required_key,
     warm_request,
@@ -67,7 +68,7 @@ def systemd(launch: Launch, facts: LaunchFacts = NO_FACTS) -> str:
     ]
     lines += [
         *warm_lines(launch),
-        *restart_lines(),
+        *restart_lines(launch),
         f"TimeoutStartSec={start_timeout_s(facts)}",
         f"TimeoutStopSec={STOP_S + 30}",
         "SuccessExitStatus=143",
@@ -102,7 +103,9 @@ def unit_section(launch: Launch, facts: LaunchFacts) -> list[str]:
     ]
 
 
-def restart_lines() -> list[str]:
+def restart_lines(launch: Launch) -> list[str]:
+    if rank_of(launch) is not None:
+        return ["# a rank that starts alone waits for the others for ever: restart all of them", "Restart=no"]
     return ["Restart=on-failure", "RestartSec=30"]
 
 
@@ -123,7 +126,7 @@ def folder_lines(launch: Launch) -> list[str]:
 
 def warm_lines(launch: Launch) -> list[str]:
     """The unit is started once the engine answers and has had its first request, or has failed."""
-    if not container_of(launch).gpus:
+    if rank_of(launch) or not container_of(launch).gpus:
         return []
     health = f"curl -fsS -o /dev/null {host_url(launch)}/health 2>/dev/null"
     wait = f"while kill -0 $MAINPID && ! {health}; do sleep 2; done"

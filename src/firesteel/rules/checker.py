@@ -17,7 +17,7 @@ from firesteel.rules.context import NEWEST_KNOWN, Context, Match
 from firesteel.rules.match import matches
 from firesteel.rules.rule import SEVERITY, Confidence, Fix, Level, Rule, rules
 
-_TITLES: dict[EngineName, str] = {"vllm": "vLLM", "llamacpp": "llama.cpp", "sglang": "SGLang"}
+TITLES: dict[EngineName, str] = {"vllm": "vLLM", "llamacpp": "llama.cpp", "sglang": "SGLang"}
 _IMAGE_CHECKS_SEEN = date(2026, 11, 15)
 _NO_SPOTS: Mapping[str, Spot] = MappingProxyType({})
 
@@ -57,7 +57,8 @@ def check(
     known = catalog.shipped().images if images is None else images
     image = catalog.identify(container.image, known) if container else None
     flaws = frozenset(key.removeprefix("flaw:") for key in spots if key.startswith("flaw:"))
-    context = Context(launch, hardware, image, flaws, known.releases)
+    program = spots["program"].text if "program" in spots else ""
+    context = Context(launch, hardware, image, flaws, known.releases, program)
     all_matches = [(rule, match) for rule in rules() for match in matches(rule, context)]
     specific: dict[str, int] = {}
     for rule, match in all_matches:
@@ -103,19 +104,14 @@ def _finding(rule: Rule, match: Match, context: Context, spots: Mapping[str, Spo
     versions = _versions(rule)
     assumed = context.is_assumed and (bool(versions) or _is_general(rule))
     unknown = context.version is None and bool(versions)
-    elsewhere = bool(rule.when.hardware) and context.is_elsewhere
     says = _fill(rule.says, match, context)
     spot = spots.get(match.key) or spots.get("program") or spots.get("image")
-    title, newest = _TITLES[context.launch.engine], NEWEST_KNOWN[context.launch.engine]
+    title, newest = TITLES[context.launch.engine], NEWEST_KNOWN[context.launch.engine]
     spaced = re.sub(r"([<>=!]+)(?=\d)", r"\1 ", versions)
     return Finding(
         rule=rule.id,
         # Something uncertain never stops a launch.
-        level="note"
-        if unknown
-        else "warn"
-        if rule.level == "stop" and (assumed or elsewhere)
-        else rule.level,
+        level="note" if unknown else "warn" if rule.level == "stop" and assumed else rule.level,
         says=f"if {title} {spaced}: {says}" if unknown else says,
         instead=_fill(rule.instead, match, context) if rule.instead else None,
         spot=spot,
@@ -142,6 +138,6 @@ def _fill(text: str, match: Match, context: Context) -> str:
 
 def _scope(rule: Rule) -> str:
     when = rule.when
-    engine = _TITLES[when.engine] if when.engine else "any engine"
+    engine = TITLES[when.engine] if when.engine else "any engine"
     machine = f" on {when.hardware}" if when.hardware else ""
     return f"{engine} {_versions(rule) or 'of any version'}{machine}" if when.engine else f"{engine}{machine}"

@@ -15,7 +15,8 @@ class NodeStatus:
     host: str
     rank: int
     phase: str
-    """`starting`, `running`, `silent` (no answer, not yet lost), `stopping`, `ended`."""
+    """`waiting` (until every node answers), `fallback` (the same, while this host serves another model),
+    `starting`, `running`, `silent` (no answer, not yet lost), `stopping`, `ended`."""
     pid: int | None = None
     resident_bytes: int = 0
     available_bytes: int = 0

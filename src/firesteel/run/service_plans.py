@@ -29,7 +29,8 @@ def plan_all(
     for name, ask in chosen(file, names).items():
         rest = replace(host, memory_available_bytes=host.keep_free_bytes + max(0, available - taken))
         # What runs already holds its memory: it is planned on the host as it is.
-        best = workspace.propose(ask, host if name in ready else rest)[0]
+        propose = workspace.propose_joined if ask.sparks else workspace.propose
+        best = propose(ask, host if name in ready else rest)[0]
         if not best.plan.fits:
             raise _does_not_fit(best, planned, rest, ceiling, external_bytes)
         planned.append(best)

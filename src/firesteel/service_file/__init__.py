@@ -11,7 +11,8 @@
 
 Several of one model: `{urls: [...], route: prefix, key: PAIR_KEY}`. `aliases: ["gpt-oss:20b"]` is what else
 one answers to. `quick: smollm2` is short for `{recipe: smollm2}`, and a list in place of `models` has
-recipes, each by its own name.
+recipes, each by its own name. Several hosts: `nodes: 2` serves one model by two of them together, and with
+`hosts: {spark2: 192.168.100.11}` `node: spark2` serves it there; `node: [spark1, spark2]` are replicas.
 
 `up -f`, `ps -f`, `render -f`, `down -f` and `serve` read it. Pure: text in, values out; whether a recipe
 exists and fits is the catalog's and the planner's answer. Keys are held against one another after the schema
@@ -23,29 +24,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from ipaddress import ip_address
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from firesteel import yaml_schema
-from firesteel.errors import UsageError
-from firesteel.launch import Ask, Runtime
+from firesteel.launch import Runtime
 from firesteel.service_file.alerts import AlertEntry, alert_faults
+from firesteel.service_file.asks import NodeModel, asks, chosen, on_nodes, port_of
 from firesteel.service_file.scalars import VARIABLE, Address, Bytes, FileSchema, Seconds, shaped
 from firesteel.service_file.scalars import size as parse_bytes
 from firesteel.units import MIB
+from firesteel.web_origin import parse_origins
 
-FIRST_PORT = 8000
+__all__ = [
+    "ModelEntry", "NodeModel", "Route", "ServiceFile", "asks", "chosen", "on_nodes", "read_service_file",
+]  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z")
 MAX_MODELS = 100
 MIN_BUFFER_BYTES = 8 * MIB
 MAX_REPLICAS = 32
 MAX_ALIASES = 32
+MAX_NODES = 8
 
 Route = Literal["least-busy", "prefix"]
 Cancel = Literal["cancel", "drain"]
+ServerApi = Literal["chat", "messages", "responses"]
 
 
 def _buffer_size(text: object) -> object:
@@ -53,6 +60,14 @@ def _buffer_size(text: object) -> object:
     if isinstance(size, int) and size < MIN_BUFFER_BYTES:
         raise ValueError("is too small for a single request; write at least 8MiB")
     return size
+
+
+def _apis(value: object) -> object:
+    """`chat` is short for `[chat]`."""
+    apis = [value] if isinstance(value, str) else value
+    if not isinstance(apis, list) or not apis or not set(map(str, apis)) <= set(get_args(ServerApi)):
+        raise ValueError("is of chat, messages (Anthropic) and responses; write it like `speaks: chat`")
+    return apis
 
 
 def _entry(value: object) -> object:
@@ -85,6 +100,21 @@ Urls = Annotated[
 Aliases = Annotated[
     tuple[str, ...], Field(max_length=MAX_ALIASES), shaped(list, "is a list", 'aliases: ["gpt-oss:20b"]')
 ]
+
+
+def _names(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _host_address(text: object) -> object:
+    try:
+        return str(ip_address(text)) if isinstance(text, str) else text
+    except ValueError:
+        raise ValueError("is not an address; write it like `hosts: {spark2: 192.168.100.11}`") from None
+
+
+Nodes = Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_NODES), BeforeValidator(_names)]
+HostAddress = Annotated[str, BeforeValidator(_host_address)]
 
 
 class MemorySettings(FileSchema):
@@ -131,6 +161,8 @@ class ModelEntry(FileSchema):
     """What the server at a URL calls it, where that is not the name here."""
     key: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     """Where the API key of a server at a URL is: a variable's name, or the path of a file that holds it."""
+    speaks: Annotated[tuple[ServerApi, ...], BeforeValidator(_apis)] = ()
+    """What a server at a URL speaks, if not everything: requests in other APIs are translated."""
     aliases: Aliases = ()
     """What else it answers to: clients ask for `gpt-oss:20b`, but a name is a folder's and docker's too."""
     context: PositiveInt | None = None
@@ -142,6 +174,12 @@ class ModelEntry(FileSchema):
     """`native`: an engine that is installed on this machine, in no container."""
     engine_path: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
     """That engine: its program, environment or build folder. Without it, it is looked for."""
+    nodes: Annotated[int, Field(ge=2, le=MAX_NODES)] | None = None
+    """Served by so many hosts together: this one and nodes of `firesteel cluster`."""
+    fallback_recipe: str | None = None
+    """With `nodes`: the recipe that this host serves alone while another one is lost."""
+    node: Nodes | None = None
+    """Served by that host of `hosts`; by each of several, as replicas."""
     pinned: bool = False
     """Never evicted."""
     ttl: Seconds | None = None
@@ -166,6 +204,10 @@ Group = Annotated[
 
 
 class ServiceFile(FileSchema):
+    hosts: Annotated[
+        dict[str, HostAddress], shaped(dict, "has an address for each", "hosts: {spark2: 192.168.100.11}")
+    ] = {}
+    """Nodes of `firesteel cluster`, and the address of each for the gateway; this host has 127.0.0.1."""
     listen: Address = "127.0.0.1:8080"
     memory: Annotated[MemorySettings, shaped(dict, "has a ceiling", "memory: {ceiling: 100GiB}")] = (
         MemorySettings()
@@ -178,6 +220,8 @@ class ServiceFile(FileSchema):
         BeforeValidator(_models),
     ]
     never_together: tuple[Group, ...] = ()
+    cors: Annotated[tuple[str, ...], BeforeValidator(parse_origins)] = ()
+    """Web pages that may use the models: `off`, `loopback`, `any`, or a list of origins."""
     alerts: Annotated[AlertEntry, shaped(dict, "has keys of its own", "alerts: {webhook: ALERT_URL}")] = (
         AlertEntry()
     )
@@ -216,6 +260,9 @@ def _faults(file: ServiceFile) -> Iterator[Fault]:
         if not _NAME.match(name):
             yield ("models", name), f"`{name}` is no name: letters, digits, dots, dashes, 63 at most"
         yield from _kind_faults(name, entry)
+        for at, node in enumerate(entry.node or ()):
+            if node not in file.hosts:
+                yield ("models", name, "node", at), f"`{name}`: `{node}` is not in `hosts`"
     yield from _alias_faults(file)
     yield from _port_faults(file)
     yield from alert_faults(file.alerts)
@@ -231,10 +278,36 @@ def _kind_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
         yield here, f"`{name}` needs `recipe` or `url` (`urls` for replicas), one of them"
     elif entry.recipe is not None:
         for key in ("route", "model", "key"):
-            if getattr(entry, key) is not None:
+            if getattr(entry, key) is not None and not (key == "route" and len(entry.node or ()) > 1):
                 yield (*here, key), f"`{name}`: `{key}` is for a model at a `url`"
+        if entry.fallback_recipe and not entry.nodes:
+            yield (
+                (*here, "fallback_recipe"),
+                f"`{name}`: a `fallback_recipe` is for a model over several hosts, with `nodes`",
+            )
+        if entry.node:
+            yield from _node_faults(name, entry)
+        if entry.speaks:
+            yield (*here, "speaks"), f"`{name}`: `speaks` is for a model at a `url`; ours speak everything"
     else:
         yield from _outside_faults(name, entry)
+
+
+def _node_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
+    here = ("models", name)
+    if entry.nodes:
+        yield (
+            (*here, "nodes"),
+            f"`{name}`: several hosts serve it together (`nodes`), or each alone (`node`)",
+        )
+    for key in ("pinned", "preload", "ttl"):
+        if getattr(entry, key):
+            yield (
+                (*here, key),
+                f"`{name}`: what runs on a `node` stays there; it takes no `{key}`",
+            )
+    if len(set(entry.node or ())) < len(entry.node or ()):
+        yield (*here, "node"), f"`{name}`: `node` has a host twice"
 
 
 def _alias_faults(file: ServiceFile) -> Iterator[Fault]:
@@ -261,7 +334,17 @@ def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
             yield (*here, "urls", at), f"`{name}`: `urls` {wrong}"
         elif url in (entry.urls or ())[:at]:
             yield (*here, "urls", at), f"`{name}`: `urls` has this address twice"
-    for key in ("context", "users", "port", "ttl", "runtime", "engine_path"):
+    for key in (
+        "context",
+        "users",
+        "port",
+        "ttl",
+        "runtime",
+        "engine_path",
+        "nodes",
+        "node",
+        "fallback_recipe",
+    ):
         if getattr(entry, key) is not None:
             yield (*here, key), f"`{name}`: a model at a `url` has no `{key}` of ours"
     for key in ("pinned", "preload"):
@@ -295,52 +378,9 @@ def _wrong_url(url: str) -> str | None:
 
 def _port_faults(file: ServiceFile) -> Iterator[Fault]:
     first: dict[int, str] = {}
-    own = _port_of(file.listen) if "listen" in file.model_fields_set else None
+    own = port_of(file.listen) if "listen" in file.model_fields_set else None
     for name, entry in file.models.items():
         if entry.port and first.setdefault(entry.port, name) != name:
             yield ("models", name, "port"), f"`{name}` has the same port as `{first[entry.port]}`"
         elif entry.port and entry.port == own:
             yield ("models", name, "port"), f"`{name}` has the port of `listen`"
-
-
-def _port_of(address: str) -> int:
-    return int(address.rpartition(":")[2])
-
-
-def asks(file: ServiceFile) -> dict[str, Ask]:
-    """What to start, by name, each on a port that it has every time."""
-    taken = {_port_of(file.listen), *(entry.port for entry in file.models.values())}
-    free = (port for port in range(FIRST_PORT, FIRST_PORT + 1000) if port not in taken)
-    return {
-        name: Ask(
-            entry.recipe,
-            entry.context,
-            entry.users,
-            entry.port or next(free),
-            name=name,
-            runtime="native" if entry.engine_path else entry.runtime,
-            engine_path=entry.engine_path,
-        )
-        for name, entry in file.models.items()
-        if entry.recipe
-    }
-
-
-def chosen(file: ServiceFile, names: tuple[str, ...]) -> dict[str, Ask]:
-    """Those that were named, or all; none that may not meet."""
-    known = asks(file)
-    for name in names:
-        if name not in known:
-            raise UsageError(
-                f"the service file starts no `{name}`; it has {', '.join(known)}",
-                next=f"name {next(iter(known), 'one')}",
-            )
-    wanted = {name: ask for name, ask in known.items() if not names or name in names}
-    for group in file.never_together:
-        meet = [name for name in group if name in wanted]
-        if len(meet) > 1:
-            raise UsageError(
-                f"{' and '.join(meet)} must not run together, says `never_together`",
-                next=f"name the ones to start, without {' or without '.join(meet)}",
-            )
-    return wanted

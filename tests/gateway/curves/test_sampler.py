@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.edge.host.gpu import GpuSample
+from firesteel.facts.host.gpu_reading import GpuReading
 from firesteel.gateway.admin.meter import Meter
 from firesteel.gateway.curves.sampler import CurveSampler, page_activity, pause_s
 from firesteel.gateway.curves.store import RANGES, VALUES, CurveStore
@@ -36,7 +36,7 @@ class Gateway:
             self.meter.totals,
             self.views,
             self.pages,
-            gpu=lambda: GpuSample(50.0, self.power_w, 2000.0, None),
+            gpu=lambda: GpuReading("NVIDIA GB10", temperature_c=50, power_w=self.power_w, clock_mhz=2000),
             wall_clock=lambda: self.now,
             clock=lambda: self.now,
             notify=self.said.append,

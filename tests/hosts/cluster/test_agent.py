@@ -98,6 +98,7 @@ def test_an_engine_that_ends_by_itself_is_told(folder: Path) -> None:
     assert watched(folder)["exit"] == 7 and not watched(folder)["is_alive"]
     rank(folder, "/no/such/program")
     wait_for("it does not end", lambda: watched(folder)["exit"] == 127)
+    assert "/no/such/program is not on this host" in watched(folder)["why"]
 
 
 def test_the_memory_floor_ends_the_rank(folder: Path) -> None:
@@ -106,11 +107,18 @@ def test_the_memory_floor_ends_the_rank(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("timer", "count", "expected"),
-    [("01:00000040", 5, "10.77.0.2:50052"), ("01:00000040", 1, None), ("00:00000000", 5, None)],
+    ("state", "timer", "count", "expected"),
+    [
+        ("01", "01:00000040", 5, "10.77.0.2:50052"),
+        ("01", "01:00000040", 1, None),
+        ("01", "00:00000000", 5, None),
+        ("04", "01:00000040", 5, None),  # what a killed engine left, being closed
+    ],
 )
-def test_a_stuck_connection_is_seen(tmp_path: Path, timer: str, count: int, expected: str | None) -> None:
-    row = f"0: 01004D0A:C350 02004D0A:C384 01 00000040:00000000 {timer} 0000000{count} 0 0 1 1 0"
+def test_a_stuck_connection_is_seen(
+    tmp_path: Path, state: str, timer: str, count: int, expected: str | None
+) -> None:
+    row = f"0: 01004D0A:C350 02004D0A:C384 {state} 00000040:00000000 {timer} 0000000{count} 0 0 1 1 0"
     (tmp_path / "tcp").write_text(f"sl local_address rem_address\n{row}\n")
     assert agent.stuck_connection(["10.77.0.2"], str(tmp_path / "tcp")) == expected
     assert agent.stuck_connection(["10.77.0.3"], str(tmp_path / "tcp")) is None

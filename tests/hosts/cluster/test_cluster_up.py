@@ -133,3 +133,21 @@ def test_a_firewalled_port_is_told_before_and_during_the_service(cluster: list[N
     node.firewall("")
     assert head.firesteel("down", "smollm2").code == 0
     assert not engines_on(head) and not engines_on(node)
+
+
+@pytest.mark.slow
+def test_one_host_serves_the_fallback_while_a_node_is_lost(cluster: list[NamespaceHost]) -> None:
+    head, node = cluster
+    assert head.firesteel("up", "smollm2", "--fallback", "smollm2").code == 2, "it is for several hosts"
+    up = head.firesteel("up", "smollm2", "--cluster", "--fallback", "smollm2", timeout_s=300)
+    assert up.code == 0, up.err
+    node.power_off()
+    wait_until("no fallback", lambda: read(head, "cluster.json").get("phase") == "fallback")
+    wait_until("it does not answer", lambda: "Paris" in ask(head))
+    assert "smollm2 is served by this host alone" in head.firesteel("ps").out
+    assert read(head, "cluster.json")["why"] is not None
+    node.power_on()
+    wait_until("the cluster does not come back", lambda: is_ready(head))
+    assert "Paris" in ask(head) and node.processes("ggml-rpc-server")
+    assert head.firesteel("down", "smollm2").code == 0
+    assert not engines_on(head) and not engines_on(node)

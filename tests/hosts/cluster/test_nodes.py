@@ -22,9 +22,12 @@ def test_add_list_check_remove(two_hosts: list[NamespaceHost]) -> None:
     assert copied == ["agent", "probe", "reaper"], "nothing but what it says"
     assert [row["name"] for row in head.firesteel("cluster", "list", "--json").json["nodes"]] == ["spark2"]
     found = head.firesteel("cluster", "check", "--json")
-    assert found.code == 0, found.err
     assert found.json["topology"] == "direct"
-    assert {row["check"] for row in found.json["findings"]} >= {"joined", "bandwidth", "clock", "parity"}
+    assert {row["check"] for row in found.json["findings"]} >= {"joined", "bandwidth", "clock"}
+    examined = found.json["doctor"]["hosts"]
+    assert examined.keys() == {"spark1", "spark2"} and not found.json["doctor"]["unreachable"]
+    stops = [row for host in examined.values() for row in host["findings"] if row["level"] == "stop"]
+    assert found.code == (5 if stops else 0), "the hosts of this test are whatever this machine is"
     assert not [row for row in found.json["findings"] if row["level"] in ("warn", "stop")]
     assert head.firesteel("cluster", "remove", "spark2").code == 0
     assert not (node.home / NODE_FOLDER).exists()

@@ -153,8 +153,7 @@ def test_what_is_wrong_with_a_pair() -> None:
     bare = spark(2, interfaces=(rail(RAILS[0], "192.168.100.2"), rail(RAILS[1], None)))
     assert levels({"spark1": spark(1), "spark2": bare})["rails-addressed"] == "warn"
     assert levels({"spark1": spark(1), "spark2": spark(1)})["address-unique"] == "stop"
-    assert levels({"spark1": spark(1), "spark2": spark(2, driver="590.1")})["parity-driver"] == "warn"
-    assert levels({"spark1": spark(1), "spark2": spark(2, machine="x86_64")})["parity-processor"] == "stop"
+    assert levels({"spark1": spark(1), "spark2": spark(2, machine="x86_64")})["processor"] == "stop"
     assert levels(PAIR, {"spark1": 0.0, "spark2": -5.0})["clock"] == "warn"
     wired = {name: replace(node, interfaces=node.interfaces[:1]) for name, node in PAIR.items()}
     assert levels(wired)["joined"] == "warn" and kind(wired, links(wired)) == "ordinary network"

@@ -33,6 +33,8 @@ def test_stage_up_and_down(home: Path, free_port: int) -> None:
     found = sim(home, "cluster", "check", "--json")
     assert found.code == 0, found.err
     assert found.json["topology"] == "direct" and {row["level"] for row in found.json["findings"]} == {"good"}
+    assert len(found.json["doctor"]["hosts"]) == 2 and found.json["doctor"]["hosts"]["spark2"]["is_spark"]
+    assert not found.json["doctor"]["differences"]
     refused = sim(home, "up", MODEL)
     assert refused.code == 5 and "--cluster" in refused.err, "on one host, it says what to type"
     up = ("up", MODEL, "--cluster", "--port", str(free_port))

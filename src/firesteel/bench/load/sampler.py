@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import select
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,19 +19,18 @@ from math import ceil
 from operator import or_
 from typing import Any, TextIO, get_args
 
-from firesteel.edge.host import memory, nvidia_smi
+from firesteel.edge.host import memory
+from firesteel.edge.host.gpu import read_gpus
 from firesteel.edge.host.process import uptime
 from firesteel.edge.http.engine_client import metrics
 from firesteel.engines.metrics import activity, totals
+from firesteel.facts.host.gpu_reading import GpuReading
 from firesteel.launch import EngineName
 
 INTERVAL_S = 1.0
 _MAX_READINGS = 4096
 _READY_S = 5.0
 _MIN_POWER_READINGS = 3
-_GPU_COLUMNS = "--query-gpu=clocks.sm,power.draw,temperature.gpu,utilization.gpu"
-_GPU_QUERIES = [f"{_GPU_COLUMNS},clocks_event_reasons.active", _GPU_COLUMNS]
-"""Drivers before 535 have no `clocks_event_reasons`; then the first is dropped."""
 _COUNTERS: Mapping[EngineName, Mapping[str, str]] = {
     "vllm": {
         "drafts": "vllm:spec_decode_num_drafts_total",
@@ -66,29 +64,18 @@ class HostReading:
 _QUANTITIES = tuple(part.name for part in fields(HostReading) if part.name not in ("at_s", "reasons"))
 
 
-def parse_gpu(at_s: float, text: str) -> HostReading:
+def host_reading(at_s: float, gpus: Sequence[GpuReading]) -> HostReading:
     """Of several GPUs: the slowest clock, the highest temperature and use, and the sum of the power."""
-    rows = [[_number(cell) for cell in line.split(",")] for line in text.splitlines() if line.strip()]
-    rows = [row for row in rows if len(row) in (4, 5)]
-    clocks, power, temperatures, use = ([row[column] for row in rows] for column in range(4))
-    bits = [int(found, 16) for found in re.findall(r", 0x([0-9a-fA-F]{1,16})$", text, re.M)]
-    known_power = [watts for watts in power if watts is not None]
+    power = [gpu.power_w for gpu in gpus if gpu.power_w is not None]
+    bits = [gpu.reasons for gpu in gpus if gpu.reasons is not None]
     return HostReading(
         at_s,
-        clock_mhz=_known(min, clocks),
-        power_w=sum(known_power) if known_power and len(known_power) == len(rows) else None,
-        temperature_c=_known(max, temperatures),
-        use_percent=_known(max, use),
+        clock_mhz=_known(min, (gpu.clock_mhz for gpu in gpus)),
+        power_w=sum(power) if power and len(power) == len(gpus) else None,
+        temperature_c=_known(max, (gpu.temperature_c for gpu in gpus)),
+        use_percent=_known(max, (gpu.use_percent for gpu in gpus)),
         reasons=reduce(or_, bits) if bits else None,
     )
-
-
-def _number(cell: str) -> float | None:
-    try:
-        value = float(cell)
-    except ValueError:
-        return None
-    return value if 0 <= value < 1e9 else None
 
 
 def _known(pick: Callable[[Sequence[float]], float], values: Iterable[float | None]) -> float | None:
@@ -98,11 +85,7 @@ def _known(pick: Callable[[Sequence[float]], float], values: Iterable[float | No
 
 def read_host(at_s: float) -> HostReading:
     """Read this machine; takes some tens of milliseconds where there is a GPU."""
-    text = nvidia_smi.query(_GPU_QUERIES[0], "--format=csv,noheader,nounits")
-    if text is None and len(_GPU_QUERIES) > 1:
-        del _GPU_QUERIES[0]
-        text = nvidia_smi.query(_GPU_QUERIES[0], "--format=csv,noheader,nounits")
-    gpu = parse_gpu(at_s, text or "")
+    gpu = host_reading(at_s, read_gpus())
     host_memory = memory.sample().memory
     return replace(gpu, memory_available_bytes=host_memory.available_bytes if host_memory else None)
 

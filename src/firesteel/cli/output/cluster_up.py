@@ -17,7 +17,7 @@ from firesteel.edge.host.signals import cancel_on_signals, interrupted_by_signal
 from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.nodes import local_name, require_nodes
 from firesteel.hosts.cluster.steps import cluster_steps
-from firesteel.hosts.cluster.up import propose_cluster, read_cluster, up_cluster
+from firesteel.hosts.cluster.up import propose_cluster, propose_fallback, read_cluster, up_cluster
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run import RunOptions, ServiceReady
@@ -27,7 +27,13 @@ from firesteel.units import show_bytes
 
 
 def up_over_hosts(
-    ask: Ask, count: int | None, options: RunOptions, allows_tcp: bool, dry_run: bool, as_json: bool
+    ask: Ask,
+    count: int | None,
+    options: RunOptions,
+    allows_tcp: bool,
+    fallback: str | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """`count`: of hosts, this one included; None: all nodes."""
     home = library.home()
@@ -39,17 +45,20 @@ def up_over_hosts(
         _print_steps(best, cluster, as_json)
         return
     try:
-        ready = asyncio.run(_up(best, options, cluster))
+        alone = propose_fallback(library.workspace(), best, fallback)
+        ready = asyncio.run(_up(best, options, cluster, alone))
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise click.Abort(typed(what_is_left(home, [best]))) from None
     with interrupted_by_signals():  # `asyncio.run` has removed what handled them
         _show(ready, as_json)
 
 
-async def _up(proposal: Proposal, options: RunOptions, cluster: JoinedHosts) -> ServiceReady:
+async def _up(
+    proposal: Proposal, options: RunOptions, cluster: JoinedHosts, fallback: Proposal | None
+) -> ServiceReady:
     cancel_on_signals()
     ready = None
-    async for event in follow(up_cluster(proposal, library.home(), options, cluster)):
+    async for event in follow(up_cluster(proposal, library.home(), options, cluster, fallback)):
         if isinstance(event, ServiceReady):
             ready = event
     assert ready is not None  # or it would have raised

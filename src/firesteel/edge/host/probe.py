@@ -16,10 +16,9 @@ _TIMEOUT_S = 20
 
 def read_probe(root: Path | None = None, only: tuple[str, ...] = ()) -> Probe:
     """Takes about a second; commands that do not answer are given up after 3.5 s."""
-    sim = sim_folder() if root is None else None
-    if sim is not None:
+    if root is None and sim_folder():
         machine_file("proc/meminfo")  # brings the simulated /proc up to date
-    folder = str(root.absolute()) if root else str(sim) if sim else ""
+    folder = str(root.absolute()) if root else ""
     try:
         done = subprocess.run(
             ["sh", "-s"],

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import re
 import signal
 import socket
 import time
@@ -85,24 +86,28 @@ def _stat(number: int) -> list[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """Memory of a process and its children, shared pages divided among those that share them."""
+    """Memory of a process and its children; what they share with each other counts once."""
 
     total_bytes: int
+    """With mapped files as if nobody else had them: two engines may share their weights, but each needs
+    them."""
     own_bytes: int
     """Without mapped files: what the host gets back when the process ends."""
 
 
 def memory(pid: Pid) -> ProcessMemory:
-    total = own = 0
+    own = mapped = 0
     for number in tree(pid.number) if is_alive(pid) else ():
         try:
             rollup = Path(f"/proc/{number}/smaps_rollup").read_text()
+            status = Path(f"/proc/{number}/status").read_text()
         except OSError:
             continue
         kib = {line.split(":")[0]: int(line.split()[1]) for line in rollup.splitlines()[1:]}
-        total += kib.get("Pss", 0) * 1024
         own += (kib.get("Pss_Anon", 0) + kib.get("Pss_Shmem", 0)) * 1024
-    return ProcessMemory(total, own)
+        in_files = re.search(r"^RssFile:\s+(\d+) kB$", status, re.M)
+        mapped = max(mapped, int(in_files[1]) * 1024 if in_files else 0)  # one of them has the weights
+    return ProcessMemory(own + mapped, own)
 
 
 def has_gpu(pid: Pid) -> bool:

@@ -20,7 +20,9 @@ from firesteel.file_schema import NOT_EMPTY, After, Texts, check_regex, file_sch
 from firesteel.launch import EngineName
 from firesteel.version_range import check_range, is_in_range
 
-Stage = Literal["process", "download", "weights", "compile", "kv", "graphs", "warm", "listening"]
+Stage = Literal[
+    "process", "forming", "download", "weights", "compile", "kv", "graphs", "warm", "listening",
+]  # fmt: skip
 """The stages of a start; not every engine has all of them, and each has its own order."""
 Kind = Literal["root", "trouble", "follows", "note"]
 """root: names the cause. trouble: a failure that may have another cause behind it. follows: always the result

@@ -13,6 +13,7 @@ from dataclasses import field
 from statistics import median
 
 from firesteel.dataclass import dataclass
+from firesteel.facts.host.gpu_reading import GpuReading, parse_gpu_readings
 from firesteel.facts.host.host import Meminfo, parse_meminfo
 from firesteel.facts.host.memory_sample import GpuProcess, Pressure, parse_gpu_processes, parse_pressure
 from firesteel.facts.host.network import Interface, parse_interfaces
@@ -22,24 +23,6 @@ _SPARKS = re.compile(r"GB10|DGX.Spark|GX10|ZGX|PGX|EdgeXpert|GN100|AI TOP ATOM",
 """Names of NVIDIA's machine and its siblings in `product_name` and `product_family`."""
 BUSY_PERCENT = 50
 """From this use of the GPU on, its clock says something."""
-
-
-@dataclass(frozen=True, slots=True)
-class GpuReading:
-    """A row of `nvidia-smi`; a GB10 prints `[N/A]` for some fields, which is no fault."""
-
-    name: str
-    driver: str
-    compute_capability: str
-    temperature_c: float | None
-    power_w: float | None
-    clock_mhz: float | None
-    max_clock_mhz: float | None
-    use_percent: float | None
-    pstate: str
-    reasons: int | None
-    """The bits of `clocks_event_reasons.active`."""
-    line: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +154,7 @@ _NVIDIA = "proc/driver/nvidia/version"
 
 
 def host_facts(probe: Probe, measured: Mapping[str, HostMeasurement] | None = None) -> HostFacts:
-    gpu = tuple(_gpu_readings(probe.text("gpu")))
+    gpu = parse_gpu_readings(probe.text("gpu"))
     dmi = probe.values("dmi")
     names = [
         dmi.get(f"sys/class/dmi/id/{name}", "") for name in ("sys_vendor", "product_family", "product_name")
@@ -220,27 +203,6 @@ def measured_section(figures: Mapping[str, HostMeasurement]) -> Section:
 def _gpu_processes(probe: Probe) -> tuple[GpuProcess, ...] | None:
     section = probe.sections.get("gpu-processes")
     return parse_gpu_processes(section.text) if section and section.code == 0 else None
-
-
-def _gpu_readings(text: str) -> list[GpuReading]:
-    found: list[GpuReading] = []
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != 11:
-            continue
-        name, driver, capability, _, temperature, power, clock, max_clock, use, pstate, reasons = cells
-        found.append(
-            GpuReading(
-                name, driver, capability, _number(temperature), _number(power), _number(clock),
-                _number(max_clock), _number(use), pstate,
-                int(reasons, 16) if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", reasons) else None, line.strip(),
-            )
-        )  # fmt: skip
-    return found
-
-
-def _number(cell: str) -> float | None:
-    return float(cell) if re.fullmatch(r"\d{1,7}(?:\.\d{1,6})?", cell) else None
 
 
 def _units(text: str) -> dict[str, Unit]:

@@ -28,6 +28,7 @@ _FILE_PREFIXES = ("proc/", "sys/", "etc/", "var/")
 _VALUES = ("net", "rdma", "cpu", "block", "kernel", "dmi", "sensors")
 _SETTINGS = ("logind", "sysctl", "limits-files", "udev", "network")
 NOT_FOUND = 127
+_SIM_ROOT = '"${FIRESTEEL_SIM:-}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,11 @@ class Section:
     text: str
     code: int = 0
     """Of the command; of a file: 0 when it was read, 2 when there is none, else it may not be read."""
+
+    @property
+    def timed_out(self) -> bool:
+        """The codes of `timeout`, and of what it had to kill. That says nothing about what was asked."""
+        return self.code in (124, 137)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +76,11 @@ def _script() -> str:
 
 
 def probe_script(only: tuple[str, ...] = (), root: str = "") -> str:
-    """The text of a shell script; `root` is a folder that takes the place of `/`."""
-    head = f"ONLY={shlex.quote(' '.join(only))}\nROOT={shlex.quote(root)}\n"
+    """The text of a shell script; `root` is a folder that takes the place of `/`.
+
+    Without one, a simulated Spark is read where the script runs on it: here, or over its simulated ssh.
+    """
+    head = f"ONLY={shlex.quote(' '.join(only))}\nROOT={shlex.quote(root) if root else _SIM_ROOT}\n"
     return head + _script()
 
 

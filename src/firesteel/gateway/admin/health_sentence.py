@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypedDict
 
-from firesteel.edge.host.gpu import GpuSample
+from firesteel.facts.host.gpu_reading import GpuReading
 from firesteel.gateway.curves.sampler import RECENT_S, RecentActivity
 from firesteel.gateway.curves.samples import first_quantile
 from firesteel.gateway.executor import ModelView
@@ -44,7 +44,7 @@ class HealthJson(TypedDict):
     """One sentence."""
 
 
-def health_sentence(view: ModelView, recent: RecentActivity, gpu: GpuSample | None) -> HealthJson:
+def health_sentence(view: ModelView, recent: RecentActivity, gpu: GpuReading | None) -> HealthJson:
     name, status = view.config.name, view.status
     if status is None:
         return _verdict(False, f"{name} cannot be served: {view.config.why_not}")
@@ -76,7 +76,7 @@ def _not_ready(view: ModelView) -> HealthJson:
     return _verdict(True, status.phase)
 
 
-def _problems(view: ModelView, recent: RecentActivity, gpu: GpuSample | None) -> Iterator[str]:
+def _problems(view: ModelView, recent: RecentActivity, gpu: GpuReading | None) -> Iterator[str]:
     """The most serious first."""
     if view.note and not any(part in view.note for part in _GOOD_NEWS):
         yield view.note

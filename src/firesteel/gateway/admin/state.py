@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from heapq import nsmallest
 from typing import Protocol, TypedDict
 
-from firesteel.edge.host.gpu import GpuSample
 from firesteel.facts import Meminfo
+from firesteel.facts.host.gpu_reading import GpuReading
 from firesteel.gateway.admin import status
 from firesteel.gateway.admin.health_sentence import HealthJson, health_sentence
 from firesteel.gateway.curves.sampler import RecentActivity
@@ -111,7 +111,7 @@ def gateway_state(
     views: Iterable[ModelView],
     config: ServiceConfig,
     memory: Meminfo | None,
-    gpu: GpuSample | None,
+    gpu: GpuReading | None,
     recent: Callable[[str], RecentActivity],
     queue: list[WaitingRequestJson],
     requests: int,
@@ -150,7 +150,7 @@ def oldest_waiting(waiting: Iterable[WaitingRecord], doing: Callable[[str], str]
     ]
 
 
-def _gpu_state(gpu: GpuSample | None) -> GpuStateJson | None:
+def _gpu_state(gpu: GpuReading | None) -> GpuStateJson | None:
     if gpu is None:
         return None
     return {
@@ -161,7 +161,7 @@ def _gpu_state(gpu: GpuSample | None) -> GpuStateJson | None:
     }
 
 
-def _model_state(view: ModelView, recent: RecentActivity, gpu: GpuSample | None) -> ModelStateJson:
+def _model_state(view: ModelView, recent: RecentActivity, gpu: GpuReading | None) -> ModelStateJson:
     config, model, running, progress = view.config, view.status, view.running, view.progress
     preview = view.preview
     is_ready = status.phase(view) == "ready"

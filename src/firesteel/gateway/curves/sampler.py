@@ -18,10 +18,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from firesteel.edge.host.gpu import GpuSample, read_gpu
+from firesteel.edge.host.gpu import read_gpu
 from firesteel.edge.host.memory import meminfo
 from firesteel.engines.metrics import Activity, activity
 from firesteel.errors import HostNotReady
+from firesteel.facts.host.gpu_reading import GpuReading
 from firesteel.gateway.admin.meter import ModelTotals
 from firesteel.gateway.curves.samples import Counts, CurveRow, added
 from firesteel.gateway.curves.store import SAMPLE_S, CurveStore
@@ -91,7 +92,7 @@ class CurveSampler:
         views: Callable[[], Iterable[ModelView]],
         engine_metrics: Callable[[], Awaitable[Mapping[str, str]]],
         *,
-        gpu: Callable[[], GpuSample | None] = read_gpu,
+        gpu: Callable[[], GpuReading | None] = read_gpu,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
         notify: Callable[[str], None] = lambda text: None,
@@ -100,7 +101,7 @@ class CurveSampler:
         self.store, self._read_totals, self._views = store, totals, views
         self._engine_metrics, self._read_gpu = engine_metrics, gpu
         self._wall_clock, self._clock, self._notify = wall_clock, clock, notify
-        self.gpu: GpuSample | None = None
+        self.gpu: GpuReading | None = None
         self._gpu_in = 0
         self._at_s: float | None = None
         self._totals: Mapping[str, ModelTotals] = {}

@@ -36,6 +36,8 @@ from firesteel.gateway.service_config import (
     Reason,
     ServiceConfig,
 )
+from firesteel.hosts.cluster.on_nodes import node_key_file
+from firesteel.hosts.cluster.up import bring_up_joined
 from firesteel.launch import Ask, Runtime
 from firesteel.planner import Band, Plan, launch_key
 from firesteel.proposals import Proposal, require_runnable
@@ -52,7 +54,7 @@ from firesteel.run import (
     bring_up,
 )
 from firesteel.run.start.listen import reached_at
-from firesteel.service_file import ModelEntry, ServiceFile, asks, read_service_file
+from firesteel.service_file import ModelEntry, NodeModel, ServiceFile, asks, on_nodes, read_service_file
 from firesteel.service_file.alerts import AlertEntry
 from firesteel.units import MIB, show_bytes
 from firesteel.workspace import Workspace
@@ -80,7 +82,7 @@ def read(path: str, home: Home) -> ServiceConfig:
     ceiling = _ceiling(file, host, [running[name] for name in file.models if name in running], external_bytes)
     # Each model is planned as if it ran alone: which of them run together is the scheduler's decision.
     alone = replace(host, memory_available_bytes=host.keep_free_bytes + max(0, ceiling - external_bytes))
-    ask_by_name = asks(file)
+    ask_by_name, elsewhere = asks(file), on_nodes(file)
     return ServiceConfig(
         path=path,
         listen=file.listen,
@@ -88,8 +90,8 @@ def read(path: str, home: Home) -> ServiceConfig:
         keep_free_bytes=host.keep_free_bytes,
         models=tuple(
             _own_model(path, entry, ask_by_name[name], workspace, alone)
-            if entry.recipe
-            else _external_model(name, entry)
+            if name in ask_by_name
+            else _external_model(name, entry, elsewhere.get(name), home)
             for name, entry in file.models.items()
         ),
         never_together=file.never_together,
@@ -98,6 +100,7 @@ def read(path: str, home: Home) -> ServiceConfig:
         min_dwell_s=file.queue.min_dwell,
         gateway_bytes=file.memory.gateway,
         alerts=_alerts(file.alerts),
+        cors=file.cors,
         disk_folders=tuple(dict.fromkeys((str(home.root), str(find_store(home).root)))),
     )
 
@@ -119,18 +122,22 @@ def _ceiling(file: ServiceFile, host: Host, own: list[Service], external_bytes: 
     return max(0, min(most, free - gateway_bytes))
 
 
-def _external_model(name: str, entry: ModelEntry) -> ModelConfig:
-    urls = tuple(url.rstrip("/").removesuffix("/v1").rstrip("/") for url in entry.addresses)
+def _external_model(name: str, entry: ModelEntry, node: NodeModel | None, home: Home) -> ModelConfig:
+    """One that others run: at a URL, or on a `node`, where `up -f` starts it."""
+    addresses = node.urls if node else entry.addresses
+    urls = tuple(url.rstrip("/").removesuffix("/v1").rstrip("/") for url in addresses)
+    key = str(node_key_file(home, name)) if node else entry.key
     return ModelConfig(
         name,
-        outside_identity(urls, entry.model, entry.key),
+        outside_identity(urls, entry.model, key),
         urls,
         entry.memory or 0,
         is_outside=True,
         cancel=entry.cancel,
         route=entry.route or "least-busy",
         model=entry.model,
-        key=entry.key,
+        key=key,
+        speaks=entry.speaks,
         timeouts=_timeouts(entry),
         aliases=entry.aliases,
     )
@@ -155,7 +162,7 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
         aliases=entry.aliases,
     )
     try:
-        best = workspace.propose(ask, host)[0]
+        best = (workspace.propose_joined if ask.sparks else workspace.propose)(ask, host)[0]
     except FiresteelError as error:
         return replace(bare, why_not=in_the_file(reason_of(error), ask.name, path))
     launch, objection = best.plan.launch, _objection(best)
@@ -171,7 +178,8 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
         ask={
             "name": ask.name, "recipe": ask.model, "context": ask.context, "users": ask.users,
             "port": ask.port, "path": path, "identity": _identity(best),
-            "runtime": ask.runtime, "engine_path": ask.engine_path,
+            "runtime": ask.runtime, "engine_path": ask.engine_path, "sparks": ask.sparks,
+            "fallback": entry.fallback_recipe,
         },
         why_not=in_the_file(objection, ask.name, path) if objection else None,
     )  # fmt: skip
@@ -233,6 +241,8 @@ class Job:
     identity: str = ""
     runtime: Runtime | None = None
     engine_path: str | None = None
+    sparks: int | None = None
+    fallback: str | None = None
 
 
 def read_job(text: str) -> Job:
@@ -248,12 +258,18 @@ async def load(job: Job, home: Home) -> None:
     host = await asyncio.to_thread(workspace.host)
     ask = Ask(
         job.recipe, job.context, job.users, job.port, name=job.name,
-        runtime=job.runtime, engine_path=job.engine_path,
+        runtime=job.runtime, engine_path=job.engine_path, sparks=job.sparks,
     )  # fmt: skip
-    proposals = workspace.propose(ask, host)
+    proposals = (workspace.propose_joined if job.sparks else workspace.propose)(ask, host)
     chosen = next((found for found in proposals if _identity(found) == job.identity), proposals[0])
     clock = LoadClock(load_time(chosen, home), process.uptime())
-    async for event in bring_up(chosen, home, RunOptions(service_file=job.path, is_swapped_in=True)):
+    options = RunOptions(service_file=job.path, is_swapped_in=True)
+    started = (
+        bring_up_joined(chosen, home, options, fallback=job.fallback)
+        if job.sparks
+        else bring_up(chosen, home, options)
+    )
+    async for event in started:
         now_s = process.uptime()
         if isinstance(event, (PhaseProgress, PhaseDone)):
             kind = "doing" if isinstance(event, PhaseProgress) else "done"

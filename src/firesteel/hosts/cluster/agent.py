@@ -20,6 +20,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -140,6 +141,8 @@ def hold(folder: Path, parent: int) -> int:
     why = wait_for_end(folder, rank, engine, stopping, parent)
     write_json(folder / "state.json", {**state, "why": why, "stopping": True})
     code = end(rank, engine)
+    if code == 127 and why is None and shutil.which(str(program)) is None:
+        why = f"{program} is not on this host; `firesteel up` copies what it needs"
     write_json(folder / "state.json", {**state, "why": why, "exit": code})
     return code
 
@@ -260,8 +263,9 @@ def mtu(name: str) -> int:
 def stuck_connection(peers: list[str], table: str = "/proc/net/tcp") -> str | None:
     """`10.77.0.2:50052` where the kernel sends to a peer again and again and hears nothing.
 
-    /proc/net/tcp: local, remote, state, queues, timer (1: retransmission), retransmits so far. The fifth is
-    sent about 3 s after the first: a firewall or a smaller MTU on the way is seen like that, and only there.
+    /proc/net/tcp: local, remote, state (1: established), queues, timer (1: sends again), retransmits so far.
+    The fifth is sent about 3 s after the first: a firewall or a smaller MTU on the way is seen like that, and
+    only there. What a killed engine left is being closed, and may be for minutes: that is no connection.
     ssh (port 22) is no connection between ranks, and its silence is seen elsewhere.
     """
     try:
@@ -274,6 +278,7 @@ def stuck_connection(peers: list[str], table: str = "/proc/net/tcp") -> str | No
         if (
             address in peers
             and port != "0016"
+            and fields[3] == "01"
             and fields[5][:2] == "01"
             and int(fields[6], 16) >= RETRANSMITS
         ):

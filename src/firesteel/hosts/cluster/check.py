@@ -25,6 +25,10 @@ class ClusterCheck:
     findings: tuple[PairFinding, ...]
 
     @property
+    def unreachable(self) -> tuple[str, ...]:
+        return tuple(host for finding in self.findings if finding.check == "ssh" for host in finding.hosts)
+
+    @property
     def stops(self) -> tuple[PairFinding, ...]:
         return tuple(finding for finding in self.findings if finding.level == "stop")
 

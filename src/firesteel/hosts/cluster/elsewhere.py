@@ -27,25 +27,25 @@ from firesteel.hosts.cluster.nodes import find_node, target_of
 
 _PARTS = ("firesteel", "pyproject.toml", "README.md", "LICENSE", "scripts/make-venv", "src")
 _PACKAGES = "aiohttp, click, pydantic, rich, yaml"
-_SSH_FAILED = 255
+SSH_FAILED = 255
 
 
 def run_elsewhere(home: Home, name: str, argv: list[str]) -> int:
     target = target_of(home, find_node(home, name))
-    folder = asyncio.run(_prepare(target, home))
+    folder = asyncio.run(prepare_node(target, home))
     words, files = _with_files(argv, folder)
     for path, content in files.items():
         asyncio.run(ssh.send_files(target, {Path(path).name: content}, str(Path(path).parent)))
-    command = ssh.session_argv(target, _command(folder, words))
+    command = ssh.session_argv(target, command_on_node(folder, words))
     if sys.stdin.isatty() and sys.stdout.isatty():
         command[1] = "-t"
     code = subprocess.run(command, check=False).returncode
-    if code == _SSH_FAILED:
+    if code == SSH_FAILED:
         raise HostNotReady(f"the connection to {name} was lost", next=f"firesteel --on {name} ps")
     return code
 
 
-def _command(folder: str, words: list[str]) -> str:
+def command_on_node(folder: str, words: list[str]) -> str:
     """`python3 -P`: nothing in the folder that happens to be current may replace our modules."""
     arguments = shlex.join(words)
     return (
@@ -56,7 +56,7 @@ def _command(folder: str, words: list[str]) -> str:
     )
 
 
-async def _prepare(target: SshTarget, home: Home) -> str:
+async def prepare_node(target: SshTarget, home: Home) -> str:
     root = Path(__file__).resolve().parents[4]
     if not (root / "scripts/make-venv").exists():
         hint = "firesteel --help"

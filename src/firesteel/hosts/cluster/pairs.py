@@ -1,4 +1,4 @@
-"""What only two hosts together show: subnets, MTU both ways, bandwidth, clocks, equal software. Pure.
+"""What only two hosts together show: subnets, MTU both ways, bandwidth, clocks. Pure.
 
 Sources: reference to NVIDIA's playbooks connect-two-sparks (2026-07-21) for the subnets and the pass mark,
 eugr/spark-vllm-docker docs/NETWORKING.md for the MTU, NVIDIA/dgx-spark-playbooks PR 108 (2026-08-24) for the
@@ -22,7 +22,6 @@ SLOW_RTT_MS = 1.0
 _PLAYBOOK = "NVIDIA dgx-spark-playbooks, connect-two-sparks, 2026-07-21"
 _NETWORKING = "eugr/spark-vllm-docker docs/NETWORKING.md, 2026-07"
 _DEGRADED = "NVIDIA/dgx-spark-playbooks PR 108, 2026-08-24"
-_PARITY = "unslothai/unsloth `spark doctor --parity-only`, 2026-09"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def judge_pairs(
 ) -> tuple[PairFinding, ...]:
     findings = [
         *_connected(facts, found), *_rails(facts), *_duplicates(facts), *_reached(found, tried),
-        *_clocks(skews_s), *_parity(facts),
+        *_clocks(skews_s), *_processors(facts),
     ]  # fmt: skip
     order: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2, "good": 3}
     return tuple(sorted(findings, key=lambda finding: order[finding.level]))
@@ -261,33 +260,9 @@ def _clocks(skews_s: Mapping[str, float]) -> list[PairFinding]:
     ] or [PairFinding("clock", "good", tuple(skews_s), "clocks agree")]
 
 
-def _parity(facts: Mapping[str, NodeFacts]) -> list[PairFinding]:
-    """What must be equal, or else one host is slower or hangs."""
-    findings: list[PairFinding] = []
-    table: dict[str, dict[str, str | None]] = {
-        "driver": {name: node.driver for name, node in facts.items()},
-        "kernel": {name: node.kernel for name, node in facts.items()},
-        "firmware": {name: node.bios for name, node in facts.items()},
-        "processor": {name: node.machine for name, node in facts.items()},
-        "docker": {name: node.docker for name, node in facts.items()},
-        "rail firmware": {name: _firmware(node) for name, node in facts.items()},
-    }
-    for what, values in table.items():
-        if len(set(values.values())) > 1:
-            shown = ", ".join(f"{name} {value or 'none'}" for name, value in values.items())
-            level: Level = "stop" if what == "processor" else "warn"
-            findings.append(
-                PairFinding(
-                    f"parity-{what.replace(' ', '-')}",
-                    level,
-                    tuple(facts),
-                    f"{what} differs: {shown}",
-                    next="update the older one",
-                    source=_PARITY,
-                )
-            )
-    return findings or [PairFinding("parity", "good", tuple(facts), "driver, kernel and firmware are equal")]
-
-
-def _firmware(facts: NodeFacts) -> str | None:
-    return next((rail.firmware for rail in facts.rails if rail.firmware), None)
+def _processors(facts: Mapping[str, NodeFacts]) -> list[PairFinding]:
+    """No image runs on both kinds. What else should be equal: `rules.host_checks.parity`."""
+    if len({node.machine for node in facts.values()}) == 1:
+        return []
+    shown = ", ".join(f"{name} {node.machine}" for name, node in facts.items())
+    return [PairFinding("processor", "stop", tuple(facts), f"processors differ: {shown}")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from firesteel.catalog import container_name
@@ -10,6 +11,7 @@ from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.ranks import (
     RPC_PORT,
     ClusterSpec,
+    FallbackSpec,
     RankHost,
     RankSpec,
     execute_timeout_s,
@@ -26,8 +28,12 @@ _WORKER_GRACE_S = 15.0
 
 def on_cluster(proposal: Proposal, cluster: JoinedHosts, rank: int = 0) -> Proposal:
     """The proposal as one rank runs it."""
+    return as_rank(proposal, cluster.rank_hosts, rank, cluster.allows_tcp)
+
+
+def as_rank(proposal: Proposal, hosts: Sequence[RankHost], rank: int, allows_tcp: bool = False) -> Proposal:
     plan = proposal.plan
-    launch = rank_launch(plan.launch, cluster.rank_hosts, rank, cluster.allows_tcp)
+    launch = rank_launch(plan.launch, hosts, rank, allows_tcp)
     if launch.engine == "vllm":
         limit_s = execute_timeout_s(_prefill_s(proposal))
         launch = on_rank(launch, {}, {"VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": str(limit_s)})
@@ -62,6 +68,14 @@ def cluster_spec(proposal: Proposal, home: Home, cluster: JoinedHosts, rpc: RpcP
             ),
         ),
     )  # fmt: skip
+
+
+def fallback_spec(proposal: Proposal, home: Home) -> FallbackSpec:
+    """Of a proposal for this host alone, with the name and the port of the service."""
+    launch, command = proposal.plan.launch, make_steps(proposal, home)[-1].command
+    recipe = proposal.recipe.name if proposal.recipe else launch.model
+    stop = ("docker", "stop", container_name(launch.name)) if launch.container else ()
+    return FallbackSpec(recipe, expand_home(command.argv), dict(command.env), stop)
 
 
 def _rpc_rank(member: RankHost, rpc: RpcProgram, cluster: JoinedHosts, floor_bytes: int) -> RankSpec:

@@ -21,6 +21,7 @@ from firesteel.launch_pipeline import on_rank
 RPC_PORT = 50052
 MASTER_PORT = 29501
 LEASE_S = 30.0
+NCCL_BY_TCP = "NET/Socket"
 Transport = Literal["rdma", "tcp"]
 
 
@@ -58,6 +59,16 @@ class RankSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class FallbackSpec:
+    """What this host serves alone, in the service's name, while a node does not answer."""
+
+    recipe: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterSpec:
     """`ranks.json`: everything that the runner knows."""
 
@@ -67,6 +78,7 @@ class ClusterSpec:
     ranks: tuple[RankSpec, ...]
     """The head first. Workers are nodes by name."""
     time_share: float = 1.0
+    fallback: FallbackSpec | None = None
 
 
 def rank_hosts(head: str, facts: Mapping[str, NodeFacts], found: Sequence[Link]) -> tuple[RankHost, ...]:
@@ -159,7 +171,7 @@ def require_transport(log: str, hcas: Sequence[str], allows_tcp: bool) -> str:
                 next="firesteel cluster check",
             )
         return "RDMA by " + ", ".join(hcas)
-    sockets = any("NET/Socket" in line for line in log.splitlines())
+    sockets = NCCL_BY_TCP in log
     if allows_tcp:
         return "TCP" if sockets else "not told"
     what = "NCCL uses TCP sockets in place of RDMA" if sockets else "no log shows that NCCL uses RDMA"

@@ -11,13 +11,13 @@ supervisor starts it again. It never starts a single rank again: the others woul
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Awaitable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,111 +26,21 @@ from firesteel.edge.files.home import Home, write_text
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.hosts.cluster.channel import NODE_FOLDER, Channel, channel_of
 from firesteel.hosts.cluster.nodes import all_nodes
+from firesteel.hosts.cluster.rank import RENEW_S, STOP_S, Rank
 from firesteel.hosts.cluster.ranks import ClusterSpec, RankSpec
 from firesteel.hosts.cluster.watch import ClusterWatch, RankReport
 from firesteel.run.cluster_status import ClusterStatus, NodeStatus, write_status
 from firesteel.run.service import WHY_FILE
-from firesteel.typed_json import InvalidValue, from_json
+from firesteel.run.supervise.restart import AGAIN_CODE
 from firesteel.units import show_bytes
 
-RENEW_S = 1.0
-_ANSWER_S, _CONNECT_S = 3.0, 8.0
-"""For a report, and for the first one of a session. What takes longer is tried again in a new session."""
-_STOP_S = 25.0
 _LISTEN_S = 60.0
+_RETRY_S = 2.0
 _MEMORY_BACK_S = 15.0
 
 
-class Rank:
-    """One rank: its agent, and the session that renews its lease."""
-
-    def __init__(self, spec: RankSpec, channel: Channel, folder: str, log: Path) -> None:
-        self.spec, self.channel, self.folder = spec, channel, folder
-        self.reports: list[RankReport] = []
-        self.is_started = False
-        self._log, self._offset = log, 0
-        self._session: asyncio.subprocess.Process | None = None
-
-    @property
-    def host(self) -> str:
-        return self.spec.host
-
-    def document(self, argv: tuple[str, ...]) -> str:
-        spec = self.spec
-        return json.dumps(
-            {
-                "argv": argv, "env": dict(spec.env), "stop": spec.stop, "rails": spec.rails,
-                "peers": spec.peers,
-                "lease_s": spec.lease_s, "grace_s": spec.grace_s, "floor_bytes": spec.floor_bytes,
-                "reaper": self.channel.reaper,
-            }
-        )  # fmt: skip
-
-    async def start(self) -> None:
-        answer = await self.channel.ask(
-            "agent", "start", self.folder, stdin=self.document(self.spec.argv).encode()
-        )
-        if "error" in answer:
-            raise HostNotReady(f"{self.host}: {answer['error']}", next="firesteel cluster check")
-        self.is_started = True
-
-    async def stop(self) -> dict[str, Any]:
-        return await self.channel.ask("agent", "stop", self.folder, str(_STOP_S), timeout_s=_STOP_S + 15)
-
-    async def watch(self) -> None:
-        """Renew the lease and collect reports until cancelled; a session that ends is opened again."""
-        while True:
-            with suppress(OSError, asyncio.TimeoutError, ValueError):
-                await self._watch_session()
-            await self._close()
-            await asyncio.sleep(RENEW_S / 2)
-
-    async def _watch_session(self) -> None:
-        argv = self.channel.session_argv("agent", "watch", self.folder, str(self._offset))
-        session = await asyncio.create_subprocess_exec(
-            *argv, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL, limit=2**22,
-        )  # fmt: skip
-        self._session = session
-        assert session.stdin and session.stdout
-        limit_s = _CONNECT_S
-        while True:
-            session.stdin.write(b"renew\n")
-            await session.stdin.drain()
-            line = await asyncio.wait_for(session.stdout.readline(), limit_s)
-            if not line:
-                return
-            self._note(json.loads(line))
-            limit_s = _ANSWER_S  # TCP waits longer and longer: a new session is there sooner
-            await asyncio.sleep(RENEW_S)
-
-    def _note(self, document: dict[str, Any]) -> None:
-        self._offset = document.pop("offset")
-        if text := document.pop("log"):
-            with suppress(OSError):
-                self._append(text)
-        with suppress(InvalidValue):
-            self.reports.append(from_json(RankReport, document))
-
-    def _append(self, text: str) -> None:
-        if self.channel.target is None:  # the head's words are the engine's log, which everybody reads
-            sys.stdout.write(text)
-            sys.stdout.flush()
-            return
-        with self._log.open("a", encoding="utf-8") as log:
-            log.write(text)
-
-    async def _close(self) -> None:
-        session, self._session = self._session, None
-        if session and session.returncode is None:
-            session.kill()
-            with suppress(ProcessLookupError):
-                await session.wait()
-
-    def take_report(self) -> RankReport | None:
-        latest = self.reports[-1] if self.reports else None
-        self.reports.clear()
-        return latest
+class _NodesAreBack(Exception):
+    """While the fallback is served."""
 
 
 class Runner:
@@ -149,6 +59,7 @@ class Runner:
         self.holder: asyncio.subprocess.Process | None = None
         self.notices: list[str] = []
         self.available: dict[str, int] = {}
+        self.is_fallback = False
 
     def _worker(self, home: Home, rank: RankSpec, nodes: dict[str, Any]) -> Rank:
         if rank.host not in nodes:
@@ -170,8 +81,9 @@ class Runner:
 
     async def run(self) -> int:
         watches: list[asyncio.Task[None]] = []
+        is_again = False
         try:
-            await self._clear()
+            await self._clear(watches)
             await self._start_workers(watches)
             await self._start_head(watches)
             why = await self._until_lost()
@@ -179,6 +91,8 @@ class Runner:
             why = None
         except FiresteelError as error:
             why = error.what
+        except _NodesAreBack:
+            why, is_again = "every node answers again: all ranks are started", True
         for task in watches:  # a rank that is being stopped is not watched: its end is no loss
             task.cancel()
         await asyncio.gather(*watches, return_exceptions=True)
@@ -188,23 +102,51 @@ class Runner:
         self._write(phase="stopping", why=why)
         await self._stop_all()
         self._write(phase="ended", why=why)
-        return 1 if why else 0
+        return AGAIN_CODE if is_again else 1 if why else 0
 
-    async def _clear(self) -> None:
+    async def _clear(self, watches: list[asyncio.Task[None]]) -> None:
         """What an earlier run left: a worker whose lease has not run out yet."""
         (self.folder / WHY_FILE).unlink(missing_ok=True)
         self._write(phase="starting")
         for rank in self.workers:
             (self.folder / "ranks" / f"{rank.host}.log").write_text("")
-        await _all([self._prepare(rank) for rank in self.workers])
+        await _all([self._prepare(rank, watches) for rank in self.workers])
+        if self.is_fallback:
+            raise _NodesAreBack
         await self.head.stop()
 
-    async def _prepare(self, rank: Rank) -> None:
-        await rank.channel.prepare()
-        answer = await rank.stop()
+    async def _prepare(self, rank: Rank, watches: list[asyncio.Task[None]]) -> None:
+        answer = await self._until_reached(rank, watches)
         if not answer["is_stopped"]:
             raise HostNotReady(f"{rank.host}: a rank of an earlier run does not end", next="")
         self.available[rank.host] = answer["available_bytes"]
+
+    async def _until_reached(self, rank: Rank, watches: list[asyncio.Task[None]]) -> dict[str, Any]:
+        """Starts are counted and few: none is spent on a node that does not answer. It may come back."""
+        problem = ""
+        while True:
+            try:
+                await rank.channel.prepare()
+                return await rank.stop()
+            except (FiresteelError, TimeoutError) as error:
+                what = getattr(error, "what", f"{rank.host} does not answer in time")
+            if what != problem:
+                problem = what
+                self.say(f"{what}; waiting for it")
+                await self._serve_fallback(watches)
+                self._write(phase="fallback" if self.is_fallback else "waiting", why=what)
+            await asyncio.sleep(_RETRY_S)
+
+    async def _serve_fallback(self, watches: list[asyncio.Task[None]]) -> None:
+        """Meanwhile, on this host alone. It ends when every node answers."""
+        fallback = self.spec.fallback
+        if fallback is None or self.is_fallback:
+            return
+        self.is_fallback = True
+        await self.head.stop()
+        spec = replace(self.head.spec, env=fallback.env, stop=fallback.stop)
+        await self._hold_head(spec, fallback.argv, watches)
+        self.say(f"{self.head.host}: {fallback.recipe} is served by this host alone meanwhile")
 
     async def _start_workers(self, watches: list[asyncio.Task[None]]) -> None:
         await _all([rank.start() for rank in self.workers])
@@ -241,10 +183,17 @@ class Runner:
         )
 
     async def _start_head(self, watches: list[asyncio.Task[None]]) -> None:
+        await self._hold_head(self.head.spec, self.head_argv, watches)
+        self.say(f"{self.head.host}: rank 0 is started")
+
+    async def _hold_head(
+        self, spec: RankSpec, argv: tuple[str, ...], watches: list[asyncio.Task[None]]
+    ) -> None:
         """As a child: what the supervisor sees of this process and its children includes the engine."""
+        self.head.spec = spec
         folder = Path(self.head.folder)
         folder.mkdir(mode=0o700, exist_ok=True)
-        write_text(folder / "rank.json", self.head.document(self.head_argv))
+        write_text(folder / "rank.json", self.head.document(argv))
         for name in ("state.json", "stop"):
             (folder / name).unlink(missing_ok=True)
         (folder / "engine.log").write_text("")
@@ -259,7 +208,6 @@ class Runner:
         while not (folder / "state.json").exists() and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
         self.head.is_started = True
-        self.say(f"{self.head.host}: rank 0 is started")
         watches.append(asyncio.create_task(self.head.watch()))
 
     async def _until_lost(self) -> str:
@@ -284,13 +232,13 @@ class Runner:
                 self.say(f"{rank.host}: {answer}")
         if self.holder:
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self.holder.wait(), _STOP_S)
+                await asyncio.wait_for(self.holder.wait(), STOP_S)
 
     async def _stop_rank(self, rank: Rank) -> str:
         if rank is self.head and not rank.is_started:
             return ""
         try:
-            answer = await asyncio.wait_for(rank.stop(), _STOP_S + 20)
+            answer = await asyncio.wait_for(rank.stop(), STOP_S + 20)
         except (FiresteelError, TimeoutError) as error:
             lease = f"its rank ends by itself within {rank.spec.lease_s:.0f} s, when its lease runs out"
             return f"{getattr(error, 'what', 'no answer')}; {lease}"

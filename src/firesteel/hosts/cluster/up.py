@@ -19,14 +19,24 @@ from firesteel.facts.host.host import keep_free_bytes
 from firesteel.hosts.cluster.add import all_channels
 from firesteel.hosts.cluster.check import check_cluster
 from firesteel.hosts.cluster.joined import JoinedHosts
-from firesteel.hosts.cluster.nodes import ClusterNode, target_of
-from firesteel.hosts.cluster.rank_specs import cluster_spec, on_cluster
-from firesteel.hosts.cluster.ranks import rank_hosts, require_transport, transport_of
+from firesteel.hosts.cluster.nodes import ClusterNode, all_nodes, local_name, require_nodes, target_of
+from firesteel.hosts.cluster.rank_specs import cluster_spec, fallback_spec, on_cluster
+from firesteel.hosts.cluster.ranks import NCCL_BY_TCP, RankHost, rank_hosts, require_transport, transport_of
+from firesteel.hosts.cluster.rendered import usual_hosts
 from firesteel.hosts.cluster.rpc import RpcProgram, find_rpc_program, stage_rpc
 from firesteel.hosts.cluster.same_files import require_equal_files
-from firesteel.launch import Ask
-from firesteel.proposals import Proposal
-from firesteel.run import Event, PhaseDone, PhaseProgress, RunOptions, bring_up, load
+from firesteel.launch import Ask, Runtime
+from firesteel.proposals import Proposal, require_runnable
+from firesteel.run import (
+    Event,
+    PhaseDone,
+    PhaseProgress,
+    RunOptions,
+    bring_up,
+    listening,
+    load,
+    pull_launch,
+)
 from firesteel.run.cluster_status import read_status
 from firesteel.run.service import folder_of, last_lines
 from firesteel.units import show_bytes
@@ -51,24 +61,58 @@ async def read_cluster(
     return JoinedHosts(head, nodes, found, rank_hosts(head, found.facts, found.links), allows_tcp)
 
 
+async def rank_hosts_for(home: Home, count: int) -> tuple[RankHost, ...]:
+    """For a launch that is only written down: this host and its nodes, or the usual ones."""
+    nodes = all_nodes(home)[: count - 1]
+    if len(nodes) < count - 1:
+        return usual_hosts(count)
+    return (await read_cluster(home, nodes, local_name(), allows_tcp=True)).rank_hosts
+
+
 def propose_cluster(workspace: Workspace, ask: Ask, hosts: int) -> tuple[Proposal, ...]:
-    """The ways to serve it over so many hosts, best first. llama.cpp serves as a program of this machine."""
-    host = replace(workspace.host(), joined_hosts=hosts)
-    asked = replace(ask, sparks=hosts)
-    if ask.runtime == "native":
-        return workspace.propose(asked, host)
+    """The ways to serve it over so many hosts, best first."""
+    return workspace.propose_joined(replace(ask, sparks=hosts), workspace.host())
+
+
+async def bring_up_joined(
+    proposal: Proposal,
+    home: Home,
+    options: RunOptions,
+    allows_tcp: bool = False,
+    fallback: str | None = None,
+) -> AsyncIterator[Event]:
+    """`bring_up` of a proposal over as many hosts as its launch has."""
+    nodes = require_nodes(home, proposal.plan.launch.sparks)
+    cluster = await read_cluster(home, nodes, local_name(), allows_tcp)
+    alone = await asyncio.to_thread(propose_fallback, Workspace(home), proposal, fallback)
+    async for event in up_cluster(proposal, home, options, cluster, alone):
+        yield event
+
+
+def propose_fallback(workspace: Workspace, best: Proposal, name: str | None) -> Proposal | None:
+    """What this host serves alone while the cluster is lost: the recipe that was named, or that the cluster's
+    own recipe names, if this host can serve it."""
+    wanted = name or (best.recipe.fallback if best.recipe else None)
+    if wanted is None:
+        return None
+    runtime: Runtime | None = "native" if best.plan.launch.program else None
+    ask = Ask(wanted, port=best.plan.launch.port, name=best.name, runtime=runtime)
     try:
-        found = workspace.propose(asked, host)
-    except UsageError as error:
-        try:
-            return workspace.propose(replace(asked, runtime="native"), host)
-        except HostNotReady as missing:
-            raise HostNotReady(missing.what, next=missing.next) from error
+        found = workspace.propose(ask, workspace.host())[0]
+        require_runnable(found)
+    except FiresteelError:
+        if name:
+            raise
+        return None
     return found
 
 
 async def up_cluster(
-    proposal: Proposal, home: Home, options: RunOptions, cluster: JoinedHosts
+    proposal: Proposal,
+    home: Home,
+    options: RunOptions,
+    cluster: JoinedHosts,
+    fallback: Proposal | None = None,
 ) -> AsyncIterator[Event]:
     """The last event is `ServiceReady`."""
     planned, proposal = proposal, on_cluster(proposal, cluster)
@@ -86,8 +130,14 @@ async def up_cluster(
             if sent:
                 yield PhaseDone("pull", f"{node.name}: {show_bytes(sent)} of llama.cpp's RPC server copied")
 
+    if fallback:
+        async for event in pull_launch(fallback, home):
+            yield event
+
     async def over_hosts(command: tuple[str, ...]) -> tuple[str, ...]:
         spec = cluster_spec(planned, home, cluster, rpc)
+        if fallback:
+            spec = replace(spec, fallback=fallback_spec(listening(fallback, options.listen), home))
         await require_equal_files(proposal, home, cluster)
         state_file.write_state(folder / "ranks.json", spec)
         module = "firesteel.hosts.cluster.runner"
@@ -138,14 +188,14 @@ async def _proved_transport(proposal: Proposal, home: Home, cluster: JoinedHosts
     hcas, log = cluster.rank_hosts[0].hcas, folder_of(home, proposal.name) / "engine.log"
     deadline = process.uptime() + _PROOF_S
     while True:
+        text = "\n".join(last_lines(log, _LOG_LINES))
         try:
-            text = "\n".join(last_lines(log, _LOG_LINES))
             return f"NCCL: {require_transport(text, hcas, cluster.allows_tcp)}"
         except Stopped:
             service = load(home, proposal.name)
             is_up = service is not None and service.phase == "starting"
             if not is_up:  # why it ended is what matters
                 raise FiresteelError(f"{proposal.name} ended", next="firesteel logs") from None
-            if process.uptime() > deadline:
+            if NCCL_BY_TCP in text or process.uptime() > deadline:
                 raise
         await asyncio.sleep(0.2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Mapping, Sequence
 
 from firesteel.dataclass import dataclass
@@ -12,7 +11,7 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.facts.host.probe import parse_probe, probe_script
-from firesteel.hosts.cluster.nodes import require_nodes, target_of
+from firesteel.hosts.cluster.nodes import local_name, require_nodes, target_of
 from firesteel.hosts.doctor.examine import Examination, examine, examine_probe
 from firesteel.rules.host_checks import NodeDifference, differences, worst
 from firesteel.rules.host_checks.verdict import CheckLevel
@@ -35,14 +34,16 @@ class ClusterExamination:
         return worst([finding for each in self.hosts.values() for finding in each.findings])
 
 
-async def examine_cluster(home: Home, only: Sequence[str] = ()) -> ClusterExamination:
-    """A node needs only `sh` for it; nothing is copied there."""
-    nodes = require_nodes(home)
+async def examine_cluster(
+    home: Home, only: Sequence[str] = (), without: frozenset[str] = frozenset()
+) -> ClusterExamination:
+    """A node needs only `sh` for it; nothing is copied there. `without`: nodes that do not answer."""
+    nodes = [node for node in require_nodes(home) if node.name not in without]
     others = asyncio.gather(*(_examine_node(target_of(home, node), only) for node in nodes))
     here, found = await asyncio.gather(asyncio.to_thread(examine, home, only=only), others)
     answers = {node.name: answer for node, answer in zip(nodes, found, strict=True)}
     reached = {name: answer for name, answer in answers.items() if isinstance(answer, Examination)}
-    hosts = {socket.gethostname(): here, **reached}
+    hosts = {local_name(): here, **reached}
     return ClusterExamination(
         hosts,
         {name: answer for name, answer in answers.items() if isinstance(answer, str)},

@@ -50,6 +50,8 @@ class PhaseSchema(BandSchema):
     name: str
     engine: EngineName
     first: bool = False
+    joined: bool = False
+    """Only over several hosts."""
     unless: str | None = None
     source: str
 
@@ -84,9 +86,13 @@ def predict_start_up(launch: Launch, weight_bytes: int) -> StartUp:
             known.sources[phase.source].url,
         )
         for phase in known.phases
-        if phase.engine == launch.engine and launch.flags.get(phase.unless or "") is not True
+        if phase.engine == launch.engine
+        and launch.flags.get(phase.unless or "") is not True
+        and (launch.sparks > 1 or not phase.joined)
     ]
-    return StartUp((phases[0], _load_phase(known, launch, weight_bytes), *phases[1:]))
+    before = 2 if launch.sparks > 1 else 1
+    load = _load_phase(known, launch, weight_bytes)
+    return StartUp((*phases[:before], load, *phases[before:]))
 
 
 def _load_phase(known: StartUpSchema, launch: Launch, weight_bytes: int) -> StartPhase:

@@ -63,7 +63,7 @@ def judge_one(facts: HostFacts, name: str) -> HostFinding:
         evidence=verdict.evidence,
         costs=_fill(check.costs, verdict.values) if is_bad else None,
         do=do if is_bad else None,
-        undo=_fill(check.undo, verdict.values) if is_bad and check.undo else None,
+        undo=(_fill(check.undo, verdict.values) or None) if is_bad and check.undo else None,
         confidence=check.confidence,
         sources=check.sources,
     )

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import re
 
-from firesteel.facts.host.host_facts import GpuReading, HostFacts, busy_clock_mhz
+from firesteel.facts.host.gpu_reading import (
+    APPLICATION_CLOCKS,
+    HW_POWER_BRAKE,
+    HW_SLOWDOWN,
+    HW_THERMAL,
+    SW_POWER_CAP,
+    SW_THERMAL,
+    GpuReading,
+)
+from firesteel.facts.host.host_facts import HostFacts, busy_clock_mhz
 from firesteel.rules.host_checks.verdict import CheckVerdict, Judge, bad, good, skipped, unknown
 
 _LATCHED_MHZ, _LATCHED_W, _LOW_MHZ = 1000, 30, 1900
 _LATCH = "the negotiation with the USB-C power supply has latched a low limit"
 _HOT_C = 85
-# Bits of `clocks_event_reasons.active`: nvml.h, nvmlClocksEventReason*.
-_SW_POWER_CAP, _HW_SLOWDOWN, _SW_THERMAL, _HW_THERMAL, _HW_POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
-_APPLICATION_CLOCKS = 0x2
 _HARDWARE = {
-    _HW_SLOWDOWN: "hw_slowdown",
-    _HW_THERMAL: "hw_thermal_slowdown",
-    _HW_POWER_BRAKE: "hw_power_brake_slowdown",
+    HW_SLOWDOWN: "hw_slowdown",
+    HW_THERMAL: "hw_thermal_slowdown",
+    HW_POWER_BRAKE: "hw_power_brake_slowdown",
 }
-_SOFTWARE = {_SW_THERMAL: "sw_thermal_slowdown", _SW_POWER_CAP: "sw_power_cap"}
+_SOFTWARE = {SW_THERMAL: "sw_thermal_slowdown", SW_POWER_CAP: "sw_power_cap"}
 _NO_GPU = "nvidia-smi is not installed here"
 _CPU_FULL_KHZ, _CPU_STUCK_KHZ = 2_800_000, 1_700_000
 _GOOD_KERNEL = (6, 17, 0, 1014)
@@ -58,7 +64,7 @@ def clock_locked(facts: HostFacts) -> CheckVerdict:
         return bad(f"{units[0]}: sets nvidia-smi --lock-gpu-clocks", who=units[0])
     if not facts.gpu:
         return _no_gpu(facts)
-    locked = next((row for row in facts.busy if (row.reasons or 0) & _APPLICATION_CLOCKS), None)
+    locked = next((row for row in facts.busy if (row.reasons or 0) & APPLICATION_CLOCKS), None)
     if locked:
         return bad(locked.line, who="somebody's `nvidia-smi -lgc` or `-ac`")
     return good("no unit sets the GPU's clocks")
@@ -126,6 +132,8 @@ def driver_match(facts: HostFacts) -> CheckVerdict:
     section = facts.probe.sections.get("gpu")
     if section and section.code and "mismatch" in section.text:
         return bad(section.text, loaded=facts.loaded_driver or "?", installed="another")
+    if section and section.timed_out:
+        return unknown("nvidia-smi did not answer in time: the host is busy, or the driver is stuck")
     if section and section.code not in (0, 127):
         return bad(section.text or "nvidia-smi failed", loaded=facts.loaded_driver or "none", installed="?")
     loaded, installed = facts.loaded_driver, facts.probe.text("module-version").strip()

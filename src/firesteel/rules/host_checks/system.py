@@ -59,9 +59,11 @@ def remove_ipc(facts: HostFacts) -> CheckVerdict:
 
 def docker(facts: HostFacts) -> CheckVerdict:
     section = facts.probe.sections.get("docker")
-    user = facts.user or "$USER"
+    user, undo = facts.user or "$USER", ""
     if section is not None and section.code == 0:
         return good(f"docker {' '.join(section.text.split('|')[:3])}")
+    if section is not None and section.timed_out:
+        return unknown("`docker info` did not answer in time: the host is busy, or docker is stuck")
     if section is None or section.code == 127:
         line, what = "docker: not found", "is not installed"
         do = "https://docs.docker.com/engine/install/ubuntu/"
@@ -73,8 +75,9 @@ def docker(facts: HostFacts) -> CheckVerdict:
             what, do = f"lets {user} in only after a new login", "log out and in again"
         else:
             what, do = f"may not be used by {user}", f"sudo usermod -aG docker {user}, then log in again"
+            undo = f"sudo gpasswd -d {user} docker"
     # Without a GPU a model runs in no container.
-    return bad(line, "bad" if facts.is_spark or facts.gpu else "note", what=what, do=do)
+    return bad(line, "bad" if facts.is_spark or facts.gpu else "note", what=what, do=do, undo=undo)
 
 
 def docker_gpu(facts: HostFacts) -> CheckVerdict:

@@ -21,6 +21,7 @@ Seconds = Mapping[Stage, float]
 _STAGES: Mapping[str, Stage] = {
     "process": "process",
     "container and imports": "process",
+    "cluster forming": "forming",
     "weights": "weights",
     "compile": "compile",
     "CUDA graphs": "graphs",

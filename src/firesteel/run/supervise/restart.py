@@ -29,6 +29,9 @@ UNVERIFIED_STARTS = 1
 """Restarts of an engine that was never ready: the memory of the last one may not have been free yet."""
 GOOD_RUN_S = 1800.0
 """After half an hour of serving, earlier exits no longer count: they had another cause."""
+AGAIN_CODE = 75
+"""EX_TEMPFAIL of sysexits.h. The runner of a cluster asks to be started again when nodes are back that its
+fallback stood in for: nothing failed, and it is not counted."""
 _FINAL_CODES = {
     2: "the engine refused its arguments (exit code 2)",
     126: "its program is not executable (exit code 126)",
@@ -60,7 +63,13 @@ class GiveUp:
     reason: str
 
 
-def decide(exits: Sequence[EngineExit], *, is_container: bool = False) -> RestartAfter | GiveUp:
+def decide(
+    exits: Sequence[EngineExit], *, is_container: bool = False, is_cluster: bool = False
+) -> RestartAfter | GiveUp:
+    if is_cluster:
+        if _asks_again(exits[-1]):
+            return RestartAfter((CONTAINER_PAUSES_S if is_container else PAUSES_S)[0], 1, 1)
+        exits = [exit_ for exit_ in exits if not _asks_again(exit_)]
     if reason := _final(exits[-1]):
         return GiveUp(reason)
     recent = _since_good_run(exits)
@@ -73,6 +82,10 @@ def decide(exits: Sequence[EngineExit], *, is_container: bool = False) -> Restar
         ran = show_seconds(recent[-1].ran_s)
         return GiveUp(f"it ended {len(recent)} times, the last time after {ran}")
     return GiveUp(f"it was never ready in {len(recent)} starts")
+
+
+def _asks_again(last: EngineExit) -> bool:
+    return last.kind == "died" and last.exit_code == AGAIN_CODE
 
 
 def _final(last: EngineExit) -> str | None:

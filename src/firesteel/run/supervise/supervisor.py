@@ -27,6 +27,7 @@ from firesteel.edge.files.home import Locked, is_locked, lock, make_way
 from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.host.process import die_with_parent, find, now, this_process, tree, uptime
 from firesteel.errors import HostNotReady
+from firesteel.run.cluster_status import STATUS_FILE
 from firesteel.run.service import (
     KEEPER_LOCK,
     STOP_REQUESTED,
@@ -101,7 +102,8 @@ def _supervise(folder: Path, spec: ServiceSpec) -> int:
             exits = (*exits, exit_)
             if not (exit_.was_ready or state.restarts):
                 return 0  # it was never ready: `up` reports why
-            choice = restart.decide(exits, is_container=bool(spec.stop))
+            is_cluster = (folder / STATUS_FILE).exists()
+            choice = restart.decide(exits, is_container=bool(spec.stop), is_cluster=is_cluster)
             if isinstance(choice, restart.GiveUp):
                 if exit_.kind in ("died", "stuck"):
                     why = f"{death(state)}; not started again: {choice.reason}"

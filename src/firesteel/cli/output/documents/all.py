@@ -15,6 +15,7 @@ from firesteel.cli.output.documents import (
     learn,
     overview,
     ps,
+    recipe,
     render,
     serve,
     top,
@@ -31,7 +32,8 @@ from firesteel.workshop.repair import documents as repair
 
 DOCUMENTS: tuple[type[Document], ...] = (
     overview.OverviewJson,
-    proposals.ModelsJson, proposals.PlanJson, proposals.PlanCompareJson,
+    proposals.ModelsJson, proposals.ChooseJson, proposals.ChooseGuidesJson,
+    proposals.PlanJson, proposals.PlanCompareJson,
     rules.CheckJson, rules.RuleJson, rules.FactsJson,
     hosts.DoctorJson, hosts.DoctorBundleJson, hosts.DoctorFixJson, hosts.DoctorUndoJson,
     hosts.DoctorMeasureJson, hosts.DoctorClusterJson,
@@ -45,6 +47,8 @@ DOCUMENTS: tuple[type[Document], ...] = (
     serve.ServeJson, top.TopJson, run.PullJson, run.PullPruneJson,
     quantize.QuantizeJson, quantize.QuantizePlanJson, quantize.QuantizeGgufJson,
     quantize.QuantizeCalibrateJson, render.RenderJson,
+    recipe.RecipeNewJson, recipe.RecipeTestJson, recipe.RecipeShareJson, recipe.RecipeListJson,
+    recipe.RecipeAdoptJson,
     key.KeyAddJson, key.KeyListJson, key.KeyRevokeJson,
     client.ClientJson,
     cluster.ClusterAddJson, cluster.ClusterListJson, cluster.ClusterCheckJson,

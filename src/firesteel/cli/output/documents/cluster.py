@@ -10,6 +10,8 @@ from firesteel.hosts.cluster.node_facts import NodeFacts
 from firesteel.hosts.cluster.nodes import ClusterNode
 from firesteel.hosts.cluster.pairs import PairFinding
 from firesteel.hosts.cluster.topology import TopologyKind, kind, proposed_addresses
+from firesteel.hosts.doctor.nodes import ClusterExamination
+from firesteel.hosts.documents import DoctorClusterJson, doctor_cluster_json
 
 
 class ClusterAddJson(Document):
@@ -45,6 +47,8 @@ class ClusterCheckJson(Document):
     findings: tuple[PairFinding, ...]
     proposed: dict[str, str]
     """By host: a netplan file for rails that have no address."""
+    doctor: DoctorClusterJson
+    """Every host by itself, and what should be equal on all of them and is not."""
 
 
 class ClusterStageJson(Document):
@@ -64,7 +68,7 @@ class ClusterRemoveJson(Document):
     """What could not be removed from the node, and why."""
 
 
-def check_json(found: ClusterCheck) -> ClusterCheckJson:
+def check_json(found: ClusterCheck, examined: ClusterExamination) -> ClusterCheckJson:
     return ClusterCheckJson(
         topology=kind(found.facts, found.links),
         facts=found.facts,
@@ -80,4 +84,5 @@ def check_json(found: ClusterCheck) -> ClusterCheckJson:
         ),
         findings=found.findings,
         proposed=proposed_addresses(found.facts),
+        doctor=doctor_cluster_json(examined),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from firesteel.facts.documents import Document
+from firesteel.hosts.cluster.rendered import NodeFile
 
 
 class RenderJson(Document):
@@ -17,4 +18,6 @@ class RenderJson(Document):
     format: str
     text: str
     path: str | None
-    """The file that was written."""
+    """The file that was written; over several hosts, the folder."""
+    nodes: tuple[NodeFile, ...] = ()
+    """Over several hosts: a file for each of them."""

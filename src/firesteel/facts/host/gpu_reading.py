@@ -1,0 +1,72 @@
+"""The state of a GPU, as `nvidia-smi` prints it: one query, one parser, for everybody who looks. Pure.
+
+`doctor` and its watch, the gateway and `bench` read the same columns; `data/checks/probe.sh` asks for them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from firesteel.dataclass import dataclass
+
+COLUMNS = (
+    "name", "driver_version", "compute_cap", "memory.total", "temperature.gpu", "power.draw", "clocks.sm",
+    "clocks.max.sm", "utilization.gpu", "pstate", "clocks_event_reasons.active",
+)  # fmt: skip
+"""The last is known since driver 535; `nvidia-smi` refuses the whole query for one that it does not know."""
+# Bits of `clocks_event_reasons.active`, of NVML's nvmlClocksEventReason*.
+# https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html, 2026-11-16
+APPLICATION_CLOCKS, SW_POWER_CAP, HW_SLOWDOWN = 0x2, 0x4, 0x8
+SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE = 0x20, 0x40, 0x80
+_SLOWDOWNS = {
+    HW_THERMAL: "hardware thermal slowdown",
+    SW_THERMAL: "software thermal slowdown",
+    HW_POWER_BRAKE: "power brake",
+    HW_SLOWDOWN: "hardware slowdown",
+}
+"""Those that mean trouble; not the power cap, which a GB10 under load reaches as designed."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """A GPU at one moment. None: not reported; a GB10 prints `[N/A]` for some fields, which is no fault."""
+
+    name: str
+    driver: str = ""
+    compute_capability: str = ""
+    temperature_c: float | None = None
+    power_w: float | None = None
+    clock_mhz: float | None = None
+    max_clock_mhz: float | None = None
+    use_percent: float | None = None
+    pstate: str = ""
+    reasons: int | None = None
+    """The bits of `clocks_event_reasons.active`."""
+    line: str = ""
+
+    @property
+    def throttle(self) -> str | None:
+        """Why its clock is lowered: `hardware thermal slowdown`; None: it is not, as far as is known."""
+        return next((text for bit, text in _SLOWDOWNS.items() if (self.reasons or 0) & bit), None)
+
+
+def parse_gpu_readings(text: str) -> tuple[GpuReading, ...]:
+    """Rows of `--query-gpu=COLUMNS --format=csv,noheader,nounits`; the last column may be absent."""
+    rows = ([cell.strip() for cell in line.split(",")] for line in text.splitlines())
+    return tuple(_reading(cells) for cells in rows if len(cells) in (len(COLUMNS) - 1, len(COLUMNS)))
+
+
+def _reading(cells: list[str]) -> GpuReading:
+    name, driver, capability, _, temperature, power, clock, max_clock, use, pstate, *reasons = cells
+    return GpuReading(
+        name, driver, capability, _number(temperature), _number(power), _number(clock), _number(max_clock),
+        _number(use), pstate, _bits("".join(reasons)), ", ".join(cells),
+    )  # fmt: skip
+
+
+def _number(cell: str) -> float | None:
+    return float(cell) if re.fullmatch(r"\d{1,7}(?:\.\d{1,6})?", cell) else None
+
+
+def _bits(cell: str) -> int | None:
+    return int(cell, 16) if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", cell) else None

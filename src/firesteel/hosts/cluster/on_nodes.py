@@ -1,0 +1,96 @@
+"""Models of a service file that other hosts serve: started there over ssh, by this firesteel, with one key.
+
+A node gets a service file with its model alone, and listens on its address in `hosts`, for those who have it.
+To the gateway it is a model at a URL: replicas, `route: prefix` and health are those of any server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from firesteel.edge import ssh
+from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.files.secrets import new_key
+from firesteel.errors import FiresteelError, HostNotReady
+from firesteel.hosts.cluster.elsewhere import SSH_FAILED, command_on_node, prepare_node
+from firesteel.hosts.cluster.nodes import find_node, target_of
+from firesteel.launch import LOOPBACK, Ask
+from firesteel.render.launch_facts import KEY_VARIABLES
+from firesteel.service_file import NodeModel
+
+_SECRETS = "${FIRESTEEL_HOME:-${XDG_DATA_HOME:-$HOME/.local/share}/firesteel}/secrets"
+
+
+def node_key_file(home: Home, name: str) -> Path:
+    """The key of a model on its nodes, as this host has it."""
+    return home.root / "cluster" / "keys" / name
+
+
+def is_here(address: str) -> bool:
+    return address in (LOOPBACK, "::1")
+
+
+async def up_on_node(home: Home, model: NodeModel, node: str) -> dict[str, Any]:
+    """Start it and wait until it is verified; its progress goes to stderr. The report of `up --json`."""
+    ask, target = model.ask, target_of(home, find_node(home, node))
+    name = ask.name or ""
+    folder = await prepare_node(target, home)
+    await _send_key(target, name, _key(home, name))
+    words = ["up", "-f", await _send_file(target, folder, ask), "--listen", model.addresses[node], "--json"]
+    code, out = await _run(ssh.session_argv(target, command_on_node(folder, words)))
+    if code == SSH_FAILED:
+        raise HostNotReady(f"the connection to {node} was lost", next=f"firesteel --on {node} ps")
+    if code:
+        raise FiresteelError(f"{name} did not start on {node}", next=f"firesteel --on {node} logs {name}")
+    reports: list[dict[str, Any]] = json.loads(out)["reports"]
+    return reports[0]
+
+
+async def down_on_node(home: Home, model: NodeModel, node: str) -> None:
+    target = target_of(home, find_node(home, node))
+    folder = await prepare_node(target, home)
+    words = ["down", "-f", await _send_file(target, folder, model.ask)]
+    code, _ = await _run(ssh.session_argv(target, command_on_node(folder, words)))
+    if code:
+        raise FiresteelError(f"{model.ask.name} was not stopped on {node}", next=f"firesteel --on {node} ps")
+
+
+async def _send_file(target: ssh.SshTarget, folder: str, ask: Ask) -> str:
+    """A service file with this model alone: its path on the node."""
+    entry = {"recipe": ask.model, "context": ask.context, "users": ask.users, "port": ask.port,
+             "runtime": ask.runtime}  # fmt: skip
+    file = {"models": {ask.name: {key: value for key, value in entry.items() if value is not None}}}
+    await ssh.send_files(target, {f"{ask.name}.yaml": json.dumps(file).encode()}, f"{folder}/files")
+    return f"{folder}/files/{ask.name}.yaml"
+
+
+def _key(home: Home, name: str) -> str:
+    """The same from start to start, and on every node."""
+    path = node_key_file(home, name)
+    try:
+        return path.read_text().strip()
+    except OSError:
+        key = new_key()
+        write_text(path, f"{key}\n")
+        return key
+
+
+async def _send_key(target: ssh.SshTarget, name: str, key: str) -> None:
+    """`up --listen` on the node uses the key that it finds there."""
+    lines = "".join(f"{variable}={key}\n" for variable in KEY_VARIABLES.values())
+    done = await ssh.run(
+        target, f'umask 077; d="{_SECRETS}"; mkdir -p "$d" && cat > "$d/{name}.env"', lines.encode()
+    )
+    if done.code:
+        raise HostNotReady(f"{target.name}: {done.err.strip()[-200:]}", next=f"ssh {target.host} df -h '~'")
+
+
+async def _run(argv: list[str]) -> tuple[int, str]:
+    child = await asyncio.create_subprocess_exec(
+        *argv, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await child.communicate()
+    return child.returncode or 0, out.decode(errors="replace")

@@ -1,0 +1,98 @@
+"""`render` of a launch over several hosts: a file for each, or a LeaderWorkerSet for Kubernetes. Pure.
+
+The hosts are those of the cluster, or, where none were added, two to eight Sparks as NVIDIA's playbook joins
+them (connect-two-sparks, 2026-07-21).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from firesteel import render
+from firesteel.catalog import Images
+from firesteel.dataclass import dataclass
+from firesteel.errors import UsageError
+from firesteel.hosts.cluster.rank_specs import as_rank
+from firesteel.hosts.cluster.ranks import RankHost
+from firesteel.launch_pipeline import on_rank
+from firesteel.proposals import Proposal
+from firesteel.proposals.rendered import launch_facts
+from firesteel.render import Cluster, LaunchFacts
+from firesteel.render.launch_facts import comments, rank_alone
+from firesteel.render.leader_worker_set import LEADER_ADDRESS, WORKER_INDEX, leader_worker_set
+
+_FORMS = {
+    "docker": (render.docker, "sh"),
+    "compose": (render.compose, "compose.yaml"),
+    "systemd": (render.systemd, "service"),
+    "quadlet": (render.quadlet, "container"),
+}
+BY_NODE = tuple(_FORMS)
+_RANK_FLAGS = ("nnodes", "node-rank", "master-addr", "dist-init-addr")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFile:
+    host: str
+    rank: int
+    file: str
+    """`spark1.compose.yaml`"""
+    text: str
+
+
+def usual_hosts(count: int) -> tuple[RankHost, ...]:
+    rail, hcas = "enp1s0f1np1", ("rocep1s0f1", "roceP2p1s0f1")
+    return tuple(
+        RankHost(f"spark{rank + 1}", rank, f"192.168.100.{10 + rank}", rail, (rail,), hcas)
+        for rank in range(count)
+    )
+
+
+def render_by_node(
+    proposal: Proposal, hosts: Sequence[RankHost], form: str, images: Images
+) -> tuple[NodeFile, ...]:
+    """The head first; it is started last."""
+    _require_container(proposal, form)
+    write, suffix = _FORMS[form]
+    facts = _facts(proposal, images)
+    files = []
+    for host in hosts:
+        launch = rank_alone(as_rank(proposal, hosts, host.rank).plan.launch)
+        text = _on_host(host, len(hosts)) + write(launch, facts)
+        files.append(NodeFile(host.name, host.rank, f"{host.name}.{suffix}", text))
+    return tuple(files)
+
+
+def render_for_kubernetes(
+    proposal: Proposal, hosts: Sequence[RankHost], images: Images, cluster: Cluster | None = None
+) -> str:
+    _require_container(proposal, "kubernetes")
+    pods = [replace(host, address=LEADER_ADDRESS) for host in hosts]
+    leader, worker = (as_rank(proposal, pods, rank).plan.launch for rank in (0, 1))
+    worker = on_rank(worker, {"node-rank": WORKER_INDEX}, {})
+    return leader_worker_set(leader, worker, _facts(proposal, images), len(hosts), cluster or Cluster())
+
+
+def _facts(proposal: Proposal, images: Images) -> LaunchFacts:
+    """A recipe's words about ranks are about the launch before it had any."""
+    facts = launch_facts(proposal, images)
+    reasons = {name: why for name, why in facts.flag_reasons.items() if name not in _RANK_FLAGS}
+    return replace(facts, flag_reasons=reasons)
+
+
+def _require_container(proposal: Proposal, form: str) -> None:
+    if proposal.plan.launch.engine == "llamacpp":
+        raise UsageError(
+            f"llama.cpp over several hosts runs as a program on each, which {form} does not describe",
+            next=f"firesteel up {proposal.name} --cluster --dry-run, for the commands",
+        )
+
+
+def _on_host(host: RankHost, count: int) -> str:
+    order = "last, when all others run" if host.rank == 0 else "before the head"
+    lines = [
+        f"On {host.name} ({host.address} on {host.interface}): rank {host.rank} of {count}; start it {order}",
+        "A rank that is lost hangs the others: then stop and start all. `firesteel up --cluster` does that",
+    ]
+    return "".join(f"{line}\n" for line in comments(lines))

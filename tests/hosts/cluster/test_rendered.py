@@ -1,0 +1,119 @@
+"""A launch over several hosts as files: each is accepted by the tool that it is for."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from tests.conftest import Firesteel
+
+from firesteel.catalog import shipped
+from firesteel.edge.files.home import Home
+from firesteel.errors import UsageError
+from firesteel.hosts.cluster.rendered import BY_NODE, render_by_node, render_for_kubernetes, usual_hosts
+from firesteel.launch import Ask
+from firesteel.library import host
+from firesteel.proposals import Proposal
+from firesteel.reads import read
+from firesteel.workspace import Workspace
+
+MODEL = "qwen3-235b-gptq-int4-two-sparks"
+IMAGES = shipped().images
+COMPOSE = shutil.which("docker-compose")
+LWS_FIELDS = {"replicas", "startupPolicy", "leaderWorkerTemplate", "rolloutStrategy", "networkConfig"}
+GROUP_FIELDS = {"size", "restartPolicy", "leaderTemplate", "workerTemplate", "subGroupPolicy"}
+"""Of kubernetes-sigs/lws, api/leaderworkerset/v1, 2026-08-21. The whole CRD accepts what is written here."""
+
+
+@pytest.fixture(scope="module")
+def proposal(tmp_path_factory: pytest.TempPathFactory) -> Proposal:
+    workspace = Workspace(Home(tmp_path_factory.mktemp("home")))
+    return workspace.propose(Ask(MODEL), host("gb10"))[0]
+
+
+@pytest.mark.parametrize("form", BY_NODE)
+def test_each_host_has_its_own_rank(proposal: Proposal, form: str) -> None:
+    head, worker = render_by_node(proposal, usual_hosts(2), form, IMAGES)
+    assert (head.host, head.rank, worker.host, worker.rank) == ("spark1", 0, "spark2", 1)
+    ranks = []
+    for file in (head, worker):
+        assert file.text.startswith(f"# On {file.host} (")
+        (found,) = read(file.text, file.file, IMAGES)
+        flags, env = found.launch.flags, found.launch.env
+        ranks.append(flags["node-rank"])
+        assert flags["master-addr"] == "192.168.100.10" and flags["nnodes"] == "2"
+        assert env["VLLM_HOST_IP"] == f"192.168.100.{10 + file.rank}"
+        assert env["NCCL_IB_HCA"] == "rocep1s0f1,roceP2p1s0f1" and "NCCL_IB_GID_INDEX" not in env
+        assert ("headless" in flags) == bool(file.rank)
+        assert "which only you know" not in file.text, "the address is there"
+    assert ranks == ["0", "1"]
+    assert "/v1/chat/completions" not in worker.text, "a worker answers on no port"
+    assert "unless-stopped" not in worker.text and "on-failure" not in worker.text
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_systemd_accepts_the_units(proposal: Proposal, tmp_path: Path) -> None:
+    for file in render_by_node(proposal, usual_hosts(2), "systemd", IMAGES):
+        (tmp_path / file.file).write_text(file.text)
+        command = ["systemd-analyze", "verify", "--man=no", str(tmp_path / file.file)]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        assert "Restart=no" in file.text
+
+
+@pytest.mark.skipif(COMPOSE is None, reason="needs docker compose (Debian: docker-compose)")
+def test_compose_accepts_the_files(proposal: Proposal, tmp_path: Path) -> None:
+    for file in render_by_node(proposal, usual_hosts(2), "compose", IMAGES):
+        (tmp_path / file.file).write_text(file.text)
+        command = [str(COMPOSE), "-f", str(tmp_path / file.file), "config", "--quiet"]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+
+
+def test_kubernetes_starts_and_restarts_them_as_one(proposal: Proposal) -> None:
+    service, claim, group = yaml.safe_load_all(render_for_kubernetes(proposal, usual_hosts(2), IMAGES))
+    for part in (service, claim):
+        kubernetes_validate.validate(part, "1.32", strict=True)
+    assert group["apiVersion"] == "leaderworkerset.x-k8s.io/v1" and group["kind"] == "LeaderWorkerSet"
+    spec: dict[str, Any] = group["spec"]
+    template = spec["leaderWorkerTemplate"]
+    assert spec.keys() <= LWS_FIELDS and template.keys() <= GROUP_FIELDS
+    assert template["size"] == 2 and template["restartPolicy"] == "RecreateGroupOnPodRestart"
+    leader, worker = template["leaderTemplate"], template["workerTemplate"]
+    for pod in (leader, worker):
+        whole = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", **pod["metadata"]}}
+        kubernetes_validate.validate({**whole, "spec": pod["spec"]}, "1.32", strict=True)
+    args = [pod["spec"]["containers"][0]["args"] for pod in (leader, worker)]
+    values = [dict(pairwise(words)) for words in args]
+    assert [found["--node-rank"] for found in values] == ["0", "$(LWS_WORKER_INDEX)"]
+    assert {found["--master-addr"] for found in values} == {"$(LWS_LEADER_ADDRESS)"}
+    assert "--headless" in args[1] and "--headless" not in args[0]
+    assert "127.0.0.1" not in args[0], "its Service could not reach it"
+    assert service["spec"]["selector"].items() <= leader["metadata"]["labels"].items()
+    assert not service["spec"]["selector"].items() <= worker["metadata"]["labels"].items()
+    assert "startupProbe" not in worker["spec"]["containers"][0]
+
+
+def test_the_command(firesteel: Firesteel, tmp_path: Path) -> None:
+    ran = firesteel("render", MODEL, "--as", "compose", "-o", str(tmp_path / "out"))
+    assert ran.code == 0, ran.err
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "spark1.compose.yaml", "spark2.compose.yaml",
+    ]  # fmt: skip
+    both = firesteel("render", MODEL, "--json").json["nodes"]
+    assert [row["host"] for row in both] == ["spark1", "spark2"]
+
+
+def test_llamacpp_has_no_container_for_it(proposal: Proposal) -> None:
+    launch = replace(proposal.plan.launch, engine="llamacpp")
+    with pytest.raises(UsageError, match="several hosts"):
+        render_by_node(
+            replace(proposal, plan=replace(proposal.plan, launch=launch)), usual_hosts(2), "docker", IMAGES
+        )
