@@ -93,6 +93,7 @@ def test_a_library_larger_than_memory_allows_is_read_from_disk(
     assert list(scratch.iterdir()) == [], "the copy has no name and is gone"
 
 
+SM90 = gpu_library("sm90")
 CUDART_12_USER = (Path(__file__).parent / "cudart12_user.so").read_bytes()
 """A function that calls cudaFree, linked by gcc with a library whose soname is libcudart.so.12."""
 
@@ -104,7 +105,9 @@ CUDART_12_USER = (Path(__file__).parent / "cudart12_user.so").read_bytes()
         (vllm_files("ptx"), [], {"engine-needs-jit": "warn"}),
         (vllm_files("sm90"), [], {"engine-lacks-gb10": "stop"}),
         (vllm_files("compressed"), [], {"engine-needs-jit": "warn"}),
-        ({**vllm_files(), "usr/lib/x.so": gpu_library("sm90")}, [], {"library-lacks-gb10": "warn"}),
+        ({**vllm_files(), f"{SITE}/vllm/_mla_C.so": SM90}, [], {"library-lacks-gb10": "note"}),
+        ({**vllm_files(), f"{SITE}/flash_attn_2.so": SM90}, [], {"attention-lacks-gb10": "warn"}),
+        ({**vllm_files(), f"{SITE}/flashinfer/x.so": gpu_library("sm121a")}, [], {}),
         (vllm_files("none"), [], {"engine-without-kernels": "stop"}),
         ({**vllm_files(), f"{SITE}/flash_attn.so": CUDART_12_USER}, [], {"cuda12-library-in-cuda13": "stop"}),
         (

@@ -14,14 +14,12 @@ import click
 from firesteel import library
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import SlowLines
+from firesteel.cli.output.progress import last_of_build
 from firesteel.cli.output.show import out
-from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.edge.native.build import BuildProgress
 from firesteel.edge.native.installed import installed_engines
 from firesteel.errors import UsageError
 from firesteel.launch import EngineName
-from firesteel.units import show_seconds
 
 
 @click.group("engine")
@@ -119,22 +117,9 @@ def _parse(what: str) -> tuple[EngineName, str | None]:
 
 def _follow(events: AsyncIterator[BuildProgress | Path]) -> None:
     try:
-        folder = asyncio.run(_shown(events))
+        folder = asyncio.run(last_of_build(events, Path))
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise click.Abort("the same command goes on where it was") from None
     engine = installed_engines(library.home())[folder]
     click.echo(f"{folder.name}: {engine.engine} {engine.version}, {'GPU' if engine.uses_gpu else 'CPU'}")
     click.echo(typed("next: firesteel up MODEL --native"), err=True)
-
-
-async def _shown(events: AsyncIterator[BuildProgress | Path]) -> Path:
-    cancel_on_signals()
-    lines, folder = SlowLines(), None
-    async for event in events:
-        if isinstance(event, Path):
-            folder = event
-        else:
-            left = f", about {show_seconds(event.left_s)} left" if event.left_s else ""
-            lines.print(f"{event.text}{left}")
-    assert folder is not None
-    return folder

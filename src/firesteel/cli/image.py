@@ -1,10 +1,9 @@
-"""`firesteel image inspect|build`"""
+"""`firesteel image inspect|build|prune`"""
 
 from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import AsyncIterator
 
 import click
 from rich.text import Text
@@ -14,11 +13,9 @@ from firesteel.catalog import ImageProblem
 from firesteel.catalog.image_recipe import image_recipe, image_recipe_names
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import SlowLines
+from firesteel.cli.output.progress import last_of_build
 from firesteel.cli.output.show import LEVEL_STYLE, err, out
 from firesteel.edge.files.image_recipes import load_image_recipe
-from firesteel.edge.host.signals import cancel_on_signals
-from firesteel.edge.native.build import BuildProgress
 from firesteel.images import (
     BuiltImage,
     ImageComparison,
@@ -98,7 +95,7 @@ def build(what: str | None, is_list: bool, as_json: bool) -> None:
             _line(f"{name:<16} {recipe.title} ({recipe.status})")
         return
     name, recipe = load_image_recipe(what)
-    image = asyncio.run(_shown(build_image(library.home(), name, recipe)))
+    image = asyncio.run(last_of_build(build_image(library.home(), name, recipe), BuiltImage))
     if as_json:
         from firesteel.images.documents import image_build_json  # loads pydantic
 
@@ -110,17 +107,37 @@ def build(what: str | None, is_list: bool, as_json: bool) -> None:
     _next(f"image: {name} in a recipe of yours, or docker run {image.tag}")
 
 
-async def _shown(events: AsyncIterator[BuildProgress | BuiltImage]) -> BuiltImage:
-    cancel_on_signals()
-    lines, image = SlowLines(), None
-    async for event in events:
-        if isinstance(event, BuiltImage):
-            image = event
-        else:
-            left = f", about {show_seconds(event.left_s)} left" if event.left_s else ""
-            lines.print(f"{escape_unprintable(event.text)}{left}")
-    assert image is not None
-    return image
+@command.command("prune")
+@click.option(
+    "--keep", type=click.IntRange(1), default=2, show_default=True, help="Keep this many of a recipe."
+)
+@click.option("--yes", is_flag=True, help="Remove them; without it they are only listed.")
+@common.json_option
+def prune(keep: int, yes: bool, as_json: bool) -> None:
+    """List or remove the images that `image build` made and nothing needs.
+
+    The newest of each recipe stay, and so does whatever a container has, running or stopped, or your catalog
+    names. Images that were built and refused go. Other images are never touched.
+    """
+    from firesteel.edge.docker.image_sources import find_container_runtime
+    from firesteel.images import retention
+
+    home, runtime = library.home(), find_container_runtime()
+    images = retention.own_images(runtime, home)
+    gone = retention.removable(images, retention.used_ids(runtime), retention.named_tags(home), keep)
+    for image in gone if yes else ():
+        retention.remove(runtime, image)
+    if as_json:
+        from firesteel.images.documents import ImagePruneJson  # loads pydantic
+
+        common.print_json(ImagePruneJson(removed=yes, images=gone, kept=len(images) - len(gone)))
+        return
+    for image in gone:
+        name = image.tag or f"{image.id[:19]} (refused)"
+        _line(f"{'removed' if yes else 'would remove'} {name}, {show_bytes(image.bytes)}")
+    _line(f"{len(images) - len(gone)} of {len(images)} images {'stay' if yes else 'would stay'}")
+    if gone and not yes:
+        _next("firesteel image prune --yes")
 
 
 def _open(reference: str, platform: str | None, deep: bool, remote: bool) -> OpenedImage:

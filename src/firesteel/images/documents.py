@@ -11,6 +11,7 @@ from firesteel.images.compare import ImageComparison, ImageDifference
 from firesteel.images.contents import Component, GpuLibrary, Part
 from firesteel.images.inspect import RecipeVerdict
 from firesteel.images.report import ImageLayer, ImageReport, StartSettings
+from firesteel.images.retention import OwnImage
 
 
 class ImageInspectJson(Document):
@@ -71,6 +72,16 @@ class ImageBuildJson(Document):
     seconds: float
     verified: tuple[str, ...]
     folder: str
+
+
+class ImagePruneJson(Document):
+    """`firesteel image prune --json`"""
+
+    document: Literal["firesteel.image-prune/1"] = "firesteel.image-prune/1"
+    removed: bool
+    """False: they are only listed."""
+    images: tuple[OwnImage, ...]
+    kept: int
 
 
 def image_build_json(image: BuiltImage) -> ImageBuildJson:

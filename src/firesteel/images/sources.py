@@ -58,7 +58,12 @@ def open_image(
 ) -> OpenedImage:
     """`remote`: in its registry, even when docker has it here. `deep`: with its large layers."""
     if not remote and (is_path(reference) or Path(reference[:4000]).is_file()):
-        return _open_path(Path(reference).expanduser(), platform)
+        try:
+            return _open_path(Path(reference).expanduser(), platform)
+        except OSError as error:
+            raise UsageError(
+                f"{reference} cannot be read: {error.strerror}", next=f"ls -l {reference}"
+            ) from error
     local = None if remote else _open_in_docker(reference)
     return local or _open_in_registry(reference, platform, deep)
 

@@ -7,7 +7,8 @@ note   worth knowing
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from packaging.version import InvalidVersion, Version
@@ -16,6 +17,7 @@ from firesteel.catalog import ImageProblem
 from firesteel.images.contents import GpuLibrary, ImageContents
 from firesteel.images.layers import Counts
 from firesteel.images.report import ImageReport, engine_kernels
+from firesteel.rules.rule import SEVERITY, Level
 
 SEEN = "2026-11-15"
 _TRITON = "https://github.com/triton-lang/triton/issues/10331"
@@ -23,7 +25,6 @@ _CUTLASS = "https://github.com/NVIDIA/cutlass/blob/main/CHANGELOG.md"
 _COMPATIBILITY = "https://docs.nvidia.com/cuda/blackwell-compatibility-guide/"
 _KERNEL_LESS = "https://github.com/vllm-project/vllm/pull/49904"
 _LAYERS = "https://github.com/opencontainers/image-spec/blob/main/layer.md"
-_LEVELS = {"stop": 0, "warn": 1, "note": 2}
 
 
 def with_problems(report: ImageReport, contents: ImageContents, counts: Counts) -> ImageReport:
@@ -37,7 +38,7 @@ def with_problems(report: ImageReport, contents: ImageContents, counts: Counts) 
         *_two_versions(report),
         *_outside(counts),
     )
-    return replace(report, problems=tuple(sorted(found, key=lambda problem: _LEVELS[problem.level])))
+    return replace(report, problems=tuple(sorted(found, key=lambda problem: SEVERITY[problem.level])))
 
 
 def _processor(report: ImageReport) -> Iterator[ImageProblem]:
@@ -55,48 +56,49 @@ def _processor(report: ImageReport) -> Iterator[ImageProblem]:
 
 def _gpu_code(report: ImageReport) -> Iterator[ImageProblem]:
     kernels = engine_kernels(report.gpu_libraries)
-    for verdict, level, what in (
-        ("not at all", "stop", "has no code for a GB10: it fails, or another path answers with garbage"),
-        (
-            "after a JIT",
-            "warn",
-            "has only PTX for a GB10: the driver compiles it for minutes at the first start",
-        ),
-    ):
-        own = [library for library in kernels if library.on_gb10 == verdict]
-        other = [
-            library
-            for library in report.gpu_libraries
-            if library.on_gb10 == verdict and library not in kernels
-        ]
-        if own:
-            yield _code(f"engine-{_SLUGS[verdict]}", level, f"the engine's own library {what}", own)
-        if other:
-            milder = {"stop": "warn", "warn": "note"}[level]
-            text = f"{len(other)} {'library' if len(other) == 1 else 'libraries'} beside the engine {what}"
-            yield _code(
-                f"library-{_SLUGS[verdict]}",
-                milder,
-                text.replace(" has ", " have " if len(other) > 1 else " has "),
-                other,
-            )
+    others = [library for library in report.gpu_libraries if library not in kernels]
+    attention = [library for library in others if _ATTENTION.search(library.path)]
+    rest = [library for library in others if library not in attention]
+    yield from _lacking(
+        kernels, "engine-lacks-gb10", "stop",
+        "the engine's own library has no code for a GB10: it fails, or another path answers with garbage",
+    )  # fmt: skip
+    yield from _lacking(
+        attention, "attention-lacks-gb10", "warn",
+        "a package of attention kernels is for another GPU: it fails, or gives wrong results in silence",
+    )  # fmt: skip
+    yield from _lacking(
+        rest, "library-lacks-gb10", "note",
+        "a library is for other GPUs only; engines carry such ones and choose by the GPU",
+    )  # fmt: skip
+    yield from _lacking(
+        kernels, "engine-needs-jit", "warn",
+        "the engine's own library has only PTX for a GB10: the driver compiles it for minutes at first",
+        verdict="after a JIT",
+    )  # fmt: skip
 
 
-_SLUGS = {"not at all": "lacks-gb10", "after a JIT": "needs-jit"}
+_ATTENTION = re.compile(r"-packages/(?:flash_attn|flashinfer|xformers|sageattention)[^/]*(?:/|\.so$)")
+"""Packages beside the engine that it calls whatever the GPU is."""
 
 
-def _code(check: str, level: str, says: str, libraries: list[GpuLibrary]) -> ImageProblem:
-    first = libraries[0]
-    code = ", ".join((*first.machine, *first.ptx))
-    more = f", and {len(libraries) - 1} more" if len(libraries) > 1 else ""
-    return ImageProblem(
-        check,
-        "stop" if level == "stop" else "warn" if level == "warn" else "note",
-        says,
-        f"{first.path}: {code}{more}",
-        "an image built for sm_120, sm_120f or sm_121a (CUDA 13): docs/images.md lists releases that have it",
-        _COMPATIBILITY,
-    )
+def _lacking(
+    libraries: Sequence[GpuLibrary], check: str, level: Level, says: str, verdict: str = "not at all"
+) -> Iterator[ImageProblem]:
+    found = [library for library in libraries if library.on_gb10 == verdict]
+    if found:
+        code = ", ".join((*found[0].machine, *found[0].ptx))
+        more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+        yield ImageProblem(
+            check,
+            level,
+            says,
+            f"{found[0].path}: {code}{more}",
+            "nothing, unless a log names it"
+            if level == "note"
+            else "an image built for sm_120, sm_120f or sm_121a (CUDA 13): docs/images.md lists releases",
+            _COMPATIBILITY,
+        )
 
 
 def _kernels_missing(report: ImageReport) -> Iterator[ImageProblem]:

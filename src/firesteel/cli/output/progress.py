@@ -6,15 +6,22 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, nullcontext
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.text import Text
 
 from firesteel.cli.output.recipe_rows import show_body, terms
 from firesteel.cli.output.show import err
 from firesteel.edge.host.process import uptime
+from firesteel.edge.host.signals import cancel_on_signals
+from firesteel.printable import escape_unprintable
 from firesteel.run import Event, PhaseDone, PhaseProgress, PlanReady
 from firesteel.units import show_bytes, show_rate, show_seconds
 
+if TYPE_CHECKING:
+    from firesteel.edge.native.build import BuildProgress
+
+T = TypeVar("T")
 _INTERVAL_S = 10.0
 _FIGURE = re.compile(r"[0-9.]+( [KMGT]?i?B| s| min)?")
 
@@ -29,6 +36,22 @@ class SlowLines:
         if uptime() - self._printed_at >= _INTERVAL_S:
             self._printed_at = uptime()
             err.print(line, markup=False)
+
+
+async def last_of_build(events: AsyncIterator[BuildProgress | T], kind: type[T]) -> T:
+    """Shows the progress of a build, and returns its result: the last event."""
+    from firesteel.edge.native.build import BuildProgress  # only builds need it
+
+    cancel_on_signals()
+    lines, result = SlowLines(), None
+    async for event in events:
+        if isinstance(event, kind):
+            result = event
+        elif isinstance(event, BuildProgress):
+            left = f", about {show_seconds(event.left_s)} left" if event.left_s else ""
+            lines.print(f"{escape_unprintable(event.text)}{left}")
+    assert result is not None
+    return result
 
 
 async def follow(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:

@@ -117,7 +117,7 @@ class Registry:
             raise self._refused(error.code, where) from error
         except (OSError, http.client.HTTPException) as error:
             raise FiresteelError(
-                f"{where} cannot be read: {error}",
+                f"{where} cannot be read: {getattr(error, 'reason', None) or error}",
                 next="check the network, or docker pull it where there is one",
             ) from error
 

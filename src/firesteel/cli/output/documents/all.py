@@ -54,8 +54,8 @@ DOCUMENTS: tuple[type[Document], ...] = (
     client.ClientJson,
     cluster.ClusterAddJson, cluster.ClusterListJson, cluster.ClusterCheckJson,
     cluster.ClusterStageJson, cluster.ClusterRemoveJson,
-    engine.EngineListJson, images.ImageInspectJson, images.ImageCompareJson, images.ImageBuildJson,
-    learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
+    engine.EngineListJson, images.ImageInspectJson, images.ImageCompareJson,
+    images.ImageBuildJson, images.ImagePruneJson, learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
     error.ErrorJson,
 )  # fmt: skip
 """In the order of `firesteel --help`."""
