@@ -249,8 +249,8 @@ def test_models_on_other_hosts() -> None:
         ),
         (HOSTS + "models:\n  a: {recipe: smollm2, node: spark2, pinned: true}", "takes no `pinned`"),
         (
-            "models:\n  a: {recipe: smollm2, fallback: smollm2}",
-            "`fallback` is for a model over several hosts",
+            "models:\n  a: {recipe: smollm2, fallback_recipe: smollm2}",
+            "`fallback_recipe` is for a model over several hosts",
         ),
         (HOSTS + "models:\n  a: {recipe: smollm2, node: spark2, route: prefix}", "`route` is for a model at"),
         (HOSTS + "models:\n  a: {recipe: smollm2, node: [spark2, spark2]}", "has a host twice"),
@@ -263,3 +263,16 @@ def test_models_on_other_hosts() -> None:
 def test_mistakes_about_hosts(text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         read_service_file("f", text)
+
+
+def test_what_a_server_at_a_url_speaks() -> None:
+    def speaks(words: str, more: str = "url: 'http://a:1'") -> tuple[str, ...]:
+        return read_service_file("f", f"models: {{a: {{{more}, speaks: {words}}}}}\n").models["a"].speaks
+
+    assert speaks("chat") == ("chat",)
+    assert speaks("[messages, responses]") == ("messages", "responses")
+    for wrong in ("openai", "[]", "5", "{}", "[chat, 5]"):
+        with pytest.raises(UsageError, match="write it like `speaks: chat`"):
+            speaks(wrong)
+    with pytest.raises(UsageError, match="`speaks` is for a model at a `url`"):
+        speaks("chat", "recipe: smollm2")

@@ -17,7 +17,7 @@ PURE = (
     "catalog", "command", "container_files", "dataclass", "engines", "errors", "facts", "file_schema",
     "hub_id", "launch", "launch_pipeline", "planner", "printable", "proposals", "reads", "render", "rules",
     "service_file",
-    "typed_json", "units", "version_range", "yaml_reader", "yaml_schema",
+    "typed_json", "units", "version_range", "web_origin", "yaml_reader", "yaml_schema",
 )  # fmt: skip
 """Packages and modules that decide: values in, values out."""
 DOES_IO = {
@@ -27,6 +27,7 @@ DOES_IO = {
     "gateway": "listens, forwards, starts loader processes, stores keys and requests in SQLite",
     "hosts": "runs commands on other hosts, changes settings of this one and undoes them, measures",
     "workshop": "reads and writes checkpoints",
+    "images": "reads images as streams: folders, archives, docker, registries; builds and proves them",
     "screens": "draws in the terminal; the page's files",
     "cli": "reads the terminal and the environment, prints, ends on signals",
     "sim": "a simulated Spark: processes and servers that stand in for real ones",

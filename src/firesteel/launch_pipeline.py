@@ -42,6 +42,7 @@ from firesteel.container_files import (
     OFFLINE_ENV,
     WHEELS_INSIDE,
 )
+from firesteel.engines.request_defaults import merged
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint
 from firesteel.launch import LOOPBACK, Ask, Container, EngineName, EngineProgram, FlagValue, Launch, Mount
@@ -78,14 +79,15 @@ def from_recipe(catalog: Catalog, recipe: Recipe, ask: Ask) -> Launch:
         container = with_assets(container, image, recipe)
     else:
         _refuse_assets(recipe)
-    flags = {flag: setting.value for flag, setting in recipe.flags.items()}
+    own = {flag: setting.value for flag, setting in recipe.flags.items()}
+    defaults = recipe.requests.launch_flags(recipe.engine, ask.version or image.version)
     env = {variable: str(setting.value) for variable, setting in recipe.env.items()}
     return Launch(
         name=ask.name or recipe.name,
         model=model.id,
         engine=recipe.engine,
         version=image.version,
-        flags={**flags, **engines.size_flags(recipe.engine, context, users)},
+        flags={**merged(defaults, own), **engines.size_flags(recipe.engine, context, users)},
         env={**(HUB_ENV[recipe.engine] if container else {}), **env},
         port=port,
         container=container,

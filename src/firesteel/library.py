@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.bench.tune.journal import TuneOptions
     from firesteel.bench.values import RequestSettings
     from firesteel.catalog.image import InspectedImage
+    from firesteel.edge.native.build import BuildProgress
     from firesteel.engines import Diagnosis
     from firesteel.engines.schema.symbols import Schema
     from firesteel.gateway import ServeEvent, ServeOptions
@@ -53,7 +54,11 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.hosts.cluster.rendered import NodeFile
     from firesteel.hosts.doctor.examine import Examination
     from firesteel.hosts.doctor.nodes import ClusterExamination
+    from firesteel.images import ImageReport
+    from firesteel.images.build import BuiltImage
     from firesteel.proposals import Proposal
+    from firesteel.proposals.choose import Choice, Use
+    from firesteel.proposals.guides import GuideClaim
     from firesteel.reads import ReadLaunch
     from firesteel.render import Cluster
     from firesteel.rules import CompatibilityTable, Finding
@@ -169,6 +174,18 @@ def propose(ask: Ask, on: Host) -> tuple[Proposal, ...]:
     return workspace().propose(ask, on)
 
 
+def choose(use: Use, on: Host) -> Choice:
+    """The recipe for a use, with two alternatives and why."""
+    return workspace().choose(use, on)
+
+
+def guide_claims(on: Host) -> tuple[GuideClaim, ...]:
+    """What known guides claim, held against plans."""
+    from firesteel.proposals import guides  # only `choose --guides` needs it
+
+    return guides.guide_claims(catalog(), on)
+
+
 def render_as(
     proposals: Proposal | Sequence[Proposal],
     form: str = "docker",
@@ -240,8 +257,9 @@ def read(text: str, path: str = "text") -> tuple[ReadLaunch, ...]:
     return reads.read(text, path, images(text))
 
 
-def check(text: str, *, path: str = "text", hardware_name: str | None = "gb10") -> tuple[Finding, ...]:
-    """What the rules say of every launch in a text."""
+def check(text: str, *, path: str = "text", hardware_name: str | None = "stated") -> tuple[Finding, ...]:
+    """What the rules say of every launch in a text: on the machine that it speaks of, on `gb10`, or (None)
+    without what depends on the machine."""
     found = rules.lint(text, path, rules.LintOptions(images(text), hardware_name))
     if not found.readings:
         raise found.problem or reads.no_launch_error(path)
@@ -267,6 +285,26 @@ def undo_repair(model: str) -> tuple[str, ...]:
     from firesteel.workshop import repair as workshop
 
     return workshop.undo_repair(model)
+
+
+def inspect_image(
+    reference: str, *, deep: bool = False, remote: bool = False, platform: str | None = None
+) -> ImageReport:
+    """What is inside an image; kept by digest for `check`, `plan` and `up`."""
+    from firesteel import images
+
+    opened = images.open_image(reference, platform=platform, deep=deep, remote=remote)
+    report = images.inspect_image(opened, home().root / "tmp")
+    images.save_inspection(home(), report)
+    return report
+
+
+def build_image(recipe: str) -> AsyncIterator[BuildProgress | BuiltImage]:
+    """Builds, inspects, starts, verifies and tags an image. The last event is `BuiltImage`."""
+    from firesteel import images
+    from firesteel.edge.files.image_recipes import load_image_recipe
+
+    return images.build_image(home(), *load_image_recipe(recipe))
 
 
 def diagnose(log: Path | str, engine: EngineName | None = None) -> Diagnosis:
@@ -438,20 +476,26 @@ async def measure(
     settings: RequestSettings | None = None,
     limits: RunLimits | None = None,
     resume: str | None = None,
+    prompts: str | Path | None = None,
+    find: bool = False,
 ) -> AsyncGenerator[BenchEvent]:
     """Measures a service or any OpenAI endpoint; the last event is `RunFinished`, and the run is stored.
 
-    `resume`: an interrupted run to continue; it keeps its points and settings.
+    `resume`: an interrupted run to continue; it keeps its points and settings. `prompts`: a file with prompts
+    of one's own. `find`: search for the highest load that holds `settings.target`, instead of `shapes`.
     """
-    from firesteel.bench.load import recorded  # the client that measures
+    from firesteel.bench.load import own_prompts, recorded  # the client that measures
 
+    own = own_prompts.read_prompts(Path(prompts)) if prompts else None
     server = await recorded.find_server(home(), name, url, model, key)
     with history() as runs:
         if resume:
-            given = (limits.budget_s, limits.precision) if limits else ()
-            order = recorded.resume_order(runs, resume, server, *given)
+            budget_s, precision = (limits.budget_s, limits.precision) if limits else (None, None)
+            order = recorded.resume_order(runs, resume, server, budget_s, precision, own)
+        elif find:
+            order = recorded.search_order(server, sizes, settings, limits, own)
         else:
-            order = recorded.make_order(server, shapes, sizes, settings, limits)
+            order = recorded.make_order(server, shapes, sizes, settings, limits, own=own)
         async for event in recorded.measure_recorded(order, runs, home()):
             yield event
 

@@ -20,7 +20,7 @@ from firesteel import catalog as recipes
 from firesteel import rules
 from firesteel.catalog import Catalog, Images
 from firesteel.dataclass import dataclass
-from firesteel.edge.files.home import Home, catalog_files
+from firesteel.edge.files.home import Home, catalog_files, shelf_files
 from firesteel.edge.model_reference import is_path
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.facts import Checkpoint, Host
@@ -29,8 +29,10 @@ from firesteel.hub_id import is_hub_id
 from firesteel.launch import Ask, EngineName, EngineProgram
 
 if TYPE_CHECKING:  # loaded only to plan: `check` needs none of it
+    from firesteel.catalog.shelf import RefusedRecipe
     from firesteel.planner import MeasuredMemory, OwnRun
     from firesteel.proposals import Proposal
+    from firesteel.proposals.choose import Choice, Use
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,22 @@ class Workspace:
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The shipped catalog, with the user's own folder over it."""
-        return recipes.overlay(recipes.shipped(), catalog_files(self.home))
+        """The shipped catalog, with recipes by others and the user's own folder over it."""
+        own = recipes.overlay(recipes.shipped(), catalog_files(self.home))
+        return self._with_others(own)[0]
+
+    @cached_property
+    def refused_recipes(self) -> tuple[RefusedRecipe, ...]:
+        """Recipes by others that ask for more than flags."""
+        return self._with_others(recipes.overlay(recipes.shipped(), catalog_files(self.home)))[1]
+
+    def _with_others(self, own: Catalog) -> tuple[Catalog, tuple[RefusedRecipe, ...]]:
+        files = shelf_files(self.home)
+        if not files:
+            return own, ()
+        from firesteel.catalog.shelf import with_shelf  # most users have none
+
+        return with_shelf(own, files)
 
     @cached_property
     def measured_memory(self) -> Mapping[str, MeasuredMemory]:
@@ -67,7 +83,7 @@ class Workspace:
         return idle_host(hardware(name))
 
     def images(self, text: str | None = None) -> Images:
-        """Known images, with those that `learn` added: all of them, or those that a text may name.
+        """Known images, with what `learn` and `image inspect` added: all, or those that a text may name.
 
         A mistake in the user's own recipes is no reason not to check somebody else's command line.
         """
@@ -78,13 +94,15 @@ class Workspace:
         if not self.home.learned.exists():
             return known
         from firesteel.edge.files import learned_engines  # loads the readers of engines' sources
+        from firesteel.edge.files.inspected_images import read_inspections
 
         books = [
             book
             for engine in get_args(EngineName)
             for book in learned_engines.learned_releases(self.home, engine)
         ]
-        return recipes.with_learned(known, learned_engines.learned_images(self.home, among=text), books)
+        known = recipes.with_learned(known, learned_engines.learned_images(self.home, among=text), books)
+        return recipes.with_inspections(known, read_inspections(self.home))
 
     def propose(self, ask: Ask, host: Host) -> tuple[Proposal, ...]:
         """The ways to serve what was asked for on a host, best first.
@@ -102,9 +120,10 @@ class Workspace:
         runs = self.own_runs if is_local else {}
         if ask.model and self._is_checkpoint(ask.model):
             checkpoint = _open_checkpoint(ask.model, ask)
-            proposal = propose_checkpoint(checkpoint, self.catalog.images, host, ask, memory, runs, programs)
+            proposal = propose_checkpoint(checkpoint, self.images(), host, ask, memory, runs, programs)
             return (_with_audit(proposal, ask.model),)
-        return propose(self.catalog, host, ask, memory, runs, programs)
+        catalog = replace(self.catalog, images=self.images())
+        return propose(catalog, host, ask, memory, runs, programs)
 
     def propose_joined(self, ask: Ask, host: Host) -> tuple[Proposal, ...]:
         """The same for several hosts together, as many as the ask says.
@@ -121,6 +140,14 @@ class Workspace:
                 return self.propose(replace(ask, runtime="native"), host)
             except HostNotReady as missing:
                 raise HostNotReady(missing.what, next=missing.next) from error
+
+    def choose(self, use: Use, host: Host) -> Choice:
+        """The recipe of the catalog for a use."""
+        from firesteel.proposals.choose import choose
+
+        is_local = host.name == "local"
+        memory = self.measured_memory if is_local else {}
+        return choose(self.catalog, host, use, memory, self.own_runs if is_local else {})
 
     def _programs(self, ask: Ask) -> Mapping[EngineName, EngineProgram] | None:
         """The engines that are installed here, where one of them is to serve; None: a container does."""

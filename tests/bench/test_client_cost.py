@@ -33,6 +33,17 @@ async def test_only_the_time_under_load_counts() -> None:
     assert summary["cpu_share"] > 0
 
 
+async def test_ticks_from_before_the_load_do_not_count() -> None:
+    with ClientCost() as cost:
+        with cost.under_load() as first:
+            await ticks(first, 1)
+        time.sleep(0.3)  # prompts are written; what ticked meanwhile is read only under the load
+        with cost.under_load() as second:
+            began = second.began
+            await ticks(second, 3)
+    assert max(second.client_s) <= time.perf_counter() - began
+
+
 async def test_no_garbage_is_collected_under_load() -> None:
     with ClientCost() as cost:
         with cost.under_load():

@@ -184,3 +184,110 @@ def test_an_invalid_value_names_its_place(path: tuple[str], value: object) -> No
     raw = {**said("vllm-serve-0.32.0.json"), path[0]: value}
     with pytest.raises(UsageError, match=path[0]):
         other_tools.read(json.dumps(raw), "theirs.json")
+
+
+# --- llama-bench and guidellm ---
+
+
+def test_llama_bench() -> None:
+    found = other_tools.read(text("llama-bench-b11434.json"), "a.json")
+    run, raw = found.run, said("llama-bench-b11434.json")
+    assert found.origin == "reported" and run.subject.model == "SmolLM2-135M-Instruct.Q4_1.gguf"
+    assert run.subject.engine == "llamacpp" and run.subject.version is None, "its build was not known"
+    assert run.began == raw[0]["test_time"] and run.id == "llama-bench-20261116005008"
+    reading, *generating = run.figures
+    assert reading.point.prompt_tokens == 512 and reading.decode_tokens_per_s is None
+    assert reading.prefill_tokens_per_s is not None
+    assert reading.prefill_tokens_per_s.value == pytest.approx(raw[0]["avg_ts"], rel=1e-4)
+    assert [each.point.answer_tokens for each in generating] == [128, 512]
+    for figures, entry in zip(generating, raw[1:], strict=True):
+        assert figures.decode_tokens_per_s is not None and figures.decode_tokens_per_s.n == 5
+        assert figures.decode_tokens_per_s.value == pytest.approx(entry["avg_ts"], rel=1e-4)
+    lines = "\n".join(json.dumps(entry) for entry in raw)
+    assert other_tools.read(lines, "a.jsonl").run.figures == run.figures
+
+
+def test_llama_bench_at_a_depth_and_mixed_tests() -> None:
+    first, second, third = said("llama-bench-b11434.json")
+    second |= {"n_depth": 4096, "build_number": 11434}
+    first["build_number"] = 11434
+    run = other_tools.read(json.dumps([first, second, {**third, "n_prompt": 512}]), "a").run
+    assert run.figures[1].point.depth == 4096 and len(run.figures) == 2
+    assert run.subject.version == "b11434" and any("1 tests of prompts and answers" in n for n in run.notes)
+
+
+def distribution(mean: float, std: float = 0.0, count: int = 40) -> dict[str, Any]:
+    percentiles = {"p50": mean, "p90": mean + std, "p99": mean + 3 * std}
+    summary = {"mean": mean, "std_dev": std, "count": count, "percentiles": percentiles}
+    return {"successful": summary, "errored": None, "incomplete": None, "total": summary}
+
+
+def guidellm(*strategies: dict[str, Any]) -> dict[str, Any]:
+    loads = [
+        {
+            "type_": "generative_benchmark",
+            "config": {"strategy": strategy, "backend": {"model": "m", "target": "http://10.0.0.1:8000"}},
+            "start_time": 1794787200.0,
+            "metrics": {
+                "request_totals": {"successful": 40, "errored": 2, "incomplete": 0, "total": 42},
+                "request_concurrency": distribution(15.6),
+                "prompt_token_count": distribution(512),
+                "output_token_count": distribution(128),
+                "time_to_first_token_ms": distribution(80, 8),
+                "inter_token_latency_ms": distribution(20, 2),
+                "time_per_output_token_ms": distribution(21),
+                "output_tokens_per_second": distribution(700),
+            },
+        }
+        for strategy in strategies
+    ]
+    return {"metadata": {"version": 2, "guidellm_version": "0.8.1"}, "config": {}, "benchmarks": loads}
+
+
+def test_guidellm() -> None:
+    document = guidellm(
+        {"type_": "synchronous"}, {"type_": "concurrent", "streams": 8}, {"type_": "throughput"},
+        {"type_": "poisson", "rate": 2.5, "max_concurrency": None},
+    )  # fmt: skip
+    found = other_tools.read(json.dumps(document), "a.json")
+    run = found.run
+    assert found.origin == "reported" and run.subject.model == "m" and run.subject.url == ""
+    assert run.began.startswith("2026-11-16T") and "guidellm 0.8.1" in run.notes
+    assert [(p.users, p.rate_per_s) for p in run.points] == [(1, None), (8, None), (16, None), (512, 2.5)]
+    first, second, *_ = run.figures
+    assert first.decode_tokens_per_s is not None and first.decode_tokens_per_s.value == pytest.approx(50)
+    assert first.decode_tokens_per_s.low < 50 < first.decode_tokens_per_s.high
+    assert first.ttft_ms == {"p50": 80, "p90": 88, "p99": 104, "mean": 80}
+    assert first.wrong == {"http": 2} and first.total_tokens_per_s is None
+    assert second.total_tokens_per_s is not None and second.total_tokens_per_s.value == 700
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda d: d.update(benchmarks=[]), "benchmarks is empty"),
+        (lambda d: d.update(benchmarks=[5]), "is not an object"),
+        (lambda d: d["metadata"].update(guidellm_version=None), "guidellm_version is not a short text"),
+        (
+            lambda d: d["benchmarks"][0]["config"]["strategy"].update(streams="many"),
+            "streams is not a number",
+        ),
+        (lambda d: d["benchmarks"][0].update(start_time=-5), "start_time is not a number"),
+        (lambda d: d["benchmarks"][0].update(start_time=1e11), "start_time is no time"),
+        (lambda d: d["benchmarks"][0]["metrics"].pop("request_totals"), "request_totals is not an object"),
+    ],
+)
+def test_a_broken_file_of_guidellm_is_refused(change: Any, says: str) -> None:
+    document = guidellm({"type_": "concurrent", "streams": 8})
+    change(document)
+    with pytest.raises(UsageError) as error:
+        other_tools.read(json.dumps(document), "a")
+    assert says in error.value.what
+
+
+def test_guidellm_without_an_answer() -> None:
+    document = guidellm({"type_": "synchronous"})
+    for metric in document["benchmarks"][0]["metrics"].values():
+        metric["successful"] = 0 if "total" in metric and isinstance(metric["total"], int) else None
+    (figures,) = other_tools.read(json.dumps(document), "a").run.figures
+    assert figures.samples == 0 and figures.decode_tokens_per_s is figures.ttft_mean_ms is None

@@ -30,7 +30,7 @@ assets:
   - {kind: file, name: acme/tiny, path: parser.py, target: /plugins/parser.py, why: no part of it}
   - {kind: package, name: "scipy>=1.15", why: imported}
   - {kind: draft, name: acme/draft, bytes: 12, why: drafts}
-requests: {temperature: 0.6, effort: high}
+requests: {temperature: 0.6, per_request: {reasoning_effort: high}}
 quality: [{suite: S, baseline: 2.0, this: 1.5, source: {url: https://example.org/q, seen: 2026-11-15}}]
 status: untried
 corrects: [{was: old, why: new, source: {url: https://example.org/c, seen: 2026-11-15}}]
@@ -64,7 +64,7 @@ def test_the_rest_of_a_recipe() -> None:
         1,
     )
     assert recipe.env["VLLM_X"].value == "1"
-    assert recipe.requests == {"temperature": 0.6, "effort": "high"}
+    assert recipe.requests.body == {"temperature": 0.6, "reasoning_effort": "high"}
     assert recipe.quality[0].this == 1.5
     assert recipe.corrects[0].was == "old"
     assert recipe.assets == (

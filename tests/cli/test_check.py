@@ -206,3 +206,34 @@ def test_a_command_is_checked_without_the_planner_and_the_parsers_of_files(tmp_p
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
         assert ran.returncode == 3, ran.stderr
         assert not heavy & set(ran.stderr.split())
+
+
+EIGHT_GPUS = "vllm serve org/m --gpu-memory-utilization 0.95 -tp 8"
+
+
+def test_the_machine_that_the_text_speaks_of_another_one_and_none(inside: Firesteel) -> None:
+    stated = inside("check", EIGHT_GPUS)
+    assert stated.code == 0 and "for another machine (8 GPUs in one host, line:1)" in stated.out
+    assert inside("check", "--host", "gb10", EIGHT_GPUS).code == 3
+    assert inside("check", "--host", "H200", EIGHT_GPUS.replace(" -tp 8", "")).code == 0
+    assert inside("check", "--engine-only", EIGHT_GPUS.replace(" -tp 8", "")).code == 0
+    assert inside("check", EIGHT_GPUS.replace(" -tp 8", "")).code == 3
+    assert inside("check", "--engine-only", "--host", "gb10", EIGHT_GPUS).code == 2
+
+
+def test_the_machine_in_json(inside: Firesteel) -> None:
+    result = json.loads(inside("check", "--json", EIGHT_GPUS).out)
+    machine = {"kind": "other", "what": "8 GPUs in one host", "file": "line", "line": 1}
+    assert (result["hardware"], result["machines"]) == ("stated", [machine])
+
+
+def test_a_report_for_the_authors(inside: Firesteel, folder: Path) -> None:
+    (folder / "sub" / "new.sh").write_text("# needs vLLM >= 0.20\nvllm serve a/b --linear-backend marlin\n")
+    ran = inside("check", "--markdown", str(folder))
+    assert ran.code == 3
+    lines = ran.out.splitlines()
+    where = f"`{folder}/sub/new.sh:2`"
+    entry = next(index for index, line in enumerate(lines) if line.startswith(f"- {where}"))
+    assert "with vLLM 0.20.0, which line 1 allows" in lines[entry] and "first in 0.22.0" in lines[entry]
+    assert lines[entry + 1] == "  - seen: `--linear-backend`" and lines[entry + 2].startswith("  - fix: ")
+    assert "### vllm-entrypoint-twice" in lines and any(line.startswith("Sources: https") for line in lines)

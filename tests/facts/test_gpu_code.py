@@ -1,7 +1,8 @@
 """GPU code in libraries, held against what NVIDIA's own `cuobjdump` lists.
 
-The libraries were built by nvcc 13.4 from a kernel of one line (`-cudart none`), for several architectures,
-with PTX and with compressed code; the .txt beside each is `cuobjdump --list-elf --list-ptx` of it, counted.
+The libraries were built by nvcc 13.4 (sm90: 13.0) from a kernel of one line (`-cudart none`), for several
+architectures, with PTX and with compressed code; the .txt beside each is `cuobjdump --list-elf --list-ptx` of
+it, counted.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ def test_other_files_are_not_manifests(text: str) -> None:
 
 
 def test_a_template_that_is_not_yaml(images: Images) -> None:
-    text = "apiVersion: v1\nkind: Pod\nspec:\n  {{- if .Values.gpu }}\n  containers: []\n"
+    text = "apiVersion: v1\nkind: Pod\nspec:\n  containers: {{ tpl .Values.pods . }} x\n"
     with pytest.raises(UsageError, match=r"chart\.yaml:4: "):
         read(text, "chart.yaml", images)
 

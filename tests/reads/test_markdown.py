@@ -6,7 +6,7 @@ from firesteel.reads.source_text import SourceFile
 
 def blocks(text: str) -> list[tuple[str, int, str]] | None:
     file = SourceFile("guide.md", text)
-    found = markdown.blocks(file)
+    found = markdown.blocks(file.whole)
     if found is None:
         return None
     return [(language, file.place(block.at(0))[0], block.text) for language, block in found]

@@ -41,6 +41,7 @@ def test_a_sparkrun_recipe(images: Images) -> None:
         },
         env={
             "HF_HOME": "/cache/huggingface",
+            "RAY_memory_monitor_refresh_ms": "0",
             "VLLM_MARLIN_USE_ATOMIC_ADD": "1",
             "HF_TOKEN": "$HF_TOKEN",
             "OMP_NUM_THREADS": "4",
@@ -82,7 +83,7 @@ def test_an_eugr_recipe(images: Images) -> None:
         "node-rank": "0",
         "master-addr": "{head_ip}",
     }
-    assert launch.env == {"VLLM_USE_DEEP_GEMM": "0"}
+    assert launch.env == {"RAY_memory_monitor_refresh_ms": "0", "VLLM_USE_DEEP_GEMM": "0"}
     container = launch.container
     assert container and (container.image, container.entrypoint, container.ipc) == ("vllm-node", "", "host")
 

@@ -35,7 +35,7 @@ def test_every_variant_and_every_feature_that_is_off() -> None:
     common = "--trust-remote-code --max-num-seqs 64 --tensor-parallel-size 1 --max-num-batched-tokens 8192"
     tools = "--enable-auto-tool-choice --tool-call-parser hermes"
     flashinfer = "--attention-backend FLASHINFER"
-    assert commands(TEXT) == [
+    assert commands(TEXT)[:3] == [
         f"vllm serve org/A-Model {common} {flashinfer} {tools}",
         "org/A-Model-NVFP4 --trust-remote-code --kv-cache-dtype fp8 --max-num-seqs 8 --tensor-parallel-size 1"
         f' --max-num-batched-tokens 8192 {flashinfer} {tools} --speculative-config {{"method":"dspark"}}',
@@ -44,12 +44,24 @@ def test_every_variant_and_every_feature_that_is_off() -> None:
     ]
 
 
+def test_sections_that_no_spark_gets() -> None:
+    (document,) = parse_documents(source_file(TEXT, "a.yaml"))
+    found = [start for start in starts(document) or () if start.hardware]
+    assert [(start.hardware, " ".join(word.text for word in start.arguments[3:])) for start in found] == [
+        ("variants.nvfp4.hardware_overrides.h100", "--trust-remote-code --max-num-seqs 512"),
+        (
+            "hardware_overrides.hopper",
+            "--trust-remote-code --max-num-seqs 64 --attention-backend FLASHMLA",
+        ),
+    ]
+
+
 def test_an_image_and_variables(images: Images) -> None:
     whole = source_file(TEXT, "models/org/A-Model.yaml")
     reader = LaunchReader(whole, images)
     for start in formats.starts(whole) or ():
         reader.start(start)
-    plain, spark, _ = reader.launches
+    plain, spark, *_ = reader.launches
     assert plain.launch.container is None
     assert plain.launch.env == {"VLLM_USE_DEEP_GEMM": "1"}
     container = spark.launch.container

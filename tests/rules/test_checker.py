@@ -172,13 +172,6 @@ def test_placeholders_stop_nothing(arguments: str) -> None:
     assert [each.rule for each in findings("llama-server -m x -fa $FA") if each.level == "stop"] == []
 
 
-@pytest.mark.parametrize("arguments", ["-tp 8", "-tp 2 -pp 2"])
-def test_a_launch_for_another_machine_is_not_stopped(arguments: str) -> None:
-    line = f"docker run --gpus all vllm/vllm-openai:v0.28.0 m/n --gpu-memory-utilization 0.95 {arguments}"
-    (found,) = [each for each in findings(line) if each.rule == "utilization-over-0.90"]
-    assert found.level == "warn"
-
-
 def test_what_would_move_a_terminal_is_spelt() -> None:
     (found,) = [
         each

@@ -45,6 +45,7 @@ DROP = Fix(drop="true")
         ("vllm serve m --x='1'\n", "flag:x", Fix(set="2"), "vllm serve m --x=2\n"),
         ("vllm serve m --x --z\n", "flag:x", Fix(set="on"), "vllm serve m --x on --z\n"),
         ("vllm serve m --x 1\n", "flag:x", Fix(set="a b"), None),
+        ("vllm serve m '--x  1' --y\n", "flaw:glued", Fix(separate="true"), "vllm serve m '--x=1' --y\n"),
     ],
 )  # fmt: skip
 def test_change(text: str, key: str, fix: Fix, expected: str | None) -> None:

@@ -10,7 +10,7 @@ import pytest
 from firesteel import catalog, engines
 from firesteel.errors import UsageError
 from firesteel.reads import read
-from firesteel.rules import Rule, check, explain, rules
+from firesteel.rules import LintOptions, Rule, check, explain, lint, rules
 from firesteel.rules.context import Context
 from firesteel.rules.match import matches
 from firesteel.rules.rule import When
@@ -21,13 +21,9 @@ MISSES = [(rule, line) for rule in RULES for line in rule.misses]
 
 
 def found(line: str) -> dict[str, str]:
-    readings = read(line, "line", catalog.shipped().images)
-    findings = [
-        finding
-        for reading in readings
-        for finding in check(reading.launch, hardware="gb10", spots=reading.spots)
-    ]
-    return {finding.rule: finding.level for finding in findings}
+    linted = lint(line, "line", LintOptions(catalog.shipped().images))
+    assert linted.readings
+    return {finding.rule: finding.level for finding in linted.findings}
 
 
 @pytest.mark.parametrize(("rule", "line"), HITS, ids=[f"{rule.id}: {line[:60]}" for rule, line in HITS])

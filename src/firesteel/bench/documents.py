@@ -17,6 +17,7 @@ from firesteel.bench.tune.knobs import Goal
 from firesteel.bench.tune.space import SearchSpace
 from firesteel.bench.values import (
     BenchRun,
+    FoundLoad,
     MeasuredFigure,
     Point,
     PointFigures,
@@ -44,6 +45,8 @@ class BenchJson(Document):
     notes: tuple[str, ...]
     html: str | None = None
     """Where the report was written."""
+    found: tuple[FoundLoad, ...] = ()
+    """With --find: the most users and the highest rate that hold the target."""
 
 
 class ShapeJson(Document):

@@ -37,10 +37,18 @@ class Point:
     """Requests per conversation; each carries the whole conversation before it."""
     rate_per_s: float | None = None
     """Open loop: requests arrive at this rate, answered or not. None: each user asks when answered."""
+    prompts: str = ""
+    """Name and digest of a file with prompts of the user's own; `prompt_tokens` is about their mean. Empty:
+    generated."""
 
     @property
     def depth(self) -> int:
         return self.shared_tokens + self.prompt_tokens
+
+    @property
+    def text_label(self) -> str:
+        """The kind of text, or the file that it comes from."""
+        return self.prompts or self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +148,26 @@ class PointFigures:
     """What a reader must know before trusting the figures."""
 
 
+LoadKind = Literal["users", "requests per second"]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLoad:
+    """The highest load that holds a target (`settings.target`), as far as it can be told."""
+
+    kind: LoadKind
+    holds: float | None = None
+    """The highest that certainly holds it; None: none does."""
+    misses: float | None = None
+    """The lowest that certainly does not; None: none was seen."""
+    unclear: tuple[float, ...] = ()
+    """Loads below that which were measured and cannot be told: their intervals contain the target."""
+    is_final: bool = True
+    """False: time was up."""
+    why: str = ""
+    """What was measured at the lowest load that does not certainly hold it."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestSettings:
     """How requests were made. Figures are comparable only if these are equal."""
@@ -190,3 +218,5 @@ class BenchRun:
     notes: tuple[str, ...] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
     """`budget_s` and `precision` of the request, for `--resume`; empty: unknown."""
+    found: tuple[FoundLoad, ...] = ()
+    """What `bench --find` found; empty: it did not search."""

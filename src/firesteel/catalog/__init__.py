@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from firesteel.catalog.docker_options import SWITCHES, container_name, plain_reference
     from firesteel.catalog.image import (
         Image,
+        ImageProblem,
         Images,
         VersionRange,
         identify,
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
         other_image,
         with_learned,
     )
+    from firesteel.catalog.inspection import ImageInspection, with_inspections
     from firesteel.catalog.model import Model
     from firesteel.catalog.recipe import Asset, Recipe
+    from firesteel.catalog.request_settings import RecipeRequests
 
 __all__ = [
-    "SWITCHES", "Asset", "Catalog", "Image", "Images", "Model", "Recipe", "VersionRange", "container_name",
-    "find", "identify", "is_upstream", "max_context", "other_image", "overlay", "plain_reference",
-    "shipped", "weights", "with_learned",
+    "SWITCHES", "Asset", "Catalog", "Image", "ImageInspection", "ImageProblem", "Images", "Model", "Recipe",
+    "RecipeRequests", "VersionRange", "container_name", "find", "identify", "is_upstream", "max_context",
+    "other_image", "overlay", "plain_reference", "shipped", "weights", "with_inspections", "with_learned",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
@@ -37,9 +40,12 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
             "catalog": ("Catalog", "find", "max_context", "overlay", "shipped", "weights"),
             "docker_options": ("SWITCHES", "container_name", "plain_reference"),
             "image": (
-                "Image", "Images", "VersionRange", "identify", "is_upstream", "other_image", "with_learned",
+                "Image", "ImageProblem", "Images", "VersionRange", "identify", "is_upstream", "other_image",
+                "with_learned",
             ),
+            "inspection": ("ImageInspection", "with_inspections"),
             "model": ("Model",),
             "recipe": ("Asset", "Recipe"),
+            "request_settings": ("RecipeRequests",),
         },
     )  # fmt: skip

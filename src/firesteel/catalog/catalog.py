@@ -100,13 +100,13 @@ def overlay(catalog: Catalog, files: Iterable[File]) -> Catalog:
                 f"{path} is none of `recipes/NAME.yaml`, `models/ORG/NAME.yaml` and `images.yaml`",
                 next=f"move {path} into `recipes` or `models`",
             )
-    recipes, models = _over(own_recipes, catalog.recipes), _over(own_models, catalog.models)
+    recipes, models = layered(own_recipes, catalog.recipes), layered(own_models, catalog.models)
     for name, text in texts.items():
-        _check(recipes[name], text, models, images)
+        check_recipe(recipes[name], text, models, images)
     return Catalog(recipes, models, images)
 
 
-def _over(own: dict[str, T], under: Mapping[str, T]) -> Mapping[str, T]:
+def layered(own: dict[str, T], under: Mapping[str, T]) -> Mapping[str, T]:
     """Both, without opening what lies under."""
     if not own:
         return under
@@ -128,7 +128,7 @@ def _kind(path: str) -> str | None:
     return next((part for part in reversed(parts[:-1]) if part in ("recipes", "models")), None)
 
 
-def _check(recipe: Recipe, text: str, models: Mapping[str, Model], images: Images) -> None:
+def check_recipe(recipe: Recipe, text: str, models: Mapping[str, Model], images: Images) -> None:
     """What only the whole catalog can tell: the model and the image exist and suit the recipe."""
     if recipe.model not in models:
         raise yaml_schema.mistake(recipe.path, text, ("model",), _unknown("model", recipe.model, models))

@@ -39,6 +39,19 @@ _DIGEST_NOTE = "the digest decides what runs; this describes the tag"
 
 
 @dataclass(frozen=True, slots=True)
+class ImageProblem:
+    """Something that `firesteel image inspect` found in an image, and what it does on a GB10."""
+
+    check: str
+    level: Literal["stop", "warn", "note"]
+    says: str
+    evidence: str
+    """What was read, and where."""
+    instead: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Image:
     engine: EngineName
     version: str | None
@@ -69,6 +82,8 @@ class Image:
     note: str | None = None
     schema: Schema | None = field(default=None, repr=False, compare=False)
     """The flags and variables in its own sources, when it was inspected on this machine."""
+    problems: tuple[ImageProblem, ...] = ()
+    """What its inspection found; see `catalog.inspection`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +277,7 @@ def with_learned(
     by_reference, digests = dict(images.inspected), dict(images.digests)
     for inspection in inspected:
         image = _inspected_image(inspection, images)
-        by_reference[_tagged(inspection.reference)] = image
+        by_reference[tagged(inspection.reference)] = image
         digests |= {digest: replace(image, floating=False) for digest in inspection.digests}
     releases = {
         (history.engine, version): schema_at(history, version)
@@ -299,8 +314,8 @@ def identify(reference: str, images: Images) -> Image | None:
     digest = bare.partition("@")[2]
     if digest in images.digests:
         return replace(images.digests[digest], reference=reference)
-    if not digest and _tagged(bare) in images.inspected:
-        return replace(images.inspected[_tagged(bare)], reference=reference)
+    if not digest and tagged(bare) in images.inspected:
+        return replace(images.inspected[tagged(bare)], reference=reference)
     for named in images.named.values():
         if named.reference is not None and bare in (named.reference, named.reference.partition("@")[0]):
             return named
@@ -356,7 +371,7 @@ def split_reference(reference: str) -> tuple[str, str]:
     return f"{head}{slash}{name}", tag or ("" if digest else "latest")
 
 
-def _tagged(reference: str) -> str:
+def tagged(reference: str) -> str:
     """With the default tag when it has none."""
     return ":".join(split_reference(plain_reference(reference)))
 

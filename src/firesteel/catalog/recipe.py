@@ -7,13 +7,13 @@ take. So there is one source of truth, and a user who wants other sizes changes 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from firesteel import engines, yaml_schema
+from firesteel.catalog.request_settings import RecipeRequests, json_value
 from firesteel.dataclass import dataclass
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.file_schema import STRICT, Before, PositiveInt, file_schema, matching
@@ -23,22 +23,10 @@ Status = Literal["measured", "reported", "untried"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z", re.IGNORECASE | re.ASCII)
 
 
-def _plain(value: Any) -> Any:
-    """Text inside a JSON flag -> the JSON value that it spells, or the text itself."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
-def _flag_value(value: Any) -> Any:
+def flag_value(value: Any) -> Any:
     """`true` is a bare flag and `false` its `--no-` form; a map or list is JSON; everything else is text."""
     if isinstance(value, dict | list):
-        return _plain(value)
+        return json_value(value)
     if value is None:
         raise ValueError("needs a value; write true for a flag that takes none")
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
@@ -49,7 +37,7 @@ class Setting:
     """A flag or an environment variable, and the reason for it."""
 
     __pydantic_config__ = STRICT
-    value: Annotated[FlagValue, Before(_flag_value)]
+    value: Annotated[FlagValue, Before(flag_value)]
     why: str
 
 
@@ -129,8 +117,8 @@ class Recipe:
     flags: Mapping[str, Setting] = field(default_factory=dict)
     env: Mapping[str, Setting] = field(default_factory=dict)
     assets: tuple[Asset, ...] = ()
-    requests: Mapping[str, object] = field(default_factory=dict)
-    """Sampling parameters that the publisher of the model recommends, for clients."""
+    requests: RecipeRequests = field(default_factory=RecipeRequests)
+    """How the publisher of the model wants it to be asked."""
     quality: tuple[Quality, ...] = ()
     corrects: tuple[Correction, ...] = ()
     note: str | None = None
@@ -162,7 +150,7 @@ class RecipeSchema:
     flags: dict[Annotated[str, matching("^[a-z][a-z0-9-]*$")], Setting] = field(default_factory=dict)
     env: dict[str, EnvSchema] = field(default_factory=dict)
     assets: tuple[Asset, ...] = ()
-    requests: dict[str, Annotated[Any, Before(_plain)]] = field(default_factory=dict)
+    requests: RecipeRequests = field(default_factory=RecipeRequests)
     quality: tuple[Quality, ...] = ()
     status: Status
     corrects: tuple[Correction, ...] = ()

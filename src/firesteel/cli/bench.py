@@ -14,13 +14,15 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from firesteel import library
+from firesteel import __version__, library
 from firesteel.bench.load import recorded
 from firesteel.bench.load import shapes as load_shapes
 from firesteel.bench.load.measure import Event, RunFinished, RunOrder, RunProgress
+from firesteel.bench.load.own_prompts import OwnPrompts, read_prompts
 from firesteel.bench.load.recorded import FoundServer
 from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.load.shapes import Sizes
+from firesteel.bench.report.tables import FORMATS, Format
 from firesteel.bench.results.history import History, open_history
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import RequestSettings
@@ -31,8 +33,12 @@ from firesteel.cli.output.bench_page import write_page
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import SlowLines
 from firesteel.cli.output.show import err, out, table
+from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
 from firesteel.units import show_seconds
+
+_TABLES: tuple[Format, ...] = ("csv", "markdown")
+_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("bench")
@@ -52,6 +58,18 @@ from firesteel.units import show_seconds
     metavar="ttft=500ms,token=50ms",
     help="Count the requests that meet this target (goodput).",
 )
+@click.option(
+    "--prompts",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Send the prompts of this file (JSONL, ShareGPT, or one a line) instead of generated ones.",
+)
+@click.option(
+    "--find",
+    callback=bench.several(bench.target),
+    metavar="ttft=2s,token=50ms",
+    help="Find the most users and the highest rate at which nine in ten requests meet this target.",
+)
 @bench.thinking_option
 @click.option(
     "--temperature",
@@ -63,13 +81,14 @@ from firesteel.units import show_seconds
 @click.option("--cold", is_flag=True, help="Show the first, cold repetitions too.")
 @click.option("--resume", metavar="RUN", help="Continue a run that was interrupted.")
 @click.option("--key-env", metavar="VAR", help="Read the key for --url from this environment variable.")
-@click.option(
-    "--html", type=click.Path(path_type=Path, dir_okay=False), help="Write an HTML report to this file."
-)
+@click.option("--html", type=_FILE, help="Write an HTML report to this file.")
+@click.option("--csv", type=_FILE, help="Write a table with a line for each load to this file.")
+@click.option("--markdown", type=_FILE, help="Write a report to paste into an issue to this file.")
 @common.json_option
 def command(
     name: str | None, url: str | None, model: str | None, shapes: tuple[str, ...], cold: bool,
-    resume: str | None, key_env: str | None, html: Path | None, as_json: bool, **options: Any,
+    resume: str | None, key_env: str | None, html: Path | None, as_json: bool, prompts: Path | None,
+    **options: Any,
 ) -> int:  # fmt: skip
     """Measure how fast NAME is, with confidence intervals.
 
@@ -84,30 +103,50 @@ def command(
         _list_shapes(as_json)
         return 0
     require_one_target("bench", name, url, model)
+    if options["find"]:
+        _check_find(shapes, resume, options)
     if resume and shapes:
         raise UsageError("a resumed run keeps its shapes", next=f"firesteel bench --resume {resume}")
-    if html and not html.absolute().parent.is_dir():
-        raise UsageError(f"there is no folder {html.parent}", next="another path for --html")
+    if prompts and (options["depth"] or options["text"]):
+        raise UsageError("--prompts brings its own text and lengths", next="leave out --depth and --text")
+    own = read_prompts(prompts) if prompts else None
+    files: dict[str, Path | None] = {"html": html, "csv": options["csv"], "markdown": options["markdown"]}
+    for option, path in files.items():
+        if path and not path.absolute().parent.is_dir():
+            raise UsageError(f"there is no folder {path.parent}", next=f"another path for --{option}")
     key = key_from(os.environ, key_env) if url else None
     server = asyncio.run(recorded.find_server(library.home(), name, url, model, key))
     with open_history(library.home()) as history:
         if resume:
-            limits = (_given(option, options[option]) for option in ("budget", "precision"))
-            order = recorded.resume_order(history, resume, server, *limits)
+            budget_s, precision = (_given(option, options[option]) for option in ("budget", "precision"))
+            order = recorded.resume_order(history, resume, server, budget_s, precision, own)
         else:
-            order = _order(server, shapes, options)
+            order = _order(server, shapes, options, own)
         done = _run(order, history)
+        stored = StoredRun(done.run, done.samples)
         if html:
-            write_page(html, StoredRun(done.run, done.samples), history)
+            write_page(html, stored, history)
+    for format in _TABLES:
+        if path := files[format]:
+            text_files.write_new(path, FORMATS[format]([stored], __version__))
     if as_json:
         from firesteel.bench.documents import bench_json
 
         common.print_json(bench_json(done.run, html))
     else:
         out.print(view(done.run, cold))
-        if html:
-            err.print(f"report  {html}", markup=False)
+        for path in filter(None, files.values()):
+            err.print(f"report  {path}", markup=False)
     return 0 if any(figures.samples for figures in done.run.figures) else 1
+
+
+def _check_find(shapes: tuple[str, ...], resume: str | None, options: Mapping[str, Any]) -> None:
+    given = {"--resume": resume, "--shape": shapes} | {
+        f"--{name}": options[name] for name in ("users", "rate", "target")
+    }
+    if wrong := [name for name, value in given.items() if value]:
+        what = f"--find chooses the load by itself and does not go with {', '.join(wrong)}"
+        raise UsageError(what, next="firesteel bench --find ttft=2s,token=50ms --depth 512 --answer 128")
 
 
 def _list_shapes(as_json: bool) -> None:
@@ -122,7 +161,9 @@ def _list_shapes(as_json: bool) -> None:
     common.print_json(BenchShapesJson(shapes=rows))
 
 
-def _order(server: FoundServer, shapes: tuple[str, ...], options: Mapping[str, Any]) -> RunOrder:
+def _order(
+    server: FoundServer, shapes: tuple[str, ...], options: Mapping[str, Any], own: OwnPrompts | None
+) -> RunOrder:
     sizes = Sizes(
         options["users"], options["depth"], options["text"], options["rate"],
         next(iter(options["answer"]), None),
@@ -131,10 +172,12 @@ def _order(server: FoundServer, shapes: tuple[str, ...], options: Mapping[str, A
         temperature=options["temperature"],
         thinking={"on": True, "off": False, None: None}[options["thinking"]],
         seed=options["seed"],
-        target=dict(options["target"]),
+        target=dict(options["target"] or options["find"]),
     )
     limits = RunLimits(options["budget"], options["precision"])
-    return recorded.make_order(server, shapes or ("quick",), sizes, settings, limits)
+    if options["find"]:
+        return recorded.search_order(server, sizes, settings, limits, own)
+    return recorded.make_order(server, shapes or ("quick",), sizes, settings, limits, own=own)
 
 
 def _given(name: str, value: float) -> float | None:

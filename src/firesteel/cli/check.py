@@ -7,7 +7,9 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -15,13 +17,15 @@ import click
 from rich.text import Text
 
 from firesteel import library
-from firesteel.cli.options import common
+from firesteel.cli.options import check_filters, common
 from firesteel.cli.output import ci_annotations
+from firesteel.cli.output.check_report import markdown, other_machines
 from firesteel.cli.output.ci_annotations import filled
 from firesteel.cli.output.show import err, findings_view, out
 from firesteel.dataclass import dataclass
 from firesteel.edge.files import text_files
 from firesteel.errors import FiresteelError, UsageError
+from firesteel.facts.host.discrete_gpus import discrete_gpu
 from firesteel.facts.host.hardware import hardware
 from firesteel.reads import no_launch_error
 from firesteel.rules import (
@@ -74,6 +78,7 @@ class _Result:
     unread: tuple[tuple[str, FiresteelError], ...]
     must_read_all: bool
     """The files were named one by one. In a folder, a broken YAML file may be another tool's template."""
+    is_strict: bool = False
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -83,8 +88,12 @@ class _Result:
     def exit_code(self) -> int:
         if any(finding.level == "stop" for finding in self.findings):
             return 3
+        is_lost = any(finding.rule == "launch-not-read" for finding in self.findings)
+        has_launch = any(linted.readings for linted in self.linted)
+        if is_lost and (self.is_strict or (self.must_read_all and not has_launch)):
+            return 2
         is_failure = self.must_read_all or any(isinstance(error, NoReason) for _, error in self.unread)
-        return 2 if self.unread and is_failure else 0
+        return 2 if self.unread and (is_failure or self.is_strict) else 0
 
 
 class _CheckCommand(click.Command):
@@ -139,10 +148,16 @@ def _split_commas(ctx: click.Context, param: click.Parameter, value: tuple[str, 
     help="Assume this engine version where the text names none.",
 )
 @click.option(
-    "--host", "host_name", metavar="NAME", default="gb10", show_default=True, help="Check for this machine."
+    "--host",
+    "host_name",
+    metavar="NAME",
+    help="Check for this machine, whatever the text says: gb10, or a GPU such as h200.",
 )
+@click.option("--engine-only", is_flag=True, help="Leave out what depends on the machine.")
+@check_filters.filter_options
 @click.option("--skip-others", is_flag=True, help="Skip files that start no engine.")
 @click.option("--sarif", "form", flag_value="sarif", help="Print SARIF 2.1.0, for code scanning.")
+@click.option("--markdown", "form", flag_value="markdown", help="Print a report for the authors of the text.")
 @click.option("--github", "form", flag_value="github", help="Print annotations for GitHub Actions.")
 @common.json_option
 @click.argument("what", nargs=-1, type=click.UNPROCESSED)
@@ -154,7 +169,11 @@ def command(
     ignore: tuple[str, ...],
     level: Level,
     version: str | None,
-    host_name: str,
+    host_name: str | None,
+    engine_only: bool,
+    baseline: Path | None,
+    changed_since: str | None,
+    strict: bool,
     skip_others: bool,
     form: str | None,
     as_json: bool,
@@ -172,23 +191,38 @@ def command(
         return 0
     lint_options = LintOptions(
         images=library.images(),
-        hardware=hardware(host_name).name,
+        hardware=_hardware(host_name, engine_only),
         versions=dict([engine_version(version)] if version else []),
         select=known_patterns(select),
         ignore=known_patterns(ignore),
         level=level,
+        open_beside=partial(text_files.read_beside, _folders(what)),
     )
     result = _check(what, lint_options, fixes, diffs, skip_others)
+    linted = check_filters.filtered(result.linted, baseline, changed_since)
+    result = replace(result, linted=linted, is_strict=strict)
     if as_json:
-        common.print_json(_json(result, host_name.lower()))
+        common.print_json(_json(result, lint_options.hardware))
     elif form == "sarif":
         click.echo(ci_annotations.sarif(result.findings, result.unread))
+    elif form == "markdown":
+        click.echo(markdown(result.linted))
     elif form == "github":
         for line in ci_annotations.github(result.findings, result.unread):
             click.echo(line)
     else:
         _show(result, wants_fixes=fixes or diffs)
     return result.exit_code
+
+
+def _hardware(host_name: str | None, engine_only: bool) -> str | None:
+    if host_name and engine_only:
+        raise UsageError("--host and --engine-only exclude each other", next="firesteel check without one")
+    if engine_only or host_name is None:
+        return None if engine_only else "stated"
+    if discrete_gpu(host_name.replace("-", " ")):
+        return None  # no rule is about it: what is left holds on every machine
+    return hardware(host_name).name
 
 
 def _check(
@@ -213,7 +247,9 @@ def _check(
                 raise
             unread.append((source.name if isinstance(source, _Source) else "", error))
             continue
-        if not result.readings and alone and not skip_others and not result.findings:
+        told = [finding for finding in result.findings if finding.rule != "launch-not-read"]
+        is_empty = not result.readings and not told and (result.problem or not result.findings)
+        if is_empty and alone and not skip_others:
             raise result.problem or no_launch_error(source.name)
         if result.problem and not alone:
             unread.append((source.name, result.problem))
@@ -225,6 +261,12 @@ def _check(
                 text_files.write_text(fix.source.path, fix.text)
     must_read_all = _are_paths(what) and not any(Path(word).is_dir() for word in what)
     return _Result(tuple(linted), tuple(fixed), tuple(unread), must_read_all)
+
+
+def _folders(what: Sequence[str]) -> tuple[Path, ...]:
+    """The folders that files named by a text may lie in: those given, and those of given files."""
+    paths = [Path(word).resolve() for word in what] if _are_paths(what) else []
+    return tuple(path if path.is_dir() else path.parent for path in paths)
 
 
 def _are_paths(what: Sequence[str]) -> bool:
@@ -267,12 +309,20 @@ def _open(what: tuple[str, ...]) -> Iterator[_Source | FiresteelError]:
 # --- showing ---
 
 
-def _json(result: _Result, host_name: str) -> CheckJson:
-    from firesteel.rules.documents import AllowedJson, CheckJson, FixedJson, UnreadJson, finding_json
+def _json(result: _Result, host_name: str | None) -> CheckJson:
+    from firesteel.rules.documents import (
+        AllowedJson,
+        CheckJson,
+        FixedJson,
+        UnreadJson,
+        finding_json,
+        machine_json,
+    )
 
     return CheckJson(
         launches=sum(len(linted.readings) for linted in result.linted),
         hardware=host_name,
+        machines=tuple(machine_json(machine) for linted in result.linted for machine in linted.machines),
         files=tuple(linted.path for linted in result.linted),
         findings=tuple(map(finding_json, result.findings)),
         allowed=tuple(
@@ -314,12 +364,13 @@ def _summary(result: _Result) -> str:
     readings = [reading for linted in result.linted for reading in linted.readings]
     if not readings:
         return f"{text}; it starts no engine"
+    elsewhere = other_machines(result.linted)
     if len(result.linted) > 1:
-        return f"{text}; {len(readings)} launches in {len(result.linted)} files"
+        return f"{text}; {len(readings)} launches in {len(result.linted)} files{elsewhere}"
     if len(readings) > 1:
-        return f"{text}; {len(readings)} launches"
+        return f"{text}; {len(readings)} launches{elsewhere}"
     launch = readings[0].launch
-    return f"{text}; read as {launch.engine} {launch.version or '(version not known)'}"
+    return f"{text}; read as {launch.engine} {launch.version or '(version not known)'}{elsewhere}"
 
 
 # --- rules ---

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from firesteel import library
+from firesteel import __version__, library
 from firesteel.bench.results import exchange, serialize
 from firesteel.bench.results.history import History, RunSummary, open_history
 from firesteel.bench.results.result_files import ALL_RUNS, import_runs
@@ -109,18 +109,30 @@ def show(run: str, cold: bool, html: Path | None, as_json: bool) -> None:
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
 @click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
 @click.option("--samples", is_flag=True, help="Export one run with every request.")
-def export(runs: tuple[str, ...], file: Path | None, samples: bool) -> None:
-    """Export runs as JSON to share: figures with their intervals, nothing that names you or your machine.
+@click.option(
+    "--as",
+    "format",
+    type=click.Choice(["json", "csv", "markdown", "llama-benchy", "llama-benchy-csv"]),
+    default="json",
+    show_default=True,
+    help="Write rows to share, a CSV table, Markdown for an issue, or what llama-benchy writes.",
+)
+def export(runs: tuple[str, ...], file: Path | None, samples: bool, format: str) -> None:
+    """Export runs to share: figures with their intervals, nothing that names you or your machine.
 
     Without RUN, everything that was measured here. With --samples one complete run, including its URLs.
     """
-    if samples and len(runs) != 1:
-        raise UsageError("--samples takes one RUN", next="firesteel history export last --samples")
+    if samples and (len(runs) != 1 or format != "json"):
+        raise UsageError("--samples takes one RUN, as JSON", next="firesteel history export last --samples")
     with opened() as history:
         names = runs or tuple(run.id for run in history.runs(ALL_RUNS) if run.origin == "measured here")
         stored = [history.run(name) for name in names]
     if samples:
         text = json.dumps(serialize.to_document(stored[0]))
+    elif format != "json":
+        from firesteel.bench.report.tables import FORMATS  # loads the planner
+
+        text = FORMATS[format](stored, __version__).rstrip("\n")  # type: ignore[index]  # by click.Choice
     else:
         text = exchange.export_text(row for run in stored for row in exchange.export_rows(run))
     if file:
@@ -129,11 +141,30 @@ def export(runs: tuple[str, ...], file: Path | None, samples: bool) -> None:
         click.echo(text)
 
 
+@command.command("chart")
+@click.argument("model", required=False)
+@click.option(
+    "--html", type=click.Path(path_type=Path, dir_okay=False), required=True, help="Write the page here."
+)
+def chart(model: str | None, html: Path) -> None:
+    """Draw the decode speed of every load over time, of MODEL or of all models, as one HTML page."""
+    from firesteel.bench.report.history_page import history_page  # loads the charts
+
+    with opened() as history:
+        lines = [line for line in history.runs(ALL_RUNS) if model in (None, line.model)]
+        runs = [StoredRun(history.without_samples(line.id), origin=line.origin) for line in lines]
+    if not runs:
+        what = f"no run of {model} is in the history" if model else "no runs yet"
+        raise UsageError(what, next="firesteel history" if model else "firesteel bench")
+    text_files.write_new(html, history_page(runs))
+    err.print(f"report  {html}", markup=False)
+
+
 @command.command("import")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @common.json_option
 def import_command(file: Path, as_json: bool) -> None:
-    """Import runs that firesteel, llama-benchy or `vllm bench` wrote; they count as `reported`."""
+    """Import runs of firesteel, llama-benchy, `vllm bench`, guidellm or llama-bench, as `reported`."""
     with opened() as history:
         imported = import_runs(history, file)
     done = [_imported_text(id, stored) for id, stored in imported.items()]

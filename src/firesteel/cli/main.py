@@ -18,6 +18,7 @@ from firesteel.printable import escape_unprintable, printable
 
 COMMANDS = {
     "models": "List the models: whether each fits, and how fast it would be.",
+    "choose": "Choose engine, model and quantization for a use: three questions, one answer, why.",
     "plan": "Predict whether a model fits and how fast it is, before any download.",
     "check": "Find what will crash, have no effect or wedge the host in a command or a file.",
     "facts": "Show what works on a GB10, release by release.",
@@ -40,10 +41,12 @@ COMMANDS = {
     "pull": "Download everything a model needs, so that it starts offline; --prune removes unused files.",
     "quantize": "Quantize a checkpoint to FP8, NVFP4 or MXFP4, without data and in bounded memory.",
     "render": "Write the launch for docker, compose, Kubernetes, systemd, quadlet or sparkrun.",
+    "recipe": "Write, test and share recipes; list those by others, which are trusted with flags alone.",
     "key": "Create, list and revoke the gateway's keys.",
     "client": "Configure OpenCode, Claude Code, Codex, Continue, Zed or Open WebUI.",
     "cluster": "Join two to eight Sparks over ssh, check their links.",
     "engine": "Install, build, list and remove engines that run without a container.",
+    "image": "Say what is inside an image and whether it runs on a GB10; build one that does.",
     "learn": "Read the flags of an engine release, so that `check` knows them.",
 }
 """Here, so that `--help` need not import the modules; each is `command` in `firesteel.cli.NAME`."""

@@ -16,10 +16,12 @@ from firesteel.cli.output.services import ServiceStatus, service_status
 from firesteel.cli.output.show import out, table
 from firesteel.edge.files import text_files
 from firesteel.gateway.address import Address, read_address
+from firesteel.run.live_figures import LiveFigures, read_figures
 from firesteel.service_file import asks, read_service_file
-from firesteel.units import show_bytes
+from firesteel.units import show_bytes, show_rate
 
 if TYPE_CHECKING:
+    from firesteel.facts.host.gpu_reading import GpuReading
     from firesteel.rules.host_checks import HostFinding
 
 _TIMEOUT_S = 3
@@ -38,16 +40,18 @@ _ANSWERS = {200, 401, 403}
 @common.json_option
 def command(path: Path | None, as_json: bool) -> None:
     """List the services that run, and the gateway."""
-    rows = [service_status(service) for service in library.services()]
+    services = library.services()
+    figures = read_figures(services)
+    rows = [service_status(service, figures.get(service.name)) for service in services]
     if path:
         rows = _with_file(path, rows)
     gateway = read_address(library.home())
-    alarms = _alarms(rows)
+    alarms, gpu = _alarms(rows), _gpu(rows)
     if as_json:
         from firesteel.cli.output.documents.ps import HostAlarmJson, PsJson
 
         host = tuple(map(HostAlarmJson.model_validate, alarms))
-        common.print_json(PsJson(services=tuple(rows), gateway=gateway, host=host))
+        common.print_json(PsJson(services=tuple(rows), gateway=gateway, host=host, gpu=gpu))
         return
     if gateway:
         out.print(typed(_gateway_line(gateway)))
@@ -57,10 +61,16 @@ def command(path: Path | None, as_json: bool) -> None:
         return
     out.print(
         table(
-            ("name", "phase", "url", "pid", "restarts"),
-            [(row.name, row.phase, row.url, str(row.pid or "-"), str(row.restarts or "-")) for row in rows],
+            ("name", "phase", "url", "pid", "restarts", "decode", "first token", "KV used", "accepted"),
+            [
+                (row.name, row.phase, row.url, str(row.pid or "-"), str(row.restarts or "-"), *_cells(row))
+                for row in rows
+            ],
         )
     )
+    if gpu and gpu.temperature_c is not None:
+        power = f", {gpu.power_w:.0f} W" if gpu.power_w is not None else ""
+        out.print(f"GPU {gpu.temperature_c:.0f} °C{power}")
     for row in rows:
         for line in _node_lines(row):
             out.print(line)
@@ -68,6 +78,25 @@ def command(path: Path | None, as_json: bool) -> None:
             out.print(typed(f"{row.name}: {row.why}; next: {row.next}"))
     for alarm in alarms:
         out.print(typed(f"host: {alarm.check}: {alarm.says}; next: firesteel doctor {alarm.check}"))
+
+
+def _cells(row: ServiceStatus) -> tuple[str, str, str, str]:
+    """Means since the engine started, and how full its cache is now."""
+    known = row.figures or LiveFigures()
+    return (
+        show_rate(known.decode_tokens_per_s) if known.decode_tokens_per_s else "-",
+        f"{known.first_token_ms:.0f} ms" if known.first_token_ms else "-",
+        f"{known.kv_used:.0%}" if known.kv_used is not None else "-",
+        f"{known.acceptance:.0%}" if known.acceptance is not None else "-",
+    )
+
+
+def _gpu(rows: list[ServiceStatus]) -> GpuReading | None:
+    if not any(row.pid for row in rows):
+        return None
+    from firesteel.edge.host.gpu import read_gpu  # runs nvidia-smi
+
+    return read_gpu()
 
 
 def _alarms(rows: list[ServiceStatus]) -> tuple[HostFinding, ...]:

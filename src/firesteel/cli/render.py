@@ -27,7 +27,7 @@ from firesteel.service_file import asks, read_service_file
 @click.option(
     "--as",
     "form",
-    type=click.Choice([*FORMS, *CLUSTER_FORMS]),
+    type=click.Choice([*FORMS, *CLUSTER_FORMS, "dockerfile"]),
     default="docker",
     show_default=True,
     help="Write it for this tool.",
@@ -79,9 +79,12 @@ def command(
     first runs; --as kubernetes-swap writes a script that switches between them. With --file, --as compose
     writes one compose file with a service for each model. Over several Sparks (--nodes, or a recipe for two)
     there is a file for each of them, with the addresses of the nodes of `firesteel cluster`, and Kubernetes
-    gets a LeaderWorkerSet. Exits 4 if a model does not fit and 3 if a rule stops it; the text is written in
-    any case.
+    gets a LeaderWorkerSet. --as dockerfile takes the name or file of a recipe for an image instead
+    (`firesteel image build --list`). Exits 4 if a model does not fit and 3 if a rule stops it; the text is
+    written in any case.
     """
+    if form == "dockerfile":
+        return _render_dockerfile(models, output, as_json)
     asks_ = _asks(models, file, form, sizes)
     takes_several = form in CLUSTER_FORMS or (form == "compose" and file)
     if len(asks_) > 1 and not takes_several:
@@ -139,6 +142,20 @@ def _render_over_hosts(
     return _exit_code(proposal)
 
 
+def _render_dockerfile(models: tuple[str, ...], output: Path | None, as_json: bool) -> int:
+    from firesteel.edge.files.image_recipes import load_image_recipe
+    from firesteel.render.dockerfile import dockerfile
+
+    if len(models) != 1:
+        raise UsageError("--as dockerfile takes one recipe for an image", next="firesteel image build --list")
+    name, recipe = load_image_recipe(models[0])
+    text = dockerfile(name, recipe)
+    if output:
+        text_files.write_new(output, text)
+    _print("dockerfile", (name,), text, output, as_json)
+    return 0
+
+
 def _asks(models: tuple[str, ...], file: Path | None, form: str, sizes: dict[str, Any]) -> list[Ask]:
     if file:
         hint = "firesteel models, to list models that need no file"
@@ -185,10 +202,20 @@ def _show(
             click.echo(f"{name} does not fit {proposal.plan.host.title}; see firesteel plan {name}", err=True)
         for finding in proposal.stops:
             click.echo(f"{name}: {finding.rule}: {finding.says}", err=True)
+    _print(form, tuple(proposal.name for proposal in proposals), text, output, as_json, files)
+
+
+def _print(
+    form: str,
+    names: tuple[str, ...],
+    text: str,
+    output: Path | None,
+    as_json: bool,
+    files: tuple[NodeFile, ...] = (),
+) -> None:
     if as_json:
         from firesteel.cli.output.documents.render import RenderJson
 
-        names = tuple(proposal.name for proposal in proposals)
         path = str(output) if output else None
         common.print_json(
             RenderJson(name=names[0], names=names, format=form, text=text, path=path, nodes=files)

@@ -32,6 +32,7 @@ from firesteel.gateway.model_list import write_service_file
 from firesteel.screens.grafana import write_grafana_files
 from firesteel.screens.page.files import read_files
 from firesteel.screens.page.run_command import run_command
+from firesteel.web_origin import parse_origins
 
 _FILE = "firesteel.yaml"
 _RELEASE_PAGES_S = 5.0
@@ -49,6 +50,13 @@ _RELEASE_PAGES_S = 5.0
 @click.option(
     "--cert-key", type=click.Path(path_type=Path), help="Read the certificate's key from this file."
 )
+@click.option(
+    "--cors",
+    metavar="ORIGIN",
+    multiple=True,
+    help="Let web pages of this origin use the models, whatever the file says: https://chat.example.org,"
+    " `loopback` (pages of this machine), `any` (needs keys) or `off`. May be repeated.",
+)
 @click.option("--keep", is_flag=True, help="Leave the models running when the gateway ends.")
 @click.option(
     "--grafana",
@@ -65,6 +73,7 @@ def command(
     listen: str | None,
     cert: Path | None,
     cert_key: Path | None,
+    cors: tuple[str, ...],
     keep: bool,
     log_prompts: bool,
     grafana_folder: Path | None,
@@ -91,6 +100,7 @@ def command(
             listen,
             cert,
             cert_key,
+            _origins(cors),
             keep_models=keep,
             logs_prompts=log_prompts,
             page_files=read_files(),
@@ -120,6 +130,14 @@ def require_address(listen: str) -> None:
             f"--listen `{listen[:80]}` is not an address and a port; write it like 127.0.0.1:8080",
             next="--listen 127.0.0.1:8080",
         )
+
+
+def _origins(words: tuple[str, ...]) -> tuple[str, ...] | None:
+    """None: as the file says."""
+    try:
+        return parse_origins([word for word in words if word != "off"]) if words else None
+    except ValueError as error:
+        raise UsageError(f"--cors {error}", next="--cors loopback") from None
 
 
 def _default_file() -> Path:

@@ -130,7 +130,7 @@ def command(
             if as_json:
                 from firesteel.run.documents import up_json
 
-                common.print_json(up_json(ready.report, ready.already))
+                common.print_json(up_json(ready.report, ready.already, best))
             else:
                 _show(ready)
                 out.print(typed(f"\nnext: firesteel down {ready.report.name}, when you are done"))
@@ -149,13 +149,16 @@ def _up_file(
             click.echo(f"# on {node}: firesteel up {model.ask.name} of {path} --listen {address}", err=True)
         return
     with _tells_what_is_left(proposals):
-        fallbacks = {name: entry.fallback for name, entry in file.models.items()}
+        fallbacks = {name: entry.fallback_recipe for name, entry in file.models.items()}
         services = _run(proposals, options, allows_tcp, fallbacks)
         others = _run_on_nodes(elsewhere)
         if as_json:
             from firesteel.run.documents import UpFileJson, up_json
 
-            reports = tuple(up_json(ready.report, ready.already) for ready in services)
+            reports = tuple(
+                up_json(ready.report, ready.already, proposal)
+                for ready, proposal in zip(services, proposals, strict=True)
+            )
             common.print_json(UpFileJson(reports=reports, nodes=others))
             return
         for ready in services:

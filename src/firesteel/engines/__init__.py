@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from firesteel.engines.logs.diagnosis import Cause, Diagnosis, diagnose
     from firesteel.engines.logs.memory import ReportedMemory, reported_memory
     from firesteel.engines.logs.progress import StartProgress, stages, start_progress
+    from firesteel.engines.request_defaults import request_flags
     from firesteel.engines.vllm.kv_cache import ReportedKv
     from firesteel.engines.vllm.kv_settings import speculative_tokens
 
@@ -37,8 +38,8 @@ __all__ = [
     "Cause", "Diagnosis", "KvCache", "ParsedCommandLine", "ReportedKv", "ReportedMemory", "ServedCapacity",
     "Stage", "StartProgress", "argv", "compact_json", "default_port", "diagnose", "expand_shortcuts",
     "format_flag", "grammar", "parse_argv", "program", "reported_kv", "reported_memory",
-    "requested_kv_cache_bytes", "served_capacity", "size_flags", "size_kv_cache", "speculative_tokens",
-    "stages", "start_progress",
+    "request_flags", "requested_kv_cache_bytes", "served_capacity", "size_flags", "size_kv_cache",
+    "speculative_tokens", "stages", "start_progress",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
@@ -55,6 +56,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
             "logs.diagnosis": ("Cause", "Diagnosis", "diagnose"),
             "logs.memory": ("ReportedMemory", "reported_memory"),
             "logs.progress": ("StartProgress", "stages", "start_progress"),
+            "request_defaults": ("request_flags",),
             "vllm.kv_cache": ("ReportedKv",),
             "vllm.kv_settings": ("speculative_tokens",),
         },

@@ -74,6 +74,10 @@ _PULSE: Mapping[EngineName, tuple[str, ...]] = {
 _SHARES = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage")
 """Shares of a cache: of several engines behind one port the highest counts, not the sum."""
 
+_TOKEN_GAPS = ("inter_token_latency_seconds", "time_per_output_token_seconds")
+"""vLLM renamed it after 0.11.0; SGLang has the first."""
+_LLAMACPP_RATE = "llamacpp:predicted_tokens_seconds"
+
 
 @dataclass(frozen=True, slots=True)
 class Activity:
@@ -111,6 +115,29 @@ def activity(engine: EngineName, text: str) -> Activity:
     }
     pulse = tuple(values[name] for name in _PULSE[engine] if name in values)
     return Activity(**counts, kv_usage=fields.get("kv_usage"), pulse=pulse)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Means over all requests since the engine started. None: not reported, or no request yet."""
+
+    decode_tokens_per_s: float | None = None
+    """Of one request."""
+    first_token_ms: float | None = None
+
+
+def pace(engine: EngineName, text: str) -> Pace:
+    if engine == "llamacpp":
+        rate = totals(text, {_LLAMACPP_RATE}).get(_LLAMACPP_RATE)
+        return Pace(rate or None)
+    names = (f"{engine}:time_to_first_token_seconds", *(f"{engine}:{name}" for name in _TOKEN_GAPS))
+    found = totals(text, {f"{name}{end}" for name in names for end in ("_sum", "_count")})
+    means = {
+        name: found.get(f"{name}_sum", 0.0) / count for name in names if (count := found.get(f"{name}_count"))
+    }
+    gap = next((means[name] for name in names[1:] if means.get(name)), None)
+    first = means.get(names[0])
+    return Pace(1 / gap if gap else None, 1000 * first if first else None)
 
 
 def totals(text: str, names: Collection[str]) -> dict[str, float]:

@@ -16,25 +16,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any
 
 from firesteel.dataclass import dataclass
+from firesteel.facts.elf import Buffer, sections
+from firesteel.facts.elf import NotElf as NotElf
 
-_ELF = b"\x7fELF"
 _CONTAINER_MAGIC = 0xBA55ED50
 _CONTAINER = struct.Struct("<IHHQ")
 _ENTRY = struct.Struct("<HHIQIIHHIIIQ")
 _PTX, _MACHINE = 1, 2
 _SPECIFIC, _FAMILY = 0x100000, 0x200000
 """`sm_90a`: only that chip; `sm_120f`: chips of one family."""
-_MAX_SECTIONS = 100_000
 _MAX_ENTRIES = 1_000_000
-Buffer = Any
-"""bytes or an mmap: whatever `struct.unpack_from` and slices take."""
-
-
-class NotElf(ValueError):
-    """The file is no 64-bit little-endian ELF file, or it ends before its own tables do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +61,10 @@ def gpu_code(data: Buffer) -> GpuCode:
     """All code of a library or program; raises NotElf. A damaged container ends its section."""
     machine: set[str] = set()
     ptx: set[str] = set()
-    for start, size in _fatbin_sections(data):
-        for kind, architecture, flags in _entries(data, start, start + size):
+    for section in sections(data):
+        if section.name != ".nv_fatbin" and not section.name.startswith("__nv_relfat"):
+            continue
+        for kind, architecture, flags in _entries(data, section.offset, section.offset + section.size):
             suffix = "a" if flags & _SPECIFIC else "f" if flags & _FAMILY else ""
             if kind == _MACHINE:
                 machine.add(f"sm_{architecture}{suffix}")
@@ -81,26 +76,6 @@ def gpu_code(data: Buffer) -> GpuCode:
 def _order(name: str) -> tuple[int, str]:
     digits = "".join(character for character in name if character.isdigit())
     return int(digits), name
-
-
-def _fatbin_sections(data: Buffer) -> Iterator[tuple[int, int]]:
-    """Offset and size of every section that nvcc wrote."""
-    if len(data) < 64 or data[:4] != _ELF or data[4] != 2 or data[5] != 1:
-        raise NotElf("not a 64-bit little-endian ELF file")
-    table, entry_size, count, names_index = (
-        struct.unpack_from("<Q", data, 0x28)[0],
-        *struct.unpack_from("<HHH", data, 0x3A),
-    )
-    if not table or count > _MAX_SECTIONS or entry_size < 64 or table + count * entry_size > len(data):
-        raise NotElf("its table of sections is not there")
-    headers = [struct.unpack_from("<IIQQQQ", data, table + index * entry_size) for index in range(count)]
-    if names_index >= count:
-        raise NotElf("its sections have no names")
-    names = headers[names_index][4]
-    for name, _, _, _, offset, size in headers:
-        begin = names + name
-        if data[begin : begin + 11] in (b".nv_fatbin\0", b"__nv_relfat"):
-            yield offset, min(size, max(0, len(data) - offset))
 
 
 def _entries(data: Buffer, start: int, end: int) -> Iterator[tuple[int, int, int]]:

@@ -89,7 +89,13 @@ def _of_gateway(
     endpoint = ClientEndpoint(f"{url}/v1", model, context, key=key)
     if service:
         engine = of_service(workspace, service, context)
-        endpoint = replace(endpoint, tools=engine.tools, images=engine.images, reasoning=engine.reasoning)
+        endpoint = replace(
+            endpoint,
+            tools=engine.tools,
+            images=engine.images,
+            reasoning=engine.reasoning,
+            requests=engine.requests,
+        )
     note = f"this is the gateway, which loads `{model}` when a request asks for it"
     if others := [name for name in gateway.models if name != model]:
         note += f"; it serves {', '.join(others)} too, by name"
@@ -147,7 +153,13 @@ def _with_abilities(
         tools = False  # it answers HTTP 400 to `tool_choice: auto` then
     # A failed check does not show that a model never thinks: a small one may have had too few tokens for it.
     reasons = bool(known.reasoning_parser) and passed.get("reasoning split", True)
-    return replace(endpoint, tools=tools, images=_takes_images(proposal), reasoning=reasons or None)
+    return replace(
+        endpoint,
+        tools=tools,
+        images=_takes_images(proposal),
+        reasoning=reasons or None,
+        requests=known.requests,
+    )
 
 
 def _takes_images(proposal: Proposal | None) -> bool | None:

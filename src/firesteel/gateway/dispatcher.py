@@ -21,6 +21,7 @@ from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.curves.store import CurveRange
 from firesteel.gateway.endpoints import ModelEndpoints, model_endpoints
 from firesteel.gateway.executor import Executor, ModelView
+from firesteel.gateway.http.routes import OLLAMA_PATHS
 from firesteel.gateway.interfaces import (
     Caller,
     Endpoint,
@@ -36,7 +37,7 @@ from firesteel.gateway.monitoring import Monitoring, memory
 from firesteel.gateway.rate_limits import RateLimiter
 from firesteel.gateway.scheduler.events import LoadRequested, RejectRequest, RequestAbandoned
 
-_FOR_EVERY_KEY = frozenset((b"/api/curves",))
+_FOR_EVERY_KEY = frozenset((b"/api/curves", *OLLAMA_PATHS))
 """Paths of the admin API that an inference key may use, for its own models; `admin.api` has them too."""
 _STATUS_OF_REJECTION = {
     "unknown": (404, "unknown_model"),
@@ -195,6 +196,19 @@ class RequestDispatcher:
         request.update_wait_status(WaitStatus(f"{request.model} has failed and is restarted"))
         self.executor.hold(record, request.model, request.caller.priority)
         return True
+
+    def keep_alive(self, model: str, seconds: float, caller: Caller) -> Rejection | None:
+        view = self._visible_model(model.encode(), caller)
+        if isinstance(view, Rejection):
+            return view
+        name = view.config.name
+        if view.config.is_outside or view.config.pinned:
+            return None
+        if seconds:
+            self.executor.set_ttl(name, None if seconds < 0 else seconds)
+        else:
+            self.executor.handle(LoadRequested(name, False))
+        return None
 
     def finish(self, request: PendingRequest, outcome: RequestOutcome) -> None:
         record = self._records.pop(request, None)

@@ -68,13 +68,21 @@ def _endpoint(model: ModelConfig, url: str, key: str | None, index: int) -> Endp
         authority=parts.netloc.rpartition("@")[2].encode("idna" if not parts.netloc.isascii() else "ascii"),
         is_tls=is_tls,
         path=parts.path.rstrip("/").encode(),
-        headers=f"Authorization: Bearer {key}\r\n".encode() if key else b"",
+        headers=_key_header(model, key),
         served_name=name.encode() if name else None,
         policy=model.cancel,
         replica=index,
         counting=_COUNTING.get(model.engine or "", "at the end"),
         timeouts=model.timeouts,
+        speaks=model.speaks,
     )
+
+
+def _key_header(model: ModelConfig, key: str | None) -> bytes:
+    if not key:
+        return b""
+    name = "x-api-key: " if model.speaks == ("messages",) else "Authorization: Bearer "
+    return f"{name}{key}\r\n".encode()
 
 
 def _outside_key(source: str | None) -> str | None:

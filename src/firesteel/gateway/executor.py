@@ -180,6 +180,11 @@ class Executor:
         models = (replace(m, pinned=is_pinned) if m.name == name else m for m in self.config.models)
         self.change(replace(self.config, models=tuple(models)))
 
+    def set_ttl(self, name: str, ttl_s: float | None) -> None:
+        if self._by_name[name].ttl_s != ttl_s:
+            models = (replace(m, ttl_s=ttl_s) if m.name == name else m for m in self.config.models)
+            self.change(replace(self.config, models=tuple(models)))
+
     def set_running(self, name: str, running: RunningModel) -> None:
         """It was found running, not started by a job."""
         identity = self._jobs.identities[name] = self.identity(name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-ApiFamily = Literal["openai", "anthropic"]
+ApiFamily = Literal["openai", "anthropic", "ollama"]
 """The error format that a client expects."""
 CancelPolicy = Literal["cancel", "drain"]
 """When a client leaves: close the connection to the engine, or read its response to the end and discard
@@ -18,6 +18,8 @@ it."""
 Counting = Literal["at the end", "continuous", "continuous or null", "timings"]
 """How an engine is asked for the token counts of a stream: at its end; in every event, where it writes
 nothing or `null` otherwise; or llama.cpp's `timings` in every event, which the last one always has."""
+ServerApiName = Literal["chat", "messages", "responses"]
+"""What a server speaks: OpenAI's chat completions, Anthropic's Messages, OpenAI's Responses."""
 OutcomeKind = Literal["whole", "left", "broke", "refused"]
 """whole: a complete response, whatever its status; left: the client left; broke: the engine failed; refused:
 rejected by the gateway."""
@@ -90,6 +92,8 @@ class Endpoint:
     replica: int = 0
     counting: Counting = "at the end"
     timeouts: Timeouts = Timeouts()
+    speaks: tuple[ServerApiName, ...] = ()
+    """Other APIs are translated to the first of these; empty: everything is forwarded."""
 
 
 @dataclass(slots=True)
@@ -192,6 +196,10 @@ class Dispatcher(Protocol):
     def hold(self, request: PendingRequest) -> bool:
         """The engine failed before anything of its answer was passed on. True: the request waits until the
         engine is back, and is granted once more; `granted` or `rejected` follows."""
+
+    def keep_alive(self, model: str, seconds: float, caller: Caller) -> Rejection | None:
+        """A client says how long a model stays loaded without requests, until the service file is read again:
+        0 unloads it once it is idle, a negative time is for ever."""
 
     def finish(self, request: PendingRequest, outcome: RequestOutcome) -> None:
         """A granted or rejected request has ended, also if its client left meanwhile. Called once for

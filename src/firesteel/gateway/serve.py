@@ -34,6 +34,7 @@ from firesteel.gateway.loader.process import Loader, LoaderFailed, ProcessLoader
 from firesteel.gateway.page_files import page_responses
 from firesteel.gateway.service_config import Reason, ServiceConfig
 from firesteel.units import show_seconds
+from firesteel.web_origin import ANY
 
 if TYPE_CHECKING:  # imports aiohttp
     from firesteel.gateway.admin.commands import CommandRunner
@@ -53,6 +54,8 @@ class ServeOptions:
     """Overrides the file's."""
     cert: Path | None = None
     cert_key: Path | None = None
+    cors: tuple[str, ...] | None = None
+    """Overrides the file's."""
     keep_models: bool = False
     """Leave the models running when the gateway ends."""
     logs_prompts: bool = False
@@ -106,6 +109,8 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
     listen = options.listen or config.listen
     ring = KeyRing.read(keys_path(home))
     require_keys(listen, ring)
+    origins = config.cors if options.cors is None else options.cors
+    _require_keys_for_any(origins, ring)
     events = _EventQueue()
     async with AsyncExitStack() as stack:
         _lock_home(stack, home)
@@ -117,6 +122,7 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
         server = HttpServer(
             dispatcher, buffered_limits(config.gateway_bytes, keeps_bodies=options.logs_prompts)
         )
+        server.origins = origins
         stack.push_async_callback(_drain, server, dispatcher, end_streams)
         stack.push_async_callback(health.close)
         await health.start()
@@ -133,6 +139,8 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
             executor.change(changed)
             dispatcher.config_changed()
             server.change_buffers(changed.gateway_bytes)
+            if options.cors is None:
+                server.origins = _safe_origins(changed.cors, ring, events)
             for event in _unservable(changed):
                 events.put(event)
             publish_address()
@@ -255,6 +263,24 @@ def _ssl_context(options: ServeOptions) -> ssl.SSLContext | None:
         what = f"{options.cert} is not a certificate with its key: {why}"
         raise UsageError(what, next="--cert PEM --cert-key PEM") from None
     return context
+
+
+def _require_keys_for_any(origins: tuple[str, ...], ring: KeyRing) -> None:
+    if ANY in origins and ring.is_open:
+        raise UsageError(
+            "`cors: any` lets every web page use the models, and no keys are in use",
+            next="firesteel key add NAME, or `cors: loopback`",
+        )
+
+
+def _safe_origins(origins: tuple[str, ...], ring: KeyRing, events: _EventQueue) -> tuple[str, ...]:
+    """Of a changed file."""
+    try:
+        _require_keys_for_any(origins, ring)
+    except UsageError as error:
+        events.put(ServeEvent("file", f"{error}; it is off until then"))
+        return ()
+    return origins
 
 
 def _unservable(config: ServiceConfig) -> Iterator[ServeEvent]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from firesteel.gateway.interfaces import CancelPolicy, Timeouts
+from firesteel.gateway.interfaces import CancelPolicy, ServerApiName, Timeouts
 from firesteel.units import GIB, MIB
 
 
@@ -75,6 +75,8 @@ class ModelConfig:
     key: str | None = None
     """Where to find an outside server's key: an environment variable, or a path."""
     timeouts: Timeouts = field(default_factory=Timeouts)
+    speaks: tuple[ServerApiName, ...] = ()
+    """Of an outside server; empty: everything that clients send."""
     aliases: tuple[str, ...] = ()
     """Other names for it; unique among all names and aliases."""
     ask: Mapping[str, Any] = field(default_factory=dict)
@@ -115,6 +117,8 @@ class ServiceConfig:
     gateway_bytes: int = 128 * MIB
     """Bodies and buffers of all clients together."""
     alerts: AlertSettings = field(default_factory=AlertSettings)
+    cors: tuple[str, ...] = ()
+    """Origins of web pages that may use the models (`web_origin.py`)."""
     disk_folders: tuple[str, ...] = ()
     """Where weights and logs are."""
 
@@ -124,8 +128,9 @@ class ServiceConfig:
 
     @property
     def aliased(self) -> dict[str, str]:
-        """Alias -> model name."""
-        return {alias: model.name for model in self.models for alias in model.aliases}
+        """Alias -> model name. Ollama's clients append `:latest` to a name without a tag."""
+        latest = {f"{model.name}:latest": model.name for model in self.models}
+        return latest | {alias: model.name for model in self.models for alias in model.aliases}
 
 
 @dataclass(frozen=True, slots=True)

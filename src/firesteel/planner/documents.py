@@ -85,6 +85,10 @@ class SpeedJson(Document):
     """Several users who decode at once, with no prompts arriving."""
     drafted: tuple[DraftedSpeed, ...]
     """With the launch's own drafter, by kind of text."""
+    drafted_tokens_per_s: Band | None
+    """The same over all kinds of text; `decode_tokens_per_s` is without drafting."""
+    loses_on: tuple[str, ...]
+    """Kinds of text on which drafting may be slower than decoding without it."""
     served: ServedSpeed | None
     """Several users, with prompts of the length that was asked for arriving all the time."""
     prefill: PrefillSpeed | None

@@ -1,13 +1,15 @@
-"""What `plan` and `models` print with `--json`."""
+"""What `plan`, `models` and `choose` print with `--json`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from firesteel.catalog import Model, Recipe
 from firesteel.catalog.recipe import Quality
 from firesteel.facts import Provenance
 from firesteel.facts.documents import Document, HostJson
+from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName
 from firesteel.planner.band import Band
 from firesteel.planner.documents import (
@@ -20,6 +22,8 @@ from firesteel.planner.documents import (
 )
 from firesteel.planner.memory.account import Verdict
 from firesteel.planner.speed.speed import SpeedBasis
+from firesteel.proposals.choose import Candidate, Choice, Use
+from firesteel.proposals.guides import GuideClaim
 from firesteel.proposals.over_hosts import OverHosts
 from firesteel.proposals.propose import Proposal, compared_with_best
 from firesteel.rules.documents import FindingJson, finding_json
@@ -49,6 +53,34 @@ class PlanJson(Document):
     """Other recipes that serve the model, and why each one ranks lower."""
     over_hosts: OverHosts | None = None
     """Of a plan over several Sparks: what they gain over one."""
+    terms: TermsJson | None = None
+    """Of a model in the catalog."""
+    requests: RequestsJson | None = None
+    """How the model should be asked; null: its recipe does not say."""
+    quality: tuple[Quality, ...] = ()
+
+
+class TermsJson(Document):
+    """What to know before the weights are used."""
+
+    license: str
+    gated: bool
+    """Its terms must be accepted on the Hub first."""
+    modality: tuple[str, ...]
+    safety: str | None
+
+
+class RequestsJson(Document):
+    body: Mapping[str, object]
+    """What every request should say."""
+    tool_body: Mapping[str, object]
+    """What a request that offers tools should say."""
+    instead: Mapping[str, Mapping[str, object]]
+    """What a request may say instead, by what that does."""
+    thinking: str | None
+    system_prompt: str | None
+    why: str | None
+    source: Evidence | None
 
 
 class PlanCompareJson(Document):
@@ -71,6 +103,10 @@ class ModelRowJson(Document):
     speed_basis: SpeedBasis | None
     weights_provenance: Provenance
     quality: tuple[Quality, ...]
+    drafted_tokens_per_s: Band | None = None
+    """With the launch's own drafter; `decode_tokens_per_s` is without."""
+    terms: TermsJson | None = None
+    requests: RequestsJson | None = None
 
 
 class ModelsJson(Document):
@@ -79,6 +115,84 @@ class ModelsJson(Document):
     document: Literal["firesteel.models/1"] = "firesteel.models/1"
     host: HostJson
     models: tuple[ModelRowJson, ...]
+
+
+class FigureJson(Document):
+    what: str
+    value: str
+    basis: str
+    source: str
+
+
+class CandidateJson(Document):
+    name: str
+    model: str
+    engine: EngineName
+    version: str | None
+    quantization: str
+    status: str
+    why: str
+    context: int
+    users: int
+    answer_s: float | None
+    """From sending a prompt to the end of its answer; null: its prompts were never timed."""
+    tokens_per_s: float | None
+    total_tokens_per_s: float | None
+    quality: float | None
+    needed_bytes: Band
+    figures: tuple[FigureJson, ...]
+    terms: TermsJson | None
+
+
+class ChooseJson(Document):
+    """`firesteel choose --json`"""
+
+    document: Literal["firesteel.choose/1"] = "firesteel.choose/1"
+    use: Use
+    host: HostJson
+    best: CandidateJson
+    others: tuple[CandidateJson, ...]
+    left_out: Mapping[str, str]
+    """By recipe: why it was not considered."""
+
+
+class ChooseGuidesJson(Document):
+    """`firesteel choose --guides --json`"""
+
+    document: Literal["firesteel.choose-guides/1"] = "firesteel.choose-guides/1"
+    claims: tuple[GuideClaim, ...]
+
+
+def choice_json(choice: Choice) -> ChooseJson:
+    return ChooseJson(
+        use=choice.use,
+        host=HostJson.model_validate(choice.best.proposal.plan.host),
+        best=_candidate(choice.best),
+        others=tuple(map(_candidate, choice.others)),
+        left_out=choice.left_out,
+    )
+
+
+def _candidate(candidate: Candidate) -> CandidateJson:
+    proposal, plan = candidate.proposal, candidate.proposal.plan
+    return CandidateJson(
+        name=candidate.name,
+        model=plan.launch.model,
+        engine=plan.launch.engine,
+        version=plan.launch.version,
+        quantization=candidate.quantization,
+        status=proposal.recipe.status if proposal.recipe else "untried",
+        why=candidate.why,
+        context=plan.cache.context,
+        users=plan.cache.users,
+        answer_s=candidate.answer_s,
+        tokens_per_s=candidate.tokens_per_s,
+        total_tokens_per_s=candidate.total_tokens_per_s,
+        quality=candidate.quality,
+        needed_bytes=plan.memory.needed,
+        figures=tuple(map(FigureJson.model_validate, candidate.figures)),
+        terms=terms_json(proposal.model),
+    )
 
 
 def plan_json(proposal: Proposal, others: tuple[Proposal, ...] = ()) -> PlanJson:
@@ -98,7 +212,18 @@ def plan_json(proposal: Proposal, others: tuple[Proposal, ...] = ()) -> PlanJson
         others=tuple(
             AlternativeJson(name=other.name, why=compared_with_best(proposal, other)) for other in others
         ),
+        terms=terms_json(proposal.model),
+        requests=requests_json(proposal.recipe),
+        quality=proposal.recipe.quality if proposal.recipe else (),
     )
+
+
+def terms_json(model: Model | None) -> TermsJson | None:
+    return TermsJson.model_validate(model) if model else None
+
+
+def requests_json(recipe: Recipe | None) -> RequestsJson | None:
+    return RequestsJson.model_validate(recipe.requests) if recipe and recipe.requests else None
 
 
 def plan_compare_json(proposals: Iterable[Proposal]) -> PlanCompareJson:
@@ -121,4 +246,7 @@ def model_row(proposal: Proposal) -> ModelRowJson:
         speed_basis=plan.speed.basis if plan.speed else None,
         weights_provenance=model.weights.provenance,
         quality=recipe.quality,
+        drafted_tokens_per_s=plan.speed.drafted_tokens_per_s if plan.speed else None,
+        terms=terms_json(model),
+        requests=requests_json(recipe),
     )

@@ -131,6 +131,11 @@ def _labels(catalog: Catalog, recipe: Recipe) -> tuple[str, ...]:
     return said or (_most(recipe_catalog.weights(catalog, recipe)).lower(),)
 
 
+def quantization(catalog: Catalog, recipe: Recipe) -> str:
+    """How its weights are stored: `nvfp4`, `ud-q4_k_xl`."""
+    return _labels(catalog, recipe)[0]
+
+
 def _most(weights: Weights) -> str:
     """The format of most bytes."""
     sizes: dict[str, int] = {}

@@ -8,6 +8,7 @@ from firesteel import engines, render
 from firesteel.catalog import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Launch
+from firesteel.proposals.new_recipe import PLANNED_FLAGS
 from firesteel.proposals.propose import Proposal
 from firesteel.render import Cluster, LaunchFacts
 from firesteel.render.native_unit import native_unit
@@ -21,7 +22,6 @@ _FORMS = {
 }
 _CLUSTER_FORMS = {"kubernetes": render.kubernetes, "kubernetes-swap": render.swap_script}
 FORMS, CLUSTER_FORMS = tuple(_FORMS), tuple(_CLUSTER_FORMS)
-_PLANNED = ("kv-cache-memory-bytes", "gpu-memory-utilization")
 
 
 def render_proposals(
@@ -81,9 +81,12 @@ def launch_facts(proposal: Proposal, images: Images) -> LaunchFacts:
 def _flag_reasons(proposal: Proposal, launch: Launch) -> dict[str, str]:
     plan, recipe = proposal.plan, proposal.recipe
     reasons = {name: setting.why for name, setting in recipe.flags.items()} if recipe else {}
+    if recipe:
+        for name in recipe.requests.launch_flags(launch.engine, launch.version):
+            reasons.setdefault(name, recipe.requests.why or "how the model wants to be asked")
     context, users = plan.cache.context, plan.cache.users
     for name in engines.size_flags(launch.engine, context, users):
         reasons.setdefault(name, f"{context:,} tokens for each of {users} at once")
-    for name in _PLANNED:
+    for name in PLANNED_FLAGS:
         reasons.setdefault(name, f"from the plan for {plan.host.title}")
     return reasons

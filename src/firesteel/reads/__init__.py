@@ -12,14 +12,18 @@ from firesteel.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from firesteel.reads.launches import no_launch_error, read, scan
+    from firesteel.reads.not_read import NotRead
     from firesteel.reads.programs import is_shell
     from firesteel.reads.prose_mentions import Mention, mentions
     from firesteel.reads.reader import ReadLaunch
     from firesteel.reads.source_text import SourceFile, source_file
+    from firesteel.reads.stated_machine import StatedMachine, find_machine
+    from firesteel.reads.stated_release import StatedRelease, find_release
+    from firesteel.reads.surroundings import Surroundings
 
 __all__ = [
-    "Mention", "ReadLaunch", "SourceFile", "is_shell", "mentions", "no_launch_error", "read", "scan",
-    "source_file",
+    "Mention", "NotRead", "ReadLaunch", "SourceFile", "StatedMachine", "StatedRelease", "Surroundings",
+    "find_machine", "find_release", "is_shell", "mentions", "no_launch_error", "read", "scan", "source_file",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
@@ -28,8 +32,12 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
         {
             "launches": ("no_launch_error", "read", "scan"),
             "prose_mentions": ("Mention", "mentions"),
+            "not_read": ("NotRead",),
             "programs": ("is_shell",),
             "reader": ("ReadLaunch",),
             "source_text": ("SourceFile", "source_file"),
+            "stated_machine": ("StatedMachine", "find_machine"),
+            "stated_release": ("StatedRelease", "find_release"),
+            "surroundings": ("Surroundings",),
         },
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """A compose file -> one start for each service, in terms of `docker run`.
 
-Each key of a service has its option. `extends`, anchors and merge keys are followed within the file; other
-files are not opened. A service that is built from a folder has no known image. Which services start an engine
-is decided elsewhere.
+Each key of a service has its option. `extends`, anchors and merge keys are followed; `extends` also into
+files beside this one, and `.env` gives values to variables. A service that is built from a folder has no
+known image. Which services start an engine is decided elsewhere.
 Seen in compose-spec/compose-go (`loader/extends.go`, `override/merge.go`, `transform/`), 2026-11-15.
 """
 
@@ -17,9 +17,10 @@ from firesteel.errors import UsageError
 from firesteel.reads.compose_text import ExpandedText, split_command
 from firesteel.reads.docker import DockerOption, csv_row
 from firesteel.reads.engine_start import EngineStart
-from firesteel.reads.nodes import Entry, Node
+from firesteel.reads.nodes import Entry, Node, parse_documents
 from firesteel.reads.shell import NO_SPAN, Word
 from firesteel.reads.source_text import SourceFile
+from firesteel.reads.template import implied_word
 from firesteel.reads.yaml_values import (
     is_true,
     mount_option,
@@ -32,6 +33,8 @@ MAX_WORDS = 20_000
 """Arguments and options of all services of a file, inherited ones counted for each service."""
 MAX_EXTENDS = 16
 """How long a chain of `extends` may be."""
+MAX_FILES = 4
+"""How many files a chain of `extends` may go through."""
 
 Words = tuple[Word, ...]
 
@@ -70,6 +73,8 @@ class _Service:
     command: Words | None = None
     empty_entrypoint: Word | None = None
     """The key of an entrypoint that is set to nothing."""
+    missing: Word | None = None
+    """The file of a base that is not at hand."""
 
 
 def starts(document: Node) -> Iterable[EngineStart] | None:
@@ -109,11 +114,15 @@ def _starts(services: Mapping[str, Node]) -> Iterator[EngineStart]:
         image = None if node.get("build") else service.image
         image = image or start_word(node)
         arguments = (*entrypoint[1:], *(service.command or ()))
-        yield EngineStart(arguments, image, tuple(options), name=name)
+        # A service with a profile runs only where that is asked for.
+        runs_with = "" if node.get("profiles") else "compose"
+        yield EngineStart(
+            arguments, image, tuple(options), name=name, missing=service.missing, runs_with=runs_with
+        )
 
 
-def _inherit(name: str, services: Mapping[str, Node], cache: dict[str, _Service]) -> _Service:
-    """A service merged with those that it extends. A base in another file is unknown here."""
+def _inherit(name: str, services: Mapping[str, Node], cache: dict[str, _Service], depth: int = 0) -> _Service:
+    """A service merged with those that it extends."""
     chain = [name]
     while (base := _base(services[chain[-1]])) in services:
         chain.append(str(base))
@@ -123,7 +132,7 @@ def _inherit(name: str, services: Mapping[str, Node], cache: dict[str, _Service]
                 f"{file.path}:{line}: `{name}` extends more than {MAX_EXTENDS} services in a row",
                 next="merge the services",
             )
-    service = _Service()
+    service = _base_elsewhere(services[chain[-1]], depth)
     for link in reversed(chain):
         if link not in cache:
             cache[link] = _service(services[link])
@@ -137,6 +146,33 @@ def _base(service: Node) -> str | None:
     return service.text_at("extends") or service.text_at("extends", "service")
 
 
+def _base_elsewhere(service: Node, depth: int) -> _Service:
+    """The base in another file, with the position of `extends`; empty where that file is not at hand."""
+    name, path = service.text_at("extends", "service"), service.word_at("extends", "file")
+    if name is None or path is None:
+        return _Service()
+    file = service.file.beside(path.text) if depth < MAX_FILES else None
+    try:
+        documents = parse_documents(file) if file else ()
+    except UsageError:
+        documents = ()
+    for document in documents:
+        services = {key: node for key, node in document.items("services") if node.is_mapping}
+        if name in services:
+            return _placed_at(path, _inherit(name, services, {}, depth + 1))
+    return _Service(missing=path)
+
+
+def _placed_at(near: Word, service: _Service) -> _Service:
+    def placed(words: Words | None) -> Words | None:
+        return None if words is None else tuple(implied_word(word.text, near) for word in words)
+
+    options = (DockerOption(option.name, option.value, near) for option in service.options)
+    image = implied_word(service.image.text, near) if service.image else None
+    empty = near if service.empty_entrypoint else None
+    return _Service(tuple(options), image, placed(service.entrypoint), placed(service.command), empty)
+
+
 def _merge(service: _Service, base: _Service) -> _Service:
     has_entrypoint = service.entrypoint is not None
     return _Service(
@@ -145,6 +181,7 @@ def _merge(service: _Service, base: _Service) -> _Service:
         service.entrypoint if has_entrypoint else base.entrypoint,
         base.command if service.command is None else service.command,
         service.empty_entrypoint if has_entrypoint else base.empty_entrypoint,
+        base.missing,
     )
 
 
@@ -312,7 +349,7 @@ def _word(node: Node) -> Word | None:
     word = node.word
     if word is None or "$" not in word.text:
         return word
-    expanded = ExpandedText(word.content)
+    expanded = ExpandedText(word.content, node.file.dotenv)
     if not expanded.expanded_spans:
         return word
     return replace(word, text=expanded.text, content=expanded.content, span=NO_SPAN)
@@ -324,6 +361,8 @@ def _command(entry: Entry | None) -> Words | None:
     if node is None or (node.text is None and not node.is_list):
         return None
     words = (
-        _words(node.list_items()) if node.is_list else split_command(ExpandedText(node.content), node.file)
+        _words(node.list_items())
+        if node.is_list
+        else split_command(ExpandedText(node.content, node.file.dotenv), node.file)
     )
     return tuple(islice(words, MAX_WORDS + 1))

@@ -3,7 +3,8 @@
 As docker compose does: first `${NAME:-default}` and `$$`, then blanks, quotes and backslashes. There is no
 shell: a line end is only white space, a `#` is a word like any other, a backslash before a line end keeps the
 line end, and everything after a bare `;`, `&`, `|`, `<` or `>` is dropped. `<MODEL>` is a placeholder, as
-guides mean it. Variables without a default stay text: their values are in the author's shell or `.env`.
+guides mean it. Variables that neither `.env` nor a default sets stay text: their values are in the author's
+shell.
 Seen in compose-spec/compose-go (`template/template.go`, `types/command.go`) and mattn/go-shellwords,
 2026-11-15.
 """
@@ -14,15 +15,18 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from firesteel.errors import UsageError
 from firesteel.reads.shell import NO_SPAN, Word, make_word
-from firesteel.reads.source_text import SourceFile, SourceText
+from firesteel.reads.source_text import MAX_CHARACTERS, SourceFile, SourceText
+from firesteel.reads.variables import without_secrets
 
 MAX_VARIABLES = 10_000
 """A text with more variables is not expanded."""
 _MAX_NESTED = 8
-_USE = re.compile(r"\$\$|\$\{(?P<name>[A-Za-z_]\w*)(?P<mark>:?[-?])?")
+_NO_VALUES: Mapping[str, str] = MappingProxyType({})
+_USE = re.compile(r"\$\$|\$\{(?P<name>[A-Za-z_]\w*)(?P<mark>:?[-?])?|\$(?P<bare>[A-Za-z_]\w*)")
 _BRACE = re.compile(r"[{}]")
 _TOKEN = re.compile(
     r"""
@@ -44,16 +48,20 @@ _LETTERS = {"t": "\t", "n": "\n"}
 class ExpandedText:
     """A text with its variables expanded, and the parts of it that came from one."""
 
-    def __init__(self, source: SourceText) -> None:
+    def __init__(self, source: SourceText, values: Mapping[str, str] = _NO_VALUES) -> None:
+        """`values` are the variables of `.env`."""
         self.expanded_spans: list[tuple[int, int]] = []
         pieces: list[tuple[str, int]] = []
         length = 0
         text = source.text if source.text.count("$") <= MAX_VARIABLES else ""
-        for start, end, is_expanded in _remaining(text, _closing(text), (0, len(text))):
-            pieces.append((text[start:end], start))
+        known = without_secrets(values)
+        for piece, start, is_expanded in _remaining(text, _closing(text), (0, len(text)), known):
+            pieces.append((piece, start))
             if is_expanded:
-                self.expanded_spans.append((length, length + end - start))
-            length += end - start
+                self.expanded_spans.append((length, length + len(piece)))
+            length += len(piece)
+            if length > MAX_CHARACTERS:
+                break
         self.content = source.assemble(pieces) if self.expanded_spans else source
 
     @property
@@ -81,30 +89,35 @@ def _closing(text: str) -> dict[int, int]:
 
 
 def _remaining(
-    text: str, closing: Mapping[int, int], bounds: tuple[int, int], depth: int = 0
-) -> Iterator[tuple[int, int, bool]]:
-    """The parts that remain: of `${A:-b}` the `b`, of `${A:?why}` the `${A}`, of `$$` one dollar.
+    text: str, closing: Mapping[int, int], bounds: tuple[int, int], known: Mapping[str, str], depth: int = 0
+) -> Iterator[tuple[str, int, bool]]:
+    """What remains: of `${A:-b}` the value of A, or else `b`; of `${A:?why}` the `${A}`; of `$$` one dollar.
 
-    As start, end, and whether a variable was expanded there.
+    As texts with their start, and whether a variable was expanded there.
     """
     start, end = bounds
     while use := _USE.search(text, start, end):
-        yield start, use.start(), depth > 0
+        yield text[start : use.start()], start, depth > 0
         close = closing.get(use.start() + 1, end)
-        if use["name"] is None:
-            yield use.start() + 1, use.end(), True
+        name = use["name"] or use["bare"]
+        is_complete = use["bare"] is not None or (close < end and depth < _MAX_NESTED)
+        if name is None:
+            yield "$", use.start() + 1, True
             start = use.end()
-        elif use["mark"] is None or close >= end or depth >= _MAX_NESTED:
-            yield use.start(), use.end(), depth > 0
+        elif name in known and is_complete and (known[name] or use["mark"] != ":-"):
+            yield known[name], use.start(), True
+            start = use.end() if use["bare"] else close + 1
+        elif use["mark"] is None or not is_complete:
+            yield use[0], use.start(), depth > 0
             start = use.end()
         elif use["mark"].endswith("?"):
-            yield use.start(), use.end("name"), True
-            yield close, close + 1, True
+            yield text[use.start() : use.end("name")], use.start(), True
+            yield "}", close, True
             start = close + 1
         else:
-            yield from _remaining(text, closing, (use.end(), close), depth + 1)
+            yield from _remaining(text, closing, (use.end(), close), known, depth + 1)
             start = close + 1
-    yield start, end, depth > 0
+    yield text[start:end], start, depth > 0
 
 
 def split_command(expanded: ExpandedText, file: SourceFile) -> Iterator[Word]:

@@ -26,3 +26,9 @@ class EngineStart:
     """The environment of a process; that of a container is among its options."""
     name: str = ""
     """What the file calls it."""
+    hardware: str = ""
+    """The machine that it is for, where the file has a section for each."""
+    missing: Word | None = None
+    """A file that it is based on and that is not at hand."""
+    runs_with: str = ""
+    """See `ReadLaunch`."""

@@ -26,6 +26,7 @@ _HEADER = re.compile(r"[|>][^\n]*\n")
 _Pairs = dict[str, tuple[yaml.ScalarNode, yaml.Node]]
 Entry = tuple[Word, "Node"]
 """A key and its value."""
+_BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 _NULLS = {"null", "Null", "NULL", "~", ""}
 
 
@@ -62,6 +63,15 @@ class Node:
         if not isinstance(self.raw, yaml.ScalarNode):
             return self.source.inner("", ((0, self.raw.start_mark.index),))
         return _aligned(self.raw, self.source)
+
+    def plain_value(self) -> object:
+        """As JSON would have it: text, true or false, a list or a mapping; None for null."""
+        if self.is_list:
+            return [item.plain_value() for item in self.list_items()]
+        if self.is_mapping:
+            return {name: value.plain_value() for name, value in self.items()}
+        is_plain = isinstance(self.raw, yaml.ScalarNode) and not self.raw.style
+        return _BOOLEANS.get(self.text or "", self.text) if is_plain else self.text
 
     def words(self, *keys: str) -> tuple[Word, ...]:
         """The scalars of a list, or the words of a command in a scalar, on any number of lines."""

@@ -76,7 +76,9 @@ def engine_at(words: Sequence[str], index: int = 0) -> Program | None:
     if name == "sglang" and following == "serve":
         return Program("sglang", 2)
     if _PYTHON.match(name):
-        return _module_at(words, index)
+        # The installed `vllm` is a script: python3 /usr/local/bin/vllm serve
+        script = engine_at(words, index + 1) if "/" in following else None
+        return Program(script.engine, script.length + 1) if script else _module_at(words, index)
     return None
 
 
@@ -104,7 +106,8 @@ def script_at(words: Sequence[str]) -> int | None:
     if words and is_shell(words[0]):
         for index in range(1, min(len(words) - 1, 4)):
             if _SCRIPT_OPTION.match(words[index]):
-                return index + 1
+                rest = range(index + 1, len(words))
+                return next((after for after in rest if not words[after].startswith("-")), None)
     return None
 
 

@@ -28,7 +28,7 @@ class Mention:
 
 def mentions(file: SourceFile) -> tuple[Mention, ...]:
     """What the inline code outside fenced blocks mentions; nothing when the text is not Markdown."""
-    if not file.path.lower().endswith((".md", ".markdown", ".mdx")) and markdown.blocks(file) is None:
+    if not markdown.is_markdown(file):
         return ()
     return tuple(islice(_mentions(file), MAX_MENTIONS))
 

@@ -7,15 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from firesteel import engines
-from firesteel.catalog import Image, Images, container_name, identify, other_image
+from firesteel.catalog import Images, container_name, identify
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
-from firesteel.hub_id import is_hub_id
 from firesteel.launch import Container, EngineName, FlagValue, Launch, Spot
-from firesteel.reads import docker, programs, shell, variables
+from firesteel.reads import config_file, docker, programs, variables
+from firesteel.reads.container_command import EngineCommand, engine_in_container, exports, split_script
 from firesteel.reads.engine_start import EngineStart
-from firesteel.reads.shell import ShellCommand, Word
-from firesteel.reads.source_text import SourceFile, SourceText
+from firesteel.reads.shell import GLUED, ShellCommand, Word, unglued
+from firesteel.reads.source_text import SourceFile, parse_env_file
+from firesteel.reads.template import implied_word
 
 MAX_SPOT = 200
 """Characters of a line that a spot shows."""
@@ -27,6 +28,11 @@ _PACKAGES = re.compile(r"/(?:site|dist)-packages/|/vllm-workspace/|/sgl-workspac
 _CHANGES_ENGINE = re.compile(
     r"install\s[^&;|\n]*\b(?:vllm|sglang)|install\s[^&;|\n]*(?:-e|--editable)\s|git\s+(?:apply|checkout)|\bpatch\s"
 )
+_MAY_SKIP = re.compile(
+    r"^\s*(?:if|elif|else|case|for|while|until|function|\w+\s*\(\))|\b(?:docker|podman)\s+(?:rm|stop|kill|compose)\b",
+    re.MULTILINE,
+)
+"""A script that may not run all of its commands, or that stops what it started."""
 _ELLIPSES = ("...", "\u2026")
 _MAX_NESTED = 3
 """How deep scripts may contain scripts."""
@@ -38,36 +44,35 @@ Words = tuple[Word, ...]
 class ReadLaunch:
     """A launch, and the position of its parts: `image`, `program`, `model`, `flag:NAME`, `env:NAME`,
     `option:NAME`; and `flaw:NAME` where the text itself is broken: a `blank` after a backslash, flags `lost`
-    behind the end of the command, a `dash` that is not a hyphen."""
+    behind the end of the command, a `dash` that is not a hyphen, a flag `glued` to its value as one word."""
 
     launch: Launch
     spots: Mapping[str, Spot]
     words: Mapping[str, Words] = field(default_factory=dict)
     """The words of each part, for a fix to change."""
+    hardware: str = ""
+    """The machine whose section of a recipe this is from."""
+    runs_with: str = ""
+    """Launches of a text with the same name here run at the same time; empty: not known."""
 
-
-@dataclass(frozen=True, slots=True)
-class _EngineCommand:
-    """The engine that a command starts, and its arguments."""
-
-    engine: EngineName
-    program: tuple[str, ...]
-    args: Words
-    program_words: Words = ()
-    """The words that name the program; the first is its position."""
-    env: Mapping[str, Word] = field(default_factory=dict)
-    installed: str | None = None
-    """The version that a script installs before it starts the engine."""
+    @property
+    def lines(self) -> tuple[int, int]:
+        """The first and the last line that it stands on."""
+        lines = [word.line for words in self.words.values() for word in words] or [0]
+        return min(lines), max(lines)
 
 
 class LaunchReader:
     """Collects the launches of a file. A variable that one command exports is set for the next."""
 
-    def __init__(self, file: SourceFile, images: Images) -> None:
+    def __init__(self, file: SourceFile, images: Images, *, is_script: bool = False) -> None:
         self.file, self.images = file, images
+        self.runs_all = is_script and not _MAY_SKIP.search(file.text)
         self.launches: list[ReadLaunch] = []
         self.exported: dict[str, Words] = {}
         self.installed: dict[EngineName, str] = {}
+        self.missing: list[tuple[Word, str]] = []
+        """Files that launches depend on and that are not at hand, with what is lost."""
 
     def read(self, commands: Sequence[ShellCommand], depth: int = 0) -> None:
         """Read the commands of a script."""
@@ -87,11 +92,18 @@ class LaunchReader:
     def start(self, start: EngineStart) -> None:
         """Read what a file describes."""
         self._check_limit()
+        count = len(self.launches)
+        if start.missing:
+            self.missing.append((start.missing, f"the service extends `{start.missing.text}`"))
         if start.image is None:
             self.exported = {name: (word,) for name, word in start.env.items()}
             self._read_command(ShellCommand(start.arguments), 0)
         else:
             self.launches += self._container_launch(start.image, start.options, start.arguments)
+        self.launches[count:] = [
+            replace(launch, hardware=start.hardware, runs_with=start.runs_with or launch.runs_with)
+            for launch in self.launches[count:]
+        ]
 
     def _check_limit(self) -> None:
         if len(self.launches) > MAX_LAUNCHES:
@@ -103,11 +115,11 @@ class LaunchReader:
         self.launches[index] = replace(launch, spots=spots, words={**launch.words, f"flaw:{name}": (word,)})
 
     def _read_command(self, command: ShellCommand, depth: int) -> None:
-        self.exported.update(_exports(command))
+        self.exported.update(exports(command))
         self.installed.update([pair] if (pair := programs.installed(command.texts)) else [])
         for word in command.env.values():
             if depth < _MAX_NESTED and word.text.startswith("$(") and word.text.endswith(")"):
-                self.read(self._split(word.content.part(2, len(word.text) - 1)), depth + 1)
+                self.read(split_script(word.content.part(2, len(word.text) - 1), self.file), depth + 1)
         program = programs.find(command.texts)
         if program is None:
             return
@@ -115,23 +127,30 @@ class LaunchReader:
         count = len(self.launches)
         if kind == "container":
             first = programs.container_run_at(command.texts, index) or 0
-            options, image = docker.parse_options(command.words[first:])
-            if first + image < len(command.words):
-                arguments = command.words[first + image + 1 :]
-                self.launches += self._container_launch(command.words[first + image], options, arguments)
+            self.launches += self._container_run(command.words[first:])
         elif kind == "engine":
             self.launches.append(self._process_launch(command, index))
         elif depth < _MAX_NESTED:
             script = command.words[index + (programs.script_at(command.texts[index:]) or 0)]
-            self.read(self._split(script.content), depth + 1)
+            self.read(split_script(script.content, self.file), depth + 1)
         if command.broken and len(self.launches) > count:
             self._add_flaw(count, "blank", command.broken)
 
-    def _split(self, script: SourceText) -> tuple[ShellCommand, ...]:
-        try:
-            return shell.split(script, self.file)
-        except UsageError:
-            return ()
+    def _container_run(self, words: Words) -> Iterator[ReadLaunch]:
+        """The words after `docker run`. `$EXTRA` in front of the image may be options or nothing: it is the
+        image only where an engine follows it."""
+        options, image = docker.parse_options(words)
+        while image < len(words):
+            is_detached = self.runs_all and any(option.name == "detach" for option in options)
+            launches = tuple(
+                replace(launch, runs_with="script" if is_detached else "")
+                for launch in self._container_launch(words[image], options, words[image + 1 :])
+            )
+            if launches or not variables.is_variable(words[image].text):
+                yield from launches
+                return
+            more, next_image = docker.parse_options(words[image + 1 :])
+            options, image = (*options, *more), image + 1 + next_image
 
     def _process_launch(self, command: ShellCommand, index: int) -> ReadLaunch:
         """`vllm serve ...` on the host itself."""
@@ -140,7 +159,7 @@ class LaunchReader:
         end = index + program.length
         env = {**self.exported, **{name: (word,) for name, word in command.env.items()}}
         ellipses = tuple(word for word in command.words[:index] if word.text in _ELLIPSES)
-        engine = _EngineCommand(
+        engine = EngineCommand(
             program.engine,
             command.texts[index:end],
             (*command.words[end:], *ellipses),
@@ -153,8 +172,9 @@ class LaunchReader:
         self, image: Word, options: Sequence[docker.DockerOption], arguments: Sequence[Word]
     ) -> Iterator[ReadLaunch]:
         """`docker run ... IMAGE ...`; nothing when the container starts no engine."""
+        options = (*self._env_files(options), *options)
         known = identify(image.text, self.images)
-        engine = self._engine_in_container(image.text, known, options, arguments)
+        engine = engine_in_container(image.text, self.images, options, arguments, self.file)
         if engine is None:
             return
         container = docker.build_container(image.text, options, engine.program)
@@ -166,80 +186,53 @@ class LaunchReader:
             version = engine.installed
         yield self._launch(engine, env, words, container, version)
 
-    def _engine_in_container(
-        self,
-        image: str,
-        known: Image | None,
-        options: Sequence[docker.DockerOption],
-        arguments: Sequence[Word],
-    ) -> _EngineCommand | None:
-        """The engine that the arguments, `--entrypoint` or the image's own entrypoint start."""
-        entrypoint = next((option.value for option in reversed(options) if option.name == "entrypoint"), None)
-        before = (entrypoint,) if entrypoint else ()
-        texts = (*before, *(word.text for word in arguments))
-        program = programs.engine_at(texts)
-        if program:
-            taken = program.length - len(before)
-            program_words = tuple(arguments[: max(taken, 1)])
-            names = texts[len(before) : program.length]
-            return _EngineCommand(program.engine, names, tuple(arguments[taken:]), program_words)
-        index = programs.script_at(texts)
-        if index:
-            env = {name: (word,) for name, word in docker.environment_words(options).items()}
-            script = arguments[index - len(before)]
-            engine_command = self._engine_in_script(texts[len(before) : index], script, env)
-            if engine_command:
-                return engine_command
-        engine = known.engine if known else None if other_image(image, self.images) else _guess_engine(image)
-        if engine is None or entrypoint is not None or not _takes_arguments(known, texts):
-            return None
-        names = _mistaken_program(engine, texts)
-        program_words = tuple(arguments[: max(len(names), 1)])
-        return _EngineCommand(engine, names, tuple(arguments[len(names) :]), program_words)
+    def _env_files(self, options: Sequence[docker.DockerOption]) -> Iterator[docker.DockerOption]:
+        """`--env-file`: its variables, with the position of the option."""
+        for option in options:
+            file = self.file.beside(option.value) if option.name == "env-file" and option.value else None
+            for name, value in parse_env_file(file.text).items() if file else ():
+                yield docker.DockerOption("env", f"{name}={value}", option.following or option.word)
 
-    def _engine_in_script(
-        self, shell_words: tuple[str, ...], script: Word, env: variables.Values
-    ) -> _EngineCommand | None:
-        """`bash -lc "pip install x && vllm serve ..."`: the program is the shell and everything up to the
-        engine."""
-        exported: dict[str, Words] = {}
-        commands = self._split(script.content)
-        known = {**variables.without_secrets(env), **variables.find_values(commands)}
-        installed: dict[EngineName, str] = {}
-        for command in (variables.expand(command, known, self.file) for command in commands):
-            exported.update(_exports(command))
-            installed.update([pair] if (pair := programs.installed(command.texts)) else [])
-            found = programs.find(command.texts)
-            program = programs.engine_at(command.texts, found[1]) if found else None
-            if found is None or program is None:
-                continue
-            end = found[1] + program.length
-            return _EngineCommand(
-                program.engine,
-                (*shell_words, script.text[: command.words[end - 1].end]),
-                command.words[end:],
-                (script,),
-                {**{name: words[-1] for name, words in exported.items()}, **command.env},
-                installed.get(program.engine),
-            )
-        return None
+    def _with_config(self, command: EngineCommand, container: Container | None) -> EngineCommand:
+        """`--config FILE`: its keys are flags, unless the command line has them too."""
+        texts = tuple(word.text for word in command.args)
+        if command.engine == "llamacpp" or not any(text.startswith("--config") for text in texts):
+            return command
+        parsed = engines.parse_argv(command.engine, texts, contained=container is not None)
+        path, start = parsed.flags.get("config"), parsed.starts.get("config", 0)
+        if not isinstance(path, str):
+            return command
+        near = command.args[start]
+        name = config_file.host_path(path, container)
+        file = self.file.beside(name)
+        if file is None:
+            self.missing.append((near, f"the flags in `{path}`"))
+            return command
+        given = {*parsed.flags, *parsed.starts}
+        more = config_file.arguments(file, command.engine, given)
+        return replace(command, args=(*command.args, *(implied_word(text, near) for text in more)))
 
     def _launch(
         self,
-        command: _EngineCommand,
+        command: EngineCommand,
         env: Mapping[str, str],
         words: Mapping[str, Words],
         container: Container | None = None,
         version: str | None = None,
     ) -> ReadLaunch:
-        texts = tuple(word.text for word in command.args)
+        command = self._with_config(command, container)
+        args = tuple(part for word in command.args for part in unglued(word))
+        texts = tuple(word.text for word in args)
         parsed = engines.parse_argv(command.engine, texts, contained=container is not None)
-        words = {**words, **_flag_words(command.args, parsed)}
+        words = {**words, **_flag_words(args, parsed)}
         if command.program_words or "image" in words:
             words["program"] = command.program_words or words["image"]
         wrong_dash = next((word for word in command.args if _WRONG_DASH.match(word.text)), None)
         if wrong_dash:
             words["flaw:dash"] = (wrong_dash,)
+        glued = next((word for word in command.args if GLUED.match(word.text)), None)
+        if glued:
+            words["flaw:glued"] = (glued,)
         served_name = parsed.name or _first_name(command.engine, parsed) or parsed.model
         name, container = _name(served_name, container)
         launch = Launch(
@@ -275,14 +268,6 @@ def _sparks(nodes: object) -> int:
     return int(nodes) if isinstance(nodes, str) and re.fullmatch("[1-9][0-9]?", nodes) else 1
 
 
-def _exports(command: ShellCommand) -> dict[str, Words]:
-    """`export A=b`: with a single variable `export` belongs to its words, so that a fix removes both."""
-    if command.texts[:1] != ("export",):
-        return {}
-    export = command.words[:1] if len(command.words) == 2 else ()
-    return {name: (*export, word) for name, word in variables.assigned(command.words[1:]).items()}
-
-
 def _env_words(env: Mapping[str, Words]) -> dict[str, Words]:
     return {f"env:{name}": words for name, words in env.items()}
 
@@ -302,32 +287,6 @@ def _option_keys(option: docker.DockerOption) -> Iterator[str]:
     yield f"option:{option.name}"
     if option.name == "env" and option.value:
         yield f"env:{option.value.partition('=')[0]}"
-
-
-def _guess_engine(image: str) -> EngineName | None:
-    """The engine that the name of an unknown image mentions."""
-    hints: Mapping[str, EngineName] = {"vllm": "vllm", "sglang": "sglang", "llama": "llamacpp"}
-    words = re.split(r"[^a-z0-9]+|(?<=vllm)|(?<=sglang)", image.lower())
-    return next(
-        (engine for hint, engine in hints.items() if any(word.startswith(hint) for word in words)), None
-    )
-
-
-def _takes_arguments(known: Image | None, words: Sequence[str]) -> bool:
-    """Whether the image's own entrypoint starts an engine, with these words as its arguments."""
-    if known is not None:
-        if not words:
-            return bool(known.entrypoint) or known.configured_by == "env"
-        looks_like_model = known.entrypoint == () and is_hub_id(words[0])
-        return bool(known.entrypoint) or words[0].startswith("-") or looks_like_model
-    return not words or words[0].startswith("-") or ("/" in words[0] and not programs.is_shell(words[0]))
-
-
-def _mistaken_program(engine: EngineName, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Words that were meant as a program, but that the entrypoint of the engine takes for arguments."""
-    if words and programs.is_shell(words[0]):
-        return words
-    return words[:1] if engine == "vllm" and words[:1] in (("vllm",), ("serve",)) else ()
 
 
 def _first_name(engine: EngineName, parsed: engines.ParsedCommandLine) -> str:

@@ -47,6 +47,7 @@ _NESTING = re.compile(r"['\"()\\]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _Piece = tuple[str, int, int]
 """A token of a word: its kind, and its start and end in the source."""
+GLUED = re.compile(r"(--?[A-Za-z][\w.-]*)[^\S\n]+(\S.*)\Z")
 _PROMPT = re.compile(r"(?:[\w.-]+@\S*)?[$%]\Z")
 
 
@@ -69,6 +70,8 @@ class Word:
     """Its text without quotes, and where that stands."""
     is_quoted: bool = False
     """Then the value of a variable in it is not split."""
+    is_element: bool = False
+    """It is a word of an array."""
 
     def after(self, offset: int) -> Word:
         """The same word without its first characters: the value of `NAME=value`."""
@@ -90,6 +93,13 @@ class ShellCommand:
     @property
     def texts(self) -> tuple[str, ...]:
         return tuple(word.text for word in self.words)
+
+
+def unglued(word: Word) -> tuple[Word, ...]:
+    """`--flag value` as one word is an error where no shell splits it; this is what was meant."""
+    glued = GLUED.match(word.text)
+    parts = ((glued[1], glued.start(1)), (glued[2], glued.start(2))) if glued else ()
+    return tuple(replace(word.after(start), text=text, span=NO_SPAN) for text, start in parts) or (word,)
 
 
 def split(source: SourceText, file: SourceFile) -> tuple[ShellCommand, ...]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
 from functools import cached_property
 from sys import maxsize
 
@@ -19,6 +20,8 @@ from firesteel.errors import UsageError
 
 MAX_CHARACTERS = 2**20
 
+OpenBeside = Callable[[str], str | None]
+"""Reads a file by its name relative to another; None where there is no such file."""
 Anchor = tuple[int, int]
 """An offset in a text, and the offset of that character in the file. The characters after it follow one by
 one, up to the next anchor."""
@@ -30,6 +33,22 @@ class SourceFile:
 
     path: str
     text: str
+    open_beside: OpenBeside | None = field(default=None, compare=False, repr=False)
+    """How to read a file that this one names; None: it cannot be read."""
+
+    def beside(self, name: str) -> SourceFile | None:
+        """A file that this one names. One on another machine (`/etc/vllm.env`) is looked for by its name."""
+        if name.startswith(("/", "~", "$")):
+            name = name.rpartition("/")[2]
+        text = self.open_beside(name) if self.open_beside and name else None
+        is_readable = text is not None and len(text) <= MAX_CHARACTERS and "\0" not in text
+        return SourceFile(name, text.replace("\r\n", "\n")) if text is not None and is_readable else None
+
+    @cached_property
+    def dotenv(self) -> Mapping[str, str]:
+        """The variables of `.env` beside a compose file."""
+        file = self.beside(".env")
+        return parse_env_file(file.text) if file else {}
 
     @cached_property
     def _line_starts(self) -> list[int]:
@@ -76,6 +95,10 @@ class SourceText:
 
     def inner(self, text: str, anchors: Iterable[Anchor]) -> SourceText:
         """A text made from this one; its anchors point into this one."""
+        if len(self.anchors) == 1:  # the usual case, and most of the work for a large file
+            start, file_offset = self.anchors[0]
+            shift = file_offset - start
+            return SourceText(text, tuple((offset, own + shift) for offset, own in anchors))
         return SourceText(text, tuple(self._resolve(len(text), tuple(anchors))))
 
     def assemble(self, pieces: Iterable[tuple[str, int]], start: int = 0) -> SourceText:
@@ -83,12 +106,14 @@ class SourceText:
         without any pieces stands."""
         texts: list[str] = []
         anchors: list[Anchor] = []
-        length = 0
+        length, expected = 0, -1
         for text, offset in pieces:
             if text:
-                anchors.append((length, offset))
+                if offset != expected:  # the lines of a block mostly follow each other in the file, too
+                    anchors.append((length, offset))
                 texts.append(text)
                 length += len(text)
+                expected = offset + len(text)
         return self.inner("".join(texts), anchors or [(0, start)])
 
     def substitute(
@@ -132,7 +157,25 @@ def join_texts(pieces: Iterable[SourceText]) -> SourceText:
     return SourceText("".join(texts), tuple(anchors) or first or ((0, 0),))
 
 
-def source_file(text: str, path: str) -> SourceFile:
+_ENV_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=[^\S\n]*(.*?)\s*\Z")
+_ENV_VALUE = re.compile(r"""'([^']*)'.*|"((?:[^"\\]|\\.)*)".*|(.*?)(?:\s+\#.*)?\Z""", re.DOTALL | re.VERBOSE)
+MAX_VARIABLES = 1000
+
+
+def parse_env_file(text: str) -> dict[str, str]:
+    """`NAME=value` lines, as docker compose reads them; later ones win."""
+    variables: dict[str, str] = {}
+    for line in text.split("\n"):
+        pair = _ENV_LINE.match(line)
+        value = _ENV_VALUE.match(pair[2]) if pair else None
+        if pair and value and len(variables) < MAX_VARIABLES:
+            single, double, plain = value.groups()
+            quoted = double.replace('\\"', '"') if double is not None else plain
+            variables[pair[1]] = single if single is not None else quoted
+    return variables
+
+
+def source_file(text: str, path: str, open_beside: OpenBeside | None = None) -> SourceFile:
     """Accept text of a bounded size without zero bytes; normalize the byte order mark and line ends."""
     if len(text) > MAX_CHARACTERS:
         raise UsageError(
@@ -141,4 +184,4 @@ def source_file(text: str, path: str) -> SourceFile:
         )
     if "\0" in text:
         raise UsageError(f"{path} is not text: it has zero bytes", next="give a script or a command line")
-    return SourceFile(path, text.removeprefix("\ufeff").replace("\r\n", "\n"))
+    return SourceFile(path, text.removeprefix("\ufeff").replace("\r\n", "\n"), open_beside)

@@ -36,15 +36,17 @@ _HEAD = "{head_ip}"
 _HUB = "~/.cache/huggingface"
 _USER = "root"
 """The user of its containers."""
+_NO_RAY_MONITOR = "RAY_memory_monitor_refresh_ms=0"
+"""Both tools set it in every container: `run-cluster-node.sh` and sparkrun's `orchestration/executor.py`."""
 _EUGR_OPTIONS = (
     ("gpus", "all"), ("network", "host"), ("entrypoint", ""), ("ipc", "host"), ("privileged", None),
-    ("volume", f"{_HUB}:/{_USER}/.cache/huggingface"),
+    ("volume", f"{_HUB}:/{_USER}/.cache/huggingface"), ("env", _NO_RAY_MONITOR),
 )  # fmt: skip
 """How eugr's `launch-cluster.sh` starts a container."""
 _SPARKRUN_OPTIONS = (
     ("gpus", "all"), ("network", "host"), ("entrypoint", ""), ("shm-size", "32gb"),
     ("volume", f"{_HUB}:/cache/huggingface"), ("env", "HF_HOME=/cache/huggingface"),
-    ("device", "/dev/infiniband"),
+    ("env", _NO_RAY_MONITOR), ("device", "/dev/infiniband"),
 )  # fmt: skip
 """How sparkrun does, where `executor_config` does not override it."""
 _REPEATABLE = ("volume", "env", "device")

@@ -1,7 +1,8 @@
 """Expands `$NAME` where the same text sets NAME.
 
-A script that sets a name once, to plain text, means that text wherever it writes `$NAME`. A name that is set
-twice, appended to or computed is not expanded: its value is known only where the script runs.
+A script that sets a name once, to plain text, means that text wherever it writes `$NAME`, with all that it
+appends to it. A name that is set twice or computed is not expanded: its value is known only where the script
+runs.
 `${NAME:-default}` expands to its default when the text does not set NAME.
 """
 
@@ -10,16 +11,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from firesteel.reads.shell import NO_SPAN, ShellCommand, Word
-from firesteel.reads.source_text import SourceFile, SourceText
+from firesteel.reads.source_text import SourceFile, SourceText, join_texts
 
 MAX_EXPANDED = 2**16
 """Characters of one expanded word."""
 MAX_NESTED = 4
 """How deep values may contain variables themselves."""
+MAX_WORDS = 2000
+"""Words of one array."""
+_KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "do", "done", "{", "}", "!", "case", "esac", ";;"})
 _NAME = r"[A-Za-z_]\w*"
-_USE = re.compile(
+USE = re.compile(
     rf"\$(?:(?P<bare>{_NAME})|\{{(?P<braced>{_NAME}|\d)(?:\[[@*]\])?(?::?-(?P<default>[^{{}}]*))?\}})"
 )
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
@@ -27,41 +32,94 @@ _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD", re.IGNORECASE)
 _COMPUTED = re.compile(r"\$\(|`")
 _SETS = re.compile(rf"({_NAME})(\+?=)")
 
+V = TypeVar("V")
 Values = Mapping[str, tuple[Word, ...]]
 """Names -> words: one for plain text, any number for an array."""
 
 
+def is_variable(text: str) -> bool:
+    """Nothing but a variable without a known value: `$EXTRA`, `"${ARGS[@]}"`."""
+    return USE.fullmatch(text) is not None
+
+
 def find_values(commands: Sequence[ShellCommand]) -> Values:
-    """The variables that are set exactly once, to a value that is not computed."""
+    """The variables that are set once to a value that is not computed, and after that only extended:
+    `CMD="$CMD --flag"`, `ARGS+=(--flag)`."""
     values: dict[str, tuple[Word, ...]] = {}
     ambiguous: set[str] = set()
-    for name, words in _assignments(commands):
-        if name in values or words is None or any(_COMPUTED.search(word.text) for word in words):
+    for name, words, is_append in _assignments(commands):
+        before = values.get(name)
+        if words is not None and before is not None:
+            words = (
+                _joined(before, words)
+                if is_append
+                else (_substitute(words[0], {name: before}),)
+                if len(before) == len(words) == 1 and _names(name, words[0])
+                else None
+            )
+        if words is None or any(_COMPUTED.search(word.text) for word in words):
             ambiguous.add(name)
         values[name] = words or ()
     return without_secrets({name: words for name, words in values.items() if name not in ambiguous})
 
 
-def without_secrets(known: Values) -> Values:
-    return {name: words for name, words in known.items() if not _SECRET.search(name)}
+def _names(name: str, word: Word) -> bool:
+    return any((use["bare"] or use["braced"]) == name for use in USE.finditer(word.text))
 
 
-def _assignments(commands: Sequence[ShellCommand]) -> Iterator[tuple[str, tuple[Word, ...] | None]]:
-    """Names and values; None where the command changes the variable in another way."""
+def _joined(before: tuple[Word, ...], added: tuple[Word, ...]) -> tuple[Word, ...] | None:
+    """More words of an array, or more text of a value; None where it would be too long."""
+    if len(before) != 1 or len(added) != 1 or before[0].is_element or added[0].is_element:
+        return (*before, *added) if len(before) + len(added) <= MAX_WORDS else None
+    content = join_texts((before[0].content, added[0].content))
+    if len(content.text) > MAX_EXPANDED:
+        return None
+    return (replace(before[0], text=content.text, content=content, span=NO_SPAN),)
+
+
+def without_secrets(known: Mapping[str, V]) -> Mapping[str, V]:
+    return {name: value for name, value in known.items() if not _SECRET.search(name)}
+
+
+def _assignments(
+    commands: Sequence[ShellCommand],
+) -> Iterator[tuple[str, tuple[Word, ...] | None, bool]]:
+    """Names and values, and whether the value is appended; None where the command changes the variable in
+    another way. What only another branch (`else`, `case`) appends is left out."""
+    branches: list[str] = []
     for index, command in enumerate(commands):
+        words = _without_keywords(command, branches)
         if not command.words and command.env:
             *plain, last = command.env.items()
-            yield from ((name, (word,)) for name, word in plain)
+            yield from ((name, (word,), False) for name, word in plain)
             is_array = command.end == "(" and not last[1].text
-            yield last[0], tuple(_array(commands[index + 1 :])) if is_array else (last[1],)
-        elif not command.words:
+            yield last[0], _array(commands[index + 1 :]) if is_array else (last[1],), False
+        elif not words:
             continue
-        elif command.texts[0] in ("export", "local", "readonly", "declare", "typeset"):
-            yield from ((name, (word,)) for name, word in assigned(command.words[1:]).items())
-        elif (append := _SETS.match(command.texts[0])) and append[2] == "+=":
-            yield append[1], None
-        elif command.texts[0] in ("for", "read", "select") and len(command.words) > 1:
-            yield command.texts[1], None
+        elif words[0].text in ("export", "local", "readonly", "declare", "typeset"):
+            yield from ((name, (word,), False) for name, word in assigned(words[1:]).items())
+        elif sets := _SETS.match(words[0].text):
+            is_append = sets[2] == "+="
+            value = words[0].after(sets.end())
+            is_array = command.end == "(" and not value.text
+            if not is_append or branches[-1:] not in (["else"], ["case"]):
+                yield sets[1], _array(commands[index + 1 :]) if is_array else (value,), is_append
+        elif words[0].text in ("for", "read", "select") and len(words) > 1:
+            yield words[1].text, None, False
+
+
+def _without_keywords(command: ShellCommand, branches: list[str]) -> tuple[Word, ...]:
+    """The words after `then`, `else` and the like; `branches` is updated to where the command stands."""
+    for index, word in enumerate(command.words):
+        if word.text in ("if", "case"):
+            branches.append(word.text)
+        elif word.text in ("else", "elif") and branches:
+            branches[-1] = "else"
+        elif word.text in ("fi", "esac") and branches:
+            branches.pop()
+        if word.text not in _KEYWORDS:
+            return command.words[index:]
+    return ()
 
 
 def assigned(words: Iterable[Word]) -> dict[str, Word]:
@@ -70,12 +128,14 @@ def assigned(words: Iterable[Word]) -> dict[str, Word]:
     return {name: word.after(len(name) + 1) for (name, equals, _), word in pairs if equals}
 
 
-def _array(commands: Iterable[ShellCommand]) -> Iterator[Word]:
+def _array(commands: Iterable[ShellCommand]) -> tuple[Word, ...]:
     """The words up to the closing parenthesis."""
+    words: list[Word] = []
     for command in commands:
-        yield from command.words
-        if command.end == ")":
-            return
+        words += (replace(word, is_element=True) for word in command.words)
+        if command.end == ")" or len(words) > MAX_WORDS:
+            break
+    return tuple(words)
 
 
 def expand(command: ShellCommand, known: Values, file: SourceFile) -> ShellCommand:
@@ -89,7 +149,7 @@ def expand(command: ShellCommand, known: Values, file: SourceFile) -> ShellComma
 
 def _expand_word(word: Word, known: Values, file: SourceFile) -> Iterator[Word]:
     """An array gives its words; unquoted text is split at its blanks."""
-    use = _USE.fullmatch(word.text)
+    use = USE.fullmatch(word.text)
     array = known.get(use["braced"] or "") if use and "[" in word.text else None
     if array is not None:
         yield from (replace(element, span=NO_SPAN) for element in array)
@@ -105,7 +165,7 @@ def _expand_word(word: Word, known: Values, file: SourceFile) -> Iterator[Word]:
 
 
 def _substitute(word: Word, known: Values, depth: int = 0) -> Word:
-    content = word.content.substitute(_USE, lambda use: _value(use, word, known), MAX_EXPANDED)
+    content = word.content.substitute(USE, lambda use: _value(use, word, known), MAX_EXPANDED)
     if content is word.content or len(content.text) > MAX_EXPANDED:
         return word
     expanded = replace(word, text=content.text, content=content, span=NO_SPAN)

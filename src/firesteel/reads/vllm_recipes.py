@@ -4,20 +4,22 @@ A file has no command, only the parts of many: arguments of the model, of each v
 features and of hardware. The site merges them, and the last value of a flag wins. Here every variant gives
 one start: one Spark, the strategy `single_node_tp`, the features that are on by default; and the first
 variant gives one more for each feature that is off by default. With an image the start is the site's
-`docker run`, without one a plain `vllm serve`.
+`docker run`, without one a plain `vllm serve`. Arguments and variables that no Spark gets (for another GPU or
+strategy) are one start each, so that they are checked against the release.
 Seen in `src/lib/command-synthesis.js` (`resolveCommand`, `computeDockerMeta`), 2026-08-21.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.reads.docker import DockerOption
 from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.nodes import Node
-from firesteel.reads.shell import Word
+from firesteel.reads.shell import Word, unglued
 from firesteel.reads.template import implied_word
 from firesteel.reads.yaml_values import node_word
 
@@ -25,6 +27,8 @@ SPARK = "dgx_spark_gb10"
 _GENERATIONS = ("blackwell", "nvidia")
 """Keys of overrides for the Spark's kind of GPU; the first that exists counts."""
 _STRATEGY = "single_node_tp"
+_ARGUMENTS = ("extra_args", "args", "vllm_args")
+_VARIABLES = ("env", "extra_env")
 MAX_PARTS = 200
 """Of variants, and of features."""
 MAX_WORDS = 20_000
@@ -56,7 +60,42 @@ def starts(document: Node) -> Iterable[EngineStart] | None:
         start = _start(config)
         found += [start] if start else []
         _check_limit(document, sum(len(start.arguments) for start in found), MAX_WORDS, "arguments")
+    used = {word.span for start in found for word in _words_of(start)}
+    first = next(_configurations(document, variants), None)
+    for path, part in _parts(document, ()) if first else ():
+        other = _other_start(first, path, part) if first else None
+        if other and any(word.span not in used for word in _words_of(other)):
+            found.append(other)
+            used |= {word.span for word in _words_of(other)}
+            _check_limit(document, sum(len(start.arguments) for start in found), MAX_WORDS, "arguments")
     return found
+
+
+def _words_of(start: EngineStart) -> Iterator[Word]:
+    yield from start.arguments
+    yield from start.env.values()
+    yield from (option.words[-1] for option in start.options if option.name == "env")
+
+
+def _parts(node: Node, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Node]]:
+    """Every mapping that has arguments or variables, and where it is."""
+    if any(node.get(key) for key in (*_ARGUMENTS, *_VARIABLES)):
+        yield path, node
+    for name, child in node.items():
+        yield from _parts(child, (*path, name))
+
+
+def _other_start(config: _Configuration, path: tuple[str, ...], part: Node) -> EngineStart | None:
+    model = config.recipe.word_at("model", "model_id")
+    if model is None:
+        return None
+    words = _all_words(config.recipe.get("model", "base_args"), *(part.get(key) for key in _ARGUMENTS))
+    variables = _existing(config.recipe.get("model", "base_env"), *(part.get(key) for key in _VARIABLES))
+    env = {name: entry for node in variables for name, entry in node.entries().items()}
+    # A section for Blackwell may be for a Spark, and need the Spark's image.
+    image = _image(config) if set(path) & set(_GENERATIONS) else None
+    arguments = (model, *_last_values([*words]))
+    return replace(_engine_start(arguments, image, env), hardware=".".join(path))
 
 
 def _check_limit(document: Node, count: int, limit: int, parts: str) -> None:
@@ -91,9 +130,14 @@ def _start(config: _Configuration) -> EngineStart | None:
     if model is None:
         return None
     arguments = (model, *_last_values(list(_arguments(config, model))))
-    image, env = _image(config), dict(_environment(config))
+    return _engine_start(arguments, _image(config), dict(_environment(config)))
+
+
+def _engine_start(
+    arguments: tuple[Word, ...], image: Word | None, env: Mapping[str, tuple[Word, Node]]
+) -> EngineStart:
     if image is None:
-        program = (implied_word("vllm", model), implied_word("serve", model))
+        program = (implied_word("vllm", arguments[0]), implied_word("serve", arguments[0]))
         return EngineStart(
             (*program, *arguments), env={name: node_word(node) for name, (_, node) in env.items()}
         )
@@ -145,7 +189,8 @@ def _arguments(config: _Configuration, model: Word) -> Iterator[Word]:
 
 
 def _all_words(*nodes: Node | None) -> Iterator[Word]:
-    yield from (word for node in _existing(*nodes) for word in node.words())
+    # The site does not quote flags, so a flag and its value in one item are two words of its command.
+    yield from (part for node in _existing(*nodes) for word in node.words() for part in unglued(word))
 
 
 def _feature(config: _Configuration, name: str) -> Node | None:

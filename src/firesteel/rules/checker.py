@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import date
 from types import MappingProxyType
 
 from firesteel import catalog
-from firesteel.catalog import Images
+from firesteel.catalog import ImageProblem, Images
 from firesteel.dataclass import dataclass
 from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName, Launch, Spot
@@ -16,7 +17,8 @@ from firesteel.rules.context import NEWEST_KNOWN, Context, Match
 from firesteel.rules.match import matches
 from firesteel.rules.rule import SEVERITY, Confidence, Fix, Level, Rule, rules
 
-_TITLES: dict[EngineName, str] = {"vllm": "vLLM", "llamacpp": "llama.cpp", "sglang": "SGLang"}
+TITLES: dict[EngineName, str] = {"vllm": "vLLM", "llamacpp": "llama.cpp", "sglang": "SGLang"}
+_IMAGE_CHECKS_SEEN = date(2026, 11, 15)
 _NO_SPOTS: Mapping[str, Spot] = MappingProxyType({})
 
 
@@ -55,7 +57,8 @@ def check(
     known = catalog.shipped().images if images is None else images
     image = catalog.identify(container.image, known) if container else None
     flaws = frozenset(key.removeprefix("flaw:") for key in spots if key.startswith("flaw:"))
-    context = Context(launch, hardware, image, flaws, known.releases)
+    program = spots["program"].text if "program" in spots else ""
+    context = Context(launch, hardware, image, flaws, known.releases, program)
     all_matches = [(rule, match) for rule in rules() for match in matches(rule, context)]
     specific: dict[str, int] = {}
     for rule, match in all_matches:
@@ -66,7 +69,26 @@ def check(
         for rule, match in all_matches
         if not (_is_general(rule) and specific.get(match.key, 3) <= SEVERITY[rule.level])
     ]
+    if image and hardware == "gb10":
+        findings += [_image_finding(problem, spots) for problem in image.problems]
     return tuple(sorted(dict.fromkeys(findings), key=_sort_key))
+
+
+def _image_finding(problem: ImageProblem, spots: Mapping[str, Spot]) -> Finding:
+    """What `image inspect` found in the image of the launch."""
+    spot = spots.get("image")
+    return Finding(
+        rule=f"image-{problem.check}",
+        level=problem.level,
+        says=problem.says,
+        instead=problem.instead,
+        spot=spot,
+        saw=escape_unprintable(problem.evidence),
+        confidence="verified",
+        sources=(Evidence(url=problem.source, seen=_IMAGE_CHECKS_SEEN),),
+        scope="this image, inspected here",
+        key="image",
+    )
 
 
 def _is_general(rule: Rule) -> bool:
@@ -82,19 +104,14 @@ def _finding(rule: Rule, match: Match, context: Context, spots: Mapping[str, Spo
     versions = _versions(rule)
     assumed = context.is_assumed and (bool(versions) or _is_general(rule))
     unknown = context.version is None and bool(versions)
-    elsewhere = bool(rule.when.hardware) and context.is_elsewhere
     says = _fill(rule.says, match, context)
     spot = spots.get(match.key) or spots.get("program") or spots.get("image")
-    title, newest = _TITLES[context.launch.engine], NEWEST_KNOWN[context.launch.engine]
+    title, newest = TITLES[context.launch.engine], NEWEST_KNOWN[context.launch.engine]
     spaced = re.sub(r"([<>=!]+)(?=\d)", r"\1 ", versions)
     return Finding(
         rule=rule.id,
         # Something uncertain never stops a launch.
-        level="note"
-        if unknown
-        else "warn"
-        if rule.level == "stop" and (assumed or elsewhere)
-        else rule.level,
+        level="note" if unknown else "warn" if rule.level == "stop" and assumed else rule.level,
         says=f"if {title} {spaced}: {says}" if unknown else says,
         instead=_fill(rule.instead, match, context) if rule.instead else None,
         spot=spot,
@@ -121,6 +138,6 @@ def _fill(text: str, match: Match, context: Context) -> str:
 
 def _scope(rule: Rule) -> str:
     when = rule.when
-    engine = _TITLES[when.engine] if when.engine else "any engine"
+    engine = TITLES[when.engine] if when.engine else "any engine"
     machine = f" on {when.hardware}" if when.hardware else ""
     return f"{engine} {_versions(rule) or 'of any version'}{machine}" if when.engine else f"{engine}{machine}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from math import prod
 
 from firesteel.catalog import plain_reference
 from firesteel.hub_id import is_hub_model
@@ -221,14 +222,16 @@ def cluster_without_rdma(context: Context) -> list[Match]:
 def beyond_one_gpu(context: Context) -> list[Match]:
     """More ranks than nodes, each of which has one GPU."""
     backend = str(context.flags.get("distributed-executor-backend", ""))
-    sizes = [context.flags.get(name) for name in ("tensor-parallel-size", "pipeline-parallel-size", "nnodes")]
+    names = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
+    sizes = [context.flags.get(name) for name in (*names, "nnodes")]
     if backend in ("ray", "external_launcher") or any(size and as_number(size) is None for size in sizes):
         return []
-    tensor, pipeline, nodes = (as_number(size) or 1 for size in sizes)
-    if tensor * pipeline <= nodes:
+    *ranks, nodes = (as_number(size) or 1 for size in sizes)
+    if prod(ranks) <= nodes:
         return []
-    name = "tensor-parallel-size" if tensor > 1 else "pipeline-parallel-size"
-    return [Match(f"flag:{name}", f"--{name} {max(tensor, pipeline):g}", name, f"{tensor * pipeline:g}")]
+    most = max(ranks)
+    name = names[ranks.index(most)]
+    return [Match(f"flag:{name}", f"--{name} {most:g}", name, f"{prod(ranks):g}")]
 
 
 # --- variables ---

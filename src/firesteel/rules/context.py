@@ -26,7 +26,6 @@ _PLACEHOLDER = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_OTHER_GPUS = re.compile(r"rocm|xpu|tpu|gaudi|hpu|neuron|ascend", re.IGNORECASE)
 
 NEWEST_KNOWN: dict[EngineName, str] = {"vllm": "0.32.0", "sglang": "0.5.23", "llamacpp": "11549"}
 """The newest releases that the rules were checked against, November 2026. A moving tag counts as these."""
@@ -52,6 +51,16 @@ class Context:
     releases: Mapping[tuple[EngineName, str], Schema] = field(default_factory=dict)
     """Releases learned on this machine (`firesteel learn`)."""
 
+    program: str = ""
+    """The line that starts the engine, where it was read from a text."""
+
+    @property
+    def may_serve_images(self) -> bool:
+        """`sglang serve` hands models that are not LLMs to another parser, with flags of its own."""
+        container = self.launch.container
+        in_container = container is not None and container.program[:2] == ("sglang", "serve")
+        return in_container or (self.launch.engine == "sglang" and "sglang serve" in self.program)
+
     @cached_property
     def version(self) -> Version | None:
         """The version that rules are checked against; None: not known."""
@@ -75,23 +84,6 @@ class Context:
 
     def number(self, flag: str) -> float | None:
         return as_number(self.flags.get(flag))
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """Clearly written for another machine: several GPUs in one host, or GPUs of another vendor."""
-        ranks = 1.0
-        for name in ("tensor-parallel-size", "pipeline-parallel-size", "tp-size", "tp"):
-            ranks *= self.number(name) or 1
-        container, devices = self.launch.container, self.launch.env.get("CUDA_VISIBLE_DEVICES", "")
-        spread = self.flags.keys() & {"nnodes", "distributed-executor-backend"}
-        return (
-            (ranks > 1 and not spread)
-            or "," in devices
-            or (
-                container is not None
-                and bool(_OTHER_GPUS.search(container.image) or "," in (container.gpus or ""))
-            )
-        )
 
 
 def is_final(text: str) -> bool:

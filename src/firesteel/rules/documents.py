@@ -6,6 +6,7 @@ from typing import Literal
 
 from firesteel.facts.documents import Document
 from firesteel.facts.evidence import Evidence
+from firesteel.reads.stated_machine import MachineKind, StatedMachine
 from firesteel.rules.checker import Finding
 from firesteel.rules.compatibility_tables import CompatibilityRow
 from firesteel.rules.rule import Level
@@ -41,12 +42,25 @@ class UnreadJson(Document):
     why: str
 
 
+class MachineJson(Document):
+    """The machine that a launch is for."""
+
+    kind: MachineKind
+    what: str
+    """What the text calls it; empty: it names none."""
+    file: str | None
+    line: int | None
+
+
 class CheckJson(Document):
     """`firesteel check WHAT --json`"""
 
     document: Literal["firesteel.check/1"] = "firesteel.check/1"
     launches: int
     hardware: str | None
+    """The machine that all were checked for; `stated`: the one that each text speaks of, or else a Spark."""
+    machines: tuple[MachineJson, ...]
+    """Of each launch, in the order of the text, where `hardware` is `stated`."""
     files: tuple[str, ...]
     findings: tuple[FindingJson, ...]
     allowed: tuple[AllowedJson, ...]
@@ -93,4 +107,14 @@ def finding_json(finding: Finding) -> FindingJson:
         fixable=finding.fix is not None,
         confidence=finding.confidence,
         sources=finding.sources,
+    )
+
+
+def machine_json(machine: StatedMachine) -> MachineJson:
+    spot = machine.spot
+    return MachineJson(
+        kind=machine.kind,
+        what=machine.what,
+        file=spot.path if spot else None,
+        line=spot.line if spot else None,
     )

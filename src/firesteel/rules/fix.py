@@ -63,6 +63,9 @@ def change(text: str, finding: Finding, reading: ReadLaunch) -> str | None:
         return None
     if finding.key == "flaw:blank":
         return text[: spans[0][0]] + text[spans[0][1] :]
+    if fix.separate:
+        start, end = spans[0]
+        return text[:start] + re.sub(r"[^\S\n]+", "=", text[start:end], count=1) + text[end:]
     if fix.drop:
         return None if _is_used_elsewhere(text, finding.key, spans) else _drop(text, spans)
     if fix.rename:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from firesteel.catalog import is_upstream
 from firesteel.engines.flags import name_set
 from firesteel.engines.schema.releases import find_schema, known_versions, release_ranges
 from firesteel.launch import EngineName
@@ -152,7 +153,8 @@ def unregistered_parsers(context: Context) -> list[Match]:
     """Parsers that this release does not register, without a plugin that adds them."""
     engine, version, parsers = context.launch.engine, context.launch.version, list(_parsers(context))
     known = find_schema(engine, version) if parsers and version in known_versions(engine) else None
-    if known is None:
+    container = context.launch.container
+    if known is None or (container and not is_upstream(container.image)):  # a fork may have others
         return []
     return [
         Match(f"flag:{flag}", f"--{flag} {name}", name, _alternative(engine, flag, name))

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
+from functools import partial
+from typing import Literal
 
-from firesteel.catalog import Images
+from firesteel.catalog import Images, is_upstream
 from firesteel.dataclass import dataclass
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
-from firesteel.launch import EngineName
-from firesteel.reads import ReadLaunch, SourceFile, mentions, scan, source_file
+from firesteel.launch import EngineName, Launch
+from firesteel.reads import (
+    ReadLaunch,
+    SourceFile,
+    StatedMachine,
+    StatedRelease,
+    Surroundings,
+    find_machine,
+    find_release,
+    mentions,
+    scan,
+    source_file,
+)
+from firesteel.rules.across import check_across
 from firesteel.rules.allow import allowed
-from firesteel.rules.checker import Finding, check
+from firesteel.rules.checker import TITLES, Finding, check
 from firesteel.rules.fix import fix
 from firesteel.rules.mentions import check_mentions
-from firesteel.rules.rule import SEVERITY, Level, rules
+from firesteel.rules.rule import SEVERITY, Level, explain, rules
+
+SPARK = "gb10"
+STATED: Literal["stated"] = "stated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +42,9 @@ class LintOptions:
     """What to check a text against, and which findings to report."""
 
     images: Images
-    hardware: str | None = "gb10"
+    hardware: str | Literal["stated"] | None = "stated"
+    """The machine that launches are for: the one that the text speaks of, or else a Spark; None: leave out
+    what depends on the machine."""
     versions: Mapping[EngineName, str] = field(default_factory=dict)
     """Engine versions to assume where the text gives none."""
     select: tuple[str, ...] = ()
@@ -33,6 +52,11 @@ class LintOptions:
     ignore: tuple[str, ...] = ()
     level: Level = "note"
     """The least severe level to report."""
+    open_beside: Callable[[str, str], str | None] | None = None
+    """Reads the file that a file names, by the path of the one and the name in it; None where it cannot."""
+
+    def opener(self, path: str) -> Callable[[str], str | None] | None:
+        return partial(self.open_beside, path) if self.open_beside else None
 
     def includes(self, finding: Finding) -> bool:
         return (
@@ -47,6 +71,8 @@ class LintResult:
     path: str
     readings: tuple[ReadLaunch, ...]
     findings: tuple[Finding, ...]
+    machines: tuple[StatedMachine, ...] = ()
+    """The machine that each launch was checked for, as the text states it."""
     allowed: tuple[tuple[Finding, str], ...] = ()
     """Findings that an allow comment suppresses, with its reason."""
     problem: UsageError | None = None
@@ -55,11 +81,13 @@ class LintResult:
 
 def lint(text: str, path: str, options: LintOptions) -> LintResult:
     """A text without a launch does not raise: the result has no readings, and maybe a problem."""
-    source = source_file(text, path)
-    readings, problem = scan(source, options.images)
-    findings = [finding for _, finding in _check_launches(readings, options)]
-    in_prose = check_mentions(mentions(source), options.hardware)
-    findings += [finding for finding in in_prose if options.includes(finding)]
+    source = source_file(text, path, options.opener(path))
+    readings, problem, unread = scan(source, options.images)
+    pairs, machines = _check_launches(source, readings, options)
+    findings = [finding for _, finding in pairs]
+    in_prose = check_mentions(mentions(source), _hardware(StatedMachine(), options))
+    others = (*in_prose, *check_across(readings, unread))
+    findings += [finding for finding in others if options.includes(finding)]
     comments = allowed(source.text, path, readings)
     suppressed = {
         finding: comment.reason for finding in findings for comment in comments if comment.covers(finding)
@@ -67,7 +95,7 @@ def lint(text: str, path: str, options: LintOptions) -> LintResult:
     reported = sorted(
         (finding for finding in dict.fromkeys(findings) if finding not in suppressed), key=_sort_key
     )
-    return LintResult(path, readings, tuple(reported), tuple(suppressed.items()), problem)
+    return LintResult(path, readings, tuple(reported), machines, tuple(suppressed.items()), problem)
 
 
 def apply_fixes(text: str, path: str, options: LintOptions) -> tuple[str, tuple[Finding, ...]]:
@@ -75,25 +103,92 @@ def apply_fixes(text: str, path: str, options: LintOptions) -> tuple[str, tuple[
     source = source_file(text, path)
 
     def read(changed: str) -> tuple[ReadLaunch, ...]:
-        return scan(SourceFile(path, changed), options.images)[0]
+        nonlocal source
+        source = SourceFile(path, changed, options.opener(path))
+        return scan(source, options.images).launches
 
     def pairs(readings: Sequence[ReadLaunch]) -> list[tuple[ReadLaunch, Finding]]:
         comments = allowed(source.text, path, readings)
-        findings = _check_launches(readings, options)
+        findings, _ = _check_launches(source, readings, options)
         return [pair for pair in findings if not any(comment.covers(pair[1]) for comment in comments)]
 
     return fix(source.text, read, pairs)
 
 
-def _check_launches(readings: Sequence[ReadLaunch], options: LintOptions) -> list[tuple[ReadLaunch, Finding]]:
-    pairs = []
+def _check_launches(
+    source: SourceFile, readings: Sequence[ReadLaunch], options: LintOptions
+) -> tuple[list[tuple[ReadLaunch, Finding]], tuple[StatedMachine, ...]]:
+    """The findings of each launch, and the machine that it was checked for."""
+    around = Surroundings(source) if readings else None
+    pairs, machines = [], []
     for reading in readings:
-        launch = reading.launch
-        if launch.version is None and launch.engine in options.versions:
-            launch = replace(launch, version=options.versions[launch.engine])
-        findings = check(launch, hardware=options.hardware, spots=reading.spots, images=options.images)
+        assert around is not None
+        machine = (
+            find_machine(reading, source.path, around) if options.hardware == STATED else StatedMachine()
+        )
+        release = find_release(reading, source.path, around) if reading.launch.version is None else None
+        findings = _check_launch(reading, _hardware(machine, options), release, options)
         pairs += [(reading, finding) for finding in findings if options.includes(finding)]
-    return pairs
+        machines.append(machine)
+    return pairs, tuple(machines)
+
+
+def _hardware(machine: StatedMachine, options: LintOptions) -> str | None:
+    if options.hardware != STATED:
+        return options.hardware
+    return None if machine.kind == "other" else SPARK
+
+
+def _check_launch(
+    reading: ReadLaunch, hardware: str | None, release: StatedRelease | None, options: LintOptions
+) -> Sequence[Finding]:
+    launch = reading.launch
+
+    def check_with(version: str | None) -> tuple[Finding, ...]:
+        held = replace(launch, version=version)
+        return check(held, hardware=hardware, spots=reading.spots, images=options.images)
+
+    if launch.version is not None:
+        return check_with(launch.version)
+    if release is None or not _is_about(release, launch):
+        return check_with(options.versions.get(launch.engine))
+    if release.low == release.high:
+        return check_with(release.low)
+    low, high = check_with(release.low), check_with(release.high)
+    return [
+        *(finding for finding in low if _identity(finding) in set(map(_identity, high))),
+        *_only_at(release, f"{TITLES[launch.engine]} {release.low}", low, high),
+        *_only_at(release, f"{TITLES[launch.engine]} {release.high}", high, low),
+    ]
+
+
+def _is_about(release: StatedRelease, launch: Launch) -> bool:
+    """An image decides its own release, except that a recipe's minimum holds for all it names."""
+    if launch.container is None:
+        return True
+    return release.is_minimum_of_recipe and is_upstream(launch.container.image)
+
+
+def _identity(finding: Finding) -> tuple[str, str, str]:
+    return finding.rule, finding.key, finding.saw
+
+
+def _only_at(
+    release: StatedRelease, version: str, here: Sequence[Finding], there: Sequence[Finding]
+) -> Iterator[Finding]:
+    """What holds at one end of the range only. The text allows that end, so what the release lacks is as
+    certain as ever; that a Spark needs another release is not what the author was asked."""
+    known = set(map(_identity, there))
+    for finding in here:
+        if _identity(finding) in known:
+            continue
+        is_of_spark = explain(finding.rule).when.hardware is not None
+        yield replace(
+            finding,
+            level="warn" if is_of_spark and finding.level == "stop" else finding.level,
+            says=f"with {version}, which line {release.spot.line} allows: {finding.says}",
+            fix=None,
+        )
 
 
 def _sort_key(finding: Finding) -> tuple[int, int, int, str]:

@@ -29,6 +29,12 @@ _MAX_SHOWN = 160
 
 def matches(rule: Rule, context: Context) -> tuple[Match, ...]:
     """What the rule matches; empty when it does not apply."""
+    when, launch = rule.when, context.launch
+    # Most rules end here, at little cost.
+    if when.across or (when.engine and when.engine != launch.engine):
+        return ()
+    if when.flag and context.flags.keys().isdisjoint(when.flag):
+        return ()
     found = _match(rule.when, context)
     if not found or not all(_match(when, context) for when in rule.also):
         return ()

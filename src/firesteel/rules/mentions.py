@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 
-from firesteel.engines.schema.releases import release_ranges
+from firesteel.engines.schema.releases import find_schema, release_ranges
+from firesteel.engines.schema.resolve import resolve_flag
 from firesteel.launch import EngineName, Launch
 from firesteel.reads import Mention
 from firesteel.rules.checker import Finding, check
@@ -25,34 +26,40 @@ _NAME_MATCHERS = frozenset({"engine", "version", "hardware", "flag", "env"})
 def check_mentions(mentions: Iterable[Mention], hardware: str | None) -> tuple[Finding, ...]:
     """A note for each obsolete name, once per line."""
     by_line = {(mention.key, mention.spot.line): mention for mention in reversed(tuple(mentions))}
-    notes: dict[str, tuple[Finding, ...]] = {}
-    findings = []
-    for mention in reversed(by_line.values()):
-        if mention.key not in notes:
-            notes[mention.key] = tuple(_notes(mention, hardware))
-        findings += [replace(note, spot=mention.spot) for note in notes[mention.key]]
-    return tuple(findings)
+    return tuple(
+        replace(note, spot=mention.spot, saw=mention.spot.text)
+        for mention in reversed(by_line.values())
+        for note in _notes(mention.key, hardware)
+    )
 
 
-def _notes(mention: Mention, hardware: str | None) -> Iterator[Finding]:
-    by_engine = {engine: _check_name(mention, engine, hardware) for engine in NEWEST_KNOWN}
-    is_flag = mention.key.startswith("flag:")
-    if is_flag and not all(by_engine.values()):
+@lru_cache(maxsize=4096)
+def _notes(key: str, hardware: str | None) -> tuple[Finding, ...]:
+    """A folder of guides mentions the same few names again and again."""
+    return tuple(_find_notes(key, hardware))
+
+
+def _find_notes(key: str, hardware: str | None) -> Iterator[Finding]:
+    is_flag = key.startswith("flag:")
+    if is_flag and key[5:] not in _flags_of_rules() and not _is_obsolete(f"--{key[5:]}"):
         return
+    by_engine: dict[EngineName, list[Finding]] = {}
+    for engine in NEWEST_KNOWN:
+        by_engine[engine] = _check_name(key, engine, hardware)
+        if is_flag and not by_engine[engine]:
+            return
     for engine, findings in by_engine.items():
         for finding in findings[:1]:
             is_general = is_flag and finding.rule in _GENERAL_RULES
-            if is_general and not release_ranges(engine, f"--{mention.key[5:]}"):
+            if is_general and not release_ranges(engine, f"--{key[5:]}"):
                 continue
             says = f"{finding.says} (checked against {engine} {NEWEST_KNOWN[engine]})"
-            yield replace(
-                finding, level="note", says=says, spot=mention.spot, saw=mention.spot.text, fix=None
-            )
+            yield replace(finding, level="note", says=says, fix=None)
 
 
-def _check_name(mention: Mention, engine: EngineName, hardware: str | None) -> list[Finding]:
+def _check_name(key: str, engine: EngineName, hardware: str | None) -> list[Finding]:
     """Findings about the name itself in the newest release of this engine."""
-    kind, _, name = mention.key.partition(":")
+    kind, _, name = key.partition(":")
     launch = Launch(
         name="",
         model="",
@@ -65,8 +72,22 @@ def _check_name(mention: Mention, engine: EngineName, hardware: str | None) -> l
     return [
         finding
         for finding in check(launch, hardware=hardware)
-        if finding.key == mention.key and finding.level != "note" and finding.rule in name_rules
+        if finding.key == key and finding.level != "note" and finding.rule in name_rules
     ]
+
+
+def _is_obsolete(flag: str) -> bool:
+    """Some release of some engine had it, and no newest release has it."""
+    schemas = (find_schema(engine, version) for engine, version in NEWEST_KNOWN.items())
+    if any(schema and resolve_flag(schema, flag) for schema in schemas):
+        return False
+    return any(release_ranges(engine, flag) for engine in NEWEST_KNOWN)
+
+
+@cache
+def _flags_of_rules() -> frozenset[str]:
+    ids = _name_rules()
+    return frozenset(flag for rule in rules() if rule.id in ids for flag in rule.when.flag or ())
 
 
 @cache

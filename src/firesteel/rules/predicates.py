@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from firesteel.rules import containers, exposure, kernels, memory, misplaced_arguments, speculation
+from firesteel.rules import (
+    any_release,
+    containers,
+    exposure,
+    kernels,
+    memory,
+    misplaced_arguments,
+    model_flags,
+    speculation,
+)
 from firesteel.rules.context import Context, Match, as_number
 from firesteel.rules.release_predicates import (
-    misspelt_flags,
     refused_values,
     stray_arguments,
     unknown_flags,
@@ -64,11 +72,11 @@ PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
     "unknown-flags": unknown_flags,
     "refused-values": refused_values,
     "unread-variables": unread_variables,
-    "misspelt-flags": misspelt_flags,
     "stray-words": stray_arguments,
     "asks-for-a-key": asks_for_a_key,
     "published-everywhere": published_everywhere,
     "drafts-overflow-batch": drafts_overflow_batch,
 }
 PREDICATES |= exposure.PREDICATES | containers.PREDICATES | misplaced_arguments.PREDICATES
-PREDICATES |= kernels.PREDICATES | speculation.PREDICATES | memory.PREDICATES
+PREDICATES |= any_release.PREDICATES | kernels.PREDICATES | speculation.PREDICATES | memory.PREDICATES
+PREDICATES |= model_flags.PREDICATES

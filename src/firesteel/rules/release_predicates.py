@@ -17,7 +17,8 @@ from firesteel.engines.schema.history import version_key
 from firesteel.engines.schema.releases import find_schema, known_versions, release_ranges
 from firesteel.engines.schema.resolve import AmbiguousFlag, resolve_flag, resolve_key
 from firesteel.engines.schema.symbols import Flag, Schema
-from firesteel.launch import EngineName, FlagValue
+from firesteel.launch import FlagValue
+from firesteel.rules.any_release import BUILD_VARIABLES, PREFIXES
 from firesteel.rules.context import NEWEST_KNOWN, Context, Match, is_final
 from firesteel.rules.kernels import first_or_last
 
@@ -27,7 +28,6 @@ _TEMPLATE = re.compile(r"\{+[\s\w.-]*\}+|\[[\s\w.-]*\]")
 _INT = re.compile(r"[-+]?\d[\d_]*")
 _FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|inf|nan", re.IGNORECASE)
 _PLAIN_ARGUMENT = re.compile(r"[A-Za-z0-9][\w.,:/=-]*")
-_PREFIXES: dict[EngineName, str] = {"vllm": "VLLM_", "sglang": "SGLANG_", "llamacpp": "LLAMA_ARG_"}
 
 
 def _release(context: Context) -> Schema | None:
@@ -38,8 +38,8 @@ def _release(context: Context) -> Schema | None:
     version = NEWEST_KNOWN[context.launch.engine] if context.is_assumed else context.launch.version
     if version is None or (container and not is_upstream(container.image)):
         return None
-    if container and container.program[:2] == ("sglang", "serve"):
-        return None  # it passes models that are not LLMs to another parser
+    if context.may_serve_images:
+        return None
     learned = context.releases.get((context.launch.engine, version))
     known = learned or find_schema(context.launch.engine, version)
     return known if known and known.is_exact else None
@@ -54,31 +54,20 @@ def _unknown_flags(context: Context, known: Schema) -> Iterator[Match]:
     for name in context.launch.flags.keys() - {"help", "version"}:
         resolved = resolve_flag(known, f"--{name}")
         if resolved is None and _FLAG_NAME.fullmatch(name):
-            near = get_close_matches(name, known.flags, n=1, cutoff=0.75)
-            reason = _availability(known, f"--{name}") or (
-                f"did you mean `--{near[0]}`?"
-                if near
-                else f"no release since {known_versions(known.engine)[0]} had it"
-            )
+            reason = _availability(known, f"--{name}") or _similar(known, name)
             yield Match(f"flag:{name}", f"--{name}", name, f"{known.engine} {known.version}: {reason}")
         elif isinstance(resolved, AmbiguousFlag):
             reason = f"it may be any of {', '.join(resolved.spellings[:3])}"
             yield Match(f"flag:{name}", f"--{name}", name, reason)
 
 
-def misspelt_flags(context: Context) -> list[Match]:
-    """For an unknown version: flags that no release ever had and that are similar to one of the newest."""
-    container, engine = context.launch.container, context.launch.engine
-    if context.version is not None or (container and not is_upstream(container.image)):
-        return []
-    newest = find_schema(engine, NEWEST_KNOWN[engine])
-    matches = []
-    for name in context.launch.flags if newest else ():
-        if newest is None or resolve_flag(newest, f"--{name}") or release_ranges(engine, f"--{name}"):
-            continue
-        near = get_close_matches(name, newest.flags, n=1, cutoff=0.85)
-        matches += [Match(f"flag:{name}", f"--{name}", name, near[0])] if near else []
-    return matches
+def _similar(known: Schema, name: str) -> str:
+    near = get_close_matches(name, known.flags, n=1, cutoff=0.75)
+    return (
+        f"did you mean `--{near[0]}`?"
+        if near
+        else f"no release since {known_versions(known.engine)[0]} had it"
+    )
 
 
 def stray_arguments(context: Context) -> list[Match]:
@@ -145,7 +134,7 @@ def unread_variables(context: Context) -> list[Match]:
     return [
         Match(f"env:{name}", name, name, _availability(known, name) or "no release read it")
         for name in context.launch.env
-        if name.startswith(_PREFIXES[known.engine]) and name not in known.variables
+        if name.startswith(PREFIXES[known.engine]) and name not in (known.variables.keys() | BUILD_VARIABLES)
     ]
 
 

@@ -92,9 +92,12 @@ class When:
     shm_above: Annotated[int, Before(_bytes)] | None = None
     extra: Texts | None = None
     """Patterns of arguments that the engine cannot place."""
-    flaw: Literal["blank", "lost", "dash"] | None = None
-    """An error in the text: a blank after a backslash, flags after the end, a typographic dash."""
+    flaw: Literal["blank", "lost", "dash", "glued"] | None = None
+    """An error in the text: a blank after a backslash, flags after the end, a typographic dash, a flag and
+    its value in one word."""
     predicate: Annotated[str, After(_is_predicate)] | None = None
+    across: Literal["not-read", "memory-shares", "host-port", "name", "volume"] | None = None
+    """About the text or several launches of it, not about one: see `rules.across`."""
 
     def __post_init__(self) -> None:
         if not self.given:
@@ -119,10 +122,12 @@ class Fix:
     """Another flag with the same value."""
     set: str | None = None
     """Another value of the same flag."""
+    separate: Literal["true"] | None = None
+    """A flag and its value that are one word, with `=` between them."""
 
     def __post_init__(self) -> None:
         if sum(value is not None for value in vars(self).values()) != 1:
-            raise ValueError("needs exactly one of `drop`, `rename` and `set`")
+            raise ValueError("needs exactly one of `drop`, `rename`, `set` and `separate`")
 
 
 @file_schema

@@ -10,6 +10,8 @@ from pydantic import Field
 from firesteel.facts.documents import Document
 from firesteel.launch import Step
 from firesteel.planner.band import Band
+from firesteel.proposals import Proposal
+from firesteel.proposals.documents import RequestsJson, TermsJson, requests_json, terms_json
 from firesteel.run.cluster_status import NodeStatus
 from firesteel.run.fetch.prune import UnusedFile
 from firesteel.run.report import Report
@@ -42,6 +44,10 @@ class UpJson(Document):
     log: str
     nodes: tuple[NodeStatus, ...] = ()
     """Of a service over several hosts: each of them."""
+    terms: TermsJson | None = None
+    """Of a model in the catalog."""
+    requests: RequestsJson | None = None
+    """How the model should be asked; null: its recipe does not say."""
 
 
 class NodeUpJson(Document):
@@ -122,8 +128,13 @@ class PullPruneJson(Document):
     """Paths that could not be removed because they belong to another user."""
 
 
-def up_json(report: Report, already_running: bool) -> UpJson:
-    return UpJson.model_validate(report).model_copy(update={"already_running": already_running})
+def up_json(report: Report, already_running: bool, proposal: Proposal | None = None) -> UpJson:
+    update = {
+        "already_running": already_running,
+        "terms": terms_json(proposal.model if proposal else None),
+        "requests": requests_json(proposal.recipe if proposal else None),
+    }
+    return UpJson.model_validate(report).model_copy(update=update)
 
 
 def steps_json(name: str, steps: Iterable[Step]) -> UpDryRunJson:

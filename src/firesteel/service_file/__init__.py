@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from ipaddress import ip_address
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
@@ -37,6 +37,7 @@ from firesteel.service_file.asks import NodeModel, asks, chosen, on_nodes, port_
 from firesteel.service_file.scalars import VARIABLE, Address, Bytes, FileSchema, Seconds, shaped
 from firesteel.service_file.scalars import size as parse_bytes
 from firesteel.units import MIB
+from firesteel.web_origin import parse_origins
 
 __all__ = [
     "ModelEntry", "NodeModel", "Route", "ServiceFile", "asks", "chosen", "on_nodes", "read_service_file",
@@ -51,6 +52,7 @@ MAX_NODES = 8
 
 Route = Literal["least-busy", "prefix"]
 Cancel = Literal["cancel", "drain"]
+ServerApi = Literal["chat", "messages", "responses"]
 
 
 def _buffer_size(text: object) -> object:
@@ -58,6 +60,14 @@ def _buffer_size(text: object) -> object:
     if isinstance(size, int) and size < MIN_BUFFER_BYTES:
         raise ValueError("is too small for a single request; write at least 8MiB")
     return size
+
+
+def _apis(value: object) -> object:
+    """`chat` is short for `[chat]`."""
+    apis = [value] if isinstance(value, str) else value
+    if not isinstance(apis, list) or not apis or not set(map(str, apis)) <= set(get_args(ServerApi)):
+        raise ValueError("is of chat, messages (Anthropic) and responses; write it like `speaks: chat`")
+    return apis
 
 
 def _entry(value: object) -> object:
@@ -151,6 +161,8 @@ class ModelEntry(FileSchema):
     """What the server at a URL calls it, where that is not the name here."""
     key: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     """Where the API key of a server at a URL is: a variable's name, or the path of a file that holds it."""
+    speaks: Annotated[tuple[ServerApi, ...], BeforeValidator(_apis)] = ()
+    """What a server at a URL speaks, if not everything: requests in other APIs are translated."""
     aliases: Aliases = ()
     """What else it answers to: clients ask for `gpt-oss:20b`, but a name is a folder's and docker's too."""
     context: PositiveInt | None = None
@@ -164,7 +176,7 @@ class ModelEntry(FileSchema):
     """That engine: its program, environment or build folder. Without it, it is looked for."""
     nodes: Annotated[int, Field(ge=2, le=MAX_NODES)] | None = None
     """Served by so many hosts together: this one and nodes of `firesteel cluster`."""
-    fallback: str | None = None
+    fallback_recipe: str | None = None
     """With `nodes`: the recipe that this host serves alone while another one is lost."""
     node: Nodes | None = None
     """Served by that host of `hosts`; by each of several, as replicas."""
@@ -208,6 +220,8 @@ class ServiceFile(FileSchema):
         BeforeValidator(_models),
     ]
     never_together: tuple[Group, ...] = ()
+    cors: Annotated[tuple[str, ...], BeforeValidator(parse_origins)] = ()
+    """Web pages that may use the models: `off`, `loopback`, `any`, or a list of origins."""
     alerts: Annotated[AlertEntry, shaped(dict, "has keys of its own", "alerts: {webhook: ALERT_URL}")] = (
         AlertEntry()
     )
@@ -266,13 +280,15 @@ def _kind_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
         for key in ("route", "model", "key"):
             if getattr(entry, key) is not None and not (key == "route" and len(entry.node or ()) > 1):
                 yield (*here, key), f"`{name}`: `{key}` is for a model at a `url`"
-        if entry.fallback and not entry.nodes:
+        if entry.fallback_recipe and not entry.nodes:
             yield (
-                (*here, "fallback"),
-                f"`{name}`: a `fallback` is for a model over several hosts, with `nodes`",
+                (*here, "fallback_recipe"),
+                f"`{name}`: a `fallback_recipe` is for a model over several hosts, with `nodes`",
             )
         if entry.node:
             yield from _node_faults(name, entry)
+        if entry.speaks:
+            yield (*here, "speaks"), f"`{name}`: `speaks` is for a model at a `url`; ours speak everything"
     else:
         yield from _outside_faults(name, entry)
 
@@ -318,7 +334,17 @@ def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
             yield (*here, "urls", at), f"`{name}`: `urls` {wrong}"
         elif url in (entry.urls or ())[:at]:
             yield (*here, "urls", at), f"`{name}`: `urls` has this address twice"
-    for key in ("context", "users", "port", "ttl", "runtime", "engine_path", "nodes", "node", "fallback"):
+    for key in (
+        "context",
+        "users",
+        "port",
+        "ttl",
+        "runtime",
+        "engine_path",
+        "nodes",
+        "node",
+        "fallback_recipe",
+    ):
         if getattr(entry, key) is not None:
             yield (*here, key), f"`{name}`: a model at a `url` has no `{key}` of ours"
     for key in ("pinned", "preload"):

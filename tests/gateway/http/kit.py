@@ -54,6 +54,7 @@ class FakeDispatcher:
         self.abandoned: list[PendingRequest] = []
         self.outcomes: list[RequestOutcome] = []
         self.bodies: list[bytes] = []
+        self.kept_alive: list[tuple[str, float]] = []
         self.changed = asyncio.Event()
 
     def public_response(self, method: bytes, path: bytes) -> GatewayResponse | None:
@@ -94,6 +95,10 @@ class FakeDispatcher:
 
     def hold(self, request: PendingRequest) -> bool:
         return False
+
+    def keep_alive(self, model: str, seconds: float, caller: Caller) -> Rejection | None:
+        self.kept_alive.append((model, seconds))
+        return self.rejection
 
     def finish(self, request: PendingRequest, outcome: RequestOutcome) -> None:
         assert request in self.submitted

@@ -14,5 +14,6 @@ docker run -d --name firesteel-gemma-4-12b-coder-nvfp4 \
   --reasoning-parser gemma4 \
   --enable-auto-tool-choice \
   --max-num-batched-tokens 8192 \
+  --default-chat-template-kwargs '{"enable_thinking":true}' \
   --max-model-len 16384 \
   --max-num-seqs 4

@@ -14,5 +14,6 @@ docker run -d --name firesteel-glm-4.7-flash-fp8 \
   --reasoning-parser glm45 \
   --enable-auto-tool-choice \
   --max-num-batched-tokens 8192 \
+  --override-generation-config '{"temperature":1.0,"top_p":0.95}' \
   --max-model-len 202752 \
   --max-num-seqs 4

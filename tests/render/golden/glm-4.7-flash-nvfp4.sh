@@ -15,5 +15,6 @@ docker run -d --name firesteel-glm-4.7-flash-nvfp4 \
   --moe-backend marlin \
   --enable-auto-tool-choice \
   --max-num-batched-tokens 8192 \
+  --override-generation-config '{"temperature":1.0,"top_p":0.95}' \
   --max-model-len 131072 \
   --max-num-seqs 4

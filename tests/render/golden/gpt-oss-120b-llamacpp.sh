@@ -20,5 +20,7 @@ docker run -d --name firesteel-gpt-oss-120b-llamacpp \
   --load-mode dio \
   --cache-ram 2048 \
   --metrics \
+  --temp 1 \
+  --top-p 1 \
   --ctx-size 262144 \
   --parallel 2

@@ -14,5 +14,6 @@ docker run -d --name firesteel-gpt-oss-20b \
   --tool-call-parser openai \
   --enable-auto-tool-choice \
   --max-num-batched-tokens 8192 \
+  --override-generation-config '{"temperature":1.0,"top_p":1.0}' \
   --max-model-len 131072 \
   --max-num-seqs 8

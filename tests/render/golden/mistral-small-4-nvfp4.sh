@@ -20,5 +20,6 @@ docker run -d --name firesteel-mistral-small-4-nvfp4 \
   --enable-auto-tool-choice \
   --reasoning-parser mistral \
   --max-num-batched-tokens 8192 \
+  --override-generation-config '{"temperature":0.7}' \
   --max-model-len 65536 \
   --max-num-seqs 4

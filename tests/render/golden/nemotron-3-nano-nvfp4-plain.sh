@@ -17,5 +17,6 @@ docker run -d --name firesteel-nemotron-3-nano-nvfp4-plain \
   --enable-auto-tool-choice \
   --reasoning-parser nemotron_v3 \
   --max-num-batched-tokens 8192 \
+  --override-generation-config '{"temperature":1.0,"top_p":1.0}' \
   --max-model-len 131072 \
   --max-num-seqs 4

@@ -13,5 +13,6 @@ docker run -d --name firesteel-qwen3-coder-next-fp8-dynamic \
   --tool-call-parser qwen3_coder \
   --enable-auto-tool-choice \
   --max-num-batched-tokens 8192 \
+  --override-generation-config '{"temperature":1.0,"top_p":0.95,"top_k":40}' \
   --max-model-len 65536 \
   --max-num-seqs 2

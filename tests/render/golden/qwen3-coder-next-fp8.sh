@@ -14,5 +14,6 @@ docker run -d --name firesteel-qwen3-coder-next-fp8 \
   --tool-call-parser qwen3_coder \
   --enable-auto-tool-choice \
   --max-num-batched-tokens 8192 \
+  --override-generation-config '{"temperature":1.0,"top_p":0.95,"top_k":40}' \
   --max-model-len 131072 \
   --max-num-seqs 4

@@ -18,5 +18,9 @@ docker run -d --name firesteel-qwen3-coder-next-q4 \
   --load-mode dio \
   --cache-ram 2048 \
   --metrics \
+  --temp 1 \
+  --top-p 0.95 \
+  --top-k 40 \
+  --min-p 0.01 \
   --ctx-size 262144 \
   --parallel 2

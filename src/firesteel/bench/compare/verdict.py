@@ -175,6 +175,9 @@ def _bandwidth(run: BenchRun) -> Iterator[VerdictLine]:
 
 
 def _target(run: BenchRun) -> Iterator[VerdictLine]:
+    for found in run.found:
+        text = formatting.found_text(found, run.settings.target)
+        yield VerdictLine("fact" if found.holds is not None else "warning", f"{text[0].upper()}{text[1:]}.")
     met = [(rate, figures.point) for figures in run.figures if (rate := figures.goodput_per_s) is not None]
     if met and run.settings.target:
         most, point = max(met, key=lambda row: row[0])

@@ -32,6 +32,8 @@ _MAX_VALUES = 100_000
 class Lateness:
     """Of the client and of the machine, in seconds, one value per tick."""
 
+    began: float = 0.0
+    """By `time.perf_counter`. Ticks from before waited for something else than the load."""
     client_s: list[float] = field(default_factory=list)
     machine_s: list[float] = field(default_factory=list)
 
@@ -78,7 +80,7 @@ class ClientCost:
         """Ticks count, and the garbage collector waits: a full collection can take tens of milliseconds."""
         was_enabled = gc.isenabled()
         gc.disable()
-        self._current = lateness = Lateness()
+        self._current = lateness = Lateness(time.perf_counter())
         try:
             yield lateness
         finally:
@@ -104,8 +106,9 @@ class ClientCost:
         elif self._current:
             size = ticker.RECORD.size
             for sent, late in ticker.RECORD.iter_unpack(data[: len(data) // size * size]):
-                self._current.client_s.append(now - sent)
-                self._current.machine_s.append(late)
+                if sent >= self._current.began:
+                    self._current.client_s.append(now - sent)
+                    self._current.machine_s.append(late)
 
     def summary(self) -> dict[str, float]:
         elapsed = time.perf_counter() - self._began

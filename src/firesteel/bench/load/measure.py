@@ -22,8 +22,11 @@ from uuid import uuid4
 
 from firesteel.bench.load.client import RequestTimeouts, TargetServer
 from firesteel.bench.load.client_cost import ClientCost, late_text
+from firesteel.bench.load.find import LoadSearch
+from firesteel.bench.load.own_prompts import OwnPrompts, choose_prompts
 from firesteel.bench.load.prepare import Prepared, prepare
-from firesteel.bench.load.repetition import Repetition, SharedLoad
+from firesteel.bench.load.prompts import Prompt
+from firesteel.bench.load.repetition import Repetition, SharedLoad, gather_limited
 from firesteel.bench.load.sampler import (
     Counters,
     Sampler,
@@ -39,6 +42,7 @@ from firesteel.bench.results.figures import figures
 from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample, RequestSettings, Subject
 from firesteel.launch import EngineName
 
+_POINTS_OF_SEARCH = 4
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -62,6 +66,12 @@ class RunOrder:
     notes: tuple[str, ...] = ()
     timeouts: RequestTimeouts | None = None
     """None: derived from the plan and from earlier samples."""
+    own: OwnPrompts | None = None
+    """Prompts of the user's own; None: they are generated."""
+    context: int | None = None
+    """Tokens that the server serves; longer prompts of the user's own are left out."""
+    is_search: bool = False
+    """Find the highest load that holds `settings.target`, beginning with the one point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,7 @@ class RunProgress:
 @dataclass(frozen=True, slots=True)
 class RunStarted:
     run: BenchRun
-    """Without figures, so that it can be stored from the start."""
+    """Without figures, so that it can be stored from the start. A search repeats it with each new point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +127,14 @@ async def _measure(order: RunOrder, sampler: Sampler) -> AsyncGenerator[Event]:
         requests=order.requests,
     )
     state = _RunState(order, prepared, sampler, began, began_at, list(order.earlier_samples))
+    if order.own:
+        yield RunProgress("counting the tokens of your prompts")
+        await state.choose_prompts(order.own)
     yield RunStarted(state.run())
     with state.cost:
         while (index := state.schedule.next(state.spent_s)) is not None:
+            if state.add_points():
+                yield RunStarted(replace(state.run(), figures=()))
             yield RunProgress(state.progress_text(index), state.schedule.left_s)
             for sample in await state.repeat(index):
                 yield SampleTaken(sample)
@@ -140,16 +155,37 @@ class _RunState:
     counters: dict[int, list[Counters]] = field(default_factory=dict)
     """By point, the engine's counters over each repetition."""
     queued: int = 0
-    schedule: Schedule = field(init=False)
+    own: tuple[Prompt, ...] = ()
+    schedule: Schedule | LoadSearch = field(init=False)
 
     def __post_init__(self) -> None:
         order = self.order
+        if order.is_search:
+            (point,), budget_s = order.points, order.limits.budget_s
+            self.schedule = LoadSearch([point], order.settings.target, budget_s, self._samples)
+            return
         repetitions = [len({s.repetition for s in self._samples(i)}) for i in range(len(order.points))]
         self.schedule = Schedule(
             order.points, order.limits, order.settings.seed, self._is_precise, repetitions
         )
         if self.samples:  # the clock of a resumed run continues where the run was interrupted
             self.began -= max(sample.started_s + sample.total_s for sample in self.samples) + 1.0
+
+    async def choose_prompts(self, own: OwnPrompts) -> None:
+        order, prepared = self.order, self.prepared
+        (count,) = {writer.count for writer in prepared.writers.values()}
+        answer = max(point.answer_tokens for point in order.points)
+        most = order.context - answer - (prepared.template_tokens or 0) - 1 if order.context else None
+        seed = order.settings.seed
+        self.own, notes = await choose_prompts(own, seed, count, most, gather_limited)
+        self.prepared = replace(prepared, notes=(*prepared.notes, *notes))
+
+    def add_points(self) -> bool:
+        """Whether a search has new points."""
+        is_new = len(self.schedule.points) > len(self.order.points)
+        if is_new:
+            self.order = replace(self.order, points=tuple(self.schedule.points))
+        return is_new
 
     @property
     def spent_s(self) -> float:
@@ -166,11 +202,12 @@ class _RunState:
     def progress_text(self, index: int) -> str:
         point, repetitions = self.order.points[index], self.schedule.repetitions[index]
         users = f"{point.users} users" if point.users > 1 else "one user"
+        users = users if point.rate_per_s is None else f"{point.rate_per_s:g} requests/s"
         decode = self.figures(index).decode_tokens_per_s
         so_far = ""
         if decode and decode.n > 1:
             so_far = f", decode {decode.value:.1f} tok/s \u00b1{decode.half_width:.0%}"
-        load = f"{point.shape}, {point.text}, {users}, {point.depth:,} tokens"
+        load = f"{point.shape}, {point.text_label}, {users}, {point.depth:,} tokens"
         return f"{load}: repetition {repetitions + 1}{so_far}"
 
     # --- one repetition ---
@@ -198,12 +235,13 @@ class _RunState:
         order = self.order
         planned = order.subject.plan.get("prefill_tokens_per_s")
         slowest = float(planned["low"]) if isinstance(planned, Mapping) and "low" in planned else None
-        # Each point of an open loop should fit into the budget four times.
-        open_s = min(20.0, max(1.0, order.limits.budget_s / 4 / len(order.points)))
+        # Each point of an open loop should fit into the budget four times, and a search has several.
+        points = _POINTS_OF_SEARCH if order.is_search else len(order.points)
+        open_s = min(20.0, max(1.0, order.limits.budget_s / 4 / points))
         return SharedLoad(
             TargetServer.at(order.subject.url, order.key), order.subject.model, self.prepared, self.cost,
             order.salt or order.id, order.settings.seed, self.began, slowest, order.timeouts, open_s,
-            self.schedule.rounds(index),
+            self.schedule.rounds(index), self.own,
         )  # fmt: skip
 
     # --- results ---
@@ -240,6 +278,7 @@ class _RunState:
             client=self.cost.summary() if has_samples else {},
             beside={**summarize(self.sampler.readings), "load_average": os.getloadavg()[0]},
             notes=(*order.notes, *self.prepared.notes, *self._notes()),
+            found=self.schedule.results() if has_samples and isinstance(self.schedule, LoadSearch) else (),
         )
 
     def _notes(self) -> list[str]:
@@ -251,6 +290,10 @@ class _RunState:
             notes.append(
                 f"{self.queued} requests had to wait for a free slot; their figures include the wait"
             )
+        sent = len(self.samples)
+        if self.own and sent > len(self.own):
+            often = f"{len(self.own)} prompts were sent {sent} times in all"
+            notes.append(f"{often}: a prefix cache answers repeated ones faster")
         if schedule.dropped:
             dropped = (points[index] for index in sorted(schedule.dropped))
             names = [f"{p.text} with {p.users} user{'s' if p.users > 1 else ''}" for p in dropped]

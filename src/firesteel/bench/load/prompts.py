@@ -116,11 +116,16 @@ def _problem(rng: random.Random) -> str:
 # --- to the exact token ---
 
 
+Message = dict[str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
     text: str
     tokens: int
     """Counted or estimated."""
+    before: tuple[Message, ...] = ()
+    """Messages before it, in prompts of the user's own."""
 
 
 @dataclass(slots=True)

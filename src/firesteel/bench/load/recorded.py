@@ -9,11 +9,12 @@ from typing import Any
 
 from firesteel.bench.load.contention import watch_contention
 from firesteel.bench.load.measure import Event, RunFinished, RunOrder, RunStarted, SampleTaken, measure
+from firesteel.bench.load.own_prompts import OwnPrompts
 from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.load.shapes import Sizes, fit_context, points
 from firesteel.bench.load.subject import FoundSubject, of_service, of_url
 from firesteel.bench.results.history import History, new_run_id
-from firesteel.bench.values import BenchRun, RequestSample, RequestSettings
+from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettings
 from firesteel.edge.files.home import Home
 from firesteel.edge.http.engine_client import is_healthy
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
@@ -60,10 +61,14 @@ def make_order(
     *,
     context: int | None = None,
     requests: Mapping[str, Any] | None = None,
+    own: OwnPrompts | None = None,
 ) -> RunOrder:
     """The points of these shapes that fit in the context (of the server, unless another is given)."""
     found, key = server
-    wanted, notes = fit_context(points(shapes, sizes), context or found.context)
+    every = points(shapes, sizes)
+    if own:
+        every = own_points(every, own)
+    wanted, notes = fit_context(every, context or found.context)
     if not wanted:
         raise UsageError(f"none of these points fits: {notes[0]}", next="--depth with fewer tokens")
     most = max((point.users for point in wanted if point.rate_per_s is None), default=0)
@@ -71,8 +76,32 @@ def make_order(
         notes += (f"it serves {found.users} requests at once; with {most} users the others wait",)
     return RunOrder(
         found.subject, wanted, replace(settings or RequestSettings(), max_num_seqs=found.users),
-        limits or RunLimits(), key, new_run_id(), requests=requests or {}, notes=notes,
+        limits or RunLimits(), key, new_run_id(), requests=requests or {}, notes=notes, own=own,
+        context=context or found.context,
     )  # fmt: skip
+
+
+def own_points(every: Iterable[Point], own: OwnPrompts) -> tuple[Point, ...]:
+    """The same loads with prompts of the user's own: one turn each, nothing shared, one kind of text."""
+    loads = (replace(point, text="prose", shared_tokens=0, turns=1, prompts=own.label) for point in every)
+    return tuple(dict.fromkeys(replace(point, prompt_tokens=own.mean_tokens) for point in loads))
+
+
+def search_order(
+    server: FoundServer,
+    sizes: Sizes | None,
+    settings: RequestSettings | None,
+    limits: RunLimits | None,
+    own: OwnPrompts | None = None,
+) -> RunOrder:
+    """To find the highest load that holds `settings.target`, with prompts and answers of one size."""
+    if not settings or not settings.target:
+        raise UsageError("there is no target to hold", next="firesteel bench --find ttft=2s,token=50ms")
+    sizes = replace(sizes or Sizes(), users=(1,))
+    order = make_order(server, ("single",), sizes, settings, limits, own=own)
+    if len(order.points) != 1:
+        raise UsageError("--find takes one --depth, one --answer and one kind of --text", next="--depth 512")
+    return replace(order, is_search=True)
 
 
 def resume_order(
@@ -81,6 +110,7 @@ def resume_order(
     server: FoundServer,
     budget_s: float | None = None,
     precision: float | None = None,
+    own: OwnPrompts | None = None,
 ) -> RunOrder:
     """The same points and settings, and by default again as much time as the run had."""
     stored, (found, key), usual = history.resume(name), server, RunLimits()
@@ -88,13 +118,18 @@ def resume_order(
     if run.subject.model != found.subject.model:
         what = f"run {run.id} measured {run.subject.model}, not {found.subject.model}"
         raise UsageError(what, next="firesteel bench")
+    labels = {point.prompts for point in run.points}
+    if labels != {own.label if own else ""}:
+        what = f"run {run.id} was measured with the prompts of {' '.join(sorted(labels)) or 'no file'}"
+        raise UsageError(what, next=f"firesteel bench --resume {run.id}, with --prompts and that file")
     budget_s = budget_s or run.limits.get("budget_s", usual.budget_s)
     limits = RunLimits(
         _elapsed_s(stored.samples) + budget_s, precision or run.limits.get("precision", usual.precision)
     )
     return RunOrder(
-        found.subject, run.points, run.settings, limits, key, run.id, earlier_samples=stored.samples
-    )
+        found.subject, run.points, run.settings, limits, key, run.id, earlier_samples=stored.samples, own=own,
+        context=found.context,
+    )  # fmt: skip
 
 
 async def measure_recorded(order: RunOrder, history: History, home: Home) -> AsyncIterator[Event]:
@@ -108,8 +143,11 @@ async def measure_recorded(order: RunOrder, history: History, home: Home) -> Asy
 
 
 def record(history: History, id: str, event: Event) -> None:
-    if isinstance(event, RunStarted) and not history.is_begun(id):
-        history.begin(event.run)
+    if isinstance(event, RunStarted):
+        if history.is_begun(id):
+            history.add_points(event.run)
+        else:
+            history.begin(event.run)
     elif isinstance(event, SampleTaken):
         history.add(id, event.sample)
     elif isinstance(event, RunFinished):

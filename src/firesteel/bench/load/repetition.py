@@ -30,7 +30,7 @@ from firesteel.bench.load.client import (
 )
 from firesteel.bench.load.client_cost import ClientCost
 from firesteel.bench.load.prepare import Prepared
-from firesteel.bench.load.prompts import Prompt, PromptWriter
+from firesteel.bench.load.prompts import Message, Prompt, PromptWriter
 from firesteel.bench.load.transcript import (
     ExpectedSample,
     Transcript,
@@ -61,7 +61,7 @@ _ONCE = ("burst",)
 _MIN_PREFILL_TOKENS_PER_S = 20.0
 """Slower than any machine that somebody would measure."""
 _MAX_WAIT_S = 1800.0
-Messages = list[dict[str, str]]
+Messages = list[Message]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,8 @@ class SharedLoad:
     """How long requests arrive in one repetition of an open loop."""
     rounds: int = _ROUNDS
     """Answers for every user of a closed loop."""
+    own: Sequence[Prompt] = ()
+    """Prompts of the user's own; empty: they are generated."""
 
 
 @dataclass(slots=True)
@@ -113,15 +115,18 @@ class Repetition:
     _unsent: list[RequestSample] = field(default_factory=list)
     _deadline: float = float("inf")
     """When an open loop ends, even with requests still open."""
+    _timeouts: RequestTimeouts = field(default_factory=RequestTimeouts)
 
     async def run(self) -> list[RequestSample]:
         conversations = await self._write_prompts()
+        # Read all earlier samples now: there are so many that no request may wait for it.
+        self._timeouts, request_s = self._derive_timeouts(), self._usual_request_s()
         began = uptime()
         with self.load.cost.under_load() as lateness:
             if self._is_open_loop:
                 await self._open_loop(conversations)
             elif self._is_closed_loop:
-                await self._closed_loop(conversations)
+                await self._closed_loop(conversations, request_s)
             else:
                 await asyncio.gather(*(self._converse(turns) for turns in conversations))
         self.window = began, uptime()
@@ -150,7 +155,10 @@ class Repetition:
         count = self._arrivals if self._is_open_loop else self.point.users
         if self._is_closed_loop:  # a conversation of several turns is several answers
             count *= -(-self.load.rounds // self.point.turns)
-        return await _gather_limited(self._conversation(stream, shared) for stream in range(count))
+        if own := self.load.own:  # all of them in turn, over the repetitions
+            first = self.number * count
+            return [[own[(first + stream) % len(own)]] for stream in range(count)]
+        return await gather_limited(self._conversation(stream, shared) for stream in range(count))
 
     async def _shared_prefix(self) -> str:
         """Equal in every repetition of the point."""
@@ -170,10 +178,10 @@ class Repetition:
 
     # --- load ---
 
-    async def _closed_loop(self, conversations: Sequence[Sequence[Prompt]]) -> None:
+    async def _closed_loop(self, conversations: Sequence[Sequence[Prompt]], request_s: float) -> None:
         """A fixed number of answers per user, fast or slow: two servers get the same requests."""
         users, began = self.point.users, time.perf_counter()
-        spacing_s = self._request_s / users
+        spacing_s = request_s / users
 
         async def user(stream: int) -> None:
             await asyncio.sleep(max(0.0, began + stream * spacing_s - time.perf_counter()))
@@ -182,8 +190,7 @@ class Repetition:
 
         await asyncio.gather(*map(user, range(users)))
 
-    @property
-    def _request_s(self) -> float:
+    def _usual_request_s(self) -> float:
         """How long one request takes, by earlier samples. The fastest TTFT counts: the cold one is no
         guide."""
         times = [
@@ -203,12 +210,12 @@ class Repetition:
         stream: int | None = None,
     ) -> None:
         """A conversation: every turn carries all turns before it."""
-        messages: Messages = []
+        messages: Messages = [*turns[0].before]
         previous_tokens = 0
         for prompt in turns:
             messages.append({"role": "user", "content": prompt.text})
             template = self.load.prepared.template_tokens
-            is_first = len(messages) == 1
+            is_first = len(messages) == 1 and not self.load.own  # a template may trim or read own text
             expected_tokens = prompt.tokens + template if is_first and template is not None else None
             exchange = await self._send(messages, expected_tokens, due, queued_s, stream)
             due, queued_s = None, 0.0  # later turns are due when they are sent
@@ -311,13 +318,12 @@ class Repetition:
 
     def _current_timeouts(self) -> RequestTimeouts:
         """An overload must end as well: no request of an open loop is awaited beyond the deadline."""
-        usual = self.timeouts
+        usual = self._timeouts
         if not self._is_open_loop:
             return usual
         return replace(usual, whole_s=min(usual.whole_s, self._left_s))
 
-    @property
-    def timeouts(self) -> RequestTimeouts:
+    def _derive_timeouts(self) -> RequestTimeouts:
         """As given, or derived from the plan and from earlier samples."""
         if self.load.timeouts is not None:
             return self.load.timeouts
@@ -382,7 +388,7 @@ def is_closed_loop(point: Point) -> bool:
     return point.users > 1 and point.rate_per_s is None and point.shape not in _ONCE
 
 
-async def _gather_limited(tasks: Iterable[Awaitable[T]]) -> list[T]:
+async def gather_limited(tasks: Iterable[Awaitable[T]]) -> list[T]:
     slots = asyncio.Semaphore(_TOKENIZE_AT_ONCE)
 
     async def limited(task: Awaitable[T]) -> T:

@@ -16,14 +16,15 @@ from firesteel.yaml_schema import load_data
 MAX_POINTS = 200
 MAX_USERS = 1024
 MAX_TOKENS = 2**21
-_OPEN_USERS = 512
+MAX_RATE = 1000.0
+OPEN_USERS = 512
 """Requests open at once in an open loop: all of one repetition, so that an overload queues at the server."""
 _TEMPLATE_TOKENS = 64
 """Tokens that a chat template may add to each turn."""
 
 _Count = Annotated[int, between(1, MAX_TOKENS)]
 _Users = Annotated[int, between(1, MAX_USERS)]
-_Rate = Annotated[float, between(1e-9, 1000)]
+_Rate = Annotated[float, between(1e-9, MAX_RATE)]
 
 
 @file_schema
@@ -81,7 +82,7 @@ def _points(name: str, shape: Shape, sizes: Sizes) -> Iterable[Point]:
     rates: Iterable[float | None] = sizes.rates or shape.rates or (None,)
     texts, answer = sizes.texts or shape.texts, sizes.answer or shape.answer
     for users, depth, text, rate in product(sizes.users or shape.users, depths, texts, rates):
-        most = users if rate is None else max(_OPEN_USERS, *shape.users)
+        most = users if rate is None else max(OPEN_USERS, *shape.users)
         point = Point(name, text, most, shape.prompt[0], answer, shape.shared, shape.turns, rate)
         yield _with_depth(point, depth)
 
@@ -103,7 +104,7 @@ def _check(sizes: Sizes) -> None:
         wrong = next((value for value in values if not 1 <= value <= most), None)
         if wrong is not None:
             raise UsageError(f"{wrong:,} {what}: write 1 to {most:,}", next="firesteel bench --help")
-    if any(not 0 < rate <= 1000 for rate in sizes.rates):
+    if any(not 0 < rate <= MAX_RATE for rate in sizes.rates):
         raise UsageError("a rate must be above 0 and at most 1000 requests per second", next="--rate 0.5,2")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import isfinite
 
-from firesteel.bench.values import MeasuredFigure, Point
+from firesteel.bench.values import FoundLoad, MeasuredFigure, Point
 from firesteel.planner import Band
 
 _MAX_PLAIN = 1e9
@@ -48,13 +48,43 @@ def tokens(point: Point) -> str:
 
 
 def load(point: Point) -> str:
-    return f"{point.text}, {users(point)}, {tokens(point)}"
+    return f"{point.text_label}, {users(point)}, {tokens(point)}"
 
 
 def join_words(words: Iterable[str]) -> str:
     """`a, b and c`"""
     *first, last = [*words] or [""]
     return f"{', '.join(first)} and {last}" if first else last
+
+
+_TARGETS = {"ttft_ms": "the first token within", "inter_token_ms": "a token every"}
+
+
+def target(limits: Mapping[str, float]) -> str:
+    """`the first token within 2,000 ms and a token every 50 ms`"""
+    return join_words(f"{_TARGETS.get(name, name)} {limit:,g} ms" for name, limit in limits.items())
+
+
+def found_text(found: FoundLoad, limits: Mapping[str, float]) -> str:
+    """What a search for the highest load found, and how sure it is."""
+    goal = f"{target(limits)}, for nine in ten requests"
+    only_one = found.kind == "users" and found.holds == 1
+    if found.holds is not None:
+        load = "one user holds" if only_one else f"up to {found.holds:g} {found.kind} hold"
+        holds = f"{load} {goal}"
+    elif found.misses is not None or found.unclear:
+        holds = f"no number of {found.kind} that was tried certainly holds {goal}"
+    else:
+        holds = f"no time was left to look for {found.kind}"
+    unclear = join_words(f"{load:g}" for load in found.unclear)
+    parts = [
+        holds,
+        f"cannot tell for {unclear}" if found.unclear else "",
+        f"{found.misses:g} miss it" if found.misses is not None else "",
+    ]
+    why = f" (at {found.why})" if found.why else ""
+    late = "" if found.is_final else "; time was up, and a larger --budget narrows it"
+    return "; ".join(filter(None, parts)) + why + late
 
 
 def client_cost(client: Mapping[str, float]) -> str:

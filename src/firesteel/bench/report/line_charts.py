@@ -30,7 +30,7 @@ def throughput(data: ReportData, name: str) -> ChartSection:
     series = _group(
         measured,
         key=lambda point: replace(point, shape="", users=1),
-        name=lambda point: f"{point.text}, {formatting.tokens(point)} tokens",
+        name=lambda point: f"{point.text_label}, {formatting.tokens(point)} tokens",
         label=formatting.users,
     )
     title = "Total throughput against speed per user"
@@ -60,7 +60,7 @@ def time_to_first_token(data: ReportData, name: str) -> ChartSection:
         for figures in _closed_loop(data.run)
         if figures.ttft_mean_ms and not (point := figures.point).shared_tokens and point.turns == 1
     ]
-    series = _group(measured, _text_and_users, lambda point: f"{point.text}, {formatting.users(point)}")
+    series = _group(measured, _text_and_users, lambda point: f"{point.text_label}, {formatting.users(point)}")
     title = "Time to first token against prompt length"
     if not series:
         return ChartSection(title, missing=_NEEDS_DEPTHS)
@@ -82,7 +82,7 @@ def decode_by_depth(data: ReportData, name: str) -> ChartSection:
     series = _group(
         measured,
         _text_and_users,
-        lambda point: f"measured: {point.text}, {formatting.users(point)}",
+        lambda point: f"measured: {point.text_label}, {formatting.users(point)}",
         keep_single_user=True,
     )
     title = "Decode speed against depth"
@@ -161,7 +161,7 @@ def _group(
 
 
 def _text_and_users(point: Point) -> Hashable:
-    return point.text, point.users
+    return point.text_label, point.users
 
 
 def _planned_point(x: float, band: Band) -> DataPoint:

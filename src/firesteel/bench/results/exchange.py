@@ -74,11 +74,11 @@ class _RowsSchema(BaseModel):
 
 
 def export_rows(stored: StoredRun) -> tuple[ExportRow, ...]:
-    """One row per point with a fixed number of users; other loads have no such row."""
+    """One row per point with a fixed number of users and a known kind of text; others have no such row."""
     return tuple(
         _row(stored, figures)
         for figures in stored.run.figures
-        if figures.point.rate_per_s is None and figures.point.turns == 1
+        if (point := figures.point).rate_per_s is None and point.turns == 1 and not point.prompts
     )
 
 

@@ -120,9 +120,7 @@ class History:
                 (run.id, run.began, origin, source, subject.model, subject.engine, subject.version,
                  subject.launch_key, run.is_whole, _about(run)),
             )  # fmt: skip
-            points = [(run.id, index, serialize.to_json(point)) for index, point in enumerate(run.points)]
-            file.executemany("INSERT INTO points VALUES (?, ?, ?)", points)
-            self._write_figures(file, run)
+            self._write_parts(file, run)
 
     def is_begun(self, run_id: str) -> bool:
         """Whether this process has begun or resumed it."""
@@ -145,10 +143,18 @@ class History:
                 (_about(run), run.is_whole, run.subject.engine, run.subject.version, run.subject.launch_key,
                  run.id),
             )  # fmt: skip
-            self._write_figures(file, run)
+            self._write_parts(file, run)
+
+    def add_points(self, run: BenchRun) -> None:
+        """Store the points that the run has gained since it began."""
+        self._need_claim(run.id)
+        with self._transaction() as file:
+            self._write_parts(file, run)
 
     @staticmethod
-    def _write_figures(file: sqlite3.Connection, run: BenchRun) -> None:
+    def _write_parts(file: sqlite3.Connection, run: BenchRun) -> None:
+        points = [(run.id, index, serialize.to_json(point)) for index, point in enumerate(run.points)]
+        file.executemany("INSERT OR IGNORE INTO points VALUES (?, ?, ?)", points)
         file.execute("DELETE FROM figures WHERE run = ?", (run.id,))
         rows = [(run.id, index, serialize.to_json(found)) for index, found in enumerate(run.figures)]
         file.executemany("INSERT INTO figures VALUES (?, ?, ?)", rows)
@@ -163,9 +169,8 @@ class History:
         self._claim(run.id)
         with self._transaction() as file:  # the figures will be older than the samples
             file.execute("DELETE FROM figures WHERE run = ?", (run.id,))
-        return self.run(
-            run.id
-        )  # read again: another process may have added samples before it released the run
+        # Read again: another process may have added samples before it released the run.
+        return self.run(run.id)
 
     def runs(self, limit: int = 50) -> tuple[RunSummary, ...]:
         """The newest first."""
@@ -188,7 +193,7 @@ class History:
                 "SELECT origin, source FROM runs WHERE id = ?", (name,)
             ).fetchone()
             samples = self._texts("samples", name)
-        run = self._without_samples(name)
+        run = self.without_samples(name)
         loaded = serialize.load_samples(samples, self._where(name))
         return StoredRun(with_figures(run, loaded), loaded, origin, printable(source))
 
@@ -201,9 +206,10 @@ class History:
                 f" AND launch_key IN ({', '.join('?' * len(keys))}) ORDER BY began DESC LIMIT ?",
                 (*keys, _MAX_OF_LAUNCH),
             ).fetchall()
-        return tuple(self._without_samples(name) for (name,) in rows)
+        return tuple(self.without_samples(name) for (name,) in rows)
 
-    def _without_samples(self, name: str) -> BenchRun:
+    def without_samples(self, name: str) -> BenchRun:
+        """By its full id: the figures as they were stored, which is much faster to read."""
         where = self._where(name)
         with self._readable_errors():
             (about,) = self._file.execute("SELECT text FROM runs WHERE id = ?", (name,)).fetchone()

@@ -1,4 +1,5 @@
-"""Result files of other tools as runs: llama-benchy (JSON, CSV) and vLLM's own `bench`. Pure.
+"""Result files of other tools as runs: llama-benchy (JSON, CSV), vLLM's own `bench`, guidellm and llama-bench
+(in modules of their own). Pure.
 
 What a file does not contain stays unknown, and what it measures differently is left out instead of being
 shown beside our figures: the notes of each run say what a reader must know about the tool.
@@ -20,21 +21,24 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
 from statistics import fmean
-from typing import Any
 
-from firesteel.bench.compare.stats import mean_interval, spread, student_quantile
-from firesteel.bench.results import serialize
+from firesteel.bench.compare.stats import mean_interval, spread
+from firesteel.bench.results import guidellm, llama_bench, serialize
+from firesteel.bench.results.foreign_file import (
+    MAX_ENTRIES,
+    UNCHANGED,
+    FileNode,
+    foreign_point,
+    foreign_run,
+    mean_with_std,
+    rate_of,
+)
 from firesteel.bench.results.serialize import StoredRun
-from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, RequestSettings, Subject
+from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, Subject
 from firesteel.errors import UsageError
 from firesteel.printable import printable
 
-MAX_ENTRIES = 10_000
-MAX_VALUES = 200_000
-_MAX_NUMBER = 1e12
-_UNCHANGED = "use the file as the tool wrote it"
 _BENCHY_NOTES = (
     "by llama-benchy: temperature, thinking and max_num_seqs are not in its file; its text is prose",
     "its prefill subtracts the measured network latency from the time to the first response",
@@ -51,51 +55,6 @@ _SERVE_NOTES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A value in a file with its place; a wrong type is an error that names the place."""
-
-    value: Any
-    where: str
-
-    def __getitem__(self, key: str) -> _Node:
-        if not isinstance(self.value, Mapping):
-            raise self.error("is not an object")
-        return _Node(self.value.get(key), f"{self.where}.{key}")
-
-    def error(self, what: str) -> UsageError:
-        return UsageError(f"{self.where} {what}", next=_UNCHANGED)
-
-    def number(self) -> float:
-        value = self.value
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 <= value < _MAX_NUMBER:
-            raise self.error("is not a number of 0 or more")
-        return float(value)
-
-    def optional_number(self) -> float | None:
-        return None if self.value is None else self.number()
-
-    def count(self, least: int = 0) -> int:
-        value = self.number()
-        if value != int(value) or not least <= value <= 2**31:
-            raise self.error(f"is not a whole number of {least} or more")
-        return int(value)
-
-    def text(self) -> str:
-        if not isinstance(self.value, str) or len(self.value) > 500:
-            raise self.error("is not a short text")
-        return self.value
-
-    def items(self, most: int = MAX_VALUES) -> list[_Node]:
-        if not isinstance(self.value, list) or len(self.value) > most:
-            raise self.error(f"is not a list of at most {most:,}")
-        return [_Node(value, f"{self.where}[{index}]") for index, value in enumerate(self.value)]
-
-    def numbers(self) -> list[float]:
-        return [item.number() for item in self.items()]
-
-
 def read(text: str, where: str) -> StoredRun:
     """A run of any tool whose files are known, including ours; it is `reported`."""
     source = printable(where)
@@ -103,6 +62,8 @@ def read(text: str, where: str) -> StoredRun:
         return StoredRun(_benchy_csv(text, where), origin="reported", source=source)
     if text.lstrip()[:1] in ("{", "["):
         documents = _documents(text, where)
+        if isinstance(documents[0].value, list) and documents[0].value:  # llama-bench
+            documents = documents[0].items(MAX_ENTRIES)
         first = documents[0].value
         if serialize.is_document(first):
             return serialize.from_document(first, where)
@@ -110,47 +71,37 @@ def read(text: str, where: str) -> StoredRun:
             if isinstance(first, Mapping) and keys <= first.keys():
                 return StoredRun(reader(documents), origin="reported", source=source)
     raise UsageError(
-        f"{where} is not a result of firesteel, llama-benchy (--format json or csv) or `vllm bench`",
+        f"{where} is not a result of firesteel, llama-benchy (JSON or CSV), `vllm bench`, guidellm (JSON) or "
+        "llama-bench (-o json or jsonl)",
         next="firesteel history export RUN, for one of ours",
     )
 
 
-def _documents(text: str, where: str) -> list[_Node]:
+def _documents(text: str, where: str) -> list[FileNode]:
     """One JSON text, or one per line, as `--append-result` writes them."""
     try:
-        return [_Node(serialize.parse_json(text), where)]
+        return [FileNode(serialize.parse_json(text), where)]
     except (ValueError, RecursionError):
         lines = [line for line in text.splitlines() if line.strip()]
         if not 1 < len(lines) <= MAX_ENTRIES or not all(line.startswith("{") for line in lines):
-            return [_Node(serialize.load_json(text, where), where)]
+            return [FileNode(serialize.load_json(text, where), where)]
     places = [f"{where}:{number}" for number in range(1, len(lines) + 1)]
-    return [_Node(serialize.load_json(line, place), place) for line, place in zip(lines, places, strict=True)]
-
-
-def _run(name: str, began: str, model: str, rows: Sequence[PointFigures], notes: Sequence[str]) -> BenchRun:
-    return BenchRun(
-        id=name,
-        began=began,
-        subject=Subject("", model),
-        settings=RequestSettings(temperature=None),
-        points=tuple(row.point for row in rows),
-        figures=tuple(rows),
-        is_whole=True,
-        notes=tuple(notes),
-    )
+    return [
+        FileNode(serialize.load_json(line, place), place) for line, place in zip(lines, places, strict=True)
+    ]
 
 
 # --- llama-benchy ---
 
 
-def _benchy(documents: list[_Node]) -> BenchRun:
+def _benchy(documents: list[FileNode]) -> BenchRun:
     document = documents[0]
     is_cached = document["prefix_caching_enabled"].value is True
     rows = [_benchy_row(entry, is_cached) for entry in document["benchmarks"].items(MAX_ENTRIES)]
     stamp = document["timestamp"].text()
     name = f"llama-benchy-{re.sub('[^0-9]', '', stamp)[:14]}"
     notes = (*_BENCHY_NOTES, f"llama-benchy {document['version'].text()[:20]}")
-    return _run(name, _iso(stamp), document["model"].text(), rows, notes)
+    return foreign_run(name, _iso(stamp), Subject("", document["model"].text()), rows, notes)
 
 
 def _iso(stamp: str) -> str:
@@ -163,15 +114,15 @@ def _iso(stamp: str) -> str:
     return f"{day[:4]}-{day[4:6]}-{day[6:]}T{time[:2]}:{time[2:4]}:{time[4:]}{zone}"
 
 
-def _benchy_row(entry: _Node, is_cached: bool) -> PointFigures:
+def _benchy_row(entry: FileNode, is_cached: bool) -> PointFigures:
     users, context = entry["concurrency"].count(1), entry["context_size"].count()
     prompt, answer = entry["prompt_size"].count(), entry["response_size"].count()
     if entry["is_context_prefill_phase"].value is True:
-        point = _point(users, context, answer)
+        point = foreign_point(users, context, answer)
     elif is_cached:
-        point = replace(_point(users, prompt, answer), shared_tokens=context)
+        point = replace(foreign_point(users, prompt, answer), shared_tokens=context)
     else:  # the context is another part of the prompt
-        point = _point(users, prompt + context, answer)
+        point = foreign_point(users, prompt + context, answer)
 
     def values(name: str) -> list[float]:
         metric = entry[name]
@@ -188,10 +139,6 @@ def _benchy_row(entry: _Node, is_cached: bool) -> PointFigures:
         ttft_mean_ms=_over_repetitions(ttft_ms, users),
         repetitions=len(ttft_ms) // users,
     )
-
-
-def _point(users: int, prompt: int, answer: int) -> Point:
-    return Point("single" if users == 1 else "sweep", "prose", users, max(1, prompt), max(1, answer))
 
 
 def _over_repetitions(values: Sequence[float], users: int) -> MeasuredFigure | None:
@@ -227,7 +174,7 @@ def _benchy_csv(text: str, where: str) -> BenchRun:
         place = f"{where}:{number}"
         test = _TEST_NAME.fullmatch(line.get("test_name") or "")
         if not test:
-            raise UsageError(f"{place} has an unknown test name", next=_UNCHANGED)
+            raise UsageError(f"{place} has an unknown test name", next=UNCHANGED)
         model = model or printable((line.get("model") or "")[:500])
         row = rows[test[1].startswith("ctx"), int(test[3] or 0), int(test[4] or 1)]
         rate, size = _cell(line, "t_s_req_mean", place), int(test[2] or 0)
@@ -238,20 +185,22 @@ def _benchy_csv(text: str, where: str) -> BenchRun:
         if line.get("e2e_ttft_mean"):
             row.ttft_ms = _cell(line, "e2e_ttft_mean", place)
     notes = (*_BENCHY_NOTES, "a table of means: the JSON file (--format json) has every value")
-    return _run("llama-benchy-csv", "", model, [_csv_figures(*item) for item in rows.items()], notes)
+    return foreign_run(
+        "llama-benchy-csv", "", Subject("", model), [_csv_figures(*item) for item in rows.items()], notes
+    )
 
 
 def _cell(line: Mapping[str, str], name: str, where: str) -> float:
     try:
-        return _Node(float(line.get(name) or ""), f"{where}, {name},").number()
+        return FileNode(float(line.get(name) or ""), f"{where}, {name},").number()
     except ValueError as error:
-        raise UsageError(f"{where}, {name}, is not a number", next=_UNCHANGED) from error
+        raise UsageError(f"{where}, {name}, is not a number", next=UNCHANGED) from error
 
 
 def _csv_figures(key: tuple[bool, int, int], row: _CsvRow) -> PointFigures:
     is_context, depth, users = key
     return PointFigures(
-        point=_point(users, depth + (0 if is_context else row.prompt_tokens), row.answer_tokens),
+        point=foreign_point(users, depth + (0 if is_context else row.prompt_tokens), row.answer_tokens),
         samples=0,
         decode_tokens_per_s=mean_interval([row.decode] if row.decode is not None else []),
         prefill_tokens_per_s=mean_interval([row.prefill] if row.prefill is not None and users == 1 else []),
@@ -262,15 +211,15 @@ def _csv_figures(key: tuple[bool, int, int], row: _CsvRow) -> PointFigures:
 # --- vllm bench ---
 
 
-def _serve(documents: list[_Node]) -> BenchRun:
+def _serve(documents: list[FileNode]) -> BenchRun:
     rows = [_serve_row(document) for document in documents]
     stamp, model = documents[0]["date"].text(), documents[0]["model_id"].text()
     others = {document["model_id"].text() for document in documents} - {model}
     notes = (*_SERVE_NOTES, f"also of {', '.join(sorted(others))[:200]}") if others else _SERVE_NOTES
-    return _run(f"vllm-bench-{stamp[:20]}", _iso(stamp), model, rows, notes)
+    return foreign_run(f"vllm-bench-{stamp[:20]}", _iso(stamp), Subject("", model), rows, notes)
 
 
-def _serve_row(document: _Node) -> PointFigures:
+def _serve_row(document: FileNode) -> PointFigures:
     done = document["completed"].count()
     failed = document["failed"].count() if document["failed"].value is not None else 0
     tokens_in, tokens_out = document["total_input_tokens"].count(), document["total_output_tokens"].count()
@@ -303,25 +252,19 @@ def _serve_row(document: _Node) -> PointFigures:
     )
 
 
-def _percentiles(document: _Node, name: str) -> dict[str, float]:
+def _percentiles(document: FileNode, name: str) -> dict[str, float]:
     keys = {"p50": "median", "p90": "p90", "p99": "p99", "mean": "mean"}
     found = {ours: document[f"{theirs}_{name}_ms"].optional_number() for ours, theirs in keys.items()}
     return {ours: value for ours, value in found.items() if value is not None}
 
 
-def _mean_with_std(document: _Node, name: str, n: int) -> MeasuredFigure | None:
+def _mean_with_std(document: FileNode, name: str, n: int) -> MeasuredFigure | None:
     mean = document[f"mean_{name}_ms"].optional_number()
     std = document[f"std_{name}_ms"].optional_number()
-    if mean is None or std is None or not n:
-        return None
-    if n == 1:
-        return mean_interval([mean])
-    # numpy's std divides by n, not by n - 1
-    margin = student_quantile(0.975, n - 1) * std / sqrt(n - 1)
-    return MeasuredFigure(mean, max(0.0, mean - margin), mean + margin, n)
+    return None if mean is None or std is None else mean_with_std(mean, std, n)
 
 
-def _serve_decode(document: _Node, done: int) -> MeasuredFigure | None:
+def _serve_decode(document: FileNode, done: int) -> MeasuredFigure | None:
     """From every request if the file has them, otherwise from the mean time per token."""
     gaps, lengths = document["itls"], document["output_lens"]
     if gaps.value is not None and lengths.value is not None:
@@ -331,14 +274,10 @@ def _serve_decode(document: _Node, done: int) -> MeasuredFigure | None:
             if tokens > 1 and duration_s > 0:
                 rates.append((tokens - 1) / duration_s)
         return mean_interval(rates)
-    tpot = _mean_with_std(document, "tpot", done)
-    if tpot is None or not tpot.value:
-        return None
-    fastest = 1000 / tpot.low if tpot.low else 2000 / tpot.value
-    return MeasuredFigure(1000 / tpot.value, 1000 / tpot.high, fastest, tpot.n)
+    return rate_of(_mean_with_std(document, "tpot", done))
 
 
-def _latency(documents: list[_Node]) -> BenchRun:
+def _latency(documents: list[FileNode]) -> BenchRun:
     """Seconds of whole batches; only its command line says of how many prompts and tokens."""
     found = mean_interval(documents[0]["latencies"].numbers())
     text = (
@@ -347,20 +286,22 @@ def _latency(documents: list[_Node]) -> BenchRun:
         else "no batch"
     )
     why = "by `vllm bench latency`, whose file does not contain the number of prompts and tokens"
-    return _run("vllm-bench-latency", "", "not known", (), (f"{text}; {why}",))
+    return foreign_run("vllm-bench-latency", "", Subject("", "not known"), (), (f"{text}; {why}",))
 
 
-def _throughput(documents: list[_Node]) -> BenchRun:
+def _throughput(documents: list[FileNode]) -> BenchRun:
     document = documents[0]
     requests, tokens = document["requests_per_second"].number(), document["tokens_per_second"].number()
     text = f"{requests:.2f} requests/s, {tokens:.1f} tok/s of prompts and answers together"
     why = "by `vllm bench throughput`, which does not separate them, so the rate of answers is unknown"
-    return _run("vllm-bench-throughput", "", "not known", (), (f"{text}; {why}",))
+    return foreign_run("vllm-bench-throughput", "", Subject("", "not known"), (), (f"{text}; {why}",))
 
 
-_READERS: tuple[tuple[frozenset[str], Callable[[list[_Node]], BenchRun]], ...] = (
+_READERS: tuple[tuple[frozenset[str], Callable[[list[FileNode]], BenchRun]], ...] = (
     (frozenset({"benchmarks", "latency_mode", "version"}), _benchy),
     (frozenset({"model_id", "completed", "total_output_tokens"}), _serve),
     (frozenset({"avg_latency", "latencies"}), _latency),
+    (guidellm.KEYS, guidellm.read),
+    (llama_bench.KEYS, llama_bench.read),
     (frozenset({"tokens_per_second", "requests_per_second"}), _throughput),
 )

@@ -23,7 +23,7 @@ from firesteel.bench.values import MeasuredFigure, Point, RequestSample
 
 _MAX_DISAGREEMENT = 0.1
 _TEMPLATE_TOKENS = 64
-_KEEPS_UP = 0.95
+KEEPS_UP = 0.95
 
 
 def point_notes(
@@ -51,7 +51,8 @@ def point_notes(
     own = server_rates(good).get("decode_tokens_per_s")
     if own and decode and abs(own / decode.value - 1) > _MAX_DISAGREEMENT:
         yield f"the engine itself reports {own:.1f} tok/s of decode, {own / decode.value:.2f} of this"
-    if not point.shared_tokens and point.turns == 1 and _reuses_cache(good):
+    is_new = not point.shared_tokens and point.turns == 1 and not point.prompts
+    if is_new and _reuses_cache(good):
         yield f"{cached_share(good) or 0:.0%} of the prompt tokens came from the cache, although all were new"
     if context.preemptions:
         yield f"{context.preemptions} requests were preempted and started again: the KV cache is too small"
@@ -103,15 +104,20 @@ def _reuses_cache(good: Sequence[RequestSample]) -> bool:
 
 def _overload(point: Point, repetitions: Sequence[RepetitionSamples]) -> Iterator[str]:
     """In an overloaded open loop, waits grow for as long as it lasts."""
-    requests = sum(len(repetition.every) for repetition in repetitions)
-    if point.rate_per_s is None or not requests:
-        return
-    share = sum(map(_in_time, repetitions)) / requests
-    if share < _KEEPS_UP:
+    share = served_share(point, repetitions)
+    if share is not None and point.rate_per_s and share < KEEPS_UP:
         yield (
             f"served {share * point.rate_per_s:.2f} of {point.rate_per_s:g} requests per second: it does not "
             "keep up, and TTFT has no steady value"
         )
+
+
+def served_share(point: Point, repetitions: Sequence[RepetitionSamples]) -> float | None:
+    """Share of the requests of an open loop that were answered in time; None of anything else."""
+    requests = sum(len(repetition.every) for repetition in repetitions)
+    if point.rate_per_s is None or not requests:
+        return None
+    return sum(map(_in_time, repetitions)) / requests
 
 
 def _in_time(repetition: RepetitionSamples) -> int:

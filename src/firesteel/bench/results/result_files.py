@@ -1,4 +1,4 @@
-"""Runs in files: those that firesteel exported, and those of llama-benchy and `vllm bench`."""
+"""Runs in files: those that firesteel exported, and those of other tools."""
 
 from __future__ import annotations
 

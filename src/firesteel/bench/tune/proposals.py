@@ -11,10 +11,8 @@ from firesteel.launch import FlagValue
 from firesteel.launch_pipeline import with_flags
 from firesteel.planner import MeasuredMemory, launch_key, plan
 from firesteel.proposals import Proposal, require_runnable
+from firesteel.proposals.new_recipe import PLANNED_FLAGS
 from firesteel.rules import check
-
-PLANNED_FLAGS = ("kv-cache-memory-bytes", "gpu-memory-utilization")
-"""Flags that the planner computes anew for every setting."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ class SearchSpace:
             return speed.batch.total_tokens_per_s.expected
         drafted: dict[str, float] = {row.text: row.decode_tokens_per_s.expected for row in speed.drafted}
         plain = speed.decode_tokens_per_s.expected
-        rates = [drafted.get(PLANNER_TEXTS[text], plain) for text in texts]
+        rates = [drafted.get(PLANNER_TEXTS[text], drafted.get("any", plain)) for text in texts]
         return sum(rates) / len(rates) if rates else plain
 
 

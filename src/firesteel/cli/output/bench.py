@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from firesteel.bench.compare.against import against_plan
-from firesteel.bench.report.formatting import band, client_cost, figure, number
+from firesteel.bench.report.formatting import band, client_cost, figure, found_text, number
 from firesteel.bench.values import BenchRun, PointFigures
 from firesteel.cli.output.show import table
 from firesteel.printable import printable
@@ -33,7 +33,7 @@ def _row(figures: PointFigures, cold: bool) -> list[Text]:
     depth = f"{point.depth:,} + {point.answer_tokens}" + (f", {point.turns} turns" if point.turns > 1 else "")
     users = f"{point.rate_per_s:g}/s" if point.rate_per_s else str(point.users)
     cells = [
-        point.shape, point.text, users, depth,
+        point.shape, point.text_label, users, depth,
         figure(figures.decode_tokens_per_s), figure(figures.total_tokens_per_s),
         figure(figures.ttft_mean_ms), number(figures.ttft_ms.get("p99")),
         figure(figures.prefill_tokens_per_s),
@@ -45,6 +45,7 @@ def _row(figures: PointFigures, cold: bool) -> list[Text]:
 
 
 def _lines(run: BenchRun) -> Iterable[str]:
+    yield from (f"find    {found_text(found, run.settings.target)}" for found in run.found)
     for row in against_plan(run):
         yield f"plan    {row.measure} {figure(row.measured)}, planned {band(row.planned)}: {row.verdict}"
     for row_number, figures in enumerate(run.figures, 1):

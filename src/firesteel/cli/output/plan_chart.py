@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from firesteel.catalog.recipe import Quality
 from firesteel.planner import Band, Plan, Speed
 from firesteel.proposals import Proposal
 from firesteel.render.charts import COLOURS, Axis, Row, RowChart, draw_panels
@@ -13,6 +14,8 @@ from firesteel.units import show_bytes, show_figure
 def picture(proposal: Proposal) -> str:
     plan = proposal.plan
     charts = [_memory(plan), *([_speed(plan.speed)] if plan.speed else [])]
+    if proposal.recipe and proposal.recipe.quality:
+        charts.append(_quality(proposal.recipe.quality))
     title = f"{plan.launch.model} on {plan.host.title}: {plan.memory.verdict}"
     engine = f"{plan.launch.engine} {plan.launch.version or ''}".rstrip()
     size = f"{plan.cache.users} x {plan.cache.context:,} tokens"
@@ -33,6 +36,15 @@ def _memory(plan: Plan) -> RowChart:
     return RowChart("Memory", Axis("GiB"), tuple(rows), limit=limit, colours=COLOURS)
 
 
+def _quality(scores: tuple[Quality, ...]) -> RowChart:
+    """Every suite as a share of the unquantized model's score, or as it is where there is no baseline."""
+    rows = []
+    for score in scores:
+        label = f"{score.this:g} of {score.baseline:g}" if score.baseline else f"{score.this:g}, no baseline"
+        rows.append(Row(score.suite, label, bar=(0.0, score.this)))
+    return RowChart("Quality, as published", Axis("score"), tuple(rows), colours=COLOURS)
+
+
 def _speed(speed: Speed) -> RowChart:
     limit = (speed.bound_tokens_per_s, f"bandwidth limit: {speed.bound_tokens_per_s:.0f}")
     title = f"Decode, {speed.basis}, {show_bytes(speed.bytes_per_token)} read per token"
@@ -42,6 +54,8 @@ def _speed(speed: Speed) -> RowChart:
 def _rates(speed: Speed) -> Iterator[Row]:
     yield _rate("one user", speed.decode_tokens_per_s)
     yield from (_rate(f"at {depth:,} tokens", rate) for depth, rate in speed.at_depth if depth > 1024)
+    if drafted := speed.drafted_tokens_per_s:
+        yield _rate("one user, drafted", drafted)
     if several := speed.served or speed.batch:
         yield _rate(f"each of {several.users} users", several.per_user_tokens_per_s)
         yield _rate(f"all {several.users} users", several.total_tokens_per_s)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, nullcontext
 
 from rich.text import Text
 
+from firesteel.cli.output.recipe_rows import show_body, terms
 from firesteel.cli.output.show import err
 from firesteel.edge.host.process import uptime
 from firesteel.run import Event, PhaseDone, PhaseProgress, PlanReady
@@ -45,6 +46,8 @@ async def follow(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
                     err.print(f"{event.phase:<7} {event.text}", markup=False)
                 elif isinstance(event, PlanReady):
                     err.print(f"{'plan':<7} {_planned(event)}", markup=False)
+                    for line in _notices(event):
+                        err.print(f"{'':<7} {line}", markup=False)
                 yield event
 
 
@@ -99,6 +102,17 @@ async def _fewer(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
                 continue
             last, last_s = text, uptime()
         yield event
+
+
+def _notices(event: PlanReady) -> Iterator[str]:
+    """What to know about a model before it serves anybody."""
+    model, recipe = event.proposal.model, event.proposal.recipe
+    if model:
+        yield f"licence: {terms(model)}"
+        if model.safety:
+            yield f"safety: {model.safety}"
+    if recipe and recipe.requests.body:
+        yield f"requests, unless they say otherwise: {show_body(recipe.requests.body)}"
 
 
 def _planned(event: PlanReady) -> str:

@@ -11,6 +11,7 @@ from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import port_is_free, port_owner
 from firesteel.run.cluster_status import ClusterStatus, read_status
+from firesteel.run.live_figures import LiveFigures
 from firesteel.run.service import Service, hang_of
 
 if TYPE_CHECKING:
@@ -38,9 +39,11 @@ class ServiceStatus:
     log: str | None = None
     cluster: ClusterStatus | None = None
     """Of a service over several hosts: what its runner sees of each of them."""
+    figures: LiveFigures | None = None
+    """While it is ready: how fast it answers, how full its cache is."""
 
 
-def service_status(service: Service) -> ServiceStatus:
+def service_status(service: Service, figures: LiveFigures | None = None) -> ServiceStatus:
     state = service.state
     engine = state.engine if state and service.phase not in ("dead", "unkept") else None
     why, next_ = _problem(service)
@@ -56,6 +59,7 @@ def service_status(service: Service) -> ServiceStatus:
         next=next_,
         log=str(service.log),
         cluster=read_status(service.folder) if service.phase != "dead" else None,
+        figures=figures,
     )
 
 

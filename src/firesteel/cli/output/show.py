@@ -11,7 +11,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from firesteel.catalog import Recipe
+from firesteel.catalog import Model, Recipe
+from firesteel.cli.output.recipe_rows import Row, draft_rows, recipe_rows, show_score, start_rows
 from firesteel.facts import Host
 from firesteel.printable import escape_unprintable
 from firesteel.rules import Finding, Level
@@ -41,7 +42,6 @@ _RUNGS = {
     "roofline": "estimated",
 }
 LEVEL_STYLE = {"stop": "bold red", "warn": "yellow", "note": "cyan"}
-Row = tuple[str, RenderableType]
 
 
 def bytes_band(band: Band) -> str:
@@ -176,6 +176,7 @@ def _figures(proposal: Proposal, others: tuple[Proposal, ...]) -> list[Row]:
     rows += _printed_rows(plan)
     if speed:
         rows += _speed_rows(speed)
+    rows += recipe_rows(proposal)
     rows += [("note", note) for note in plan.notes]
     rows += [
         ("also" if not index else "", f"{other.name}: {compared_with_best(proposal, other)}")
@@ -215,20 +216,14 @@ def _speed_rows(speed: Speed) -> list[Row]:
         rates = (f"{show_rate(rate.expected)} at {show_count(depth)} tokens" for depth, rate in deeper)
         rows.append(("at depth", ", ".join(rates)))
     rows += _users_rows(speed)
-    if speed.drafted:
-        kinds = (
-            f"{kind.text} {kind.decode_tokens_per_s.low:.0f} to {kind.decode_tokens_per_s.high:.0f}"
-            for kind in speed.drafted
-        )
-        rows.append(("drafting", f"{', '.join(kinds)} tok/s, by the kind of text"))
+    rows += draft_rows(speed)
     if speed.prefill:
         ttft = speed.prefill.ttft_ms
         seconds = _seconds_band(ttft.scaled(1 / 1000))
         cached = f", {speed.prefill.cached_tokens:,} of them cached," if speed.prefill.cached_tokens else ""
         rows.append(("prompt", f"{speed.prefill.prompt_tokens:,} tokens{cached} in {seconds}"))
     if speed.start_up:
-        first, again = speed.start_up.seconds, speed.start_up.again_seconds
-        rows.append(("start", f"{_seconds_band(first)}; {show_seconds(again.expected)} with warm caches"))
+        rows += start_rows(speed.start_up)
     return rows
 
 
@@ -338,7 +333,10 @@ def findings_view(findings: tuple[Finding, ...]) -> Group:
 
 
 def models_view(proposals: tuple[Proposal, ...]) -> Table:
-    columns = "name", "fits", "needs", "decode, estimated", "engine", "weights", "recipe", "quality, reported"
+    columns = (
+        "name", "fits", "needs", "decode, estimated", "engine", "weights", "recipe", "licence",
+        "quality, reported",
+    )  # fmt: skip
     shown = len(columns) if out.width >= 118 else 5
     return table(columns[:shown], [_model_row(proposal)[:shown] for proposal in proposals])
 
@@ -349,17 +347,41 @@ def _model_row(proposal: Proposal) -> Sequence[RenderableType]:
         proposal.name,
         _short_verdict(proposal),
         show_bytes(round(plan.memory.needed.expected)),
-        speed_band(plan.speed.decode_tokens_per_s) if plan.speed else "not known",
+        _decode_cell(plan.speed),
         f"{plan.launch.engine} {plan.launch.version or ''}".rstrip(),
         model.weights.provenance if model else "counted",
         recipe.status if recipe else "-",
+        _terms(model),
         _quality(recipe),
     )
 
 
+def _decode_cell(speed: Speed | None) -> str:
+    """Without drafting, and with it where the launch drafts."""
+    if speed is None:
+        return "not known"
+    drafted = speed.drafted_tokens_per_s
+    if drafted is None:
+        return speed_band(speed.decode_tokens_per_s)
+    low, expected, high = map(show_figure, (drafted.low, drafted.expected, drafted.high))
+    plain = show_rate(speed.decode_tokens_per_s.expected)
+    return f"{plain}, drafted {expected} ({low} to {high})"
+
+
+def _terms(model: Model | None) -> str:
+    """With a word where there is more to know."""
+    if model is None:
+        return "-"
+    return model.license + (", gated" if model.gated else "") + (", safety note" if model.safety else "")
+
+
 def _quality(recipe: Recipe | None) -> str:
+    """The first suite, and how many there are: `plan` shows all of them."""
     quality = recipe.quality if recipe else ()
-    return f"{quality[0].suite} {quality[0].this:g} of {quality[0].baseline:g}" if quality else "-"
+    if not quality:
+        return "-"
+    more = f" and {len(quality) - 1} more" if len(quality) > 1 else ""
+    return f"{quality[0].suite} {show_score(quality[0])}{more}"
 
 
 def _short_verdict(proposal: Proposal) -> Text:

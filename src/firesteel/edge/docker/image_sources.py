@@ -181,7 +181,7 @@ def _image(reference: str, document: Mapping[str, Any]) -> InspectedContainerIma
 
 
 @contextmanager
-def _container(runtime: ContainerRuntime, image: InspectedContainerImage) -> Iterator[str]:
+def created_container(runtime: ContainerRuntime, image: InspectedContainerImage) -> Iterator[str]:
     """A container of the image that is never started, and removed afterwards."""
     name = f"firesteel-learn-{uuid4().hex[:12]}"
     try:
@@ -204,7 +204,7 @@ def read_engine(
     include: Mapping[EngineName, Callable[[str], bool]],
 ) -> PackageSources | LlamaServerInfo:
     """The engine in the image: the included files of its package, or what its server prints."""
-    with _container(runtime, image) as name:
+    with created_container(runtime, image) as name:
         location = _find_package(runtime, name, image) or _find_server(runtime, name, image)
         location = location or _search(runtime, name)
         if location is None:

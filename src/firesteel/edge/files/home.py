@@ -2,6 +2,7 @@
 
 engines/   installed engines, one per version services/  one folder per running model
 weights/   weights that came with a package   catalog/   the user's own recipes, models and images
+                                              others/    recipes by others, trusted with flags alone
 hub/       what was fetched from the Hub      secrets/   keys and tokens, one file per service
 compiled/  what engines compiled              starts/    how long earlier starts took
 wheels/    packages that recipes add
@@ -27,6 +28,8 @@ from firesteel.edge.host.machine_files import sim_free_bytes
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.units import show_bytes
 
+_MAX_SHELF_FILES, _MAX_SHELF_BYTES = 1000, 64 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Home:
@@ -47,6 +50,11 @@ class Home:
     @property
     def catalog(self) -> Path:
         return self.root / "catalog"
+
+    @property
+    def others(self) -> Path:
+        """Recipes by others, trusted with flags alone: a folder each, copied or a git checkout."""
+        return self.root / "others"
 
     @property
     def measured_memory(self) -> Path:
@@ -83,6 +91,19 @@ def catalog_files(home: Home) -> list[tuple[str, str]]:
     """The user's own recipes, models and images as (path, text)."""
     paths = sorted(home.catalog.rglob("*.yaml")) if home.catalog.is_dir() else []
     return [(str(path), path.read_text("utf-8", errors="replace")) for path in paths]
+
+
+def shelf_files(home: Home) -> list[tuple[str, str]]:
+    """The recipes of others as (path, text): plain files, no links, none larger than a recipe can be."""
+    if not home.others.is_dir():
+        return []
+    found = []
+    for folder, folders, names in os.walk(home.others):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        paths = (Path(folder) / name for name in sorted(names) if name.endswith(".yaml"))
+        found += [path for path in paths if path.is_file() and not path.is_symlink()]
+    small = (path for path in found[:_MAX_SHELF_FILES] if path.stat().st_size <= _MAX_SHELF_BYTES)
+    return [(str(path), path.read_text("utf-8", errors="replace")) for path in small]
 
 
 def free_bytes(folder: Path) -> int:

@@ -88,7 +88,10 @@ def _own_run(run: object, began: object, version: object, key: object, text: obj
             total_tps=_band(figures["total_tokens_per_s"]),
             prefill_tps=_band(figures["prefill_tokens_per_s"]),
             ttft_ms=_rate(figures["ttft_ms"].get("p50")),
-            is_open_loop=point["rate_per_s"] is not None or _count(point["turns"]) > 1,
+            # The user's own prompts have no kind of text and no known length: no evidence for a plan either.
+            is_open_loop=point["rate_per_s"] is not None
+            or _count(point["turns"]) > 1
+            or bool(point.get("prompts")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

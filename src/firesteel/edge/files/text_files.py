@@ -6,10 +6,11 @@ Bounded in files and in bytes per file; hidden and vendored folders and links ar
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from firesteel.errors import FiresteelError, UsageError
@@ -18,9 +19,16 @@ MAX_FILES = 10_000
 MAX_BYTES = 12 * 2**20
 """More than any reader accepts; a longer file is refused there, and never read whole."""
 _SUFFIXES = {
-    ".sh", ".bash", ".zsh", ".md", ".markdown", ".mdx", ".yaml", ".yml", ".service", ".container", ".txt",
+    ".sh", ".bash", ".zsh", ".ksh", ".fish", ".md", ".markdown", ".mdx", ".rst", ".yaml", ".yml", ".service",
+    ".container", ".txt", ".ipynb", ".nomad", ".hcl", ".dockerfile", ".mk", ".just", ".cmd", ".ps1", ".bat",
 }  # fmt: skip
-_NAMES = {"Makefile", "justfile", "README"}
+_NAMES = re.compile(
+    r"(?:GNU)?makefile[\w.-]*|\.?justfile|README|(?:Docker|Container)file[\w.-]*|[\w.-]+\.(?:sh|service|ya?ml|md)\.(?:j2|tmpl|template|example|in)",
+    re.IGNORECASE,
+)
+_HIDDEN = {".github", ".gitlab", ".devcontainer"}
+"""Hidden folders with pipelines."""
+_MAX_BESIDE = 2**20
 _SKIPPED = {"node_modules", "__pycache__", "site-packages", "venv", "build", "dist"}
 
 
@@ -33,6 +41,20 @@ def read_text(path: Path, *, next: str = "") -> str:
             return file.read(MAX_BYTES).decode(errors="replace")
     except OSError as error:
         raise FiresteelError(f"{path} cannot be read: {error.strerror}", next=f"ls -l {path}") from error
+
+
+def read_beside(roots: Sequence[Path], path: str, name: str) -> str | None:
+    """A file that another one names, relative to it; None where there is none, where it is too large, or
+    where it lies outside of the folders that are checked: a text must not make us read anything else."""
+    try:
+        target = (Path(path).parent / name).resolve()
+        if not any(target.is_relative_to(root) for root in roots) or not target.is_file():
+            return None
+        if target.stat().st_size > _MAX_BESIDE:
+            return None
+        return target.read_bytes().decode(errors="replace")
+    except (OSError, ValueError, RuntimeError):
+        return None
 
 
 def write_text(path: Path, text: str) -> None:
@@ -101,8 +123,10 @@ def find_files(paths: list[Path]) -> Iterator[Path]:
 
 def _files_in(folder: Path) -> Iterator[Path]:
     for root, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name[0] != "." and name not in _SKIPPED)
+        folders[:] = sorted(
+            name for name in folders if name in _HIDDEN or (name[0] != "." and name not in _SKIPPED)
+        )
         for name in sorted(names):
             path = Path(root, name)
-            if (path.suffix.lower() in _SUFFIXES or name in _NAMES) and not path.is_symlink():
+            if (path.suffix.lower() in _SUFFIXES or _NAMES.fullmatch(name)) and not path.is_symlink():
                 yield path

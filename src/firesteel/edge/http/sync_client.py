@@ -106,6 +106,15 @@ def get(
         return HttpResponse(error.code)
 
 
+def open_stream(url: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
+    """The response as a stream; raises HTTPError. A server on this machine is asked through no proxy."""
+    is_here = urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
+    opener = urllib.request.build_opener(_SafeRedirects, urllib.request.ProxyHandler({})) if is_here else None
+    request = urllib.request.Request(url, headers=dict(headers))
+    response: http.client.HTTPResponse = (opener or _REDIRECTING).open(request, timeout=_STALL_S)
+    return response
+
+
 def post(url: str, headers: Mapping[str, str], *, limit_bytes: int, deadline: Deadline) -> HttpResponse:
     """An empty body, directly: through no proxy, and redirects are not followed."""
     request = urllib.request.Request(url, b"", dict(headers), method="POST")

@@ -13,7 +13,7 @@ only what they agree on is certain.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 
@@ -95,6 +95,7 @@ def newest_schema(engine: EngineName, learned: Sequence[EngineHistory] = ()) -> 
     return _schema(engine, known_versions(engine, learned)[-1], learned)
 
 
+@lru_cache(maxsize=4096)
 def release_ranges(
     engine: EngineName, symbol: str, value: str | None = None
 ) -> tuple[tuple[str, str | None], ...]:
@@ -106,7 +107,7 @@ def release_ranges(
     """
     history = shipped_history(engine)
     if value is None and symbol.startswith("-"):
-        return merge_ranges(history, _ranges_of_spelling(history, symbol))
+        return merge_ranges(history, _ranges_by_spelling(engine).get(symbol, ()))
     for table in (history.flags, history.keys, history.variables):
         if symbol in table:
             ranges = table[symbol].ranges if value is None else table[symbol].values.get(value, ())
@@ -114,12 +115,16 @@ def release_ranges(
     return ()
 
 
-def _ranges_of_spelling(history: EngineHistory, spelling: str) -> Iterator[ReleaseRange]:
-    for name, flag in history.flags.items():
+@cache
+def _ranges_by_spelling(engine: EngineName) -> dict[str, tuple[ReleaseRange, ...]]:
+    """Every spelling that any shipped release had."""
+    found: dict[str, tuple[ReleaseRange, ...]] = {}
+    for name, flag in shipped_history(engine).flags.items():
         for range_ in flag.ranges:
             facts = range_.facts
-            if spelling in (name, *facts.get("aliases", ()), *facts.get("negatives", ())):
-                yield range_
+            for spelling in dict.fromkeys((name, *facts.get("aliases", ()), *facts.get("negatives", ()))):
+                found[spelling] = (*found.get(spelling, ()), range_)
+    return found
 
 
 @cache

@@ -38,6 +38,7 @@ from firesteel.edge.files.home import Home
 from firesteel.gateway.admin import prometheus
 from firesteel.gateway.admin.commands import MAX_TEXT_BYTES, AdminRejected, CommandRunner, command_routes
 from firesteel.gateway.admin.log_tail import LogTail
+from firesteel.gateway.admin.ollama import ollama_routes
 from firesteel.gateway.admin.request_log import LOG_FILTERS, log_path, recent
 from firesteel.gateway.admin.state import GatewayState, ModelStateJson
 from firesteel.gateway.admin.state_events import publish_changes
@@ -53,6 +54,7 @@ from firesteel.gateway.admin.streams import (
 from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.curves.store import RANGES, CurveRange
 from firesteel.gateway.http.error_format import error_body
+from firesteel.gateway.http.routes import OLLAMA_PATHS, family_of
 from firesteel.gateway.interfaces import Caller, Rejection
 from firesteel.gateway.keys import check_admin, unknown_model
 from firesteel.gateway.origin import reject_foreign_page
@@ -63,7 +65,7 @@ WHO, ADMIN, HOST = "X-Firesteel-Who", "X-Firesteel-Admin", "X-Firesteel-Host"
 """Set by the HTTP server: the key's name (empty: no keys are in use), 1 or 0, and the client's own `Host`."""
 MODELS = "X-Firesteel-Models"
 """Set by the HTTP server for a key that may use only these models, separated by commas."""
-FOR_EVERY_KEY = frozenset(("/api/curves",))
+FOR_EVERY_KEY = frozenset(("/api/curves", *(path.decode() for path in OLLAMA_PATHS)))
 """Open to an inference key, for its own models."""
 _ENGINE_PAGES_S = 5.0
 _SHUTDOWN_S = 2.0
@@ -120,6 +122,7 @@ def make_app(actions: AdminActions, run_command: CommandRunner | None = None) ->
             web.get("/api/requests", _requests),
             web.get("/api/curves", _curves),
             web.get("/metrics", _metrics),
+            *ollama_routes(_visible_models),
         ]
     )
     if run_command is not None:
@@ -163,16 +166,16 @@ async def _on_shutdown(app: web.Application) -> None:
 async def _authorize(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         if request.path != "/api/health" and (rejection := _check_access(request)):
-            return _error(rejection)
+            return _error(rejection, request.path)
         return await handler(request)
     except AdminRejected as error:
-        return _error(error.rejection)
+        return _error(error.rejection, request.path)
     except web.HTTPException as error:
         if error.status < 400:
             raise
         kinds = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
         why = f"{request.method} {request.path}: {error.reason}"
-        return _error(Rejection(error.status, kinds.get(error.status, "bad_request"), why))
+        return _error(Rejection(error.status, kinds.get(error.status, "bad_request"), why), request.path)
     except (ConnectionError, asyncio.CancelledError):
         raise
     except Exception:
@@ -185,11 +188,13 @@ def _check_access(request: web.Request) -> Rejection | None:
     hosts, models = request.headers.getall(HOST, []), request.headers.getall(MODELS, [])
     if not len(names) == len(admins) == len(hosts) == 1 or len(models) > 1:  # not sent by our HTTP server
         return Rejection(403, "permission_denied", "the request does not name its caller exactly once.")
+    # The HTTP server lets pages ask about models that `cors` allows to use them; these change nothing.
+    is_open = request.path.encode() in OLLAMA_PATHS
     page = reject_foreign_page(
         request.method,
         hosts[0],
-        request.headers.get("Origin"),
-        request.headers.get("Sec-Fetch-Site"),
+        None if is_open else request.headers.get("Origin"),
+        None if is_open else request.headers.get("Sec-Fetch-Site"),
         has_keys=bool(names[0]),
     )
     return page or (None if request.path in FOR_EVERY_KEY else check_admin(_caller(request)))
@@ -201,11 +206,17 @@ def _caller(request: web.Request) -> Caller:
     return Caller(headers[WHO], is_admin=headers[ADMIN] == "1", models=models)
 
 
-def _error(rejection: Rejection) -> web.Response:
+def _visible_models(request: web.Request) -> list[ModelStateJson]:
+    """Those that the caller may use."""
+    models, state = _caller(request).models, request.app[ACTIONS].state()
+    return [model for model in state["models"] if models is None or model["name"] in models]
+
+
+def _error(rejection: Rejection, path: str = "") -> web.Response:
     headers = {"Cache-Control": "no-store"}
     if rejection.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, ceil(rejection.retry_after_s)))
-    body = error_body(rejection, "openai")
+    body = error_body(rejection, family_of(path.encode()))
     return web.Response(status=rejection.status, body=body, content_type="application/json", headers=headers)
 
 

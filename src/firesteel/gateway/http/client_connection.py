@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from firesteel.gateway.http.body import find_model
+from firesteel.gateway.http.cors import cors_lines, preflight_response
 from firesteel.gateway.http.exchange import Exchange
 from firesteel.gateway.http.forward import CLOSE, KEEP_ALIVE
 from firesteel.gateway.http.head import RequestHead
 from firesteel.gateway.http.keepalive import is_reset, watch_peer
+from firesteel.gateway.http.ollama_exchange import OllamaExchange
 from firesteel.gateway.http.request_checks import model_in_query, reject_page
 from firesteel.gateway.http.request_reader import (
     ANSWERING,
@@ -28,7 +30,8 @@ from firesteel.gateway.http.request_reader import (
     RequestReader,
 )
 from firesteel.gateway.http.responses import rejection_response, response_bytes
-from firesteel.gateway.http.routes import Route, find_route
+from firesteel.gateway.http.routes import Route, TranslatedRoute, family_of, find_route
+from firesteel.gateway.http.translation import read_ollama
 from firesteel.gateway.interfaces import ApiFamily, Caller, Endpoint, GatewayResponse, Rejection
 
 if TYPE_CHECKING:
@@ -45,7 +48,7 @@ _DISCARD_EVERY_S = 0.001
 class ClientConnection(RequestReader):
     __slots__ = (
         "_caller", "_destination", "_exchange", "_is_half_closed", "_route", "_server", "_unsent",
-        "dispatcher", "pool",
+        "cors", "dispatcher", "pool",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -53,10 +56,13 @@ class ClientConnection(RequestReader):
         self._server = server
         self.dispatcher, self.pool = server.dispatcher, server.pool
         self._route: Route | Rejection | None = None
-        self._destination: Route | Endpoint | None = None
+        self._destination: Any = None
+        """A `Route`, or an `Endpoint` of the gateway itself."""
         self._caller = Caller()
         self._exchange: Exchange | None = None
         self._is_half_closed = False
+        self.cors = b""
+        """Header lines that let a web page read the response (`cors.py`)."""
         self._unsent = 0
         """Of the common buffers: what a slow client has not read."""
 
@@ -179,7 +185,7 @@ class ClientConnection(RequestReader):
         keep = self.keeps_alive()
         head = self._head
         is_11 = head is None or head.is_11
-        connection = (b"" if is_11 else KEEP_ALIVE) if keep else CLOSE
+        connection = self.cors + ((b"" if is_11 else KEEP_ALIVE) if keep else CLOSE)
         is_head = head is not None and head.method == b"HEAD"
         self.transport.write(response_bytes(response, connection, is_head=is_head))
         self.done(keep=keep)
@@ -214,9 +220,12 @@ class ClientConnection(RequestReader):
     def _admit(self, head: RequestHead, *, is_new: bool) -> None:
         if is_new:
             self._route = find_route(head.method, head.path)
+            self.cors = b""
         self._state = ANSWERING
         self._is_in_head = False
         self.deadline = inf
+        if head.origin and self._answer_preflight(head):
+            return
         caller = self.dispatcher.admit(head.token)
         if isinstance(caller, Rejection):
             if response := self.dispatcher.public_response(head.method, head.path):
@@ -224,7 +233,7 @@ class ClientConnection(RequestReader):
             else:
                 self._reject(caller)
             return
-        if not caller.name and (page := reject_page(head)):
+        if not caller.name and (page := reject_page(head, is_allowed=bool(self.cors))):
             self._reject(page)
             return
         self._caller = caller
@@ -234,6 +243,17 @@ class ClientConnection(RequestReader):
             return
         self._destination = destination
         self._read_body(head)
+
+    def _answer_preflight(self, head: RequestHead) -> bool:
+        """Of a web page: whether its browser only asks what is allowed. That needs no key."""
+        origins = self._server.origins
+        self.cors = cors_lines(head, origins)
+        response = preflight_response(head, self.cors, origins)
+        if isinstance(response, Rejection):
+            self._reject(response)
+        elif response is not None:
+            self._respond_early(response)
+        return response is not None
 
     def _handle_local(self, head: RequestHead, caller: Caller) -> None:
         """For a path that is not an engine's."""
@@ -250,14 +270,12 @@ class ClientConnection(RequestReader):
             self._reject(Rejection(404, "unknown_path", f"{path} is not a path of this server"))
 
     def _dispatch(self, head: RequestHead, body: bytes) -> None:
-        exchange = Exchange(self, head, self._caller, self._began)
         self.deadline = self._began + self.limits.comment_every_s
-        destination = self._destination
-        if isinstance(destination, Endpoint):
-            self._exchange = exchange
-            exchange.forward_to(destination, body)
+        if self._destination.__class__ is not Route:
+            self._dispatch_other(self._destination, head, body)
             return
-        route = cast(Route, destination)
+        route: Route = self._destination
+        exchange = Exchange(self, head, self._caller, self._began)
         model_field = find_model(body, head.content_type) if route.body != "none" else model_in_query(head)
         if isinstance(model_field, Rejection) and model_field.kind == "missing_model" and b"?" in head.target:
             model_field = model_in_query(head)
@@ -267,14 +285,35 @@ class ClientConnection(RequestReader):
         self._exchange = exchange
         exchange.submit(route, model_field, body)
 
+    def _dispatch_other(
+        self, destination: Endpoint | TranslatedRoute, head: RequestHead, body: bytes
+    ) -> None:
+        if isinstance(destination, Endpoint):
+            self._exchange = exchange = Exchange(self, head, self._caller, self._began)
+            exchange.forward_to(destination, body)
+        else:
+            self._dispatch_ollama(destination, head, body)
+
+    def _dispatch_ollama(self, route: TranslatedRoute, head: RequestHead, body: bytes) -> None:
+        call = read_ollama(head.path, body)
+        if isinstance(call, Rejection):
+            self.respond(rejection_response(call, route.family))
+            return
+        if call.is_unload():
+            rejection = self.dispatcher.keep_alive(call.context.model, 0.0, self._caller)
+            self.respond(rejection_response(rejection, "ollama") if rejection else call.loaded())
+            return
+        self._exchange = exchange = OllamaExchange(self, head, self._caller, self._began)
+        exchange.ollama = call
+        exchange.submit(route, call.model_field, call.body)
+
     # -- responses of the gateway itself --
 
     def _reject(self, rejection: Rejection) -> None:
         self._respond_early(rejection_response(rejection, self._family()))
 
     def _family(self) -> ApiFamily:
-        route = find_route(b"POST", self._head.path) if self._head is not None else None
-        return route.family if isinstance(route, Route) else "openai"
+        return family_of(self._head.path) if self._head is not None else "openai"
 
     def _respond_early(self, response: GatewayResponse) -> None:
         """May be sent before the request is complete; the rest of the request is discarded."""
@@ -286,7 +325,7 @@ class ClientConnection(RequestReader):
             self.respond(response)
             return
         is_head = head is not None and head.method == b"HEAD"
-        self.transport.write(response_bytes(response, CLOSE, is_head=is_head))
+        self.transport.write(response_bytes(response, self.cors + CLOSE, is_head=is_head))
         self._state = LINGERING
         self._server.lingering.add(self)
         self._buffer = b""

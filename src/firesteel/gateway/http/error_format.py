@@ -39,11 +39,15 @@ _ABOUT_THE_MODEL = frozenset({"unknown_model", "missing_model"})
 
 def error_body(rejection: Rejection, family: ApiFamily) -> bytes:
     """The JSON body of an error response."""
+    if family == "ollama":
+        return _json({"error": rejection.why})
     return _json(_anthropic(rejection) if family == "anthropic" else _openai(rejection))
 
 
 def error_event(rejection: Rejection, route: Route) -> bytes:
     """An error within a stream. It is the last event: no `[DONE]` or `message_stop` follows."""
+    if route.family == "ollama":
+        return _json({"error": rejection.why}) + b"\n"
     if route.family == "anthropic":
         return b"event: error\ndata: " + _json(_anthropic(rejection)) + b"\n\n"
     if route.kind == "response":

@@ -103,6 +103,8 @@ class Exchange(Reply):
         self._last = monotonic()
         self._waited_s = self._last - self._began
         self._endpoint, self._recorder = endpoint, recorder
+        if endpoint.speaks and self._translate(endpoint, self.model):
+            return
         upstream = self._client.pool.take(endpoint)
         if upstream is None:
             self._connect()
@@ -189,10 +191,14 @@ class Exchange(Reply):
         endpoint = self._endpoint
         assert endpoint is not None
         self._upstream = upstream
+        if self._translation is not None:
+            upstream.send(self, self._translated_parts(self._translation, endpoint), is_head_only=False)
+            return
         head, body, route = self._head, self.body, self._route
         edits: list[Edit] = []
         if endpoint.served_name is not None and body:
-            edits += self._model_edits(endpoint.served_name)
+            edit = model_edit(self._model_field, endpoint.served_name) if self._model_field else None
+            edits += [edit] if edit else []
         if route is not None and route.has_usage and (len(body) > SEARCH_BYTES or b'"stream"' in body):
             edits += self._usage_edits(endpoint)
         if body and not edits and not self._has_head and not self._extra_headers:
@@ -201,10 +207,6 @@ class Exchange(Reply):
             lines = without_encoding(head.lines) if self._has_head else head.lines
             parts = request_parts(head, endpoint, body, lines, self._extra_headers, edits)
         upstream.send(self, parts, is_head_only=head.method == b"HEAD")
-
-    def _model_edits(self, name: bytes) -> list[Edit]:
-        edit = model_edit(self._model_field, name) if self._model_field is not None else None
-        return [edit] if edit else []
 
     def _usage_edits(self, endpoint: Endpoint) -> list[Edit]:
         """Ask for the token counts of a stream, and filter them out of the response if the client did not."""
@@ -226,8 +228,11 @@ class Exchange(Reply):
     def response_started(self, head: ResponseHead) -> ChunkBoundaries:
         if self._upstream is not None and self._client.is_write_paused() and not self.is_leaving:
             self._upstream.pause()
-        if self._filter is not None and head.status in (400, 422) and self._must_ask_again():
-            return ChunkBoundaries.AS_THEY_COME
+        if self._filter is not None:
+            if self._translation is not None:
+                return self._begin_translated(self._translation, head)
+            if head.status in (400, 422) and self._must_ask_again():
+                return ChunkBoundaries.AS_THEY_COME
         if self._is_unasked and head.status == 200 and self._endpoint is not None:
             self._client.pool.unasked.add(self._endpoint.address)
         return self._join_stream(head) if self._has_head else self._begin(head)
@@ -263,7 +268,8 @@ class Exchange(Reply):
         self._first_s = now - self._began
         self._drop_body()
         if self._is_stream:
-            self._tail.is_response = self._route is not None and self._route.kind == "response"
+            target = self._translation.target if self._translation is not None else self.path
+            self._tail.is_response = target == b"/v1/responses"
             if self._recorder is not None:
                 self._recorder.first(self._first_s)
 
@@ -278,6 +284,8 @@ class Exchange(Reply):
         self._upstream = None
         if self.is_leaving:
             self._finish("left")
+        elif self._error_head is not None and self._translation is not None:
+            self._end_translated(self._translation.answer(self._error_head, self.model))
         elif self._error_head is not None:
             rejection = self._engine_error(self._error_head, self.model)
             self._finish("whole", rejection.why)
@@ -344,10 +352,6 @@ class Exchange(Reply):
 
     def is_over(self) -> bool:
         return self._is_over
-
-    def _settle_framing(self, upstream: Upstream | None) -> None:
-        """Whether a chunk of ours may follow what was forwarded."""
-        self._adds_framing = self._adds_framing or (upstream is not None and upstream.is_between_chunks())
 
     def _drop_upstream(self) -> None:
         if self._connecting is not None:

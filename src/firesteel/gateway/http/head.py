@@ -38,6 +38,12 @@ _ABOUT_CLIENT = frozenset(
 )
 """Who the client is, and its cookies of other programs on the same host: no concern of an engine."""
 _SECRET = frozenset((b"authorization", b"x-api-key"))
+_CORS = frozenset(
+    b"access-control-" + name
+    for name in (b"allow-origin", b"allow-credentials", b"allow-headers", b"allow-methods", b"expose-headers",
+                 b"max-age")
+)  # fmt: skip
+"""Engines allow every page to read their responses; the gateway decides itself (`cors.py`)."""
 _OWN_PREFIX = b"x-firesteel-"
 """Headers that tell the admin API who the caller is. Clients must not send them."""
 _ONCE = frozenset((b"host", b"content-length", b"transfer-encoding", b"content-type", b"expect", *_SECRET))
@@ -88,10 +94,14 @@ class _HeaderCache(dict[bytes, Field]):
 
 _REQUEST_HEADERS = _HeaderCache(
     _HOP | _SECRET | _ABOUT_CLIENT | {b"host", b"content-length", b"expect"},
-    frozenset((b"content-type", b"content-encoding", b"accept-encoding", b"origin", b"sec-fetch-site")),
-)
+    frozenset(
+        (b"content-type", b"content-encoding", b"accept-encoding", b"origin", b"sec-fetch-site",
+         b"access-control-request-method", b"access-control-request-headers",
+         b"access-control-request-private-network")
+    ),
+)  # fmt: skip
 _RESPONSE_HEADERS = _HeaderCache(
-    _HOP | {b"content-length"}, frozenset((b"content-type", b"content-encoding"))
+    _HOP | {b"content-length", *_CORS}, frozenset((b"content-type", b"content-encoding"))
 )
 
 
@@ -179,16 +189,9 @@ class MessageHead:
 
 class RequestHead(MessageHead):
     __slots__ = (
-        "expects_continue",
-        "forward_cache",
-        "host",
-        "method",
-        "origin",
-        "path",
-        "site",
-        "target",
-        "token",
-    )
+        "asks_headers", "asks_method", "asks_private_network", "expects_continue", "forward_cache", "host",
+        "method", "origin", "path", "site", "target", "token",
+    )  # fmt: skip
 
     def __init__(
         self, line: tuple[bytes, bytes, bytes, bool], forwarded: list[bytes], headers: dict[bytes, bytes]
@@ -201,6 +204,10 @@ class RequestHead(MessageHead):
         self.host = headers.get(b"host", b"")
         self.origin, self.site = headers.get(b"origin", b""), headers.get(b"sec-fetch-site", b"")
         """The origin of the web page that makes the request, and whether it is another site's."""
+        self.asks_method = headers.get(b"access-control-request-method", b"")
+        self.asks_headers = headers.get(b"access-control-request-headers", b"")
+        self.asks_private_network = b"access-control-request-private-network" in headers
+        """What a browser asks before the request itself (`cors.py`)."""
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise ProtocolError(415, "bad_body", "compressed request bodies are not supported")
         self.expects_continue = False

@@ -13,12 +13,14 @@ from firesteel.gateway.http.chunks import LAST_CHUNK, encode_chunk
 from firesteel.gateway.http.error_format import error_event, wait_comment
 from firesteel.gateway.http.forward import connection_header, response_head
 from firesteel.gateway.http.head import RequestHead, ResponseHead
-from firesteel.gateway.http.responses import STREAM_HEAD
+from firesteel.gateway.http.responses import EVENT_STREAM, STREAM_HEAD, rejection_response
 from firesteel.gateway.http.routes import Route
+from firesteel.gateway.http.translation import NDJSON, OllamaCall, Translation, translate
 from firesteel.gateway.http.upstream import ChunkBoundaries, Upstream
 from firesteel.gateway.http.usage import ResponseTail
 from firesteel.gateway.http.usage_filter import UsageFilter
-from firesteel.gateway.interfaces import Rejection, WaitStatus
+from firesteel.gateway.interfaces import Endpoint, GatewayResponse, OutcomeKind, Rejection, WaitStatus
+from firesteel.gateway.translate.stream import StreamTranslator
 
 if TYPE_CHECKING:
     from firesteel.gateway.http.client_connection import ClientConnection
@@ -34,7 +36,10 @@ class Reply:
     """The request's, unchanged, as the client sent it."""
     _route: Route | None = None
     _upstream: Upstream | None = None
-    _filter: UsageFilter | None = None
+    _filter: UsageFilter | StreamTranslator | None = None
+    ollama: OllamaCall | None = None
+    """Of a client that speaks Ollama's API."""
+    _translation: Translation | None = None
     _error_head: ResponseHead | None = None
     _wait_status = WaitStatus("waiting")
     _first_s: float | None = None
@@ -48,6 +53,10 @@ class Reply:
         self._client = client
         self._head = head
         self._tail: ResponseTail
+
+    def _finish(self, how: OutcomeKind, why: str = "") -> None:
+        """It has ended; called once."""
+        raise NotImplementedError
 
     # -- the head --
 
@@ -66,9 +75,12 @@ class Reply:
         if self.is_leaving:
             return ChunkBoundaries.AS_THEY_COME
         self._has_head = True
+        connection = self._client.cors
+        if not (request.is_11 and self._keeps_alive):
+            connection += connection_header(is_11=request.is_11, keeps=self._keeps_alive)
         self._pending_head = response_head(
             head,
-            connection_header(is_11=request.is_11, keeps=self._keeps_alive),
+            connection,
             is_chunked=request.is_11 and (head.is_chunked or self._adds_framing),
             is_stream=self._is_stream,
         )
@@ -94,6 +106,8 @@ class Reply:
     def _forward(self, piece: bytes) -> None:
         """The first piece is written together with the head; later ones are written directly if possible."""
         if self.is_leaving or self._error_head is not None:
+            if self._translation is not None:
+                self._translation.collect(piece)
             return
         if self._filter is not None and not (piece := self._filter.take(piece)):
             return
@@ -127,7 +141,7 @@ class Reply:
         if self._has_head:
             if not self._is_between_events():
                 return False
-            comment = wait_comment(self._wait_status)
+            comment = self._comment()
             is_framed = self._head.is_11
             self._client.transport.write(encode_chunk(comment) if is_framed else comment)
             return True
@@ -136,9 +150,15 @@ class Reply:
         self._has_head = self._is_stream = True
         self._status = 200
         self._keeps_alive = self._client.keeps_alive()
-        head = STREAM_HEAD % connection_header(is_11=True, keeps=self._keeps_alive)
-        self._client.transport.write(head + encode_chunk(wait_comment(self._wait_status)))
+        head = STREAM_HEAD % (
+            EVENT_STREAM if self.ollama is None else NDJSON,
+            self._client.cors + connection_header(is_11=True, keeps=self._keeps_alive),
+        )
+        self._client.transport.write(head + encode_chunk(self._comment()))
         return True
+
+    def _comment(self) -> bytes:
+        return wait_comment(self._wait_status) if self.ollama is None else self.ollama.waiting_line()
 
     def _is_between_events(self) -> bool:
         """Whether the client has received whole events only, or none yet."""
@@ -155,6 +175,51 @@ class Reply:
         last = last[:-2] if is_framed else last
         return last.endswith((b"\n\n", b"\n\r\n"))
 
+    def _settle_framing(self, upstream: Upstream | None) -> None:
+        """Whether a chunk of ours may follow what was forwarded."""
+        self._adds_framing = self._adds_framing or (upstream is not None and upstream.is_between_chunks())
+
+    # -- requests and answers in another API (`translation.py`) --
+
+    def _translate(self, endpoint: Endpoint, model: str) -> bool:
+        """Return whether it is answered: Ollama's requests without a prompt only load the model, and what
+        cannot be translated is refused."""
+        if self._route is None:
+            return False
+        if self.ollama is not None and not self.ollama.request.path:
+            self._end_translated(self.ollama.loaded())
+            return True
+        translation = translate(self.ollama, self._route, self._head.path, self.body, endpoint, model)
+        if isinstance(translation, Rejection):
+            self._end_translated(translation, "refused")
+            return True
+        self._translation = translation
+        return False
+
+    def _translated_parts(self, translation: Translation, endpoint: Endpoint) -> list[bytes | memoryview]:
+        self._filter = translation.stream()
+        return translation.request_parts(self._head, endpoint)
+
+    def _begin_translated(self, translation: Translation, head: ResponseHead) -> ChunkBoundaries:
+        stream_head = translation.stream_head(head)
+        if stream_head is None:
+            self._error_head, self._filter = head, None
+            return ChunkBoundaries.WITHOUT_FRAMING
+        return self._join_stream(stream_head) if self._has_head else self._begin(stream_head)
+
+    def _end_translated(self, answer: GatewayResponse | Rejection, how: OutcomeKind = "whole") -> None:
+        assert self._route is not None
+        self._status = answer.status
+        self._finish(how, answer.why if isinstance(answer, Rejection) else "")
+        if self._has_head:  # the client waits for a stream, and got something else
+            why = "the engine sent no stream"
+            rejection = answer if isinstance(answer, Rejection) else Rejection(502, "engine_error", why)
+            self._end_stream_with_error(rejection)
+        elif isinstance(answer, Rejection):
+            self._client.respond(rejection_response(answer, self._route.family))
+        else:
+            self._client.respond(answer)
+
     # -- errors --
 
     def _engine_error(self, head: ResponseHead, model: str) -> Rejection:
@@ -170,7 +235,8 @@ class Reply:
             self._client.abort()
             return
         held = self._filter.end(is_broken=True) if self._filter is not None else b""
-        event = held + b"\n\n" + error_event(rejection, self._route)
+        gap = b"\n\n" if self.ollama is None else b""
+        event = held + gap + error_event(rejection, self._route)
         self._client.transport.write(encode_chunk(event) + LAST_CHUNK if self._head.is_11 else event)
         self._client.done(keep=self._keeps_alive and self._head.is_11)
 

@@ -9,14 +9,15 @@ from firesteel.gateway.interfaces import Rejection
 from firesteel.gateway.origin import is_plain_host, reject_foreign_page
 
 
-def reject_page(head: RequestHead) -> Rejection | None:
-    """Without keys, reject requests of foreign web pages (`origin.py`)."""
+def reject_page(head: RequestHead, *, is_allowed: bool) -> Rejection | None:
+    """Without keys, reject requests of foreign web pages (`origin.py`), except those that `cors` allows. The
+    `Host` of these is checked all the same."""
     host = head.host.decode("ascii", "replace")
     if not head.origin and not head.site and (not host or is_plain_host(host)):
         # No host at all: a program that speaks HTTP/1.0, never a browser.
         return None
-    origin = head.origin.decode("ascii", "replace") or None
-    site = head.site.decode("ascii", "replace") or None
+    origin = None if is_allowed else head.origin.decode("ascii", "replace") or None
+    site = None if is_allowed else head.site.decode("ascii", "replace") or None
     return reject_foreign_page(head.method.decode("ascii"), host, origin, site, has_keys=False)
 
 

@@ -12,10 +12,11 @@ from firesteel.gateway.interfaces import ApiFamily, GatewayResponse, Rejection
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 STREAM_HEAD = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n"
+    b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nCache-Control: no-cache\r\n"
     b"X-Accel-Buffering: no\r\nTransfer-Encoding: chunked\r\n%b\r\n"
 )
 """For a client that waits for a model; comments follow."""
+EVENT_STREAM = b"text/event-stream; charset=utf-8"
 
 
 def response_bytes(response: GatewayResponse, connection: bytes, *, is_head: bool = False) -> bytes:

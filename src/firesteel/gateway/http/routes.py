@@ -40,6 +40,10 @@ class Route:
     """A stream has token counts on request (`stream_options`)."""
 
 
+class TranslatedRoute(Route):
+    """Of a client's API that no engine speaks."""
+
+
 def _openai(kind: str, body: BodyKind = "json", *, streams: bool = False) -> Route:
     return Route("openai", body, streams, kind, kind in ("chat", "completion"))
 
@@ -90,6 +94,18 @@ ROUTES: dict[bytes, Route] = {
 }
 """All use POST."""
 
+ROUTES |= {
+    b"/api/chat": TranslatedRoute("ollama", "json", True, "chat"),
+    b"/api/generate": TranslatedRoute("ollama", "json", True, "completion"),
+    b"/api/embed": TranslatedRoute("ollama", "json", False, "embedding"),
+    b"/api/embeddings": TranslatedRoute("ollama", "json", False, "embedding"),
+}
+OLLAMA_PATHS = frozenset(
+    b"/api/" + name
+    for name in (b"tags", b"ps", b"version", b"show", b"pull", b"push", b"create", b"copy", b"delete")
+)
+"""What Ollama's clients ask about models (`admin/ollama.py`); an inference key is enough."""
+
 _STORED_AT = b"/v1/responses/"
 
 
@@ -99,6 +115,24 @@ def find_route(method: bytes, path: bytes) -> Route | Rejection | None:
     if route is None:
         return _stored(method, path) if path.startswith(_STORED_AT) else None
     return route if method == b"POST" else _wrong_method(method, path, "POST")
+
+
+def is_inference(path: bytes) -> bool:
+    """Whether a path is for clients of models, and not for whoever runs the gateway."""
+    return (
+        path in ROUTES
+        or path in OLLAMA_PATHS
+        or path in (b"/v1/models", b"/health")
+        or path.startswith((_STORED_AT, b"/v1/models/", b"/health/"))
+    )
+
+
+def family_of(path: bytes) -> ApiFamily:
+    """The error format for a path, whatever the method."""
+    if path in OLLAMA_PATHS:
+        return "ollama"
+    route = ROUTES.get(path)
+    return route.family if route is not None else "openai"
 
 
 def query_model(query: bytes) -> str | None:

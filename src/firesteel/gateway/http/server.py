@@ -39,6 +39,8 @@ class HttpServer:
         self.pool = ConnectionPool(self.limits)
         self.buffers = BufferBudget(self.limits.buffer_bytes)
         self.is_draining = False
+        self.origins: tuple[str, ...] = ()
+        """Web pages that may use the models (`cors.py`)."""
         self._clients: set[ClientConnection] = set()
         self.lingering: set[ClientConnection] = set()
         """Clients whose request was rejected before it was complete."""

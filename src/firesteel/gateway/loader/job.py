@@ -100,6 +100,7 @@ def read(path: str, home: Home) -> ServiceConfig:
         min_dwell_s=file.queue.min_dwell,
         gateway_bytes=file.memory.gateway,
         alerts=_alerts(file.alerts),
+        cors=file.cors,
         disk_folders=tuple(dict.fromkeys((str(home.root), str(find_store(home).root)))),
     )
 
@@ -136,6 +137,7 @@ def _external_model(name: str, entry: ModelEntry, node: NodeModel | None, home: 
         route=entry.route or "least-busy",
         model=entry.model,
         key=key,
+        speaks=entry.speaks,
         timeouts=_timeouts(entry),
         aliases=entry.aliases,
     )
@@ -177,7 +179,7 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
             "name": ask.name, "recipe": ask.model, "context": ask.context, "users": ask.users,
             "port": ask.port, "path": path, "identity": _identity(best),
             "runtime": ask.runtime, "engine_path": ask.engine_path, "sparks": ask.sparks,
-            "fallback": entry.fallback,
+            "fallback": entry.fallback_recipe,
         },
         why_not=in_the_file(objection, ask.name, path) if objection else None,
     )  # fmt: skip

@@ -27,7 +27,14 @@ from firesteel.units import MIB, show_bytes
 
 _SIZE_FLAGS = frozenset({"kv-cache-memory-bytes", "gpu-memory-utilization"})
 """A plan sets these from its own figures: another figure does not make another launch."""
-_IRRELEVANT_FLAGS = frozenset({"api-key", "served-model-name", "host", "port", "alias"})
+_IRRELEVANT_FLAGS = frozenset(
+    {
+        "api-key", "served-model-name", "host", "port", "alias",
+        # how requests are answered, not how much memory that takes
+        "override-generation-config", "default-chat-template-kwargs", "chat-template-kwargs",
+        "temp", "top-p", "top-k", "min-p", "seed", "presence-penalty", "frequency-penalty", "repeat-penalty",
+    }
+)  # fmt: skip
 _SECRET = re.compile(r"token|secret|password|api_?key|credential", re.IGNORECASE)
 _TOLERANCE = 0.02
 """Engines round, and count buffers that are in no header; a smaller difference is ignored."""

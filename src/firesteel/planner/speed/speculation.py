@@ -2,7 +2,10 @@
 
 A drafter proposes some tokens and the model verifies them in one step. The gain is the number of accepted
 tokens per step over the cost of the longer step, and acceptance depends on the text: on one server prose
-went at 50 tok/s and JSON at 202. So there is a range for each kind of text and no single number.
+went at 50 tok/s and JSON at 202. So there is a range for each kind of text and no single number. Where nobody
+has published acceptance by text for a method, there is one band for any text, from no gain to the best
+published one. A model that denoises blocks of tokens (`--diffusion-config`) is planned the same way: how many
+tokens a step settles depends on the text, too.
 """
 
 from __future__ import annotations
@@ -18,7 +21,10 @@ from firesteel.file_schema import file_schema
 from firesteel.launch import Launch
 from firesteel.planner.band import Band, BandSchema
 
-TextKind = Literal["prose", "conversation", "code", "reasoning", "structured"]
+TextKind = Literal["prose", "conversation", "code", "reasoning", "structured", "any"]
+"""any: nobody published the gain by kind of text."""
+
+ANY_TEXT: TextKind = "any"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,8 @@ class DraftedSpeed:
 class GainSchema(BandSchema):
     method: str
     moe: bool | None = None
+    by_text: bool = True
+    """Whether runs by kind of text are published for the method."""
     why: str
     sources: Sources
 
@@ -54,6 +62,8 @@ def _schema() -> SpeculationSchema:
 def draft_method(launch: Launch) -> str | None:
     """How the launch drafts: `mtp`, `dflash`, another name, or None when it does not."""
     flags = launch.flags
+    if "diffusion-config" in flags:
+        return "diffusion"
     config = flags.get("speculative-config")
     method = config.get("method") or "draft model" if isinstance(config, dict) else None
     method = method or flags.get("speculative-algorithm")
@@ -76,7 +86,8 @@ def drafted_speeds(launch: Launch, shape: Architecture, plain: Band) -> tuple[Dr
     gain = next(
         row for row in known.gains if row.method in (method, "other") and row.moe in (None, shape.is_moe)
     )
-    urls = tuple(dict.fromkeys((*(source.url for source in gain.sources), known.texts_source.url)))
+    texts = known.texts if gain.by_text else {ANY_TEXT: BandSchema(low=1.0, expected=1.0, high=1.0)}
+    urls = [source.url for source in gain.sources] + ([known.texts_source.url] if gain.by_text else [])
     return tuple(
         DraftedSpeed(
             text,
@@ -86,7 +97,7 @@ def drafted_speeds(launch: Launch, shape: Architecture, plain: Band) -> tuple[Dr
                 plain.high * gain.high * factor.high,
             ),
             f"{method}: {gain.why}",
-            urls,
+            tuple(dict.fromkeys(urls)),
         )
-        for text, factor in known.texts.items()
+        for text, factor in texts.items()
     )

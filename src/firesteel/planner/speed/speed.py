@@ -90,3 +90,18 @@ class Speed:
     """None for one user, or where the speed of prompts is not known."""
     prefill: PrefillSpeed | None = None
     start_up: StartUp | None = None
+
+    @property
+    def drafted_tokens_per_s(self) -> Band | None:
+        """One user with the launch's own drafter, on any kind of text; None: it has none."""
+        bands = [row.decode_tokens_per_s for row in self.drafted]
+        if not bands:
+            return None
+        expected = sum(band.expected for band in bands) / len(bands)
+        return Band(min(band.low for band in bands), expected, max(band.high for band in bands))
+
+    @property
+    def loses_on(self) -> tuple[str, ...]:
+        """Kinds of text on which drafting may be slower than decoding without it."""
+        plain = self.decode_tokens_per_s.low
+        return tuple(row.text for row in self.drafted if row.decode_tokens_per_s.low < plain)

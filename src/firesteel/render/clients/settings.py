@@ -7,9 +7,11 @@ engines limit an answer only by the context, clients want a number, and a quarte
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Literal
+from dataclasses import field
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from firesteel.dataclass import dataclass
@@ -31,6 +33,8 @@ class ClientEndpoint:
     """The environment variable with the API key; None: the server requires none."""
     provider: str = "firesteel"
     """What the client calls the endpoint."""
+    requests: Mapping[str, Any] = field(default_factory=dict)
+    """What every request should say, as in a request body: the recipe's settings."""
 
     @property
     def output(self) -> int | None:
@@ -72,6 +76,12 @@ def _without_none(**values: object) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def _unsaid(endpoint: ClientEndpoint, *carried: str) -> tuple[str, ...]:
+    """What the client's file cannot say."""
+    left = {name: value for name, value in endpoint.requests.items() if name not in carried}
+    return (f"requests should say {json.dumps(left)}, which this client's file cannot",) if left else ()
+
+
 def _export(endpoint: ClientEndpoint, variable: str | None = None) -> tuple[str, ...]:
     return (f"export {variable or endpoint.key} with the key",) if endpoint.key else ()
 
@@ -85,6 +95,7 @@ def _opencode(endpoint: ClientEndpoint) -> ClientSettings:
         reasoning=endpoint.reasoning,
         attachment=endpoint.images,
         modalities={"input": inputs, "output": ["text"]} if inputs else None,
+        options=dict(endpoint.requests) or None,
     )
     options = _without_none(baseURL=endpoint.url, apiKey=f"{{env:{endpoint.key}}}" if endpoint.key else None)
     prefix = ("provider", endpoint.provider)
@@ -116,7 +127,7 @@ def _claude_code(endpoint: ClientEndpoint) -> ClientSettings:
         SettingEdit(("apiKeyHelper",), helper),
     ]
     note = "unset ANTHROPIC_AUTH_TOKEN and ANTHROPIC_API_KEY: they override it and are sent to this server"
-    return ClientSettings(tuple(edits), (*_export(endpoint), note))
+    return ClientSettings(tuple(edits), (*_export(endpoint), note, *_unsaid(endpoint)))
 
 
 def _text(number: int | None) -> str | None:
@@ -131,10 +142,18 @@ def _codex(endpoint: ClientEndpoint) -> ClientSettings:
     if endpoint.context:
         edits.append(SettingEdit(("model_context_window",), endpoint.context))
     prefix = ("model_providers", endpoint.provider)
+    if effort := endpoint.requests.get("reasoning_effort"):
+        edits.append(SettingEdit(("model_reasoning_effort",), effort))
     edits += [SettingEdit((*prefix, name), value) for name, value in provider.items()]
     if endpoint.key is None:
         edits.append(SettingEdit((*prefix, "env_key"), None, "drop"))
-    return ClientSettings(tuple(edits), _export(endpoint))
+    return ClientSettings(tuple(edits), (*_export(endpoint), *_unsaid(endpoint, "reasoning_effort")))
+
+
+_CONTINUE_SAMPLING = {
+    "temperature": "temperature", "top_p": "topP", "top_k": "topK", "min_p": "minP",
+    "presence_penalty": "presencePenalty", "frequency_penalty": "frequencyPenalty",
+}  # fmt: skip
 
 
 def _continue(endpoint: ClientEndpoint) -> ClientSettings:
@@ -142,6 +161,9 @@ def _continue(endpoint: ClientEndpoint) -> ClientSettings:
         name for name, has in (("tool_use", endpoint.tools), ("image_input", endpoint.images)) if has
     ]
     limits = _without_none(contextLength=endpoint.context, maxTokens=endpoint.output)
+    asked = endpoint.requests
+    limits |= {name: asked[key] for key, name in _CONTINUE_SAMPLING.items() if key in asked}
+    extra = {key: value for key, value in asked.items() if key not in _CONTINUE_SAMPLING}
     model = _without_none(
         name=f"{endpoint.model} ({endpoint.provider})",
         provider="openai",
@@ -151,6 +173,7 @@ def _continue(endpoint: ClientEndpoint) -> ClientSettings:
         roles=["chat", "edit", "apply"],
         capabilities=capabilities or None,
         defaultCompletionOptions=limits or None,
+        requestOptions={"extraBodyProperties": extra} if extra else None,
     )
     edits = (
         SettingEdit(("name",), "firesteel", "keep"),
@@ -180,9 +203,8 @@ def _zed(endpoint: ClientEndpoint) -> ClientSettings:
     )
     if endpoint.context is None:
         notes += ("the context is unknown: `max_tokens`, which Zed needs, is set to 8,192",)
-    return ClientSettings(
-        (SettingEdit(("language_models", "openai_compatible", endpoint.provider), value),), notes
-    )
+    edits = [SettingEdit(("language_models", "openai_compatible", endpoint.provider), value)]
+    return ClientSettings(tuple(edits), (*notes, *_unsaid(endpoint)))
 
 
 def _open_webui(endpoint: ClientEndpoint) -> ClientSettings:
@@ -194,14 +216,15 @@ def _open_webui(endpoint: ClientEndpoint) -> ClientSettings:
     notes = ["it reads these at its first start; later change them on its settings page (Admin, Connections)"]
     if endpoint.is_on_loopback:
         notes.append("a container reaches 127.0.0.1 of the host only with --network host")
-    return ClientSettings(edits, (*notes, *_export(endpoint)))
+    return ClientSettings(edits, (*notes, *_export(endpoint), *_unsaid(endpoint)))
 
 
 def _openai(endpoint: ClientEndpoint) -> ClientSettings:
     key = f"${endpoint.key}" if endpoint.key else "none"
     edits = (SettingEdit(("OPENAI_BASE_URL",), endpoint.url), SettingEdit(("OPENAI_API_KEY",), key))
     limits = f", {endpoint.context:,} tokens of context" if endpoint.context else ""
-    return ClientSettings(edits, (f"the model is called {endpoint.model}{limits}", *_export(endpoint)))
+    notes = (f"the model is called {endpoint.model}{limits}", *_export(endpoint), *_unsaid(endpoint))
+    return ClientSettings(edits, notes)
 
 
 _CLIENTS: Mapping[str, Callable[[ClientEndpoint], ClientSettings]] = {

@@ -30,6 +30,7 @@ from firesteel.edge.host.kernel_log import KernelLog
 from firesteel.edge.host.memory import gpu_processes, meminfo, sample, shm
 from firesteel.errors import HostNotReady
 from firesteel.facts import Gpu, GpuProcess
+from firesteel.facts.host.driver import oldest_driver
 from firesteel.launch import Container
 from firesteel.planner.memory.pool import pool
 from firesteel.proposals import Proposal
@@ -43,9 +44,6 @@ _OWN_DISK_BYTES = 256 * 2**20
 where they are fetched."""
 _PORTS_TRIED = 100
 
-_DRIVERS = {11: 450, 12: 525, 13: 580}
-"""The oldest driver for each CUDA, by the major number of both:
-https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, seen 2026-11-15"""
 _TOOLKIT = (
     "sudo apt install nvidia-container-toolkit && sudo nvidia-ctk runtime configure --runtime=docker "
     "&& sudo systemctl restart docker"
@@ -118,8 +116,7 @@ def _last_line(output: str) -> str:
 
 def driver_problem(gpus: Sequence[Gpu], cuda: str | None) -> HostProblem | None:
     """None also if the CUDA version of the image or the driver of the host is not known."""
-    major = re.match(r"\d+", cuda or "")
-    floor = _DRIVERS.get(int(major[0])) if major else None
+    floor = oldest_driver(cuda)
     for gpu in gpus:
         number = re.match(r"\d+", gpu.driver)
         if floor and number and int(number[0]) < floor:

@@ -122,7 +122,8 @@ def kv_cache(
 def speed(expected: Expected, answers: Iterable[Answer]) -> CheckResult | None:
     """The fastest answer counts: anything else that the host does only slows answers down."""
     measured = fastest_decode(answers)
-    band = expected.plan.drafted.get("prose") or expected.plan.decode_tokens_per_s
+    drafted = expected.plan.drafted
+    band = drafted.get("prose") or drafted.get("any") or expected.plan.decode_tokens_per_s
     if measured is None:
         return None
     if band is None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from firesteel import engines
+from firesteel.catalog import RecipeRequests
 from firesteel.edge.files import state_file
 from firesteel.engines import introspection
 from firesteel.facts.model.tensors import Role, Weights
@@ -25,12 +26,6 @@ from firesteel.typed_json import InvalidValue, from_json
 Size = Literal["unknown", "tiny", "small", "able"]
 TINY_BELOW, ABLE_FROM = 1_000_000_000, 4_000_000_000
 """Parameters. A tiny model may get any fact wrong; an able one must know what a child knows."""
-_SAMPLING = frozenset(
-    {
-        "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
-        "repetition_penalty", "repeat_penalty", "seed",
-    }
-)  # fmt: skip
 _BITS = (
     (r"f32", 32.0), (r"f16|bf16|16-bit", 16.0), (r"q8|fp8|f8|int8|w8", 8.25), (r"q6", 6.6), (r"q5", 5.6),
     (r"q3", 3.5), (r"q2", 2.7), (r"q4|fp4|int4|w4|4-bit", 4.6),
@@ -75,17 +70,17 @@ class Expected:
 def expected(proposal: Proposal) -> Expected:
     plan = proposal.plan
     launch = plan.launch
-    requests = proposal.recipe.requests if proposal.recipe else {}
+    requests = proposal.recipe.requests if proposal.recipe else RecipeRequests()
     return Expected(
         engine=launch.engine,
         version=launch.version,
         parameters=_parameters(proposal),
         context=plan.cache.context,
-        tool_parser=_parser(launch, "tool-call-parser") or ("asked for" if "for_tools" in requests else None),
+        tool_parser=_parser(launch, "tool-call-parser") or ("asked for" if requests.for_tools else None),
         reasoning_parser=_parser(launch, "reasoning-parser"),
-        requests=_body(requests),
-        tool_requests=_body(requests) | _body(_map(requests.get("for_tools"))),
-        thinking_request=_thinking(_map(requests.get("per_request"))),
+        requests=requests.body,
+        tool_requests=requests.tool_body,
+        thinking_request=_thinking(requests),
         kernels=_kernels(launch),
         drafts=_drafts(plan),
         plan=summarize(plan),
@@ -140,20 +135,9 @@ def _parser(launch: Launch, flag: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _body(requests: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a recipe's `requests` that goes into a request body; the rest is documentation."""
-    sampling = {key: value for key, value in requests.items() if key in _SAMPLING}
-    return sampling | _map(requests.get("per_request"))
-
-
-def _thinking(per_request: Mapping[str, Any]) -> dict[str, Any]:
+def _thinking(requests: RecipeRequests) -> dict[str, Any]:
     """A recipe that turns thinking off in every request has a model that thinks by default."""
-    template = _map(per_request.get("chat_template_kwargs"))
-    return {} if template.get("enable_thinking") is False else dict(per_request)
-
-
-def _map(value: object) -> dict[str, Any]:
-    return dict(value) if isinstance(value, Mapping) else {}
+    return {} if requests.template.get("enable_thinking") is False else dict(requests.per_request)
 
 
 def _kernels(launch: Launch) -> dict[str, str]:

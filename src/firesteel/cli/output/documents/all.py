@@ -15,12 +15,14 @@ from firesteel.cli.output.documents import (
     learn,
     overview,
     ps,
+    recipe,
     render,
     serve,
     top,
 )
 from firesteel.facts.documents import Document
 from firesteel.hosts import documents as hosts
+from firesteel.images import documents as images
 from firesteel.proposals import documents as proposals
 from firesteel.rules import documents as rules
 from firesteel.run import documents as run
@@ -30,7 +32,8 @@ from firesteel.workshop.repair import documents as repair
 
 DOCUMENTS: tuple[type[Document], ...] = (
     overview.OverviewJson,
-    proposals.ModelsJson, proposals.PlanJson, proposals.PlanCompareJson,
+    proposals.ModelsJson, proposals.ChooseJson, proposals.ChooseGuidesJson,
+    proposals.PlanJson, proposals.PlanCompareJson,
     rules.CheckJson, rules.RuleJson, rules.FactsJson,
     hosts.DoctorJson, hosts.DoctorBundleJson, hosts.DoctorFixJson, hosts.DoctorUndoJson,
     hosts.DoctorMeasureJson, hosts.DoctorClusterJson,
@@ -44,11 +47,14 @@ DOCUMENTS: tuple[type[Document], ...] = (
     serve.ServeJson, top.TopJson, run.PullJson, run.PullPruneJson,
     quantize.QuantizeJson, quantize.QuantizePlanJson, quantize.QuantizeGgufJson,
     quantize.QuantizeCalibrateJson, render.RenderJson,
+    recipe.RecipeNewJson, recipe.RecipeTestJson, recipe.RecipeShareJson, recipe.RecipeListJson,
+    recipe.RecipeAdoptJson,
     key.KeyAddJson, key.KeyListJson, key.KeyRevokeJson,
     client.ClientJson,
     cluster.ClusterAddJson, cluster.ClusterListJson, cluster.ClusterCheckJson,
     cluster.ClusterStageJson, cluster.ClusterRemoveJson,
-    engine.EngineListJson, learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
+    engine.EngineListJson, images.ImageInspectJson, images.ImageCompareJson, images.ImageBuildJson,
+    learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
     error.ErrorJson,
 )  # fmt: skip
 """In the order of `firesteel --help`."""

@@ -6,6 +6,7 @@ from typing import Literal
 
 from firesteel.cli.output.services import ServiceStatus
 from firesteel.facts.documents import Document
+from firesteel.facts.host.gpu_reading import GpuReading
 from firesteel.gateway.address import Address
 from firesteel.rules.host_checks.verdict import CheckLevel
 
@@ -27,3 +28,5 @@ class PsJson(Document):
     """Where `firesteel serve` listens, while it runs."""
     host: tuple[HostAlarmJson, ...] = ()
     """What `doctor` finds wrong with the GPU and its host now, while something runs on it."""
+    gpu: GpuReading | None = None
+    """Its temperature and power now; null: there is none, or nothing runs."""

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""What `check` says of collections of other people's launches: a row for each folder, and every stop.
+
+    .venv/bin/python benchmarks/check_collections.py FOLDER ...
+
+A folder is a checkout of a public repository. The rows go to RESULTS.md; whether a stop is true on the
+machine and the release that its text states is judged by hand, one by one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+from firesteel import catalog
+from firesteel.edge.files import text_files
+from firesteel.errors import FiresteelError
+from firesteel.rules import Finding, LintOptions, LintResult, lint
+
+OPTIONS = LintOptions(catalog.shipped().images)
+
+
+def main() -> None:
+    print("| collection | files | launches | a Spark | another machine | not said | stop | warn |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    stops: list[Finding] = []
+    for name in sys.argv[1:]:
+        results = list(filter(None, (result_of(path) for path in text_files.find_files([Path(name)]))))
+        kinds = Counter(machine.kind for result in results for machine in result.machines)
+        findings = [finding for result in results for finding in result.findings]
+        levels = Counter(finding.level for finding in findings)
+        files = sum(bool(result.readings) for result in results)
+        launches = sum(len(result.readings) for result in results)
+        cells = [
+            files,
+            launches,
+            kinds["spark"],
+            kinds["other"],
+            kinds["unsaid"],
+            levels["stop"],
+            levels["warn"],
+        ]
+        print(f"| {Path(name).name} | {' | '.join(map(str, cells))} |", flush=True)
+        stops += [finding for finding in findings if finding.level == "stop"]
+    for stop in stops:
+        where = f"{stop.spot.path}:{stop.spot.line}" if stop.spot else ""
+        print(f"{stop.rule}  {where}  {stop.says}")
+
+
+def result_of(path: Path) -> LintResult | None:
+    try:
+        return lint(text_files.read_text(path), str(path), OPTIONS)
+    except FiresteelError:
+        return None
+
+
+main()

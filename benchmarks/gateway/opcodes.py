@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Python instructions that the gateway's HTTP path executes for a request, and for an event of a stream.
+
+    python benchmarks/gateway/opcodes.py [SRC]...     SRC: another checkout's `src`, to compare this one with
+
+Counts bytecode instructions in `firesteel.gateway` by tracing them, so the figures do not depend on how busy
+the machine is. Requests go over one connection through the real HTTP server to an engine that answers at
+once; a dispatcher that grants everything takes the place of the scheduler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+HERE = Path(__file__).resolve()
+REQUESTS, EVENTS = 200, 200
+KEY = b"Authorization: Bearer fs-0123456789\r\n"
+BODY = b'{"model":"m","messages":[{"role":"user","content":"%b"}],"max_tokens":5}' % (b"hello " * 150)
+STREAM = BODY[:-1] + b',"stream":true,"stream_options":{"include_usage":true}}'
+ANSWER = b'{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":5,"completion_tokens":2}}'
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: "
+EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"word"},"finish_reason":null}]}\n\n'
+
+
+def request(body: bytes) -> bytes:
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nContent-Type: application/json\r\n"
+    return (
+        head + KEY + b"User-Agent: bench\r\nAccept: */*\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    )
+
+
+class Counter:
+    """Instructions in `firesteel.gateway`."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def trace(self, frame: FrameType, event: str, argument: object) -> Any:
+        if event == "call":
+            if "firesteel/gateway" not in frame.f_code.co_filename:
+                return None
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        elif event == "opcode":
+            self.count += 1
+        return self.trace
+
+
+async def engine(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Sends an event only when the client has the one before, so that each is a piece of its own."""
+    while head := await reader.readuntil(b"\r\n\r\n"):
+        size = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        body = await reader.readexactly(size)
+        if b'"stream":true' not in body:
+            writer.write(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                % len(ANSWER)
+            )
+            writer.write(ANSWER)
+            continue
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        for _ in range(EVENTS):
+            writer.write(b"%x\r\n%b\r\n" % (len(EVENT), EVENT))
+            await NEXT.acquire()
+        writer.write(b"0\r\n\r\n")
+
+
+NEXT = asyncio.Semaphore(0)
+
+
+async def count() -> dict[str, float]:
+    from firesteel.gateway.http.server import HttpServer
+    from firesteel.gateway.interfaces import Caller, Endpoint
+
+    server = await asyncio.start_server(engine, "127.0.0.1", 0)
+    endpoint = Endpoint("m", ("127.0.0.1", server.sockets[0].getsockname()[1]))
+
+    class Grants:
+        """What is not asked for here is not there."""
+
+        def admit(self, token: bytes | None) -> Caller:
+            return Caller("bench")
+
+        def submit(self, request: Any) -> None:
+            request.granted(endpoint, None)
+
+        def finish(self, request: Any, outcome: object) -> None: ...
+
+    gateway = HttpServer(Grants())  # type: ignore[arg-type]  # only what a request needs
+    reader, writer = await asyncio.open_connection("127.0.0.1", await gateway.start("127.0.0.1", 0))
+
+    async def ask() -> None:
+        writer.write(request(BODY))
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+
+    async def stream() -> None:
+        writer.write(request(STREAM))
+        await reader.readuntil(b"\r\n\r\n")
+        for _ in range(EVENTS):
+            await reader.readuntil(EVENT + b"\r\n")
+            NEXT.release()
+        await reader.readuntil(b"0\r\n\r\n")
+
+    counted = {}
+    for name, run, times in (("request", ask, REQUESTS), ("stream", stream, 3)):
+        await run()
+        counter = Counter()
+        sys.settrace(counter.trace)
+        for _ in range(times):
+            await run()
+        sys.settrace(None)
+        counted[name] = counter.count / times
+    writer.close()
+    await gateway.drain(0)
+    server.close()
+    return {"request": counted["request"], "event": (counted["stream"] - counted["request"]) / EVENTS}
+
+
+def main(sources: list[str]) -> None:
+    rows = []
+    for source in (*sources, str(HERE.parents[2] / "src")):
+        environment = {**os.environ, "PYTHONPATH": source}
+        words = [sys.executable, str(HERE), "--count"]
+        rows.append(
+            json.loads(subprocess.run(words, env=environment, check=True, capture_output=True).stdout)
+        )
+        print(f"{source}: {rows[-1]['request']:.1f} instructions a request, {rows[-1]['event']:.1f} an event")
+    if len(rows) > 1:
+        print(*(f"{name}: x {rows[-1][name] / rows[0][name]:.4f}" for name in ("request", "event")))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--count"]:
+        print(json.dumps(asyncio.run(count())))
+    else:
+        main(sys.argv[1:])

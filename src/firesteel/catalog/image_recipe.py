@@ -1,0 +1,137 @@
+"""Recipes for images: what is built from which pinned sources, in which stages, each step with its reason.
+
+A YAML file in `data/image_recipes`. `render.dockerfile` writes it as a Dockerfile, `firesteel image build`
+builds and proves it. A base without a digest is pinned when it is built, to what its registry has then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+from firesteel import package_data, yaml_schema
+from firesteel.errors import UsageError
+from firesteel.facts.evidence import Sources
+from firesteel.file_schema import NOT_EMPTY, After, file_schema
+from firesteel.launch import EngineName
+
+
+def _one_line(text: str) -> str:
+    if "\n" in text:
+        raise ValueError("should be one line: a Dockerfile ends a comment or a command there")
+    return text
+
+
+Line = Annotated[str, After(_one_line)]
+
+
+@file_schema
+class PinnedSource:
+    """What is compiled or installed: a commit of a repository, or a file with its digest."""
+
+    name: str
+    url: str
+    commit: str | None = None
+    package: str | None = None
+    """A PyPI requirement with one version."""
+    sha256: str | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.commit or (self.package and "==" in self.package)):
+            raise ValueError("needs a `commit`, or a `package` with its version")
+
+    @property
+    def pin(self) -> str:
+        return self.commit or self.sha256 or (self.package or "").partition("==")[2]
+
+
+@file_schema
+class SourcePatch:
+    """A change that is merged upstream and not released."""
+
+    pull_request: Line
+    url: Line
+    """Of the patch file: https://github.com/ORG/NAME/commit/COMMIT.patch"""
+    sha256: Line
+    """Of that file."""
+    folder: Line
+    """The checkout."""
+
+
+@file_schema
+class BuildVariable:
+    value: Line
+    why: Line
+
+
+@file_schema
+class BuildStep:
+    """One of `run`, `copy` and `patch`."""
+
+    why: Line
+    run: str | None = None
+    cache: tuple[Line, ...] = ()
+    """Folders that BuildKit keeps between builds."""
+    copy: Line | None = None
+    """What follows COPY."""
+    patch: SourcePatch | None = None
+
+    def __post_init__(self) -> None:
+        if sum(bool(what) for what in (self.run, self.copy, self.patch)) != 1:
+            raise ValueError("needs one of `run`, `copy` and `patch`")
+
+
+@file_schema
+class BuildStage:
+    name: Line
+    base: Line
+    """An image with its tag, `scratch`, or the name of an earlier stage."""
+    digest: str | None = None
+    steps: tuple[BuildStep, ...] = ()
+    env: dict[str, BuildVariable] = field(default_factory=dict)
+
+
+@file_schema
+class LeftOut:
+    what: Line
+    why: Line
+
+
+@file_schema
+class ImageRecipe:
+    title: Line
+    engine: EngineName
+    version: Line
+    """Of the engine; `here`: of the one that `firesteel engine build` made on this machine."""
+    status: Literal["measured", "untried"]
+    gpu: bool
+    """It must have machine code for a GB10 in the engine's own libraries."""
+    platform: Line
+    """`linux/arm64`; `here`: this machine's."""
+    pins: tuple[PinnedSource, ...]
+    stages: Annotated[tuple[BuildStage, ...], NOT_EMPTY]
+    entrypoint: tuple[Line, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    prove: Line
+    """The recipe of the model that it has to serve before it gets its tag."""
+    sources: Sources
+    note: Line | None = None
+
+
+def image_recipe_names() -> tuple[str, ...]:
+    return tuple(PurePosixPath(path).stem for path in package_data.names("image_recipes"))
+
+
+def image_recipe(name: str) -> ImageRecipe:
+    """A shipped one by its name; raises UsageError."""
+    if name not in image_recipe_names():
+        raise UsageError(
+            f"there is no recipe for an image `{name[:60]}`",
+            next=f"one of {', '.join(image_recipe_names())}, or a file: ./NAME.yaml",
+        )
+    return package_data.load(f"image_recipes/{name}.yaml", read_image_recipe)
+
+
+def read_image_recipe(path: str, text: str) -> ImageRecipe:
+    return yaml_schema.load(path, text, ImageRecipe)

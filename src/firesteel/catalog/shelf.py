@@ -1,0 +1,130 @@
+"""Recipes by others: a second folder over the catalog, trusted with flags and nothing else.
+
+    catalog, refused = with_shelf(catalog, files)
+
+Such a recipe names a model and an image that the catalog has already, and flags of a closed list
+(`data/shelf.yaml`) with values that name no file, host or program. It brings no environment, no assets (they
+run a shell before the engine), no models or images of its own, and takes no name that is taken. One that says
+more is refused with the reason, and the others of the folder are still read: a stranger's mistake must not
+stop `ps`. The user may adopt a refused recipe by name, after reading what it does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from firesteel import yaml_schema
+from firesteel.catalog.catalog import Catalog, File, check_recipe, layered
+from firesteel.catalog.recipe import Recipe, read_recipe
+from firesteel.dataclass import dataclass
+from firesteel.errors import UsageError
+from firesteel.file_schema import file_schema
+from firesteel.launch import EngineName
+from firesteel.printable import printable
+
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._,:+=-]{0,99}\Z", re.ASCII)
+"""A value without a path, a variable, an address or an escape."""
+_DRIVE = re.compile(r"\.\.|://")
+_MAX_TEXT = 2000
+_MAX_FLAGS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRecipe:
+    name: str
+    path: str
+    why: str
+
+
+@file_schema
+class ShelfSchema:
+    flags: dict[EngineName, frozenset[str]]
+    keys: dict[str, frozenset[str]]
+
+
+def _allowed() -> ShelfSchema:
+    return yaml_schema.load_data("shelf.yaml", ShelfSchema)
+
+
+def with_shelf(catalog: Catalog, files: Iterable[File]) -> tuple[Catalog, tuple[RefusedRecipe, ...]]:
+    """The catalog with the recipes of others that ask for no more than flags, and those that do not."""
+    taken: dict[str, Recipe] = {}
+    refused = []
+    for path, text in files:
+        name = PurePosixPath(path).stem
+        try:
+            recipe = read_recipe(name, path, text)
+            reason = next(reasons(recipe, catalog), None)
+            if name in catalog.recipes:
+                reason = "a recipe of this name exists already"
+            if reason is None:
+                check_recipe(recipe, text, catalog.models, catalog.images)
+        except UsageError as error:
+            reason = error.what
+        if reason is None and name in taken:
+            reason = f"{taken[name].path} has the same name"
+        if reason:
+            refused.append(RefusedRecipe(printable(name, 100), printable(path, 300), printable(reason, 500)))
+        else:
+            taken[name] = _labelled(recipe)
+    if not taken:
+        return catalog, tuple(refused)
+    return replace(catalog, recipes=layered(taken, catalog.recipes)), tuple(refused)
+
+
+def _labelled(recipe: Recipe) -> Recipe:
+    """What others measured is not known here."""
+    return replace(recipe, title=f"{recipe.title} (by others)", status="untried")
+
+
+def reasons(recipe: Recipe, catalog: Catalog) -> Iterator[str]:
+    """Why a recipe asks for more than flags."""
+    if recipe.image not in catalog.images.named:
+        yield f"image `{recipe.image}` is none that firesteel knows"
+    if recipe.model not in catalog.models:
+        yield f"model `{recipe.model}` is not in the catalog"
+    for asset in recipe.assets:
+        yield f"it brings {asset.kind} `{asset.name}`, which runs commands or code before or in the engine"
+    for variable in recipe.env:
+        yield f"it sets the environment variable {variable}"
+    if len(recipe.flags) > _MAX_FLAGS:
+        yield f"it has {len(recipe.flags)} flags"
+    allowed = _allowed()
+    for flag, setting in recipe.flags.items():
+        if flag not in allowed.flags[recipe.engine]:
+            yield f"--{flag} is not among the flags that recipes by others may set"
+        elif reason := _unsafe_value(setting.value, allowed.keys.get(flag)):
+            yield f"--{flag}: {reason}"
+    settings = recipe.requests
+    for body in (settings.body, settings.for_tools, *settings.instead.values()):
+        if reason := _unsafe_value(body, None):
+            yield f"requests: {reason}"
+    for text in _texts(recipe):
+        if len(text) > _MAX_TEXT or printable(text, _MAX_TEXT) != text:
+            yield "its texts are longer than 2,000 characters or move a terminal's cursor"
+
+
+def _unsafe_value(value: object, keys: frozenset[str] | None) -> str | None:
+    """Why a value is not plain; `keys`: those that a JSON value may have."""
+    if isinstance(value, Mapping):
+        unknown = next((key for key in value if keys is not None and key not in keys), None)
+        if unknown is not None:
+            return f"`{unknown}` is not among the keys that recipes by others may set"
+        return next((reason for item in value.values() if (reason := _unsafe_value(item, None))), None)
+    if isinstance(value, list | tuple):
+        return next((reason for item in value if (reason := _unsafe_value(item, None))), None)
+    if isinstance(value, str) and (not _PLAIN.match(value) or _DRIVE.search(value)):
+        return f"`{printable(value, 80)}` may name a file, an address or a program"
+    return None
+
+
+def _texts(recipe: Recipe) -> Iterator[str]:
+    yield from (recipe.title, recipe.note or "", recipe.requests.why or "")
+    yield from (setting.why for setting in recipe.flags.values())
+    yield from (source.url for source in recipe.sources)
+    yield from (source.note or "" for source in recipe.sources)
+    yield from (f"{row.was} {row.why}" for row in recipe.corrects)
+    yield from (score.suite for score in recipe.quality)

@@ -1,0 +1,98 @@
+"""`firesteel choose`"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any, get_args
+
+import click
+
+from firesteel import library
+from firesteel.cli.options import common
+from firesteel.cli.output.choose import choice_view, guides_view
+from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.show import out
+from firesteel.errors import UsageError
+from firesteel.proposals.choose import Matter, Use, Who
+
+_LENGTHS = {"line": 300, "page": 2000, "file": 16_000, "repository": 100_000, "book": 200_000}
+"""What people know of their prompts, in tokens."""
+
+
+class _PromptLength(click.ParamType[int]):
+    name = "length"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return _LENGTHS.get(value) or common.TOKENS.convert(value, param, ctx)
+
+
+@click.command("choose")
+@click.option("--who", type=click.Choice(get_args(Who)), help="Say who uses it.")
+@click.option(
+    "--prompt",
+    type=_PromptLength(),
+    metavar="LENGTH",
+    help=f"Say how long prompts are: {', '.join(_LENGTHS)}, or tokens as 30k.",
+)
+@click.option("--matters", type=click.Choice(get_args(Matter)), help="Say what matters most.")
+@click.option("--users", type=click.IntRange(1, 1024), help="Serve so many at once (default: by --who).")
+@click.option("--takes", type=click.Choice(("image", "video", "audio")), help="Require that it takes this.")
+@click.option("--guides", is_flag=True, help="Hold the tables of two known guides against our plans.")
+@common.host_option
+@common.json_option
+def command(
+    who: Who | None,
+    prompt: int | None,
+    matters: Matter | None,
+    users: int | None,
+    takes: str | None,
+    guides: bool,
+    host_name: str | None,
+    as_json: bool,
+) -> None:
+    """Choose engine, model, quantization and recipe for a use, with two alternatives and why.
+
+    Three questions: who uses it, how long prompts are, what matters. What no option says is asked for on a
+    terminal.
+    """
+    if guides:
+        _show_guides(host_name, as_json)
+        return
+    if sys.stdin.isatty() and not as_json:
+        who = who or _answer("Who uses it?", get_args(Who))
+        prompt = prompt or _LENGTHS[_answer("How long are prompts?", _LENGTHS)]
+        matters = matters or _answer("What matters most?", get_args(Matter))
+    if who is None or prompt is None or matters is None:
+        raise UsageError(
+            "three things must be known: who uses it, how long prompts are, what matters",
+            next="firesteel choose --who agent --prompt 30k --matters speed",
+        )
+    host = library.host(host_name)
+    choice = library.choose(Use(who, prompt, matters, users, takes), host)
+    if as_json:
+        from firesteel.proposals.documents import choice_json  # loads pydantic
+
+        common.print_json(choice_json(choice))
+        return
+    out.print(choice_view(choice))
+    size = choice.best.proposal.plan.cache
+    sizes = f"--context {size.context} --users {size.users}"
+    where = f" --host {host_name}" if host_name else ""
+    command = "plan" if host_name else "up"
+    out.print(typed(f"\nnext: firesteel {command} {choice.best.name} {sizes}{where}"))
+
+
+def _answer(question: str, answers: Iterable[str]) -> Any:
+    names = tuple(answers)
+    return click.prompt(question, type=click.Choice(names), default=names[0], err=True)
+
+
+def _show_guides(host_name: str | None, as_json: bool) -> None:
+    claims = library.guide_claims(library.host(host_name or "gb10"))
+    if as_json:
+        from firesteel.proposals.documents import ChooseGuidesJson
+
+        common.print_json(ChooseGuidesJson(claims=claims))
+    else:
+        out.print(guides_view(claims))

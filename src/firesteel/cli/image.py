@@ -1,0 +1,263 @@
+"""`firesteel image inspect|build`"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import AsyncIterator
+
+import click
+from rich.text import Text
+
+from firesteel import library
+from firesteel.catalog import ImageProblem
+from firesteel.catalog.image_recipe import image_recipe, image_recipe_names
+from firesteel.cli.options import common
+from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.progress import SlowLines
+from firesteel.cli.output.show import LEVEL_STYLE, err, out
+from firesteel.edge.files.image_recipes import load_image_recipe
+from firesteel.edge.host.signals import cancel_on_signals
+from firesteel.edge.native.build import BuildProgress
+from firesteel.images import (
+    BuiltImage,
+    ImageComparison,
+    ImageReport,
+    OpenedImage,
+    RecipeVerdict,
+    build_image,
+    compare_reports,
+    inspect_image,
+    judge_recipes,
+    open_image,
+    save_inspection,
+)
+from firesteel.printable import escape_unprintable
+from firesteel.units import show_bytes, show_seconds
+
+_SHOWN_LIBRARIES = 12
+_SHOWN_PARTS = 8
+
+
+@click.group("image")
+def command() -> None:
+    """Say what is inside an image and whether it runs on a GB10; build one, and tag it once it is proved."""
+
+
+@command.command("inspect")
+@click.argument("reference", metavar="REF")
+@click.option("--compare", "other", metavar="REF", help="Say what differs in this other image.")
+@click.option("--deep", is_flag=True, help="Download the large layers of an image in a registry, too.")
+@click.option("--remote", is_flag=True, help="Ask the registry, though docker has the image here.")
+@click.option("--platform", metavar="OS/ARCH", help="Of an image for several (default linux/arm64).")
+@common.json_option
+def inspect(
+    reference: str, other: str | None, deep: bool, remote: bool, platform: str | None, as_json: bool
+) -> int:
+    """Say what is inside an image: versions, GPU code, how it starts, and which traps it has on a GB10.
+
+    REF is an OCI layout folder, an archive (`docker save`), an image or a container that docker has, or an
+    image in a registry. Nothing is pulled, unpacked or run. Of a registry's image only small layers are read,
+    unless --deep is given. `check`, `plan` and `up` use what was learnt about a complete image.
+
+    \b
+    Exits 0  it can run on a GB10
+          3  something in it stops that
+    """
+    opened = _open(reference, platform, deep, remote)
+    report = _inspect(opened)
+    if other is not None:
+        comparison = compare_reports(report, _inspect(_open(other, platform, deep, remote)))
+        _print_comparison(comparison, as_json)
+        return 0
+    saved = save_inspection(library.home(), report)
+    recipes = judge_recipes(report, library.catalog())
+    if as_json:
+        from firesteel.images.documents import image_inspect_json  # loads pydantic
+
+        common.print_json(image_inspect_json(report, recipes, str(saved) if saved else None))
+    else:
+        _show(report, recipes)
+    return 3 if any(problem.level == "stop" for problem in report.problems) else 0
+
+
+@command.command("build")
+@click.argument("what", metavar="RECIPE", required=False)
+@click.option("--list", "is_list", is_flag=True, help="List the recipes.")
+@common.json_option
+def build(what: str | None, is_list: bool, as_json: bool) -> None:
+    """Build an image from a recipe, inspect it, start a model on it and verify that; tag it only then.
+
+    RECIPE is a name that --list shows, or a YAML file. Stock images are enough for most: docs/images.md says
+    when. What fails keeps its log under FIRESTEEL_HOME/builds and gets no tag. `firesteel render RECIPE --as
+    dockerfile` prints the Dockerfile.
+    """
+    if is_list or what is None:
+        for name in image_recipe_names():
+            recipe = image_recipe(name)
+            _line(f"{name:<16} {recipe.title} ({recipe.status})")
+        return
+    name, recipe = load_image_recipe(what)
+    image = asyncio.run(_shown(build_image(library.home(), name, recipe)))
+    if as_json:
+        from firesteel.images.documents import image_build_json  # loads pydantic
+
+        common.print_json(image_build_json(image))
+        return
+    _line(f"{image.tag}: {image.engine} {image.version}, {show_bytes(image.bytes)}")
+    _line(f"  verified      {', '.join(image.verified)}")
+    _line(f"  in            {show_seconds(image.seconds)}; Dockerfile, log and provenance in {image.folder}")
+    _next(f"image: {name} in a recipe of yours, or docker run {image.tag}")
+
+
+async def _shown(events: AsyncIterator[BuildProgress | BuiltImage]) -> BuiltImage:
+    cancel_on_signals()
+    lines, image = SlowLines(), None
+    async for event in events:
+        if isinstance(event, BuiltImage):
+            image = event
+        else:
+            left = f", about {show_seconds(event.left_s)} left" if event.left_s else ""
+            lines.print(f"{escape_unprintable(event.text)}{left}")
+    assert image is not None
+    return image
+
+
+def _open(reference: str, platform: str | None, deep: bool, remote: bool) -> OpenedImage:
+    opened = open_image(reference, platform=platform, deep=deep, remote=remote)
+    if opened.source == "registry":
+        size = sum(layer.stored_bytes or 0 for layer in opened.layers)
+        err.print(
+            f"fetch   {len(opened.layers)} layers, {show_bytes(size)}, to be read and not kept", markup=False
+        )
+    return opened
+
+
+def _inspect(opened: OpenedImage) -> ImageReport:
+    def progress(files: int) -> None:
+        if err.is_terminal:
+            err.print(f"read    {files:,} files", end="\r", markup=False)
+
+    return inspect_image(opened, library.home().root / "tmp", progress)
+
+
+def _print_comparison(comparison: ImageComparison, as_json: bool) -> None:
+    if as_json:
+        from firesteel.images.documents import image_compare_json  # loads pydantic
+
+        common.print_json(image_compare_json(comparison))
+        return
+    _line(f"{comparison.first} ({show_bytes(comparison.first_bytes)})")
+    _line(f"{comparison.second} ({show_bytes(comparison.second_bytes)})")
+    for row in comparison.differences:
+        _line(f"  {row.what}: {row.first or 'not there'} -> {row.second or 'not there'}")
+    for name, size in comparison.parts[:_SHOWN_PARTS]:
+        _line(f"  size of {name}: {'+' if size > 0 else '-'}{show_bytes(abs(size))}")
+    for problem in comparison.gone_problems:
+        _line(f"  only in the first   {problem}")
+    for problem in comparison.new_problems:
+        _line(f"  only in the second  {problem}")
+    if not comparison.differences and not comparison.parts:
+        _line("no difference in versions, settings, GPU code or sizes")
+
+
+def _line(text: str) -> None:
+    out.print(escape_unprintable(text), markup=False, highlight=False)
+
+
+def _show(report: ImageReport, recipes: tuple[RecipeVerdict, ...]) -> None:
+    engine = f"{report.engine} {report.version}" if report.engine else "no engine that firesteel knows"
+    _line(f"{report.reference}: {engine}, {report.source}")
+    for name, value in _rows(report):
+        if value:
+            _line(f"  {name:<13} {value}")
+    _show_gpu_code(report)
+    _show_sizes(report)
+    for problem in report.problems:
+        _show_problem(problem)
+    _show_recipes(recipes)
+    if not report.is_complete:
+        _line(
+            f"not read  {report.unread_layers} layers, {show_bytes(report.unread_bytes)}: what is in them is "
+            "not known"
+        )
+        _next(f"firesteel image inspect {shlex.quote(report.reference)} --deep")
+    elif report.engine and report.source in ("local image", "registry"):
+        _next("firesteel check 'docker run ...', which now knows this image")
+
+
+def _next(text: str) -> None:
+    err.print(typed(f"next: {text}"), markup=False)
+
+
+def _rows(report: ImageReport) -> list[tuple[str, str]]:
+    start = report.start
+    known = [found for found in (report.base, report.cuda, report.driver) if found]
+    return [
+        ("digest", report.digests[0] if report.digests else ""),
+        (
+            "for",
+            " ".join(
+                filter(
+                    None,
+                    (report.architecture, f"(of {', '.join(report.platforms)})" if report.platforms else ""),
+                )
+            ),
+        ),
+        *((found.name, f"{found.version}  ({found.how})") for found in (*known, *report.components)),
+        ("entrypoint", " ".join((start.style + ":", *start.entrypoint)) if start.entrypoint else start.style),
+        ("command", " ".join(start.command)),
+        ("user", start.user),
+        ("folder", start.folder),
+        ("health check", " ".join(start.health_check)),
+        ("ports", " ".join(start.ports)),
+        ("volumes", " ".join(start.volumes)),
+        *(("env", f"{name}={value}") for name, value in start.env.items()),
+    ]
+
+
+def _show_gpu_code(report: ImageReport) -> None:
+    libraries = report.gpu_libraries
+    if not libraries:
+        _line("  GPU code      none" + ("" if report.is_complete else " in the layers that were read"))
+        return
+    for library_ in libraries[:_SHOWN_LIBRARIES]:
+        code = f"{', '.join((*library_.machine, *library_.ptx))}; on a GB10 {library_.on_gb10}"
+        _line(f"  GPU code      {library_.path} ({show_bytes(library_.bytes)}): {code}")
+    rest = libraries[_SHOWN_LIBRARIES:]
+    if rest:
+        verdicts = sorted({library_.on_gb10 for library_ in rest})
+        counts = ", ".join(
+            f"{sum(library_.on_gb10 == verdict for library_ in rest)} {verdict}" for verdict in verdicts
+        )
+        _line(f"  GPU code      {len(rest)} smaller libraries; on a GB10: {counts} (--json lists them)")
+
+
+def _show_sizes(report: ImageReport) -> None:
+    parts = ", ".join(f"{part.name} {show_bytes(part.bytes)}" for part in report.parts[:_SHOWN_PARTS])
+    _line(f"  size          {show_bytes(report.bytes)} in {report.files:,} files: {parts}")
+    for part in report.waste:
+        if part.bytes >= 1_000_000:
+            _line(f"  could go      {show_bytes(part.bytes)} {part.name}")
+    for what in report.unreadable[:5]:
+        _line(f"  not read      {what}")
+
+
+def _show_problem(problem: ImageProblem) -> None:
+    head = Text(f"{problem.level:<6}", LEVEL_STYLE[problem.level]) + Text(problem.check, "bold")
+    out.print(head + Text(f": {escape_unprintable(problem.says)}"))
+    out.print(Text(f"      found  {escape_unprintable(problem.evidence)}"))
+    out.print(Text(f"      use    {escape_unprintable(problem.instead)}"))
+    out.print(Text(f"      seen   {problem.source}", style="dim"))
+
+
+def _show_recipes(recipes: tuple[RecipeVerdict, ...]) -> None:
+    if runs := ", ".join(verdict.recipe for verdict in recipes if verdict.can_run):
+        _line(f"  runs          {runs}")
+    reasons: dict[str, list[str]] = {}
+    for verdict in recipes:
+        if not verdict.can_run:
+            reasons.setdefault(verdict.stops[0], []).append(verdict.recipe)
+    for reason, names in reasons.items():
+        which = f"any of {len(names)} recipes" if len(names) == len(recipes) > 1 else ", ".join(names)
+        _line(f"  cannot run    {which}: {reason}")

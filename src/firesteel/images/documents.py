@@ -1,0 +1,88 @@
+"""What `image` prints with `--json`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from firesteel.catalog import ImageProblem
+from firesteel.facts.documents import Document
+from firesteel.images.build import BuiltImage
+from firesteel.images.compare import ImageComparison, ImageDifference
+from firesteel.images.contents import Component, GpuLibrary, Part
+from firesteel.images.inspect import RecipeVerdict
+from firesteel.images.report import ImageLayer, ImageReport, StartSettings
+
+
+class ImageInspectJson(Document):
+    """`firesteel image inspect REF --json`"""
+
+    document: Literal["firesteel.image-inspect/1"] = "firesteel.image-inspect/1"
+    reference: str
+    source: str
+    digests: tuple[str, ...]
+    on: str
+    architecture: str | None
+    platforms: tuple[str, ...]
+    base: Component | None
+    cuda: Component | None
+    driver: Component | None
+    engine: str | None
+    version: str | None
+    components: tuple[Component, ...]
+    start: StartSettings
+    gpu_libraries: tuple[GpuLibrary, ...]
+    problems: tuple[ImageProblem, ...]
+    recipes: tuple[RecipeVerdict, ...]
+    layers: tuple[ImageLayer, ...]
+    parts: tuple[Part, ...]
+    waste: tuple[Part, ...]
+    files: int
+    bytes: int
+    unread_layers: int
+    unread_bytes: int
+    unreadable: tuple[str, ...]
+    saved: str | None
+    """The file that `check`, `plan` and `up` read it from; None: it was read in part, or has no digest."""
+
+
+class ImageCompareJson(Document):
+    """`firesteel image inspect REF --compare OTHER --json`"""
+
+    document: Literal["firesteel.image-compare/1"] = "firesteel.image-compare/1"
+    first: str
+    second: str
+    differences: tuple[ImageDifference, ...]
+    first_bytes: int
+    second_bytes: int
+    parts: tuple[tuple[str, int], ...]
+    new_problems: tuple[str, ...]
+    gone_problems: tuple[str, ...]
+
+
+class ImageBuildJson(Document):
+    """`firesteel image build RECIPE --json`"""
+
+    document: Literal["firesteel.image-build/1"] = "firesteel.image-build/1"
+    tag: str
+    id: str
+    engine: str
+    version: str
+    bytes: int
+    seconds: float
+    verified: tuple[str, ...]
+    folder: str
+
+
+def image_build_json(image: BuiltImage) -> ImageBuildJson:
+    return ImageBuildJson.model_validate(image)
+
+
+def image_inspect_json(
+    report: ImageReport, recipes: tuple[RecipeVerdict, ...], saved: str | None
+) -> ImageInspectJson:
+    names = ImageInspectJson.model_fields.keys() - {"document", "recipes", "saved"}
+    return ImageInspectJson(**{name: getattr(report, name) for name in names}, recipes=recipes, saved=saved)
+
+
+def image_compare_json(comparison: ImageComparison) -> ImageCompareJson:
+    return ImageCompareJson.model_validate(comparison)

@@ -1,0 +1,101 @@
+"""Proves an image before it gets a tag: its engine serves a model behind the guard and answers correctly.
+
+llama.cpp serves the small model that comes with firesteel: a script that runs the image takes the place of
+the engine's program. For vLLM and SGLang the image takes the place of the recipe's own.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+from shlex import join
+from uuid import uuid4
+
+from firesteel.catalog import with_inspections
+from firesteel.catalog.image_recipe import ImageRecipe
+from firesteel.edge.docker.containers import last_line
+from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.host import process
+from firesteel.errors import FiresteelError
+from firesteel.images.report import ImageReport, inspection
+from firesteel.launch import Ask
+from firesteel.proposals import Proposal, propose
+from firesteel.run import ServiceReady, bring_up, load, stop
+from firesteel.workspace import Workspace
+
+
+async def prove_image(
+    home: Home, name: str, recipe: ImageRecipe, image_id: str, report: ImageReport
+) -> tuple[str, ...]:
+    """The names of the checks that it passed; raises with the reason when one fails."""
+    label = f"firesteel-proof={uuid4().hex[:12]}"
+    service = f"proof-{name}"[:40]
+    script = home.root / "tmp" / f"proof-{uuid4().hex[:12]}" / "llama-server"
+    try:
+        if recipe.engine == "llamacpp":
+            await _require_program(image_id)
+            _write_script(script, home, recipe, image_id, label)
+        proposal = _proposal(home, service, recipe, script, report, image_id)
+        async for event in bring_up(proposal, home):
+            if isinstance(event, ServiceReady):
+                return tuple(check.name for check in event.report.checks if check.passed)
+        raise FiresteelError("it never became ready", next=f"firesteel logs {service}")
+    except FiresteelError as error:
+        raise FiresteelError(f"the image was built and gets no tag: {error.what}", next=error.next) from error
+    finally:
+        running = load(home, service)
+        if running is not None:
+            async for _ in stop(running):
+                pass
+        await _remove_containers(label)
+        script.unlink(missing_ok=True)
+        if script.parent.exists():
+            script.parent.rmdir()
+
+
+async def _require_program(image_id: str) -> None:
+    """A program that cannot even say its version says best why."""
+    code, output = await process.run("docker", "run", "--rm", "--network", "none", image_id, "--version")
+    if code:
+        raise FiresteelError(
+            f"its program does not start: {last_line(output)}", next=f"docker run --rm {image_id} --version"
+        )
+
+
+def _write_script(script: Path, home: Home, recipe: ImageRecipe, image_id: str, label: str) -> None:
+    gpus = ("--gpus", "all") if recipe.gpu else ()
+    weights = f"{home.weights}:{home.weights}:ro"
+    options = ("--rm", "--init", "--network", "host", "--label", label, "--volume", weights, *gpus)
+    write_text(script, f'#!/bin/sh\nexec {join(("docker", "run", *options, image_id))} "$@"\n')
+    script.chmod(0o700)
+
+
+def _proposal(
+    home: Home, service: str, recipe: ImageRecipe, script: Path, report: ImageReport, image_id: str
+) -> Proposal:
+    workspace = Workspace(home)
+    host = workspace.host()
+    ask = Ask(recipe.prove, name=service, port=_free_port(), engine=recipe.engine)
+    if recipe.engine == "llamacpp":
+        return workspace.propose(replace(ask, runtime="native", engine_path=str(script)), host)[0]
+    catalog = workspace.catalog
+    wanted = catalog.recipes[recipe.prove].image
+    named = replace(catalog.images.named[wanted], reference=image_id, entrypoint=recipe.entrypoint)
+    images = replace(catalog.images, named={**catalog.images.named, wanted: named})
+    images = with_inspections(images, [replace(inspection(report), reference=image_id)])
+    return propose(replace(catalog, images=images), host, ask)[0]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def _remove_containers(label: str) -> None:
+    """One whose `docker run` was killed would run on."""
+    _, output = await process.run("docker", "ps", "--all", "--quiet", "--filter", f"label={label}")
+    for container in output.split():
+        await process.run("docker", "rm", "--force", container)

@@ -1,0 +1,76 @@
+"""Where an image came from: an in-toto statement with a SLSA predicate, and its catalog entry. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from firesteel import __version__
+from firesteel.catalog.image_recipe import ImageRecipe
+from firesteel.images.report import ImageReport
+
+_STATEMENT = "https://in-toto.io/Statement/v1"
+_PREDICATE = "https://slsa.dev/provenance/v1"
+
+
+def provenance(
+    name: str,
+    recipe: ImageRecipe,
+    digests: Mapping[str, str],
+    tag: str,
+    report: ImageReport,
+    checks: tuple[str, ...],
+    started: datetime,
+) -> str:
+    """JSON. The packages inside stand under `byproducts`, each with the path that shows it."""
+    bases = {stage.base: stage.digest or digests.get(stage.base) for stage in recipe.stages}
+    dependencies: list[dict[str, Any]] = [
+        {"uri": pin.url, "name": pin.name, "digest": {"gitCommit" if pin.commit else "sha256": pin.pin}}
+        for pin in recipe.pins
+    ]
+    dependencies += [
+        {"uri": f"docker:{base}", "digest": {"sha256": digest.removeprefix("sha256:")}}
+        for base, digest in bases.items()
+        if digest
+    ]
+    statement = {
+        "_type": _STATEMENT,
+        "subject": [{"name": tag, "digest": {"sha256": report.digests[-1].removeprefix("sha256:")}}],
+        "predicateType": _PREDICATE,
+        "predicate": {
+            "buildDefinition": {
+                "buildType": "https://docs.docker.com/build/buildkit/",
+                "externalParameters": {"recipe": name, "contents": asdict(recipe)},
+                "resolvedDependencies": dependencies,
+            },
+            "runDetails": {
+                "builder": {"id": f"firesteel/{__version__}"},
+                "metadata": {"startedOn": started.isoformat(timespec="seconds")},
+                "byproducts": [
+                    {"name": "components", "annotations": [asdict(found) for found in report.components]},
+                    {"name": "verification", "annotations": list(checks)},
+                ],
+            },
+        },
+    }
+    return json.dumps(statement, indent=1, default=str) + "\n"
+
+
+def catalog_entry(name: str, recipe: ImageRecipe, tag: str, report: ImageReport) -> str:
+    """An `images.yaml` with the image under its recipe's name, for recipes of models to use."""
+    arch = json.dumps([report.architecture] if report.architecture else [])
+    return (
+        "# Written by `firesteel image build`; the next build of the recipe replaces it.\n"
+        "images:\n"
+        f"  {name}:\n"
+        f"    reference: {tag}\n"
+        f"    engine: {recipe.engine}\n"
+        f'    version: "{recipe.version}"\n'
+        f"    entrypoint: {json.dumps(list(recipe.entrypoint))}\n"
+        f"    arch: {arch}\n"
+        f"    gpu: {'true' if recipe.gpu else 'false'}\n"
+        f"    note: built and verified here on {report.on}, image {report.digests[-1]}\n"
+    )

@@ -1,0 +1,180 @@
+"""Which machine does a text speak of: a Spark, another one, or none that it names?
+
+Most launches in the world are written for an H200 or for eight GPUs, and what wedges a Spark is right there.
+The nearest evidence counts: the image, then comments and sentences above the command, the headings around it,
+the number of GPUs that it needs in one host, the hardware that a recipe lists, the path of the file, and last
+what the rest of the document mentions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from firesteel.dataclass import dataclass
+from firesteel.launch import Launch, Spot
+from firesteel.reads.reader import ReadLaunch
+from firesteel.reads.surroundings import Line, Surroundings
+
+MachineKind = Literal["spark", "other", "unsaid"]
+SPARK_MEMORY_GB = 128
+
+_SPARK = re.compile(
+    r"dgx[\s_-]*sparks?(?![a-z])|(?<![a-z0-9])(?:gb[-_]?10|sm_?121a?)(?![0-9a-z])", re.IGNORECASE
+)
+_SPARK_NAME = re.compile(r"(?<![a-z])sparks?(?![a-z])|gb10(?![0-9])", re.IGNORECASE)
+"""In an image or a path, where no Apache Spark is meant."""
+_OTHER = re.compile(
+    r"""(?<![A-Za-z0-9])(?:
+      (?i:  A100 | A800 | H100 | H200 | H800 | B100 | B200 | B300 | GB200 | GB300 | GH200 | V100 | L40S? | HGX
+          | NVL\d{1,2} | (?:RTX|GeForce)[\s_-]?(?:PRO[\s_-]?)?\d{4} | [345]090 | MI\d{3}[AX]? | Gaudi\s?\d?
+          | HPU | TPU | Trillium | Xeon | EPYC | ROCm | AMD | Ascend | XPU | NPU | Jetson | Hopper | Ampere
+          | DGX[\s_-]*Station | (?:Intel|CPU)[\s_-](?:Arc|GPU|only|server|backend) | Strix[\s-]Halo
+          | Mac\s?Studio | Apple\s?Silicon | Inferentia | Trainium )
+      | A10G? | A30 | A40 | H20 | L4 | T4 | P40 | AWS | EC2
+    )(?![A-Za-z0-9])""",
+    re.VERBOSE,
+)
+_OTHER_IMAGE = re.compile(r"rocm|xpu|[-/]tpu|gaudi|hpu|neuron|ascend|(?<![a-z])cpu(?![a-z])", re.IGNORECASE)
+_OTHER_PATH = re.compile(
+    r"(?<![a-z0-9])(?:station|rocm|amd|tpu|gaudi|xeon|cpu|jetson)(?![a-z0-9])", re.IGNORECASE
+)
+_OTHER_VARIABLES = re.compile(
+    r"(?:HIP|ROCR)_VISIBLE_DEVICES\Z|VLLM_(?:ROCM|CPU|XPU|TPU|HPU)_|ASCEND_|HABANA_"
+)
+_HARDWARE_KEY = re.compile(
+    r"""(?<![\w./-])["']?(?P<key>[\w./-]*(?:hardware|accelerator|gpu[._-]?(?:product|type|model|name|family)
+        |node_?selector|instance[_-]?type|machine)[\w./-]*)["']?\s*:\s*(?P<value>.*)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_NOT_HARDWARE = re.compile(r"overrides|strategy_hardware|opt_in", re.IGNORECASE)
+_REFUSED = re.compile(r"[\w.-]+\s*:\s*[\"']?(?:unsupported|untested|false|no)\b", re.IGNORECASE)
+_VRAM = re.compile(r"vram_minimum_gb\"?:\s*(\d+)")
+_RECIPE = re.compile(r"recipe_version\s*:")
+"""sparkrun's and eugr's recipes: both tools start Sparks only."""
+_SIZES = {
+    "vllm": ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size"),
+    "sglang": ("tensor-parallel-size", "tp-size", "tp", "pp-size", "pipeline-parallel-size"),
+    "llamacpp": (),
+}
+_SPREAD = {"distributed-executor-backend", "data-parallel-address", "data-parallel-size-local", "headless"}
+"""With these the ranks may be on other hosts, and their number says nothing about one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatedMachine:
+    kind: MachineKind = "unsaid"
+    what: str = ""
+    """What the text calls it: `H200`, `8 GPUs in one host`."""
+    spot: Spot | None = None
+
+
+def find_machine(reading: ReadLaunch, path: str, around: Surroundings) -> StatedMachine:
+    """The nearest evidence, or `unsaid`."""
+    for kind, what, number, text in _evidence(reading, path, around):
+        return StatedMachine(kind, what, Spot(path, number, text.strip()[:200], 1))
+    return StatedMachine()
+
+
+def _evidence(
+    reading: ReadLaunch, path: str, around: Surroundings
+) -> Iterator[tuple[MachineKind, str, int, str]]:
+    launch, spots = reading.launch, reading.spots
+    line = min((spot.line for spot in spots.values()), default=1)
+    model_line = spots["model"].line if "model" in spots else line
+    own = around.lines[line - 1]
+    if reading.hardware:
+        yield ("spark" if _SPARK_NAME.search(reading.hardware) else "other"), reading.hardware, line, own
+    image = launch.container.image if launch.container else ""
+    if match := _SPARK_NAME.search(image):
+        yield "spark", match[0], line, image
+    elif match := _OTHER_IMAGE.search(image):
+        yield "other", match[0], line, image
+    if not around.prose:  # in a recipe a comment may be about any of its parts
+        yield from _listed(around.lines, model_line)
+    yield from _named(around.above(line))
+    foreign = next((name for name in launch.env if _OTHER_VARIABLES.match(name)), None)
+    if foreign:
+        yield "other", foreign, line, own
+    if around.prose:
+        yield from _listed(around.lines, model_line)
+    yield from _in_path(path)
+    gpus = _gpus_in_one_host(launch)
+    if gpus > 1:
+        yield "other", f"{gpus} GPUs in one host", line, own
+    mentioned = list(_named(around.document))
+    if mentioned and not any(kind == "spark" for kind, *_ in mentioned):
+        yield mentioned[0]
+
+
+def _named(lines: Iterable[Line]) -> Iterator[tuple[MachineKind, str, int, str]]:
+    """The lines that name a machine; one that names a Spark among others is about a Spark."""
+    for number, text in lines:
+        if match := _SPARK.search(text):
+            yield "spark", match[0], number, text
+        elif match := _OTHER.search(text):
+            yield "other", match[0], number, text
+
+
+def _gpus_in_one_host(launch: Launch) -> int:
+    """How many GPUs the launch needs in one host; 1 where that is not certain."""
+    sizes = [launch.flags.get(name) for name in _SIZES[launch.engine]]
+    ranks = 1
+    for size in sizes:
+        ranks *= _whole(size)
+    nodes = launch.flags.get("nnodes")
+    if _SPREAD & launch.flags.keys() or (nodes is not None and not str(nodes).isdigit()):
+        ranks = 1
+    listed = launch.env.get("CUDA_VISIBLE_DEVICES", "").count(",") + 1
+    gpus = (launch.container.gpus or "") if launch.container else ""
+    asked = _whole(gpus) if gpus.isdigit() else gpus.count(",") + 1
+    return max(-(-ranks // _whole(nodes)), listed, asked)
+
+
+def _whole(size: object) -> int:
+    return int(size) if isinstance(size, str) and re.fullmatch("[1-9][0-9]{0,3}", size) else 1
+
+
+def _listed(lines: list[str], model_line: int) -> Iterator[tuple[MachineKind, str, int, str]]:
+    """The hardware that a recipe or manifest lists, and the memory that it asks for."""
+    listed = [found for number, text in _hardware_lines(lines) for found in _named_parts(number, text)]
+    yield from sorted(listed, key=lambda found: found[0] != "spark")[:1]
+    memory = [(abs(n - model_line), n, text) for n, text in enumerate(lines, 1) if _VRAM.search(text)]
+    if memory:  # of several variants the one that has this model
+        _, number, text = min(memory)
+        size = next(_VRAM.finditer(text))[1]
+        if int(size) > SPARK_MEMORY_GB:
+            yield "other", f"at least {size} GB", number, text
+    yield from (("spark", "recipe", n, text) for n, text in enumerate(lines, 1) if _RECIPE.match(text))
+
+
+def _named_parts(number: int, text: str) -> Iterator[tuple[MachineKind, str, int, str]]:
+    """`{h200: verified, dgx_spark_gb10: unsupported}` speaks of an H200 only."""
+    for part in re.split(r"[,{}]", text):
+        if not _REFUSED.match(part.strip()):
+            yield from _named([(number, part.replace("_", " "))])
+
+
+def _hardware_lines(lines: list[str]) -> Iterator[Line]:
+    """The value of a key such as `hardware`, on its line or indented below it."""
+    indent: int | None = None
+    for number, text in enumerate(lines, 1):
+        depth = len(text) - len(text.lstrip())
+        if indent is not None and text.strip():
+            if depth > indent:
+                yield number, text
+                continue
+            indent = None
+        key = _HARDWARE_KEY.search(text)
+        if key and not _NOT_HARDWARE.search(key["key"]):
+            yield number, key["value"].partition("}")[0]
+            indent = depth
+
+
+def _in_path(path: str) -> Iterator[tuple[MachineKind, str, int, str]]:
+    for part in reversed(path.split("/")):
+        if match := _SPARK_NAME.search(part):
+            yield "spark", match[0], 1, path
+        elif match := _OTHER.search(part.replace("_", " ")) or _OTHER_PATH.search(part):
+            yield "other", match[0], 1, path

@@ -1,0 +1,116 @@
+"""Which release of its engine does a text speak of, where the command does not say?
+
+A recipe has `min_vllm_version`, a guide a line with `pip install "vllm>=0.12"`, an image's tag or a sentence
+("needs vLLM 0.12 or newer"). What says "at least" allows every later release, so such a launch must work with
+both ends of the range. The nearest statement counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from firesteel.dataclass import dataclass
+from firesteel.engines.schema.history import version_key
+from firesteel.engines.schema.releases import known_versions
+from firesteel.launch import EngineName, Spot
+from firesteel.reads.reader import ReadLaunch
+from firesteel.reads.surroundings import Line, Surroundings
+
+_NUMBER = r"v?(?P<{0}>\d{{1,3}}\.\d{{1,3}}(?:\.\d{{1,3}})?(?:\.?post\d+)?)(?![\w.]*\d)"
+_NAMES: dict[EngineName, str] = {"vllm": "vllm", "sglang": "sglang"}
+
+
+@dataclass(frozen=True, slots=True)
+class StatedRelease:
+    """The known releases at the ends of what the text allows; equal: it names one."""
+
+    low: str
+    high: str
+    spot: Spot
+    is_minimum_of_recipe: bool = False
+
+
+def find_release(reading: ReadLaunch, path: str, around: Surroundings) -> StatedRelease | None:
+    """The nearest statement about the engine of a launch."""
+    engine = reading.launch.engine
+    if engine not in _NAMES:
+        return None
+    line = min((spot.line for spot in reading.spots.values()), default=1)
+    for number, text, low, high, is_key in _statements(engine, line, around):
+        ends = _known_ends(engine, low, high)
+        if ends:
+            return StatedRelease(*ends, Spot(path, number, text.strip()[:200], 1), is_key)
+    return None
+
+
+def _statements(
+    engine: EngineName, line: int, around: Surroundings
+) -> Iterator[tuple[int, str, str, str | None, bool]]:
+    """(line, text, lowest, highest or None, whether a key of a recipe says so), the nearest first."""
+    keys, pins, sentences = _patterns(engine)
+    above = [(number, around.lines[number - 1]) for number in range(line, 0, -1)]
+    below = [(number, text) for number, text in enumerate(around.lines, 1) if number > line]
+    everywhere = [*above, *below]
+    for number, text in everywhere:
+        if match := keys.search(text):
+            is_minimum = bool(match["min"] or match["least"])
+            yield (
+                number,
+                text,
+                match["low"],
+                None if is_minimum or match["sign"] else match["low"],
+                is_minimum,
+            )
+    yield from ((*found, False) for found in _in_sentences(sentences, around.above(line)))
+    for number, text in everywhere:
+        match = pins.search(text)
+        low, high = _pinned(match) if match else (None, None)
+        # In a guide an image is another way to start it, and a sentence may be about anything.
+        if match and low and not (around.prose and (match["tag"] or number in around.prose)):
+            yield number, text, low, high, False
+
+
+def _in_sentences(
+    pattern: re.Pattern[str], lines: Iterable[Line]
+) -> Iterator[tuple[int, str, str, str | None]]:
+    for number, text in lines:
+        if match := pattern.search(text):
+            yield number, text, match["after"] or match["before"] or match["plus"], None
+
+
+def _pinned(match: re.Match[str]) -> tuple[str | None, str | None]:
+    if match["tag"]:
+        return match["tag"], match["tag"]
+    if match["sign"] in ("==", "==="):
+        return match["low"], match["low"]
+    if match["sign"] in (">=", "~=", ">"):
+        return match["low"], None
+    return None, None
+
+
+def _patterns(engine: EngineName) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    name, low = _NAMES[engine], _NUMBER.format("low")
+    image = {"vllm": r"vllm/vllm-openai", "sglang": r"lmsysorg/sglang"}[name]
+    keys = rf"""(?<!\w)(?P<min>min(?:imum)?[_-]?)?{name}[_-]?(?P<least>min[_-]?)?version["']?\s*:\s*["']?
+        (?P<sign>>=|~=)?\s*{low}"""
+    pins = rf"""(?<![\w/.-]){name}(?:\[[\w,-]*\])?\s?(?P<sign>===?|>=|~=|>)\s?{low}
+        | {image}:{_NUMBER.format("tag")}"""
+    sentences = rf"""(?<![\w/.-]){name}\s*(?:version\s*)?(?:>=|\u2265)\s*{_NUMBER.format("after")}
+        | (?:requires?|needs?|at\ least|use)\s+(?:at\ least\s+)?{name}\s+(?:version\s+)?
+          {_NUMBER.format("before")}
+        | (?<![\w/.-]){name}\s+(?:version\s+)?{_NUMBER.format("plus")}\s*
+          (?:\+|or\ (?:newer|later|higher|above)|and\ (?:newer|later|higher|above))"""
+    flags = re.VERBOSE | re.IGNORECASE
+    return re.compile(keys, flags), re.compile(pins, flags), re.compile(sentences, flags)
+
+
+def _known_ends(engine: EngineName, low: str, high: str | None) -> tuple[str, str] | None:
+    """The oldest and the newest known release in the range; None: there is none."""
+    inside = [
+        version
+        for version in known_versions(engine)
+        if version_key(version) >= version_key(low)
+        and (high is None or version_key(version)[: high.count(".") + 1] <= version_key(high))
+    ]
+    return (inside[0], inside[-1]) if inside else None

@@ -1,0 +1,135 @@
+"""Flags that contradict the model: its name, its published context, its quantization, its family, its draft.
+
+Names are evidence only where they are clear. A checkpoint called `...-AWQ` is not FP8; a parser named after
+one family reads nothing of another. What a name leaves open is not reported.
+Checked against vLLM 0.24.0 to 0.32.0: `config/model.py`, `tool_parsers`, `reasoning`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from firesteel import catalog, engines
+from firesteel.hub_id import is_valid_hub_id
+from firesteel.rules.context import Context, Match, is_final
+
+_OTHER_CONTEXT = {"hf-overrides", "rope-scaling", "hf-config-path", "config", "json-model-override-args"}
+"""Flags that may give the model another context than its config."""
+_NAMED = (
+    ("awq", re.compile(r"(?<![a-z])awq(?![a-z])", re.IGNORECASE)),
+    ("gptq", re.compile(r"(?<![a-z])gptq(?![a-z])", re.IGNORECASE)),
+    ("nvfp4", re.compile(r"nvfp4", re.IGNORECASE)),
+    ("fp8", re.compile(r"(?<![a-z0-9])fp8(?![a-z0-9])", re.IGNORECASE)),
+)
+"""The quantization in a model's name, the most specific first."""
+_OTHER_QUANTIZATION: Mapping[str, re.Pattern[str]] = {
+    "awq": re.compile(r"fp8|gptq.*|modelopt.*|mxfp4|bitsandbytes|fbgemm_fp8"),
+    "gptq": re.compile(r"fp8|awq.*|modelopt.*|mxfp4|bitsandbytes|fbgemm_fp8"),
+    "nvfp4": re.compile(r"fp8|awq.*|gptq.*|mxfp4|bitsandbytes|fbgemm_fp8"),
+    "fp8": re.compile(r"awq.*|gptq.*|modelopt_fp4|mxfp4|bitsandbytes"),
+}
+"""What `--quantization` must not be for it."""
+_FAMILIES: Mapping[str, re.Pattern[str]] = {
+    name: re.compile(pattern, re.IGNORECASE)
+    for name, pattern in {
+        "deepseek": r"deepseek", "gemma": r"gemma", "glm": r"(?<![a-z])glm", "gpt-oss": r"gpt-oss",
+        "granite": r"granite", "kimi": r"kimi", "llama": r"(?<![a-z])llama-?[34]", "minimax": r"minimax",
+        "mistral": r"mistral|mixtral|magistral|devstral|ministral|codestral", "nemotron": r"nemotron",
+        "phi": r"(?<![a-z])phi-?\d", "qwen": r"qwen|qwq", "step": r"(?<![a-z])step-?\d", "ernie": r"ernie",
+        "hunyuan": r"hunyuan|(?<![a-z])hy\d", "jamba": r"jamba", "seed": r"seed-oss", "lfm": r"(?<![a-z])lfm",
+        "olmo": r"olmo", "cohere": r"command-", "internlm": r"intern", "mimo": r"mimo",
+        "ling": r"(?<![a-z])(?:ling|ring)-",
+    }.items()
+}  # fmt: skip
+_PARSER_FAMILIES: Mapping[str, str] = {
+    "deepseek": "deepseek", "gemma4": "gemma", "functiongemma": "gemma", "glm": "glm", "openai": "gpt-oss",
+    "gpt-oss": "gpt-oss", "granite": "granite", "kimi": "kimi", "llama": "llama", "minimax": "minimax",
+    "mistral": "mistral", "phi4": "phi", "step3": "step", "ernie45": "ernie", "hunyuan": "hunyuan",
+    "jamba": "jamba", "seed_oss": "seed", "lfm2": "lfm", "olmo3": "olmo", "cohere": "cohere",
+    "internlm": "internlm",
+}  # fmt: skip
+"""The beginning of a parser's name -> the only family that it reads. `hermes`, `qwen3_coder`, `pythonic`,
+`xlam` and `deepseek_r1` read models of several families."""
+_MANY_FAMILIES = ("deepseek_r1", "deepseek-r1", "llama3_json", "llama4_pythonic", "llama3")
+
+
+def context_beyond_model(context: Context) -> list[Match]:
+    """More tokens than the model's config has; vLLM refuses, unless it is told otherwise."""
+    flag = "max-model-len" if context.launch.engine == "vllm" else "context-length"
+    model = catalog.shipped().models.get(context.launch.model)
+    asked = engines.served_capacity(context.launch).context
+    if model is None or asked is None or context.launch.engine == "llamacpp" or flag not in context.flags:
+        return []
+    if _OTHER_CONTEXT & context.flags.keys() or any("ALLOW_" in name for name in context.launch.env):
+        return []
+    most = model.architecture.max_context
+    return [Match(f"flag:{flag}", f"--{flag} {asked}", flag, f"{most:,}")] if asked > most else []
+
+
+def other_quantization(context: Context) -> list[Match]:
+    """`--quantization` names another format than the checkpoint's name does."""
+    given = context.flags.get("quantization")
+    name = context.launch.model.rpartition("/")[2]
+    stored = next((format for format, pattern in _NAMED if pattern.search(name)), None)
+    if stored is None or not isinstance(given, str):
+        return []
+    if not _OTHER_QUANTIZATION[stored].fullmatch(given.lower()):
+        return []
+    return [Match("flag:quantization", f"--quantization {given}", given, stored.upper())]
+
+
+def family_of(model: str) -> str | None:
+    """The family that a model's name mentions; None for none, or for several (a distillation)."""
+    named = [family for family, pattern in _FAMILIES.items() if pattern.search(model)]
+    return named[0] if len(named) == 1 else None
+
+
+def parser_of_another_model(context: Context) -> list[Match]:
+    family = family_of(context.launch.model)
+    found = []
+    for flag in ("tool-call-parser", "reasoning-parser"):
+        parser = context.flags.get(flag)
+        if family is None or not isinstance(parser, str) or parser in _MANY_FAMILIES:
+            continue
+        meant = next((of for start, of in _PARSER_FAMILIES.items() if parser.startswith(start)), None)
+        if meant and meant != family:
+            found.append(Match(f"flag:{flag}", f"--{flag} {parser}", parser, meant))
+    return found
+
+
+def draft_of_another_family(context: Context) -> list[Match]:
+    """A draft whose name is of another family than its target's: their vocabularies differ."""
+    config = context.flags.get("speculative-config")
+    draft: object = config.get("model") if isinstance(config, dict) else None
+    name, key = draft, "flag:speculative-config"
+    if context.launch.engine == "sglang":
+        name, key = context.flags.get("speculative-draft-model-path"), "flag:speculative-draft-model-path"
+    target = family_of(context.launch.model)
+    drafted = family_of(name) if isinstance(name, str) else None
+    if not isinstance(name, str) or target is None or drafted is None or target == drafted:
+        return []
+    return [Match(key, name, name, drafted)]
+
+
+def no_model_of_a_hub(context: Context) -> list[Match]:
+    """`qwen3:8b` is a name of Ollama; a Hub id has one slash and no colon."""
+    model = context.launch.model
+    is_path = model.startswith(("/", ".", "~")) or "://" in model or model.lower().endswith(".gguf")
+    if not model or is_path or not is_final(model) or context.launch.engine == "llamacpp":
+        return []
+    name, _, label = model.partition(":")
+    is_labelled = bool(label) and "/" in name  # vLLM's `ORG/NAME:Q4_K_M`
+    is_legacy = "/" not in model and not label  # `gpt2`
+    if is_labelled or is_legacy or is_valid_hub_id(model) or model.count("/") > 1:
+        return []
+    return [Match("model", model, "model", model)]
+
+
+PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
+    "context-beyond-model": context_beyond_model,
+    "other-quantization": other_quantization,
+    "parser-of-another-model": parser_of_another_model,
+    "draft-of-another-family": draft_of_another_family,
+    "no-model-of-a-hub": no_model_of_a_hub,
+}

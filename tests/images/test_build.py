@@ -1,0 +1,279 @@
+"""`image build`: recipes, Dockerfiles, what failed builds say, and real images that are proved or refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+
+from firesteel import catalog, package_data
+from firesteel.catalog.image_recipe import (
+    image_recipe,
+    image_recipe_names,
+    read_image_recipe,
+)
+from firesteel.edge.files.home import Home
+from firesteel.edge.files.image_recipes import load_image_recipe
+from firesteel.edge.native.installed import installed_engines
+from firesteel.errors import FiresteelError, UsageError
+from firesteel.images import ImageReport, inspect_image, open_image
+from firesteel.images.build import build_failure, image_tag, require_contents
+from firesteel.images.provenance import catalog_entry, provenance
+from firesteel.render.dockerfile import dockerfile, uses_buildkit
+from tests.conftest import Firesteel, Ran, run_firesteel
+from tests.images.made_images import VLLM_CONFIG, layer, vllm_files, write_layout
+from tests.run.test_native import _test_engines
+
+DAY = datetime(2026, 11, 16, 4, 0, tzinfo=UTC)
+HERE = package_data.read_text("image_recipes/llamacpp-here.yaml")
+
+
+@pytest.mark.parametrize("name", image_recipe_names())
+def test_recipes_are_pinned_and_their_models_exist(name: str) -> None:
+    recipe = image_recipe(name)
+    assert all(pin.pin for pin in recipe.pins)
+    assert recipe.prove in catalog.shipped().recipes
+    assert catalog.shipped().recipes[recipe.prove].engine == recipe.engine
+    text = dockerfile(name, recipe)
+    assert text.startswith("# syntax=docker/dockerfile:1\n") == uses_buildkit(recipe)
+    for pin in recipe.pins:
+        assert pin.pin in text
+    if recipe.gpu:
+        assert re.search(r'CMAKE_CUDA_ARCHITECTURES=121a-real|TORCH_CUDA_ARCH_LIST="12\.0"', text)
+    # Each instruction but FROM and ENTRYPOINT has its reason above it.
+    lines = [line for line in text.splitlines() if not line.startswith(" ")]
+    for before, line in pairwise(lines):
+        if line.startswith(("RUN", "COPY", "ENV")):
+            assert before.startswith("# "), line
+
+
+def test_a_base_is_pinned_by_the_recipe_or_by_the_build() -> None:
+    recipe = image_recipe("vllm-gb10")
+    base = recipe.stages[0].base
+    assert "# not pinned" in dockerfile("x", recipe)
+    pinned = dockerfile("x", recipe, {base: f"sha256:{'1' * 64}"})
+    assert f"FROM {base}@sha256:{'1' * 64} AS build" in pinned and "# not pinned" not in pinned
+
+
+def test_a_patch_is_checked_before_it_is_applied() -> None:
+    document = yaml.safe_load(HERE)
+    document["stages"][0]["steps"].append(
+        {
+            "why": "merged, not released",
+            "patch": {"pull_request": "#1", "url": "https://x/1.patch", "sha256": "ab12", "folder": "/src"},
+        }
+    )
+    text = dockerfile("x", read_image_recipe("x.yaml", yaml.safe_dump(document)))
+    commands = text.partition("# merged, not released\n")[2].splitlines()[:3]
+    assert [
+        "curl" in commands[0],
+        "sha256sum --check" in commands[1],
+        "git -C /src apply" in commands[2],
+    ] == [True] * 3
+    assert all(line.endswith(" \\") for line in commands[:2])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"title": "two\nRUN rm -rf /"},
+        {"unknown": "1"},
+        {"stages": []},
+        {"pins": [{"name": "x", "url": "https://x"}]},
+        {"stages": [{"name": "a", "base": "scratch", "steps": [{"why": "nothing to do"}]}]},
+        {"stages": [{"name": "a", "base": "scratch\nRUN x"}]},
+    ],
+)
+def test_recipes_that_are_refused(change: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        read_image_recipe("x.yaml", yaml.safe_dump(yaml.safe_load(HERE) | change))
+
+
+def test_names_and_files(tmp_path: Path) -> None:
+    assert load_image_recipe("llamacpp-here")[1] == image_recipe("llamacpp-here")
+    own = tmp_path / "my-image.yaml"
+    own.write_text(HERE)
+    assert load_image_recipe(str(own)) == ("my-image", image_recipe("llamacpp-here"))
+    for wrong in ("nothing", str(tmp_path / "absent.yaml"), str(tmp_path / "UPPER.yaml")):
+        with pytest.raises(UsageError) as caught:
+            load_image_recipe(wrong)
+        assert caught.value.next
+
+
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        ("#9 12.3 nvcc error   : 'cicc' died due to signal 9 (Kill signal)\n#9 ERROR: x", "memory"),
+        ("#9 1.2 nvcc fatal   : Unsupported gpu architecture 'compute_121a'", "compute_121a"),
+        ("#9 3.0 CMake Error: No supported CUDA architectures; the build would", "without kernels"),
+        ("#5 2.0 ERROR: No matching distribution found for torch==9.9", "torch==9.9"),
+        ("#5 2.0 ERROR: ResolutionImpossible: for help visit", "suit each other"),
+        ("#4 0.4 error: patch failed: vllm/envs.py:12", "vllm/envs.py:12"),
+        ("failed to register layer: write /x: no space left on device", "disk is full"),
+        ("#4 something\nERROR: failed to solve: odd thing", "odd thing"),
+    ],
+)  # fmt: skip
+def test_what_a_failed_build_says(log: str, says: str) -> None:
+    error = build_failure(log, Path("build.log"))
+    assert says in error.what and error.next
+
+
+def report_of(folder: Path, kernels: str, **versions: str) -> ImageReport:
+    files = vllm_files(kernels, **versions)
+    made = write_layout(folder / "layout", [layer(files)], **VLLM_CONFIG)
+    return inspect_image(open_image(str(made)), folder)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "version", "reason"),
+    [
+        ("family", "0.27.1", None),
+        ("family", "0.27.1+cu130", None),
+        ("family", "0.27.0", "0.27.0"),
+        ("none", "0.27.1", "without its CUDA kernels"),
+        ("sm90", "0.27.1", "no code for a GB10"),
+        ("ptx", "0.27.1", "dropped the architecture"),
+    ],
+)
+def test_what_is_built_must_be_what_the_recipe_says(
+    kernels: str, version: str, reason: str | None, tmp_path: Path
+) -> None:
+    recipe, report = image_recipe("vllm-gb10"), report_of(tmp_path, kernels, vllm=version)
+    if reason is None:
+        require_contents(recipe, report)
+        return
+    with pytest.raises(FiresteelError, match=re.escape(reason)):
+        require_contents(recipe, report)
+
+
+def test_provenance_and_catalog_entry(tmp_path: Path) -> None:
+    recipe, report = image_recipe("vllm-gb10"), report_of(tmp_path, "family", vllm="0.27.1")
+    tag = image_tag("vllm-gb10", recipe, DAY)
+    assert tag == "firesteel/vllm-gb10:0.27.1-20261116-6e448d0"
+    base = recipe.stages[0].base
+    text = provenance("vllm-gb10", recipe, {base: f"sha256:{'1' * 64}"}, tag, report, ("2+2",), DAY)
+    statement = json.loads(text)
+    assert statement["_type"] == "https://in-toto.io/Statement/v1"
+    assert statement["subject"][0]["digest"]["sha256"] == report.digests[-1][7:]
+    digests = [found["digest"] for found in statement["predicate"]["buildDefinition"]["resolvedDependencies"]]
+    assert {"gitCommit": recipe.pins[0].commit} in digests and {"sha256": "1" * 64} in digests
+    entry = catalog_entry("vllm-gb10", recipe, tag, report)
+    images = catalog.overlay(catalog.shipped(), [("built/vllm-gb10/images.yaml", entry)]).images
+    assert images.named["vllm-gb10"].reference == tag and images.named["vllm-gb10"].arch == ("arm64",)
+
+
+# --- real builds ---
+
+
+@pytest.fixture
+def built_home(
+    pulled: Home, docker_daemon: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Home]:
+    """A home with the small model and a llama.cpp that was built here, and a docker daemon of its own."""
+    engines = [
+        folder for folder, engine in installed_engines(_test_engines()).items() if engine.made == "built"
+    ]
+    if not engines:
+        assert os.environ.get("CI") != "true", "scripts/test should have built it"
+        pytest.skip("no llama-server was built; scripts/make-test-engine PYTHON does")
+    monkeypatch.setenv("DOCKER_HOST", docker_daemon)
+    home = Home(tmp_path / "built-home")
+    home.engines.mkdir(parents=True)
+    (home.engines / engines[0].name).symlink_to(engines[0])
+    home.weights.symlink_to(pulled.weights)
+    yield home
+    run_firesteel(home.root, "down", "--all")
+
+
+def docker(*words: str) -> list[str]:
+    done = subprocess.run(["docker", *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def build(home: Home, recipe: Path | str) -> Ran:
+    return run_firesteel(home.root, "image", "build", str(recipe), "--json")
+
+
+@pytest.mark.real
+def test_an_image_with_a_real_engine_is_built_proved_and_tagged(built_home: Home) -> None:
+    ran = build(built_home, "llamacpp-here")
+    assert ran.code == 0, ran.err
+    tag = ran.json["tag"]
+    assert tag.startswith("firesteel/llamacpp-here:") and {"2+2", "speaks"} <= set(ran.json["verified"])
+    assert docker("images", "--format", "{{.Repository}}:{{.Tag}}") == [tag]
+    assert docker("ps", "--all", "--quiet") == [], "what proved it is gone"
+    folder = Path(ran.json["folder"])
+    assert {path.name for path in folder.iterdir()} == {
+        "Dockerfile",
+        "build.log",
+        "image-id",
+        "provenance.json",
+    }
+    subject = json.loads((folder / "provenance.json").read_text())["subject"][0]
+    assert subject == {"name": tag, "digest": {"sha256": ran.json["id"].removeprefix("sha256:")}}
+    inspected = run_firesteel(built_home.root, "image", "inspect", tag, "--json")
+    assert inspected.json["engine"] == "llamacpp" and inspected.json["version"] == f"b{ran.json['version']}"
+    assert inspected.json["gpu_libraries"] == []
+    entry = built_home.catalog / "built" / "llamacpp-here" / "images.yaml"
+    assert tag in entry.read_text()
+    assert run_firesteel(built_home.root, "ps", "--json").json["services"] == []
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"gpu": "true"}, "no library in it has code for a GB10"),
+        ({"entrypoint": ["/opt/engine/bin/llama-bench-server"]}, "its program does not start"),
+        (
+            {"stages": [{"name": "a", "base": "scratch", "steps": [{"why": "x", "copy": "absent/ /"}]}]},
+            "the image was not built",
+        ),
+        (
+            {
+                "stages": [
+                    {"name": "a", "base": "scratch", "steps": [{"why": "x", "copy": "root/lib64 /lib64"}]}
+                ]
+            },
+            "it has no llamacpp inside",
+        ),
+    ],
+    ids=["kernels dropped", "no program", "failing step", "engine left out"],
+)
+def test_a_sown_fault_gets_no_tag(
+    change: dict[str, object], reason: str, built_home: Home, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "faulty.yaml"
+    recipe.write_text(yaml.safe_dump({**yaml.safe_load(HERE), **change}).replace("'true'", "true"))
+    before = set(docker("images", "--format", "{{.Repository}}:{{.Tag}}"))
+    ran = build(built_home, recipe)
+    assert ran.code == 1 and reason in ran.json["message"] and ran.json["next"], ran.out
+    after = set(docker("images", "--format", "{{.Repository}}:{{.Tag}}")) - {"<none>:<none>"}
+    assert after <= before and "firesteel/faulty" not in str(after)
+    (log,) = built_home.root.glob("builds/faulty-*/build.log")
+    assert log.stat().st_size, "the log is kept"
+    assert not list(built_home.root.glob("builds/faulty-*/provenance.json"))
+    assert not list(built_home.root.glob("builds/faulty-*/context"))
+
+
+def test_without_an_engine_of_this_machine(firesteel: Firesteel, docker_daemon: str) -> None:
+    ran = firesteel("image", "build", "llamacpp-here", env={"DOCKER_HOST": docker_daemon})
+    assert ran.code == 5 and "firesteel engine build llamacpp" in ran.err
+
+
+def test_render_as_dockerfile(firesteel: Firesteel, tmp_path: Path) -> None:
+    ran = firesteel("render", "vllm-gb10", "--as", "dockerfile", "--json")
+    assert ran.code == 0 and ran.json["format"] == "dockerfile"
+    assert ran.json["text"] == dockerfile("vllm-gb10", image_recipe("vllm-gb10"))
+    assert firesteel("render", "no-such", "--as", "dockerfile").code == 2
+    listed = firesteel("image", "build", "--list")
+    assert listed.code == 0 and all(name in listed.out for name in image_recipe_names())

@@ -1,0 +1,37 @@
+"""docs/images.md: its commands run as written, and it names every trap."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from firesteel.cli.main import firesteel
+from firesteel.images import traps
+from tests.images.made_images import VLLM_CONFIG, layer, vllm_files, write_layout, write_oci_archive
+
+PAGE = (Path(__file__).parents[2] / "docs" / "images.md").read_text()
+(BLOCK,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS = [shlex.split(line, comments=True) for line in BLOCK.splitlines()]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_command_of_the_page(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path / "home"))
+    write_oci_archive(Path("image.tar"), write_layout(Path("layout"), [layer(vllm_files())], **VLLM_CONFIG))
+    assert words[0] == "firesteel"
+    ran = CliRunner().invoke(firesteel, words[1:], standalone_mode=False)
+    assert ran.exception is None and ran.return_value == 0, ran.output
+
+
+def test_the_page_names_every_trap() -> None:
+    source = Path(traps.__file__).read_text()
+    slugs = set(re.findall(r'ImageProblem\(\s*"([\w-]+)"', source)) | {
+        f"{what}-{slug}" for what in ("engine", "library") for slug in ("lacks-gb10", "needs-jit")
+    }
+    assert len(slugs) > 10
+    assert {slug for slug in slugs if f"`{slug}`" not in PAGE} == set()

@@ -1,0 +1,70 @@
+"""Which engine a container starts, and launches that once were lost in silence."""
+
+from __future__ import annotations
+
+import pytest
+
+from firesteel.catalog import Images
+from firesteel.errors import UsageError
+from firesteel.reads import ReadLaunch, read
+
+IMAGE = "vllm/vllm-openai:v0.24.0"
+
+
+def only(text: str, images: Images) -> ReadLaunch:
+    (reading,) = read(text, "run.sh", images)
+    return reading
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"docker run --gpus all $EXTRA {IMAGE} org/m --max-num-seqs 3",
+        f'docker run --gpus all "${{ARGS[@]}}" $MORE -p 1:1 {IMAGE} org/m --max-num-seqs 3',
+        f"docker run --gpus all ${{IMAGE:-{IMAGE}}} org/m --max-num-seqs 3",
+        f'CMD="docker run --gpus all {IMAGE}"\nCMD="$CMD org/m"\nCMD+=" --max-num-seqs 3"\neval "$CMD"',
+        f'CMD="docker run {IMAGE} org/m"\nif [ -n "$X" ]; then\n CMD="$CMD --max-num-seqs 3"\nfi\neval $CMD',
+        f"docker run --entrypoint python3 {IMAGE} /usr/local/bin/vllm serve org/m --max-num-seqs 3",
+        f"docker run {IMAGE} numactl --membind 0 vllm serve org/m --max-num-seqs 3",
+    ],
+)
+def test_launches_that_were_lost(text: str, images: Images) -> None:
+    launch = only(text, images).launch
+    assert (launch.engine, launch.version, launch.model) == ("vllm", "0.24.0", "org/m")
+    assert launch.flags == {"max-num-seqs": "3"}
+    assert launch.container and launch.container.image == IMAGE
+
+
+def test_the_value_of_an_extended_command_has_its_own_place(images: Images) -> None:
+    reading = only(f'C="docker run {IMAGE} org/m"\nC="$C --max-num-seqs 3"\neval $C', images)
+    assert (reading.spots["image"].line, reading.spots["flag:max-num-seqs"].line) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "engine"),
+    [
+        ("serve org/m --gpu-memory-utilization 0.9", "vllm"),
+        ("--model org/m --gpu-memory-utilization 0.9", "vllm"),
+        ("--model-path org/m --mem-fraction-static 0.9", "sglang"),
+        ("-hf org/m --ctx-size 4096 -ngl 99", "llamacpp"),
+        ("$MODEL --gpu-memory-utilization 0.9", "vllm"),
+    ],
+)
+def test_an_unknown_image_is_known_by_its_flags(words: str, engine: str, images: Images) -> None:
+    assert only(f"docker run registry.local/inference:1 {words}", images).launch.engine == engine
+    assert only(f"docker run $IMAGE {words}", images).launch.engine == engine
+
+
+@pytest.mark.parametrize(
+    "words", ["serve org/m --nope", "--port 80", "sleep infinity", "-m x", "python3 x.py"]
+)
+def test_an_unknown_image_with_other_arguments(words: str, images: Images) -> None:
+    with pytest.raises(UsageError):
+        read(f"docker run registry.local/inference:1 {words}", "run.sh", images)
+
+
+def test_a_flag_and_its_value_in_one_word(images: Images) -> None:
+    text = f"services:\n  a:\n    image: {IMAGE}\n    command: [org/m, --max-num-seqs 3]\n"
+    reading = only(text, images)
+    assert reading.launch.flags == {"max-num-seqs": "3"}
+    assert reading.spots["flaw:glued"].line == 4

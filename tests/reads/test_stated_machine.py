@@ -1,0 +1,79 @@
+"""Which machine a text speaks of, and where it says so."""
+
+import pytest
+
+from firesteel import catalog
+from firesteel.reads import StatedMachine, Surroundings, find_machine, scan, source_file
+
+SERVE = "vllm serve org/m --gpu-memory-utilization 0.9"
+RECIPE = (
+    "meta: {{title: x{hardware}}}\nmodel: {{model_id: a/b, base_args: []}}\n"
+    "variants: {{default: {{precision: fp8, vram_minimum_gb: {size}}}}}\n"
+)
+
+
+def machines(text: str, path: str = "line") -> list[StatedMachine]:
+    file = source_file(text, path)
+    readings = scan(file, catalog.shipped().images).launches
+    return [find_machine(reading, path, Surroundings(file)) for reading in readings]
+
+
+def guide(*parts: str) -> str:
+    return "\n".join(f"```bash\n{SERVE}\n```" if part == "$" else part for part in parts)
+
+
+@pytest.mark.parametrize(
+    "text, path, expected",
+    [
+        (SERVE, "line", ("unsaid", "")),
+        (f"# for 8x H200\n{SERVE}", "run.sh", ("other", "H200")),
+        (f"# two DGX Sparks\n{SERVE} -tp 2", "run.sh", ("spark", "DGX Sparks")),
+        (f"{SERVE}  # fits on an A100", "run.sh", ("other", "A100")),
+        (f"{SERVE} -tp 8", "line", ("other", "8 GPUs in one host")),
+        (f"{SERVE} -tp 8 -pp 2 --nnodes 2", "line", ("other", "8 GPUs in one host")),
+        (f"{SERVE} -tp 2 --nnodes 2", "line", ("unsaid", "")),
+        (f"{SERVE} -tp 2 --distributed-executor-backend ray", "line", ("unsaid", "")),
+        (f"{SERVE} -dp 4", "line", ("other", "4 GPUs in one host")),
+        (f"CUDA_VISIBLE_DEVICES=0,1 {SERVE}", "line", ("other", "2 GPUs in one host")),
+        (
+            "docker run --gpus '\"device=0,1\"' vllm/vllm-openai:v0.26.0 a/b",
+            "line",
+            ("other", "2 GPUs in one host"),
+        ),
+        ("docker run vllm/vllm-openai-rocm:v0.26.0 a/b", "line", ("other", "rocm")),
+        ("docker run eugr/spark-vllm vllm serve a/b -tp 8", "line", ("spark", "spark")),
+        (SERVE, "nvidia/station-vllm/run.sh", ("other", "station")),
+        (SERVE, "dgx-spark-playbooks/vllm/run.sh", ("spark", "spark")),
+        (guide("# vLLM", "## 8x H100", "$"), "g.md", ("other", "H100")),
+        (guide("# DGX Spark", "## Start", "$"), "g.md", ("spark", "DGX Spark")),
+        (guide("# x", "On an L40S it fits:", "", "$"), "g.md", ("other", "L40S")),
+        (guide("# x", "Also tested on H100 and the DGX Spark.", "$"), "g.md", ("spark", "DGX Spark")),
+        (guide("# x", "$", "## Results", "Measured on a B200."), "g.md", ("other", "B200")),
+        (guide("# x", "$", "A B200 is faster than a DGX Spark."), "g.md", ("unsaid", "")),
+        (guide("# Qwen3-30B-A3B with the Apache Spark connector", "$"), "g.md", ("unsaid", "")),
+        (RECIPE.format(hardware=", hardware: {h200: verified}", size=60), "m.yaml", ("other", "h200")),
+        (
+            RECIPE.format(hardware=", hardware: {h200: verified, dgx_spark_gb10: verified}", size=60),
+            "m.yaml",
+            ("spark", "dgx spark"),
+        ),
+        (
+            RECIPE.format(hardware=", hardware: {h200: verified, dgx_spark_gb10: unsupported}", size=60),
+            "m.yaml",
+            ("other", "h200"),
+        ),
+        (RECIPE.format(hardware="", size=60), "m.yaml", ("unsaid", "")),
+        (RECIPE.format(hardware="", size=640), "m.yaml", ("other", "at least 640 GB")),
+    ],
+)
+def test_what_a_text_states(text: str, path: str, expected: tuple[str, str]) -> None:
+    (machine,) = machines(text, path)
+    assert (machine.kind, machine.what) == expected
+    assert (machine.spot is None) == (machine.kind == "unsaid")
+
+
+def test_each_launch_of_a_guide_has_its_own_machine() -> None:
+    text = guide("# x", "## H200", "$", "## DGX Spark", "$", "### More", "$", "## Anything", "$")
+    found = machines(text, "g.md")
+    assert [machine.kind for machine in found] == ["other", "spark", "spark", "unsaid"]
+    assert [machine.spot.line for machine in found if machine.spot] == [2, 6, 6]
