@@ -143,3 +143,8 @@ def test_the_facts_come_from_plan_recipe_and_catalog() -> None:
     assert proposal.plan.speed is not None and proposal.plan.speed.start_up is not None
     assert facts.start_up_s == proposal.plan.speed.start_up.seconds.high
     assert "max-model-len" in facts.flag_reasons and "kv-cache-memory-bytes" in facts.flag_reasons
+
+
+def test_a_plan_for_two_sparks_says_how_to_start_it(firesteel: Firesteel) -> None:
+    ran = firesteel("plan", "qwen3-235b-gptq-int4-two-sparks", "--host", "gb10")
+    assert "firesteel up qwen3-235b-gptq-int4-two-sparks --cluster" in " ".join(ran.out.split())

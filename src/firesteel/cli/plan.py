@@ -176,7 +176,10 @@ def _next(best: Proposal, model: str) -> str:
     if not has_weights(best):
         return "firesteel up with the folder that holds its weights, or with its Hub id"
     if best.plan.host.name != "local":
-        return f"firesteel up {model}, on that machine; firesteel render {model} prints its docker run"
+        joined = " --cluster" if best.plan.launch.sparks > 1 else ""
+        return (
+            f"firesteel up {model}{joined}, on that machine; firesteel render {model} prints its docker run"
+        )
     if best.can_run:
         return f"firesteel up {model}"
     if best.stops:

@@ -18,6 +18,7 @@ from firesteel.hosts.cluster.ranks import (
 )
 from firesteel.hosts.cluster.topology import kind, proposed_addresses, svg_drawing, text_drawing
 from firesteel.launch import EngineName, Launch
+from firesteel.planner import launch_key
 
 RAILS = ("enp1s0f1np1", "enP2p1s0f1np1")
 HCAS = ("rocep1s0f1", "roceP2p1s0f1")
@@ -76,6 +77,14 @@ def test_the_environment_of_a_rank() -> None:
     assert "NCCL_NET" not in rank_launch(launch("vllm"), MEMBERS, 1, allows_tcp=True).env
     own = replace(launch("vllm"), env={"NCCL_IB_HCA": "mlx5_0"})
     assert rank_launch(own, MEMBERS, 1).env["NCCL_IB_HCA"] == "mlx5_0", "what the recipe says stays"
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
+def test_a_rank_is_the_launch_that_was_planned(engine: EngineName) -> None:
+    """Or the gateway would take it for another model, and the next plan would not find its measurement."""
+    assert launch_key(rank_launch(launch(engine), MEMBERS, 0)) == launch_key(launch(engine))
+    other = replace(launch(engine), flags={"tensor-parallel-size": "4"})
+    assert launch_key(other) != launch_key(launch(engine))
 
 
 def test_sglang_and_llamacpp_ranks() -> None:

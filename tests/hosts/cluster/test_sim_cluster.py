@@ -72,6 +72,7 @@ def test_a_node_that_dies_while_it_starts(home: Path, free_port: int, stage: str
         assert not list((home / folder).glob("*.json")), "no container is left"
 
 
+@pytest.mark.slow
 def test_tcp_is_refused_unless_it_is_allowed(home: Path, free_port: int) -> None:
     assert sim(home, "cluster", "stage", MODEL).code == 0
     for folder in ("sim", "sim/nodes/spark2"):

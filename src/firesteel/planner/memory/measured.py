@@ -43,6 +43,13 @@ _VARIATION_SHARE, _VARIATION_BYTES = 0.05, 64 * MIB
 mapped files vary. Starts of the embedded model took from 280 to 334 MiB."""
 
 
+_RANK_FLAGS = frozenset({
+    "nnodes", "node-rank", "master-addr", "master-port", "dist-init-addr", "headless", "rpc",
+    "distributed-executor-backend",
+})  # fmt: skip
+_RANK_VARIABLE = re.compile(r"NCCL_|GLOO_|TP_SOCKET|UCX_NET|OMPI_MCA|VLLM_HOST_IP|VLLM_EXECUTE_MODEL_TIMEOUT")
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredMemory:
     """What one start took; None: not known. Field names are keys of the file that records it."""
@@ -67,15 +74,21 @@ class MeasuredMemory:
 def launch_key(launch: Launch) -> str:
     """Equal for launches that take the same memory, in every process and on every day.
 
-    Names, ports, addresses, secrets and the figures that a plan adds itself are left out.
+    Names, ports, addresses, secrets and the figures that a plan adds itself are left out; over several hosts
+    also what each of them has of its own.
     """
-    ignored = _SIZE_FLAGS | _IRRELEVANT_FLAGS
+    is_joined = launch.sparks > 1
+    ignored = _SIZE_FLAGS | _IRRELEVANT_FLAGS | (_RANK_FLAGS if is_joined else frozenset())
     relevant = {
         "engine": launch.engine,
         "version": launch.version,
         "model": launch.model,
         "flags": {name: value for name, value in launch.flags.items() if name not in ignored},
-        "env": {name: value for name, value in launch.env.items() if not _SECRET.search(name)},
+        "env": {
+            name: value
+            for name, value in launch.env.items()
+            if not (_SECRET.search(name) or (is_joined and _RANK_VARIABLE.match(name)))
+        },
         "image": launch.container.image if launch.container else None,
         "sparks": launch.sparks,
         "extra": list(launch.extra),
