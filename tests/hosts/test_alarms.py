@@ -48,10 +48,10 @@ def test_alarms_of_a_host(fault: str, tmp_path: Path, monkeypatch: pytest.Monkey
     assert [alarm.check for alarm in host_alarms()] == ([fault] if fault else [])
 
 
-def test_up_warns_and_ps_and_bench_repeat_it(firesteel: Firesteel) -> None:
+def test_up_warns_and_ps_and_bench_repeat_it(firesteel: Firesteel, free_port: int) -> None:
     sim = ("--sim", "bad-clock-under-load")
     env = {"FIRESTEEL_SIM_SPEED": "500"}
-    ran = firesteel(*sim, "up", "gpt-oss-120b-llamacpp", "--port", "18733", env=env)
+    ran = firesteel(*sim, "up", "gpt-oss-120b-llamacpp", "--port", str(free_port), env=env)
     try:
         assert ran.code == 0, ran.err
         assert "clock-under-load: the busy GPU runs at 611 MHz" in ran.err + ran.out

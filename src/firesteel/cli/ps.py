@@ -41,8 +41,8 @@ _ANSWERS = {200, 401, 403}
 def command(path: Path | None, as_json: bool) -> None:
     """List the services that run, and the gateway."""
     services = library.services()
-    figures = read_figures(services)
-    rows = [service_status(service, figures.get(service.name)) for service in services]
+    live = read_figures(services)
+    rows = [service_status(service, live.get(service.name)) for service in services]
     if path:
         rows = _with_file(path, rows)
     gateway = read_address(library.home())
@@ -61,17 +61,16 @@ def command(path: Path | None, as_json: bool) -> None:
         return
     out.print(
         table(
-            ("name", "phase", "url", "pid", "restarts", "decode", "first token", "KV used", "accepted"),
-            [
-                (row.name, row.phase, row.url, str(row.pid or "-"), str(row.restarts or "-"), *_cells(row))
-                for row in rows
-            ],
+            ("name", "phase", "url", "pid", "restarts"),
+            [(row.name, row.phase, row.url, str(row.pid or "-"), str(row.restarts or "-")) for row in rows],
         )
     )
     if gpu and gpu.temperature_c is not None:
         power = f", {gpu.power_w:.0f} W" if gpu.power_w is not None else ""
         out.print(f"GPU {gpu.temperature_c:.0f} °C{power}")
     for row in rows:
+        if figures := _figures_line(row):
+            out.print(f"{row.name}: {figures}")
         for line in _node_lines(row):
             out.print(line)
         if row.why:
@@ -80,15 +79,16 @@ def command(path: Path | None, as_json: bool) -> None:
         out.print(typed(f"host: {alarm.check}: {alarm.says}; next: firesteel doctor {alarm.check}"))
 
 
-def _cells(row: ServiceStatus) -> tuple[str, str, str, str]:
-    """Means since the engine started, and how full its cache is now."""
+def _figures_line(row: ServiceStatus) -> str:
+    """Means since the engine started, and how full its cache is now, as far as they are known."""
     known = row.figures or LiveFigures()
-    return (
-        show_rate(known.decode_tokens_per_s) if known.decode_tokens_per_s else "-",
-        f"{known.first_token_ms:.0f} ms" if known.first_token_ms else "-",
-        f"{known.kv_used:.0%}" if known.kv_used is not None else "-",
-        f"{known.acceptance:.0%}" if known.acceptance is not None else "-",
+    parts = (
+        show_rate(known.decode_tokens_per_s) if known.decode_tokens_per_s else "",
+        f"first token after {known.first_token_ms:.0f} ms" if known.first_token_ms else "",
+        f"{known.kv_used:.0%} of the KV cache in use" if known.kv_used is not None else "",
+        f"{known.acceptance:.0%} of drafts accepted" if known.acceptance is not None else "",
     )
+    return ", ".join(part for part in parts if part)
 
 
 def _gpu(rows: list[ServiceStatus]) -> GpuReading | None:

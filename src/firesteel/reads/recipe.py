@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from firesteel import engines
 from firesteel.catalog import Image, Recipe, shipped
 from firesteel.catalog.recipe import read_recipe
+from firesteel.engines.request_defaults import merged
 from firesteel.launch import Container, FlagValue, Launch
 from firesteel.launch_pipeline import DEFAULT_PORT, in_container, with_assets
 from firesteel.reads.docker import DockerOption
@@ -59,8 +60,11 @@ def _start(document: Node, recipe: Recipe, image: Image | None) -> EngineStart:
 def _arguments(document: Node, recipe: Recipe, launch: Launch) -> Iterator[Word]:
     """The model and the address as the catalog writes them, then the flags, at their position."""
     yield from (implied_word(word, _word_at(document, "model")) for word in engines.argv(launch))
+    own = {name: setting.value for name, setting in recipe.flags.items()}
+    defaults = recipe.requests.launch_flags(recipe.engine, launch.version)
     flags: list[tuple[str, FlagValue, Word]] = [
-        (name, setting.value, _word_at(document, "flags", name)) for name, setting in recipe.flags.items()
+        (name, value, _word_at(document, *(("flags", name) if name in own else ("requests",))))
+        for name, value in merged(defaults, own).items()
     ]
     sizes = engines.size_flags(recipe.engine, recipe.context, recipe.users)
     flags += [(name, value, _word_at(document, "serves")) for name, value in sizes.items()]
