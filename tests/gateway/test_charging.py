@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import uvloop
@@ -24,6 +24,7 @@ from firesteel.gateway.dispatcher import RequestDispatcher
 from firesteel.gateway.executor import Executor
 from firesteel.gateway.http.limits import HttpLimits
 from firesteel.gateway.http.server import HttpServer
+from firesteel.gateway.interfaces import Caller, Rejection
 from firesteel.gateway.key_file import add_key
 from firesteel.gateway.keys import KeyRing
 from firesteel.gateway.loader.memory_release import ExpectedRelease
@@ -303,6 +304,27 @@ async def _get(it: Running, path: bytes, key: str) -> tuple[int, bytes]:
         return response.status, response.body
     finally:
         client.close()
+
+
+class _OpenRequest:
+    def __init__(self, name: str) -> None:
+        self.caller = Caller(name)
+        self.is_stopped = False
+
+    def stop(self, rejection: Rejection) -> None:
+        self.is_stopped = True
+
+
+async def test_a_revoked_key_loses_its_open_requests_and_nobody_else_does(tmp_path: Path) -> None:
+    """The first key that was added stopped all requests that had come without one."""
+    async with running(tmp_path, 1) as it:
+        revoked, nameless, known = (_OpenRequest(name) for name in ("gone", "", next(iter(it.tokens))))
+        records = cast(Any, it.dispatcher)._records
+        for request in (revoked, nameless, known):
+            records[request] = None
+        it.dispatcher.keys_changed()
+        records.clear()
+        assert (revoked.is_stopped, nameless.is_stopped, known.is_stopped) == (True, False, False)
 
 
 async def test_a_budget_ends_requests_and_nothing_else(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 @common.json_option
 def revoke(name: str, as_json: bool) -> None:
-    """Revoke a key: a running gateway refuses it within seconds, but finishes its open requests."""
+    """Revoke a key: a running gateway refuses it within seconds, and stops its open requests."""
     key = revoke_key(keys_path(find_home()), name)
     if as_json:
         from firesteel.cli.output.documents.key import KeyRevokeJson, key_json

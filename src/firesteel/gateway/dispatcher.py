@@ -107,11 +107,11 @@ class RequestDispatcher(Fallbacks):
         self.subscribers.publish({"event": "changed"})
 
     def keys_changed(self) -> None:
-        """Stop the requests of revoked keys, also in the middle of a response."""
+        """Stop the requests of revoked keys, in mid-answer too; who came before there were keys goes on."""
         self.accounting.use_limits(self._ring)
-        known = {key.name for key in self._ring.keys.values()}
+        known = {"", *(key.name for key in self._ring.keys.values())}
         for request in tuple(self._records):
-            if request.caller.name not in known and not self._ring.is_open:
+            if request.caller.name not in known:
                 request.stop(_REVOKED)
 
     def _use_config(self) -> None:
