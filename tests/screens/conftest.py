@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -138,3 +139,20 @@ def serve(tmp_path: Path) -> Serve:
             gateway.stop()
 
     return serving
+
+
+def wait_for_key(url: str, token: str) -> None:
+    """The gateway reads its keys again every second; without any it lets everybody in."""
+    deadline = time.monotonic() + 60
+    while (_status(url, "fs-wrong"), _status(url, token)) != (401, 200):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _status(url: str, token: str) -> int:
+    request = urllib.request.Request(f"{url}/v1/models", headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser
 
 from firesteel.edge.files.home import Home
 from firesteel.gateway.key_file import add_key, keys_path
-from tests.screens.conftest import WAIT_MS, Serve
+from tests.screens.conftest import WAIT_MS, Serve, wait_for_key
 
 EVENTS = (
     b'data: {"choices":[{"delta":{"content":"one "}}]}\n\ndata: {"choices":[{"delta":{"content":"two"}}]}\n\n'
@@ -80,6 +80,7 @@ def test_a_page_of_a_listed_origin_uses_the_models(browser: Browser, serve: Serv
         with serve(text) as gateway:
             _, key = add_key(keys_path(Home(gateway.home)), "page")
             _, admin = add_key(keys_path(Home(gateway.home)), "me", scope="admin")
+            wait_for_key(gateway.url, admin)
             listed, other = browser.new_page(), browser.new_page()
             listed.goto(f"http://localhost:{port}/")
             other.goto(f"http://127.0.0.1:{port}/")

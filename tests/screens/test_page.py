@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +13,14 @@ from playwright.sync_api import Locator, Page, expect
 
 from firesteel.edge.files.home import Home
 from tests.conftest import run_firesteel
-from tests.screens.conftest import WAIT_MS, OpenPage, ServedGateway, free_ports, start_gateway
+from tests.screens.conftest import (
+    WAIT_MS,
+    OpenPage,
+    ServedGateway,
+    free_ports,
+    start_gateway,
+    wait_for_key,
+)
 
 pytestmark = pytest.mark.real
 expect.set_options(timeout=WAIT_MS)
@@ -197,30 +201,13 @@ def test_a_lost_connection_is_shown_and_repaired(gateway: ServedGateway, open_pa
     expect(page.locator("#lost")).to_be_hidden()
 
 
-def _wait_for_key(url: str, token: str) -> None:
-    """The gateway reads its keys again every second; without any it lets everybody in."""
-    deadline = time.monotonic() + 60
-    while (_status(url, "fs-wrong"), _status(url, token)) != (401, 200):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def _status(url: str, token: str) -> int:
-    request = urllib.request.Request(f"{url}/v1/models", headers={"Authorization": f"Bearer {token}"})
-    try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
-
-
 def test_keys(gateway: ServedGateway, open_page: OpenPage, tmp_path: Path) -> None:
     """The last test of this file: a gateway that had keys stays closed."""
     page = open_page(gateway.url)
     expect(page.locator("#link")).to_have_text("live")
     admin = run_firesteel(gateway.home, "key", "add", "boss", "--admin", "--json").json["token"]
     guest = run_firesteel(gateway.home, "key", "add", "laptop", "--model", "first", "--json").json["token"]
-    _wait_for_key(gateway.url, guest)
+    wait_for_key(gateway.url, guest)
     page.reload()
     key = page.get_by_label("Key", exact=True)
     key.fill("fs-wrong")
