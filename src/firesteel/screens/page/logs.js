@@ -22,6 +22,7 @@ export function create(app) {
     h("section", { class: "panel" }, status, log));
   let stream = null;
   let shown = "";
+  let wanted = null;
   let phase = "";
   let marks = [];
   let asked = null;
@@ -113,9 +114,8 @@ export function create(app) {
     node,
     show(params) {
       app.listeners.add(listener);
+      wanted = params.model ?? model.value;
       this.update(app.state);
-      if (params.model && app.get(params.model)) model.value = params.model;
-      open(model.value);
     },
     hide() {
       app.listeners.delete(listener);
@@ -124,6 +124,13 @@ export function create(app) {
     update(state) {
       if (!state) return;
       options(model, state.models.map((each) => [each.name, `${each.name} (${each.phase})`]));
+      if (wanted !== null) { // the address may be read before the first state comes
+        const name = app.get(wanted) ? wanted : model.value;
+        wanted = null;
+        model.value = name;
+        open(name);
+        return;
+      }
       const now = app.get(shown)?.phase;
       if (shown && now !== phase) {
         phase = now;
