@@ -21,6 +21,7 @@ import multiprocessing
 import os
 import time
 from collections import deque
+from typing import Any, cast
 
 import uvloop
 
@@ -55,7 +56,7 @@ class Connection(asyncio.Protocol):
     decoding: deque[tuple[Connection, int, bytes]] = deque()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport, self.data = transport, b""
+        self.transport, self.data = cast(asyncio.Transport, transport), b""
 
     def data_received(self, data: bytes) -> None:
         self.data += data
@@ -72,12 +73,12 @@ class Connection(asyncio.Protocol):
         else:
             self.answer({"data": [{"id": "m", "max_model_len": 8192}]})
 
-    def chat(self, request: dict[str, object]) -> None:
-        tokens = int(str(request["max_tokens"]))
-        messages: list[dict[str, str]] = request["messages"]  # type: ignore[assignment]  # it is our client
-        usage = {"prompt_tokens": len(messages[0]["content"].split()) + 7, "completion_tokens": tokens}
+    def chat(self, request: dict[str, Any]) -> None:
+        tokens = int(request["max_tokens"])
+        prompt = request["messages"][0]["content"]
+        usage = {"prompt_tokens": len(prompt.split()) + 7, "completion_tokens": tokens}
         if request.get("stream"):
-            self.transport.write(_HEAD)  # type: ignore[attr-defined]  # uvloop's transport
+            self.transport.write(_HEAD)
             last = delta("", "length") + event([], usage=usage) + _END
             self.decoding.append((self, tokens, last))
             return
@@ -88,7 +89,7 @@ class Connection(asyncio.Protocol):
     def answer(self, document: dict[str, object]) -> None:
         body = json.dumps(document).encode()
         head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
-        self.transport.write(head + body)  # type: ignore[attr-defined]  # uvloop's transport
+        self.transport.write(head + body)
 
 
 async def decode(rate: int) -> None:
@@ -100,10 +101,10 @@ async def decode(rate: int) -> None:
         for _ in range(len(Connection.decoding)):
             connection, left, last = Connection.decoding.popleft()
             if left:
-                connection.transport.write(_TOKEN)  # type: ignore[attr-defined]  # uvloop's transport
+                connection.transport.write(_TOKEN)
                 Connection.decoding.append((connection, left - 1, last))
             else:
-                connection.transport.write(last)  # type: ignore[attr-defined]  # uvloop's transport
+                connection.transport.write(last)
 
 
 def serve(port: multiprocessing.Queue[int], rate: int) -> None:

@@ -165,11 +165,10 @@ def litellm_actions() -> Actions:
 def langchain_actions() -> Actions:
     from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 
-    chat = ChatOpenAI(model=MODEL, base_url=f"{URL}/v1", api_key=KEY, max_tokens=8, max_retries=0)  # type: ignore[arg-type,call-arg]  # both take plain values
-    stranger = ChatOpenAI(model=MODEL, base_url=f"{URL}/v1", api_key=WRONG, max_retries=0)  # type: ignore[arg-type]  # as above
-    embed = OpenAIEmbeddings(
-        model=EMBEDDING, base_url=f"{URL}/v1", api_key=KEY, check_embedding_ctx_length=False
-    )  # type: ignore[arg-type]  # as above
+    settings: dict[str, Any] = {"base_url": f"{URL}/v1", "api_key": KEY}
+    chat = ChatOpenAI(model=MODEL, max_tokens=8, max_retries=0, **settings)
+    stranger = ChatOpenAI(model=MODEL, max_retries=0, **{**settings, "api_key": WRONG})
+    embed = OpenAIEmbeddings(model=EMBEDDING, check_embedding_ctx_length=False, **settings)
     return {
         "chat": lambda: chat.invoke("Say hello.").content,
         "stream": lambda: "".join(str(part.content) for part in chat.stream("Say hello.")),

@@ -68,6 +68,12 @@ def dead() -> str:
     return f"http://127.0.0.1:{closed_port()}"
 
 
+def busy(it: Running, model: str) -> int:
+    view = it.dispatcher.executor.view(model)
+    assert view is not None and view.status is not None
+    return view.status.busy
+
+
 async def both_up(it: Running) -> None:
     """Health checks see both replicas, so that only a request finds out."""
     it.dispatcher._replica_health = lambda model: (True, True)
@@ -85,7 +91,7 @@ async def test_another_replica_answers(tmp_path: Path, status: bytes) -> None:
             for number in range(6):
                 response = await send(it, {"model": "pair", "n": number})
                 assert response.status == 200 and response.value(FALLBACK) is None
-            assert it.dispatcher.executor.view("pair").status.busy == 0  # type: ignore[union-attr]
+            assert busy(it, "pair") == 0
     assert [body["n"] for body in recorder.bodies] == list(range(6)), "each was served once"
 
 
@@ -131,7 +137,7 @@ async def test_another_model_answers_for_one_that_is_down(tmp_path: Path, how: s
             assert response.value(FALLBACK) == b"from=coder; to=small; reason=down"
             assert not it.dispatcher._records
             for name in ("coder", "small"):
-                assert it.dispatcher.executor.view(name).status.busy == 0  # type: ignore[union-attr]
+                assert busy(it, name) == 0
     assert recorder.bodies == [{"model": "small", "n": 1, "seed": 3}], "by its own name and parameters"
 
 

@@ -11,6 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,8 +37,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "home" / "keys.json"
 
 
-def token_of(path: Path, name: str, **more: object) -> bytes:
-    return add_key(path, name, **more)[1].encode()  # type: ignore[arg-type]
+def token_of(path: Path, name: str, **more: Any) -> bytes:
+    return add_key(path, name, **more)[1].encode()
 
 
 def test_a_key_says_who_it_is(path: Path) -> None:

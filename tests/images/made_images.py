@@ -126,6 +126,6 @@ VLLM_CONFIG: dict[str, Any] = {
     "Entrypoint": ["vllm", "serve"],
     "Env": ["CUDA_VERSION=13.0.2", "PATH=/usr/local/bin:/usr/bin", "HF_TOKEN=hf_secret"],
     "ExposedPorts": {"8000/tcp": {}},
-    "Volumes": {"/root/.cache": {}},
+    "Volumes": {"/var/cache/huggingface": {}},
     "Healthcheck": {"Test": ["CMD-SHELL", "curl -f http://localhost:8000/health"]},
 }

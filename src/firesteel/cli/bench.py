@@ -22,7 +22,7 @@ from firesteel.bench.load.own_prompts import OwnPrompts, read_prompts
 from firesteel.bench.load.recorded import FoundServer
 from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.load.shapes import Sizes
-from firesteel.bench.report.tables import FORMATS, Format
+from firesteel.bench.report.tables import FORMATS
 from firesteel.bench.results.history import History, open_history
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import RequestSettings
@@ -37,7 +37,7 @@ from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
 from firesteel.units import show_seconds
 
-_TABLES: tuple[Format, ...] = ("csv", "markdown")
+_TABLES = ("csv", "markdown")
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 

@@ -132,7 +132,7 @@ def export(runs: tuple[str, ...], file: Path | None, samples: bool, format: str)
     elif format != "json":
         from firesteel.bench.report.tables import FORMATS  # loads the planner
 
-        text = FORMATS[format](stored, __version__).rstrip("\n")  # type: ignore[index]  # by click.Choice
+        text = FORMATS[format](stored, __version__).rstrip("\n")
     else:
         text = exchange.export_text(row for run in stored for row in exchange.export_rows(run))
     if file:

@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, pstdev
-from typing import Any, Literal
+from typing import Any
 
 from firesteel.bench.report import formatting
 from firesteel.bench.report.formatting import figure, number
@@ -42,8 +42,7 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>#|~&$])")
 _MENTION = re.compile(r"@(?=\w)")
 
 
-Format = Literal["csv", "markdown", "llama-benchy", "llama-benchy-csv"]
-FORMATS: Mapping[Format, Callable[[Sequence[StoredRun], str], str]] = {
+FORMATS: Mapping[str, Callable[[Sequence[StoredRun], str], str]] = {
     "csv": lambda runs, version: csv_text(runs),
     "markdown": lambda runs, version: "\n".join(markdown_text(stored, version) for stored in runs),
     "llama-benchy": lambda runs, version: benchy_json(_only(runs), version),

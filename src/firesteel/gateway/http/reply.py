@@ -6,6 +6,7 @@ If a response breaks after it has begun: an event stream gets an error event and
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from firesteel.gateway.http.body import wants_stream
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 _MAX_ERROR_BYTES = 64 * 1024
 
 
-class Reply:
+class Reply(ABC):
     """The client's side of an exchange."""
 
     # Defaults that most requests never change are class attributes: creating an exchange sets fewer fields.
@@ -61,9 +62,9 @@ class Reply:
         self._head = head
         self._tail: ResponseTail
 
+    @abstractmethod
     def _finish(self, how: OutcomeKind, why: str = "") -> None:
         """It has ended; called once."""
-        raise NotImplementedError
 
     # -- the head --
 

@@ -5,6 +5,7 @@ Tool calls are sent whole, in a line of their own before the last. The last line
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from datetime import UTC, datetime
 from typing import Any
 
@@ -107,7 +108,7 @@ def _ns(seconds: float) -> int:
     return max(1, round(seconds * 1e9))
 
 
-class _LineWriter:
+class _LineWriter(ABC):
     """A stream as lines; what a line carries is the API's."""
 
     def __init__(self, context: TranslationContext) -> None:
@@ -143,8 +144,8 @@ class _LineWriter:
         last = self._line("", "") | _end(self._end, self._choice, self._context, self._first_at)
         return out + dump(last) + b"\n"
 
-    def _line(self, text: str, thinking: str) -> Json:
-        raise NotImplementedError
+    @abstractmethod
+    def _line(self, text: str, thinking: str) -> Json: ...
 
 
 class ChatWriter(_LineWriter):
