@@ -52,6 +52,16 @@ def test_c_and_numpy_agree_to_the_bit(weight: NDArray[Any], c_kernel: native.Ker
         assert ours[name].norm == pytest.approx(by_numpy.norm, rel=1e-5), name
 
 
+def test_every_bf16_agrees_as_the_largest_of_a_row(c_kernel: native.Kernel) -> None:
+    """The C kernel leaves out the limit of 448 where a scale in BF16 cannot be far enough off."""
+    largest = np.arange(1, 0x7F80, dtype=np.uint16)[:, None]
+    below = np.maximum(largest.astype(np.int32) - np.arange(0, 510, 10), 0).astype(np.uint16)
+    weight = np.concatenate([largest, largest | 0x8000, below], axis=1)
+    ours, theirs = c_kernel.fp8_rows(weight), reference.fp8_rows(weight)
+    np.testing.assert_array_equal(ours.values, theirs.values)
+    np.testing.assert_array_equal(ours.scales, theirs.scales)
+
+
 @given(st.lists(st.floats(-500, 500, width=32), min_size=32, max_size=32), st.booleans())
 def test_any_weights_agree(c_kernel: native.Kernel, values: list[float], is_bf16: bool) -> None:
     weight: NDArray[Any] = np.array([values], np.float32)
