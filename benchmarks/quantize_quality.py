@@ -2,11 +2,11 @@
 
     VENV/bin/python benchmarks/quantize_quality.py SOURCE QUANTIZED...
 
-VENV has transformers and compressed-tensors, which reads the checkpoints; firesteel takes no part. The text is
-`docs/architecture.md` of this repository. Where a format has activations in 8 or 4 bits (the config says so), each
-linear layer gets its inputs rounded as an engine rounds them, and a second row has them in full, which shows what the
-weights alone cost. The last column is what `benchmarks/gpu/compare_logits.py` measures between vLLM and a reference
-with the same weights and activations in full: the error of the log probabilities of its prompts, over their spread.
+VENV has transformers and compressed-tensors, which reads the checkpoints; firesteel takes no part. The text
+is `docs/architecture.md` of this repository. Where a format has activations in 8 or 4 bits, each linear layer
+gets its inputs rounded as an engine rounds them, after a row with inputs in full, which shows the weights
+alone. The last column is what `benchmarks/gpu/compare_logits.py` measures between vLLM and a reference with
+the same weights and inputs in full: the error of the log probabilities of its prompts, over their spread.
 """
 
 from __future__ import annotations
