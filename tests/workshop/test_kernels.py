@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import platform
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from firesteel.workshop.kernels import dequantize, float_formats, native, reference
+from firesteel.workshop.kernels import compiler, dequantize, float_formats, native, reference
 from firesteel.workshop.kernels.reference import NotFinite, Quantized
 from tests.workshop import made_weights
 
@@ -135,9 +138,35 @@ def test_without_a_compiler_or_a_place_to_write_numpy_does_it(tmp_path: Path) ->
     assert native.load_kernel(file).name == "numpy"
 
 
+def test_the_kernel_of_a_wheel_is_used_where_no_compiler_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c_kernel: native.Kernel
+) -> None:
+    found = compiler.find_compiler(os.environ)
+    assert found
+    shipped = tmp_path / "wheel"
+    for level in compiler.LEVELS[platform.machine()]:
+        compiler.compile_kernel(found, shipped / compiler.shipped_name(level), f"-march={level}")
+    monkeypatch.setattr(compiler, "shipped_kernels", partial(compiler.shipped_kernels, folder=shipped))
+    nowhere = {"PATH": str(tmp_path)}
+    assert native.load_kernel(tmp_path, nowhere).name == "C"
+    (shipped / compiler.shipped_name(next(iter(compiler.LEVELS[platform.machine()])))).write_bytes(b"damaged")
+    rest = len(compiler.LEVELS[platform.machine()]) > 1
+    assert native.load_kernel(tmp_path, nowhere).name == ("C" if rest else "numpy")
+
+
+def test_a_processor_gets_no_kernel_that_it_cannot_run(tmp_path: Path) -> None:
+    levels = compiler.LEVELS[platform.machine()]
+    for level in levels:
+        (tmp_path / compiler.shipped_name(level)).touch()
+    plain = [level for level, needed in levels.items() if not needed]
+    assert [path.name for path in compiler.shipped_kernels(frozenset(), tmp_path)] == [
+        compiler.shipped_name(level) for level in plain
+    ]
+
+
 def test_a_kernel_that_computes_wrongly_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = tmp_path / "wrong.c"
-    wrong.write_text(native.SOURCE.read_text().replace("448.0f", "440.0f"))
-    monkeypatch.setattr(native, "SOURCE", wrong)
+    wrong.write_text(compiler.SOURCE.read_text().replace("448.0f", "440.0f"))
+    monkeypatch.setattr(compiler, "SOURCE", wrong)
     assert native.load_kernel(tmp_path / "home").name == "numpy"
     assert list((tmp_path / "home").glob("*.so")), "it was compiled"
