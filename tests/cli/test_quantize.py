@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ def test_without_numpy_it_says_what_to_install(firesteel: Firesteel, model: Path
     path = os.pathsep.join((str(hidden), os.environ.get("PYTHONPATH", "")))
     ran = firesteel("quantize", str(model), "--to", "nvfp4", env={"PYTHONPATH": path})
     assert ran.code == 5
-    assert "firesteel[workshop]" in ran.err
+    assert f"next: {sys.executable} -m pip install numpy" in ran.err
 
 
 def test_upload_goes_to_a_private_repository_and_goes_on(

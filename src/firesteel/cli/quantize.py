@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
@@ -229,7 +230,7 @@ def _upload(target: Path, repository: str, is_public: bool) -> None:
 def _require_numpy() -> None:
     if importlib.util.find_spec("numpy") is None:
         raise HostNotReady(
-            "quantize needs numpy, which is not installed", next='pip install "firesteel[workshop]"'
+            "quantize needs numpy, which is not installed", next=f"{sys.executable} -m pip install numpy"
         )
 
 
