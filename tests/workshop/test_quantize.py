@@ -104,8 +104,11 @@ def test_our_own_readers_read_the_result(tmp_path: Path, c_kernel: Kernel) -> No
                 assert quantization.ignored.match(kept.source.name.removesuffix(".weight")), kept.source.name
 
 
-def test_many_files_have_an_index(tmp_path: Path, c_kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firesteel.workshop.quantize.plan.MAX_SHARD_BYTES", 100_000)
+@pytest.mark.parametrize("limit", [("MAX_SHARD_BYTES", 100_000), ("MAX_SHARD_TENSORS", 8)])
+def test_many_files_have_an_index(
+    limit: tuple[str, int], tmp_path: Path, c_kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"firesteel.workshop.quantize.plan.{limit[0]}", limit[1])
     source = made.write_checkpoint(tmp_path / "source", made.LLAMA, made.llama())
     plan = quantize(source, tmp_path / "out", "fp8-dynamic", c_kernel)
     assert len(plan.files) > 3

@@ -278,7 +278,7 @@ def _show_plan(
     else:
         rows.append(("plan", f"not possible: {why_not}"))
     if kernel.name == "numpy":
-        rows.append(("slow", "no C compiler was found, so numpy computes, about ten times as slowly"))
+        rows.append(("slow", "no C compiler was found, so numpy computes, about 15 times as slowly"))
     out.print(grid(rows))
 
 

@@ -24,6 +24,8 @@ from firesteel.workshop.quantize.matrices import KeptTensor, Matrix, sort_tensor
 from firesteel.workshop.quantize.source import SINGLE, SourceCheckpoint, SourceTensor
 
 MAX_SHARD_BYTES = 5_000_000_000
+MAX_SHARD_TENSORS = 2**18
+"""A header of about 40 MB; the safetensors library reads none above 100 MB."""
 COMPRESSED_TENSORS = "0.19.0"
 """The release whose layout is written."""
 _PLAN_VERSION = 1
@@ -144,7 +146,8 @@ def _files(items: Iterable[Item]) -> Iterator[OutputFile]:
     for item in items:
         own = [tensor for _, tensor in _written(item)]
         own_bytes = sum(tensor.bytes for tensor in own)
-        if size and size + own_bytes > MAX_SHARD_BYTES:
+        is_full = size + own_bytes > MAX_SHARD_BYTES or len(shards[-1]) + len(own) > MAX_SHARD_TENSORS
+        if shards[-1] and is_full:
             shards.append([])
             size = 0
         shards[-1] += own
