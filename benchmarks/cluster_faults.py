@@ -164,7 +164,7 @@ def told_since(head: NamespaceHost, before: set[str]) -> str:
     why = str(read(head, "state.json").get("why") or "").partition("; start ")[0]
     fresh = [line for line in notices(head) if line not in before and "spark" in line]
     words = [line[9:] for line in fresh if "is started" not in line and "answers on" not in line]
-    return why or (words[-1] if words else "")
+    return (why if why not in before else "") or (words[-1] if words else "")
 
 
 def has_ended(head: NamespaceHost, node: NamespaceHost, runner: object) -> bool:
@@ -178,7 +178,7 @@ def try_once(
     served: Served, row: Row, head: NamespaceHost, node: NamespaceHost, rides_out: bool, act: Act, mend: Act
 ) -> None:
     wait_until("not ready before the fault", lambda: serves(head, served), served.start_s)
-    restarts, before = read(head, "state.json")["restarts"], set(notices(head))
+    restarts, before = read(head, "state.json")["restarts"], {*notices(head), told_since(head, set())}
     runner = read(head, "state.json")["engine"]
     began = time.monotonic()
     act(head, node)

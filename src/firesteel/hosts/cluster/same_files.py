@@ -12,9 +12,9 @@ from pathlib import Path
 from firesteel.edge import ssh
 from firesteel.edge.docker.containers import image_id
 from firesteel.edge.files.home import Home
-from firesteel.edge.ssh import SshTarget
 from firesteel.edge.model_reference import is_path
 from firesteel.edge.native.programs import release_questions
+from firesteel.edge.ssh import SshTarget
 from firesteel.errors import HostNotReady
 from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.nodes import target_of

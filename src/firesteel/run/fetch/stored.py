@@ -23,7 +23,7 @@ def pulled_gguf(need: WeightsNeed, home: Home) -> Path | None:
 
 
 def _stored_files(need: WeightsNeed, store: Store) -> list[Path]:
-    """As the Hub listed them, or, if another program fetched them and the Hub was never asked, what is there."""
+    """As the Hub listed them; what is there, if another program fetched them and we never asked the Hub."""
     listing = cache.cached_listing(store, need.repository, need.revision) or cache.snapshot_listing(
         store, need.repository, need.revision
     )
