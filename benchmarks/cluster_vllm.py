@@ -88,7 +88,7 @@ def commands(
     lines = [
         *(("cluster", "add", node.name, "--yes") for node in made[1:]), ("cluster", "check"),
         ("cluster", "stage", NAME, *engine), served.up, (), (
-            "bench", NAME, "--users", "1", "--depth", "128", "--answer", "32", "--budget", "3m",
+            "bench", NAME, "--users", "1", "--depth", "128", "--answer", "32", "--budget", "1m",
         ), ("ps",),
         ("logs", NAME, "--node", made[-1].name),
     ]  # fmt: skip
