@@ -102,7 +102,8 @@ def model_endpoints(model: ModelConfig, running: RunningModel | None) -> ModelEn
     """Of an outside model from the file; of one of ours from where it was started."""
     if model.is_outside:
         return ModelEndpoints(model, model.urls, _outside_key(model.key))
-    return ModelEndpoints(model, (running.url,) if running else model.urls, running.key if running else None)
+    urls = (running.url,) if running and len(model.urls) == 1 else model.urls  # several: on as many nodes
+    return ModelEndpoints(model, urls, running.key if running else None)
 
 
 def _endpoint(model: ModelConfig, url: str, key: str | None, index: int) -> Endpoint:

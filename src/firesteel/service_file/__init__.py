@@ -31,7 +31,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from firesteel import yaml_schema
-from firesteel.launch import Runtime
+from firesteel.launch import LOOPBACK, Runtime
 from firesteel.service_file.alerts import AlertEntry, alert_faults
 from firesteel.service_file.asks import NodeModel, asks, chosen, on_nodes, port_of
 from firesteel.service_file.commands import command_faults
@@ -285,6 +285,11 @@ def _faults(file: ServiceFile) -> Iterator[Fault]:
         for at, node in enumerate(entry.node or ()):
             if node not in file.hosts:
                 yield ("models", name, "node", at), f"`{name}`: `{node}` is not in `hosts`"
+        if LOOPBACK in (file.hosts.get(node) for node in entry.node or ()):
+            for key in ("pinned", "preload", "ttl"):
+                if getattr(entry, key):
+                    what = "a replica on this host is started by `up -f` and stays"
+                    yield ("models", name, key), f"`{name}`: {what}; it takes no `{key}`"
     yield from _alias_faults(file)
     targets = {alias: name for name, entry in file.models.items() for alias in (name, *entry.aliases)}
     for name, entry in file.models.items():
@@ -329,12 +334,6 @@ def _node_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
             (*here, "nodes"),
             f"`{name}`: several hosts serve it together (`nodes`), or each alone (`node`)",
         )
-    for key in ("pinned", "preload", "ttl"):
-        if getattr(entry, key):
-            yield (
-                (*here, key),
-                f"`{name}`: what runs on a `node` stays there; it takes no `{key}`",
-            )
     if len(set(entry.node or ())) < len(entry.node or ()):
         yield (*here, "node"), f"`{name}`: `node` has a host twice"
 
