@@ -55,7 +55,8 @@ DOCUMENTS: tuple[type[Document], ...] = (
     cluster.ClusterAddJson, cluster.ClusterListJson, cluster.ClusterCheckJson,
     cluster.ClusterStageJson, cluster.ClusterRemoveJson,
     engine.EngineListJson, images.ImageInspectJson, images.ImageCompareJson,
-    images.ImageBuildJson, images.ImagePruneJson, learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
+    images.ImageBuildJson, images.ImagePruneJson, images.ImageWatchJson,
+    learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
     error.ErrorJson,
 )  # fmt: skip
 """In the order of `firesteel --help`."""
