@@ -89,8 +89,8 @@ class UpstreamRelease:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Sorts releases by their numbers: v0.9.1 before v0.10.0."""
-        return tuple(int(number) for number in re.findall(r"\d+", self.version))
+        """Sorts releases by the numbers of their tags: v0.9.1 before v0.10.0."""
+        return tuple(int(number) for number in re.findall(r"\d+", self.tag))
 
 
 def read_policies(path: Path) -> Mapping[str, ImagePolicy]:
