@@ -427,14 +427,14 @@ def client_settings(client: str, target: ClientTarget) -> str:
     return clients.render_settings(settings, clients.load_client(client).format)
 
 
-def upgrade(model: str | None, options: UpgradeOptions) -> AsyncIterator[UpgradeEvent]:
+def upgrade_model(model: str | None, options: UpgradeOptions) -> AsyncIterator[UpgradeEvent]:
     """Tries another release of its engine under a running model; the last event is `UpgradeResult`."""
     from firesteel.upgrade import upgrade as upgrades  # the client that measures
 
     return upgrades.upgrade(home(), model, options)
 
 
-def rollback(model: str | None) -> AsyncIterator[UpgradeEvent]:
+def roll_back_model(model: str | None) -> AsyncIterator[UpgradeEvent]:
     """Back to the release before the last upgrade; the last event is `UpgradeResult`."""
     from firesteel.upgrade import upgrade as upgrades
 

@@ -78,7 +78,7 @@ def command(
 async def _run(model: str | None, options: UpgradeOptions, goes_back: bool) -> UpgradeResult:
     cancel_on_signals()
     lines, result = SlowLines(), None
-    events = library.rollback(model) if goes_back else library.upgrade(model, options)
+    events = library.roll_back_model(model) if goes_back else library.upgrade_model(model, options)
     async for event in events:
         match event:
             case UpgradeResult():
