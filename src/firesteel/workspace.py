@@ -18,21 +18,24 @@ from typing import TYPE_CHECKING, get_args
 
 from firesteel import catalog as recipes
 from firesteel import rules
-from firesteel.catalog import Catalog, Images
+from firesteel.catalog import Catalog, Images, Recipe
 from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Home, catalog_files, shelf_files
 from firesteel.edge.model_reference import is_path
-from firesteel.errors import HostNotReady, UsageError
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts import Checkpoint, Host
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.hub_id import is_hub_id
-from firesteel.launch import Ask, EngineName, EngineProgram
+from firesteel.launch import AdapterReference, Ask, EngineName, EngineProgram
 
 if TYPE_CHECKING:  # loaded only to plan: `check` needs none of it
     from firesteel.catalog.shelf import RefusedRecipe
+    from firesteel.facts.model.adapter import Adapter
     from firesteel.planner import MeasuredMemory, OwnRun
     from firesteel.proposals import Proposal
+    from firesteel.proposals.adapters import OpenedAdapters
     from firesteel.proposals.choose import Choice, Use
+    from firesteel.rules.adapters import UnreadAdapter
 
 
 @dataclass(frozen=True)
@@ -120,10 +123,12 @@ class Workspace:
         runs = self.own_runs if is_local else {}
         if ask.model and self._is_checkpoint(ask.model):
             checkpoint = _open_checkpoint(ask.model, ask)
-            proposal = propose_checkpoint(checkpoint, self.images(), host, ask, memory, runs, programs)
+            proposal = propose_checkpoint(
+                checkpoint, self.images(), host, ask, memory, runs, programs, self._adapters(ask)
+            )
             return (_with_audit(proposal, ask.model),)
         catalog = replace(self.catalog, images=self.images())
-        return propose(catalog, host, ask, memory, runs, programs)
+        return propose(catalog, host, ask, memory, runs, programs, self._adapters(ask))
 
     def propose_joined(self, ask: Ask, host: Host) -> tuple[Proposal, ...]:
         """The same for several hosts together, as many as the ask says.
@@ -149,6 +154,26 @@ class Workspace:
         memory = self.measured_memory if is_local else {}
         return choose(self.catalog, host, use, memory, self.own_runs if is_local else {})
 
+    def _adapters(self, ask: Ask) -> OpenedAdapters:
+        """What the ask and the recipes that it means name, read; most name none."""
+        from firesteel.proposals.adapters import named_adapters
+
+        found = self._found(ask.model) if ask.model else tuple(self.catalog.recipes.values())
+        named = dict.fromkeys(each for recipe in (None, *found) for each in named_adapters(ask, recipe))
+        if not named:
+            return {}
+        from firesteel.edge.files.adapters import open_adapter
+        from firesteel.edge.hub.cache import find_store
+        from firesteel.rules.adapters import UnreadAdapter
+
+        def opened(each: AdapterReference) -> Adapter | UnreadAdapter:
+            try:
+                return open_adapter(each.name, each.reference, find_store(self.home))
+            except FiresteelError as error:
+                return UnreadAdapter(each.name, error)
+
+        return {each: opened(each) for each in named}
+
     def _programs(self, ask: Ask) -> Mapping[EngineName, EngineProgram] | None:
         """The engines that are installed here, where one of them is to serve; None: a container does."""
         if ask.runtime != "native":
@@ -163,10 +188,13 @@ class Workspace:
         return is_path(model) or (is_hub_id(model) and not self._is_in_catalog(model))
 
     def _is_in_catalog(self, name: str) -> bool:
+        return bool(self._found(name))
+
+    def _found(self, name: str) -> tuple[Recipe, ...]:
         try:
-            return bool(recipes.find(self.catalog, name))
+            return recipes.find(self.catalog, name)
         except UsageError:
-            return False
+            return ()
 
 
 def _open_checkpoint(model: str, ask: Ask) -> Checkpoint:

@@ -66,6 +66,16 @@ _FLASH = enum(
         for name, member in (("on", "ENABLED"), ("off", "DISABLED"), ("auto", "AUTO"))
     },
 )
+
+
+def _adapters(params: Any, text: str) -> None:
+    """`PATH:SCALE,PATH:SCALE`"""
+    import xllamacpp  # lazy: flags are refused without loading the engine
+
+    pairs = [each.rpartition(":") for each in text.split(",")]
+    params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(path, float(scale)) for path, _, scale in pairs]
+
+
 _LOAD = enum(
     "llama_load_mode",
     {name: f"LLAMA_LOAD_MODE_{name.upper()}" for name in ("auto", "none", "mmap", "mlock")},
@@ -86,6 +96,7 @@ TAKES_VALUE: dict[str, Setter] = {
     "cache-type-k": assign("cache_type_k", _KV_TYPES),
     "cache-type-v": assign("cache_type_v", _KV_TYPES),
     "flash-attn": assign("flash_attn_type", _FLASH),
+    "lora-scaled": _adapters,
     "load-mode": assign("load_mode", _LOAD),
     "cache-ram": assign("cache_ram_mib", int),
     "fit": assign("fit_params", lambda text: {"on": True, "off": False}[text]),

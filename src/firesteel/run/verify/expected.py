@@ -57,6 +57,8 @@ class Expected:
     plan: PlanSummary = field(default_factory=PlanSummary)
     kv_tokens: tuple[int, int] | None = None
     """The smallest and the largest KV cache size that the engine should report."""
+    adapters: tuple[str, ...] = ()
+    """LoRA, in the order of the engine's flags."""
     is_cpu: bool = False
     """Nothing is compiled at first use, and other programs share the cores."""
 
@@ -85,6 +87,7 @@ def expected(proposal: Proposal) -> Expected:
         drafts=_drafts(plan),
         plan=summarize(plan),
         kv_tokens=_kv_tokens(plan),
+        adapters=tuple(adapter.name for adapter in proposal.adapters),
         is_cpu=not launch.uses_gpu,
     )
 

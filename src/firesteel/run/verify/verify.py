@@ -158,6 +158,8 @@ def _steps(session: VerifySession, thorough: bool) -> list[_Step]:
             _Step("system prompt", "asking with a system prompt, and in Unicode", ask_api.prompt_parts),
             _Step("samples differ", "asking at a high temperature", ask_api.samples),
         ]
+    if expected.adapters:
+        steps.append(_Step("adapters", "asking each adapter, and the base model", ask_api.adapters))
     steps.append(_Step("protocol", "comparing all answers", ask_api.all_answers, is_free=True))
     if session.key:
         steps.append(_Step("key", "asking without the key", ask.key, is_free=True))
