@@ -87,9 +87,10 @@ class ModelEndpoints:
         found = self._by_name.get((asked, endpoint.replica))
         if found is None:
             own = self._model.alias_parameters.get(asked)
+            name = own.served_name.encode() if own and own.served_name else endpoint.served_name
             found = self._by_name[asked, endpoint.replica] = replace(
                 endpoint,
-                served_name=endpoint.served_name or self._model.name.encode(),
+                served_name=name or self._model.name.encode(),
                 parameters=endpoint.parameters if own is None else _rules(own),
             )
         return found

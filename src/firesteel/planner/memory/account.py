@@ -13,6 +13,7 @@ from firesteel import engines
 from firesteel.dataclass import dataclass
 from firesteel.engines import KvCache
 from firesteel.facts import Architecture, Role, Weights
+from firesteel.facts.model.adapter import slot_bytes
 from firesteel.launch import Launch
 from firesteel.planner.band import Band
 from firesteel.planner.memory.loaded import LoadedWeights
@@ -83,6 +84,7 @@ def account(
         if cache_bytes is None
         else MemoryPart("KV cache", Band.exactly(cache_bytes), "formula", "set by --kv-cache-memory-bytes"),
     ]
+    parts += _adapter_parts(launch, shape)
     if weights.padding_bytes:
         padding = Band.exactly(weights.padding_bytes)
         parts.append(MemoryPart("expert padding", padding, "formula", weights.padding_reason))
@@ -97,6 +99,18 @@ def _explain_cache(cache: KvCache) -> str:
     state = " and recurrent state" if cache.state_bytes else ""
     spare = "; a spare block and 2 % on top" if cache.block_bytes else ""
     return f"{cache.users} x {cache.context:,} tokens{state}, {cache.dtype}{spare}"
+
+
+def _adapter_parts(launch: Launch, shape: Architecture) -> list[MemoryPart]:
+    """vLLM and SGLang allocate slots of the highest rank for every module; llama.cpp loads the files."""
+    if slots := engines.lora_slots(launch.engine, launch.flags):
+        count, rank = slots
+        total = count * slot_bytes(shape, rank)
+        text = f"{count} slot{'s' if count != 1 else ''} of rank {rank} for every module"
+        return [MemoryPart("adapters", Band(0.8 * total, total, 1.2 * total), "estimated", text)]
+    if launch.adapter_bytes and launch.engine == "llamacpp":
+        return [MemoryPart("adapters", Band.exactly(launch.adapter_bytes), "counted", "their files")]
+    return []
 
 
 def _vllm_parts(launch: Launch, shape: Architecture, weights: Weights, cache: KvCache) -> list[MemoryPart]:
