@@ -31,8 +31,11 @@ _OTHER = re.compile(
           | NVL\d{1,2} | (?:RTX|GeForce)[\s_-]?(?:PRO[\s_-]?)?\d{4} | [345]090 | MI\d{3}[AX]? | Gaudi\s?\d?
           | HPU | TPU | Trillium | Xeon | EPYC | ROCm | AMD | Ascend | XPU | NPU | Jetson | Hopper | Ampere
           | DGX[\s_-]*Station | (?:Intel|CPU)[\s_-](?:Arc|GPU|only|server|backend) | Strix[\s-]Halo
-          | Mac\s?Studio | Apple\s?Silicon | Inferentia | Trainium )
-      | A10G? | A30 | A40 | H20 | L4 | T4 | P40 | AWS | EC2
+          | Mac\s?Studio | Apple\s?Silicon | Inferentia | Trainium
+          | NVIDIA[\s_-](?:Tesla[\s_-])?(?:A10G? | A30 | A40 | H20 | L4 | T4 | P40?)
+          | Azure | Google\s+Cloud | SageMaker | RunPod   # no cloud rents a GB10
+          | [ag]\d-(?:standard|(?:high|mega|ultra)gpu)-\w+ | [pg]\d{1,2}[a-z]{0,2}\.\d{0,2}x?large )
+      | A10G? | A30 | A40 | H20 | L4 | T4 | P40 | AWS | EC2 | EKS | GCP | GCE | GKE | AKS
     )(?![A-Za-z0-9])""",
     re.VERBOSE,
 )
