@@ -79,6 +79,7 @@ FLAG_OF_A_FORK = "vllm serve org/m --gpu-memory-utilization 0.7 --mxfp4-layers m
         f"kubectl exec pod -- {FLAG_OF_A_FORK}",
         f"export PYTHONPATH=/workspace/flashinfer:/workspace/vllm\n{FLAG_OF_A_FORK}",
         f"git clone -b x https://github.com/someone/vllm.git\ncd vllm\n{FLAG_OF_A_FORK}",
+        f"# for GCU\n{FLAG_OF_A_FORK}",
         f"uv pip install git+https://github.com/someone/vllm@main\n{FLAG_OF_A_FORK}",
         "docker run --gpus all vllm/vllm-openai:v0.28.0 --entrypoint bash -c "
         f"'pip install git+https://github.com/a/vllm && {FLAG_OF_A_FORK}'",
@@ -99,6 +100,14 @@ def test_a_dockerfile_above_that_builds_a_fork() -> None:
         return "ARG VLLM_REPO=https://github.com/a/vllm.git" if name == "../Dockerfile" else None
 
     assert "flag-in-no-release" not in rules_of(FLAG_OF_A_FORK, replace(ASKED, open_beside=open_beside))
+
+
+@pytest.mark.parametrize(
+    ("between", "is_lost"),
+    [("\n  ", True), (" \\ # why\n  ", True), (" \\\n  # why\n  ", True), ("  # why\n\n# Or this:\n", False)],
+)
+def test_flags_on_lines_of_their_own(between: str, is_lost: bool) -> None:
+    assert ("shell-flags-lost" in rules_of(f"vllm serve org/m --seed 1{between}--seed 2")) is is_lost
 
 
 def test_the_lines_of_an_array_are_no_commands() -> None:

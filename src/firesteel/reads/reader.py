@@ -92,17 +92,25 @@ class LaunchReader:
         """Read the commands of a script."""
         known = variables.find_values(commands)
         last: int | None = None
+        end: Word | None = None
         for command in variables.without_arrays(commands, known):
             command = variables.expand(command, known, self.file)
             self._check_limit()
             count = len(self.launches)
             # No command begins with a dash: this is the rest of one that ended too early.
             is_lost_flag = command.texts[:1] != ("-",) and "".join(command.texts[:1]).startswith("-")
-            if is_lost_flag and last is not None:
+            if is_lost_flag and last is not None and end and self._continues(end, command.words[0]):
                 self._add_flaw(last, "lost", command.words[0])
             else:
                 self._read_command(command, depth)
             last = len(self.launches) - 1 if len(self.launches) > count else None
+            end = command.words[-1] if command.words else None
+
+    def _continues(self, last: Word, flag: Word) -> bool:
+        """Whether the flag was meant to belong to the command before it: it stands on the next line, or
+        behind a backslash that a comment made useless. Guides show flags on their own, too."""
+        between = self.file.text[last.span[1] : flag.span[0]]
+        return between.count("\n") == 1 or "\\" in between
 
     def start(self, start: EngineStart) -> None:
         """Read what a file describes."""
