@@ -31,7 +31,7 @@ _WRAPPERS = frozenset(
 )  # fmt: skip
 """Programs that start the program after their own options."""
 _TOOLS_IMAGE = re.compile(r"llama\.cpp:(?:full|light)")
-"""Images of llama.cpp whose entrypoint is no server: a script with `--server` among its commands, `llama-cli`.
+"""Images of llama.cpp whose entrypoint is no server, but `llama-cli` or a script that knows `--server`.
 Seen in ggml-org/llama.cpp `.devops/tools.sh` and `.devops/cuda.Dockerfile`, 2026-11-16."""
 _MODEL_FLAGS = ("--model", "--model-path", "-m", "-hf", "--hf-repo")
 

@@ -29,7 +29,8 @@ _OTHER = re.compile(
     r"""(?<![A-Za-z0-9])(?:
       (?i:  A100 | A800 | H100 | H200 | H800 | B100 | B200 | B300 | GB200 | GB300 | GH200 | V100 | L40S? | HGX
           | NVL\d{1,2} | (?:RTX|GeForce)[\s_-]?(?:PRO[\s_-]?)?\d{4} | [345]090 | MI\d{3}[AX]? | Gaudi\s?\d?
-          | HPU | TPU | GCU | DCU | MLU | MUSA | Trillium | Xeon | EPYC | ROCm | AMD | Ascend | XPU | NPU | Jetson | Hopper | Ampere
+          | HPU | TPU | GCU | DCU | MLU | MUSA
+          | Trillium | Xeon | EPYC | ROCm | AMD | Ascend | XPU | NPU | Jetson | Hopper | Ampere
           | DGX[\s_-]*Station | (?:Intel|CPU)[\s_-](?:Arc|GPU|only|server|backend) | Strix[\s-]Halo
           | Mac\s?Studio | Apple\s?Silicon | Inferentia | Trainium
           | NVIDIA[\s_-](?:Tesla[\s_-])?(?:A10G? | A30 | A40 | H20 | L4 | T4 | P40?)
