@@ -86,7 +86,9 @@ TROUBLES = {
         "firesteel_memory_floor_bytes": f"{8 * GIB}x100",
     },
     "FiresteelGpuThrottled": {"firesteel_gpu_throttled": "0x5 1x30 0x60"},
-    "FiresteelDiskFills": {'firesteel_disk_free_bytes{folder="/srv"}': f"{90 * GIB}x5 {GIB}x60 {900 * GIB}x60"},
+    "FiresteelDiskFills": {
+        'firesteel_disk_free_bytes{folder="/srv"}': f"{90 * GIB}x5 {GIB}x60 {900 * GIB}x60",
+    },
 }
 """What goes wrong after some minutes, and is over half an hour later; a sample a minute."""
 FIRES_AT, OVER_AT = {"FiresteelDiskFills": "50m"}, {"FiresteelDiskFills": "110m"}
