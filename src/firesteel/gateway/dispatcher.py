@@ -367,7 +367,9 @@ class RequestDispatcher(Fallbacks):
         config = self.executor.model_config(model)
         if config is None:
             return None
-        endpoints = self._endpoints[model] = model_endpoints(config, self.executor.running(model))
+        endpoints = self._endpoints[model] = model_endpoints(
+            config, self.executor.running(model), self.executor.apis
+        )
         return endpoints
 
     def _next_load_s(self) -> float:

@@ -172,6 +172,7 @@ def _command_model(
         ttl_s=entry.ttl,
         cancel=entry.cancel,
         model=entry.model,
+        speaks=entry.speaks,
         timeouts=_timeouts(entry),
         ask=asdict(job),
         why_not=why_not,
