@@ -155,7 +155,8 @@ async def test_two_commands_take_turns_and_leave_nothing(tmp_path: Path) -> None
     one, two = ports(2)
     text = (
         f"  voice: {{cmd: CMD, health: /ready, memory: 60MiB, env: {{VOICE: 'p${{PORT}}'}}, port: {one}}}\n"
-        f"  whisper: {{cmd: CMD, health: /ready, memory: 60MiB, port: {two}, model: large}}\n"
+        f"  whisper: {{cmd: CMD, health: /ready, memory: 60MiB, port: {two}, model: large,"
+        " upstream: true}\n"
     )
     async with served(tmp_path, text) as it:
         status, answer = await it.ask("voice", input="hello")
@@ -174,6 +175,11 @@ async def test_two_commands_take_turns_and_leave_nothing(tmp_path: Path) -> None
 
         status, answer = await it.ask("whisper", input="a sound")
         assert status == 200 and answer["heard"]["model"] == "large", "by the server's own name"
+        status, answer = await it.ask("whisper", "/upstream/whisper/prompt?x=1", n=1)
+        assert (status, answer["path"]) == (200, "/prompt?x=1") and answer["heard"]["model"] == "whisper"
+        status, answer = await it.ask("voice", "/upstream/voice/prompt")
+        assert status == 404 and "upstream: true" in answer["error"]["message"]
+        assert (await it.ask("x", "/upstream/nobody/prompt"))[0] == 404
         assert not exists(server) and not exists(child), "its tree has gone before the other started"
         second = it.processes()[1]
         assert await it.state("voice") == "off"

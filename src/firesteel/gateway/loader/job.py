@@ -145,6 +145,7 @@ def _external_model(name: str, entry: ModelEntry, node: NodeModel | None, home: 
         model=entry.model,
         key=key,
         speaks=entry.speaks,
+        upstream=entry.upstream,
         timeouts=_timeouts(entry),
         **_parameters(entry, RecipeRequests()),
     )
@@ -173,6 +174,7 @@ def _command_model(
         cancel=entry.cancel,
         model=entry.model,
         speaks=entry.speaks,
+        upstream=entry.upstream,
         timeouts=_timeouts(entry),
         ask=asdict(job),
         why_not=why_not,
