@@ -176,6 +176,8 @@ class ModelEntry(FileSchema):
     """Where the API key of a server at a URL is: a variable's name, or the path of a file that holds it."""
     speaks: Annotated[tuple[ServerApi, ...], BeforeValidator(_apis)] = ()
     """What a server at a URL speaks, if not everything: requests in other APIs are translated."""
+    upstream: bool = False
+    """Of a `cmd` or a URL: all paths of its server can be reached, under `/upstream/NAME/`."""
     aliases: Aliases = {}
     """What else it answers to: clients ask for `gpt-oss:20b`, but a name is a folder's and docker's too. Each
     may have parameters of its own."""
@@ -330,8 +332,9 @@ def _kind_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
             )
         if entry.node:
             yield from _node_faults(name, entry)
-        if entry.speaks:
-            yield (*here, "speaks"), f"`{name}`: `speaks` is for a model at a `url`; ours speak everything"
+        for key in ("speaks", "upstream"):
+            if getattr(entry, key):
+                yield (*here, key), f"`{name}`: `{key}` is for a `url` or a `cmd`; ours speak everything"
     else:
         yield from _outside_faults(name, entry)
 
@@ -356,17 +359,8 @@ def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
             yield (*here, "urls", at), f"`{name}`: `urls` {wrong}"
         elif url in (entry.urls or ())[:at]:
             yield (*here, "urls", at), f"`{name}`: `urls` has this address twice"
-    for key in (
-        "context",
-        "users",
-        "port",
-        "ttl",
-        "runtime",
-        "engine_path",
-        "nodes",
-        "node",
-        "fallback_recipe",
-    ):
+    own = ("context", "users", "port", "ttl", "runtime", "engine_path", "nodes", "node", "fallback_recipe")
+    for key in own:
         if getattr(entry, key) is not None:
             yield (*here, key), f"`{name}`: a model at a `url` has no `{key}` of ours"
     for key in ("pinned", "preload"):

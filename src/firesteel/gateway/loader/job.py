@@ -145,6 +145,8 @@ def _external_model(name: str, entry: ModelEntry, node: NodeModel | None, home: 
         route=entry.route or "least-busy",
         model=entry.model,
         key=key,
+        speaks=entry.speaks,
+        upstream=entry.upstream,
         timeouts=_timeouts(entry),
         **model_parameters(entry, RecipeRequests()),
     )
@@ -179,6 +181,8 @@ def _job_model(
         cancel=entry.cancel,
         route=entry.route or "least-busy",
         model=entry.model,
+        speaks=entry.speaks,
+        upstream=entry.upstream,
         timeouts=_timeouts(entry),
         ask=asdict(job),
         why_not=why_not,
