@@ -1,4 +1,4 @@
-"""What several rooms' tests share: a home with the real engine pulled into it, and the program itself."""
+"""What tests of several packages share: a home with the real engine pulled into it, the program itself."""
 
 from __future__ import annotations
 
@@ -46,32 +46,37 @@ class Ran:
         return json.loads(self.out)
 
 
+ENGINES = frozenset({"engine_home", "quick_home", "native_home", "pulled"})
+SLOW_SETUP = frozenset({"browser", "docker_daemon", "two_hosts", "three_hosts"})
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What several workers get, in this order: a test with a real engine by itself, all others by files.
+    """The order in which several workers get files: long ones first, those with engines in turns with others.
 
-    A test with a real engine takes as long as hundreds of others, so none may come last, when one worker
-    would be busy and the rest idle. They compute where many others wait, so they take turns with files.
+    A worker runs whole files, so a file's fixtures are made once. None that takes minutes may come last, when
+    one worker would be busy and the rest idle; and engines compute where many other tests wait.
     """
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
-    engines: list[list[pytest.Item]] = []
     files: dict[str, list[pytest.Item]] = {}
     for item in items:
-        fixtures = getattr(item, "fixturenames", ())
-        has_engine = {"engine_home", "quick_home", "native_home"}.intersection(fixtures)
-        if has_engine and "docker_daemon" not in fixtures:
-            engines.append([item])
-        else:
-            item.add_marker(pytest.mark.xdist_group(item.location[0]))
-            files.setdefault(item.location[0], []).append(item)
-    longest_first = sorted(files.values(), key=_expected_length, reverse=True)
-    pairs = zip_longest(engines, longest_first, fillvalue=())
-    items[:] = [item for engine, file in pairs for item in (*engine, *file)]
+        files.setdefault(item.location[0], []).append(item)
+    longest_first = sorted(files.values(), key=_expected_s, reverse=True)
+    engines = [tests for tests in longest_first if any(map(_has_engine, tests))]
+    others = [tests for tests in longest_first if not any(map(_has_engine, tests))]
+    pairs = zip_longest(engines, others, fillvalue=())
+    items[:] = [item for pair in pairs for tests in pair for item in tests]
 
 
-def _expected_length(tests: list[pytest.Item]) -> tuple[bool, int]:
-    return any(test.get_closest_marker("real") for test in tests), len(tests)
+def _has_engine(test: pytest.Item) -> bool:
+    return not ENGINES.isdisjoint(getattr(test, "fixturenames", ()))
+
+
+def _expected_s(tests: list[pytest.Item]) -> float:
+    """Roughly: an engine is proved in ten seconds, a browser or a host of a cluster takes a few."""
+    slow = sum(not SLOW_SETUP.isdisjoint(getattr(test, "fixturenames", ())) for test in tests)
+    return 10 * sum(map(_has_engine, tests)) + 5 * slow + 0.05 * len(tests)
 
 
 @pytest.fixture(autouse=True)
