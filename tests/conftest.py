@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -22,6 +24,7 @@ import pytest
 from hypothesis import settings
 
 from firesteel import __file__ as package
+from firesteel.edge.embedded import install
 from firesteel.edge.files.home import Home
 
 # A shell starts background jobs with SIGINT ignored, and nohup ignores SIGHUP. What the tests start would
@@ -29,6 +32,10 @@ from firesteel.edge.files.home import Home
 for _number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
+gc.disable()
+"""Until all tests are collected: of what was loaded by then nothing becomes garbage, and looking through it
+takes a third of the time of the collection."""
 
 settings.register_profile("firesteel", deadline=None)
 settings.load_profile("firesteel")
@@ -46,7 +53,12 @@ class Ran:
         return json.loads(self.out)
 
 
-ENGINES = frozenset({"engine_home", "quick_home", "native_home", "pulled"})
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+ENGINES = frozenset({"engine_home", "quick_home", "native_home", "pulled", "embedded_engine"})
 SLOW_SETUP = frozenset({"browser", "docker_daemon", "two_hosts", "three_hosts"})
 
 
@@ -134,6 +146,34 @@ def pulled(tmp_path_factory: pytest.TempPathFactory) -> Home:
 def engine_home(pulled: Home, tmp_path: Path) -> Iterator[Home]:
     """A home of its own for each test, with the pulled engine in it; what runs there is stopped after."""
     yield from _home_with(pulled, pulled.engines, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def embedded_engine(pulled: Home) -> Iterator[int]:
+    """The port of the real engine, started as `up` does, for tests of what it answers. Nothing proved it."""
+    (python,), (weights,) = pulled.engines.glob("*/bin/python"), pulled.weights.rglob("*.gguf")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    words = ["--model", str(weights), "--port", str(port), "--ctx-size", "4096", "--parallel", "2"]
+    env = {**os.environ, "GOMP_SPINCOUNT": "1000"}  # as `up` does: two threads wait for each other briefly
+    with subprocess.Popen([str(python), "-I", str(install.SERVER), *words], env=env) as engine:
+        try:
+            deadline = time.monotonic() + 120
+            while not is_listening(port):
+                assert engine.poll() is None and time.monotonic() < deadline
+                time.sleep(0.05)
+            yield port
+        finally:
+            engine.kill()
+
+
+def is_listening(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 @pytest.fixture
