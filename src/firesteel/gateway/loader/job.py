@@ -29,8 +29,8 @@ from firesteel.gateway.interfaces import Timeouts
 from firesteel.gateway.loader.child import end_with_parent, reason_of, say
 from firesteel.gateway.loader.command import CommandJob, load_command
 from firesteel.gateway.loader.duration import LoadClock, load_time
-from firesteel.gateway.loader.node_models import node_job, node_turns
 from firesteel.gateway.loader.model_parameters import model_parameters
+from firesteel.gateway.loader.node_models import node_job, node_turns
 from firesteel.gateway.loader.unload import find_service, held_bytes
 from firesteel.gateway.service_config import (
     AlertSettings,
@@ -145,7 +145,6 @@ def _external_model(name: str, entry: ModelEntry, node: NodeModel | None, home: 
         route=entry.route or "least-busy",
         model=entry.model,
         key=key,
-        speaks=entry.speaks,
         upstream=entry.upstream,
         timeouts=_timeouts(entry),
         **model_parameters(entry, RecipeRequests()),
@@ -181,7 +180,6 @@ def _job_model(
         cancel=entry.cancel,
         route=entry.route or "least-busy",
         model=entry.model,
-        speaks=entry.speaks,
         upstream=entry.upstream,
         timeouts=_timeouts(entry),
         ask=asdict(job),
