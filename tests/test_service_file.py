@@ -348,7 +348,7 @@ def test_what_a_server_at_a_url_speaks() -> None:
     for wrong in ("openai", "[]", "5", "{}", "[chat, 5]"):
         with pytest.raises(UsageError, match="write it like `speaks: chat`"):
             speaks(wrong)
-    with pytest.raises(UsageError, match="`speaks` is for a model at a `url`"):
+    with pytest.raises(UsageError, match="`speaks` is for a `url` or a `cmd`"):
         speaks("chat", "recipe: smollm2")
 
 
