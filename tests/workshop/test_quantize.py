@@ -104,6 +104,14 @@ def test_our_own_readers_read_the_result(tmp_path: Path, c_kernel: Kernel) -> No
                 assert quantization.ignored.match(kept.source.name.removesuffix(".weight")), kept.source.name
 
 
+def test_the_audit_names_the_format_though_most_stays_in_16_bits(tmp_path: Path, c_kernel: Kernel) -> None:
+    source = made.write_checkpoint(tmp_path / "source", made.LLAMA, made.llama())
+    quantize(source, tmp_path / "out", "nvfp4", c_kernel, keep=["mlp"])
+    summary = audit(str(tmp_path / "out")).summary
+    assert summary.bytes_by_format[0][0] == "16 bits"
+    assert summary.format == "safetensors, nvfp4 by compressed-tensors"
+
+
 @pytest.mark.parametrize("limit", [("MAX_SHARD_BYTES", 100_000), ("MAX_SHARD_TENSORS", 8)])
 def test_many_files_have_an_index(
     limit: tuple[str, int], tmp_path: Path, c_kernel: Kernel, monkeypatch: pytest.MonkeyPatch
