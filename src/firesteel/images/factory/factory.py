@@ -51,8 +51,9 @@ async def run_policy(
     path = state_path(home, name)
     try:
         with lock(path.with_suffix(".lock")):
-            state = read_factory_state(home, name)
-            while action := decide(policy, state, effects.stock(), clock(), name):
+            # By the time of its begin: a run that takes long looks once, and the next one again.
+            state, began_s = read_factory_state(home, name), clock()
+            while action := decide(policy, state, effects.stock(), began_s, name):
                 state = begin(state, action)
                 state_file.write_state(path, state)
                 result = ActionResult()
