@@ -119,6 +119,7 @@ def test_names_and_files(tmp_path: Path) -> None:
         ("#4 0.4 error: patch failed: vllm/envs.py:12", "vllm/envs.py:12"),
         ("failed to register layer: write /x: no space left on device", "disk is full"),
         ("#4 something\nERROR: failed to solve: odd thing", "odd thing"),
+        ("\x1b[91merror: patch failed: x:1\n\x1b[0mThe command '/bin/sh' returned 1", "x:1"),
     ],
 )  # fmt: skip
 def test_what_a_failed_build_says(log: str, says: str) -> None:

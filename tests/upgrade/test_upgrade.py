@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from firesteel import catalog
+from firesteel.edge.docker.registry import Registry
 from firesteel.edge.files.chosen_releases import (
     EngineRelease,
     ModelRelease,
@@ -63,6 +64,25 @@ async def test_an_image_that_was_asked_for(to: str, image: str, tmp_path: Path) 
     current = EngineRelease("vllm", "0.28.0", image="vllm/vllm-openai:v0.28.0@sha256:ab")
     found = await find_release(Home(tmp_path), current, to)
     assert found is not None and found.image == image
+
+
+async def test_a_build_of_llamacpp_keeps_its_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, image = Home(tmp_path), "ghcr.io/ggml-org/llama.cpp:server-cuda13"
+    current = EngineRelease("llamacpp", "unknown", image=image)
+    found = await find_release(home, current, "b11600")
+    assert found == EngineRelease("llamacpp", "11600", image=f"{image}-b11600")
+    tags = [
+        "server-cuda12-b11700",
+        "server-cuda13-b11600",
+        "server-cuda13-b11500",
+        "server-cuda14",
+        "light-b11800",
+    ]
+    monkeypatch.setattr(Registry, "tags", lambda self: tags)
+    for start in (image, f"{image}-b11500"):
+        newest_one = await find_release(home, replace(current, image=start), None)
+        assert newest_one is not None and newest_one.image == f"{image}-b11600"
+    assert await find_release(home, replace(current, image=f"{image}-b11600"), None) is None
 
 
 async def test_a_package_and_a_program_that_were_asked_for(tmp_path: Path) -> None:

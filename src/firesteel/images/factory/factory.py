@@ -54,7 +54,7 @@ async def run_policy(
             # By the time of its begin: a run that takes long looks once, and the next one again.
             state, began_s = read_factory_state(home, name), clock()
             while action := decide(policy, state, effects.stock(), began_s, name):
-                state = begin(state, action)
+                before, state = state, begin(state, action)
                 state_file.write_state(path, state)
                 result = ActionResult()
                 try:
@@ -64,8 +64,9 @@ async def run_policy(
                                 yield item
                             else:
                                 result = item
-                except (HostNotReady, DoesNotFit):
-                    raise  # of this machine, not of the release: it is tried again
+                except (HostNotReady, DoesNotFit):  # of this machine, not of the release: it is tried again
+                    state_file.write_state(path, before)
+                    raise
                 except FiresteelError as error:
                     if not isinstance(action, ReleaseAction):
                         raise
