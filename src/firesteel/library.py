@@ -225,7 +225,13 @@ async def render_by_node(
     hosts = await rank_hosts_for(home(), proposal.plan.launch.sparks)
     chosen = _with_folders(proposal)
     chosen = run.listening(chosen, listen) if listen else chosen
-    return rendered.render_by_node(chosen, hosts, form, catalog().images)
+    program, rpc = proposal.plan.launch.program, ""
+    if program and proposal.plan.launch.engine == "llamacpp":
+        from firesteel.hosts.cluster.rpc import find_rpc_program
+
+        found = find_rpc_program(program)
+        rpc = f"{found.node_folder}/{found.path.name}"
+    return rendered.render_by_node(chosen, hosts, form, catalog().images, rpc)
 
 
 def render_for_kubernetes(proposal: Proposal, cluster: Cluster | None = None) -> str:

@@ -18,22 +18,25 @@ from typing import TYPE_CHECKING, get_args
 
 from firesteel import catalog as recipes
 from firesteel import rules
-from firesteel.catalog import Catalog, Images
+from firesteel.catalog import Catalog, Images, Recipe
 from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Home, catalog_files, shelf_files
 from firesteel.edge.model_reference import is_path
-from firesteel.errors import HostNotReady, UsageError
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts import Checkpoint, Host
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.hub_id import is_hub_id
-from firesteel.launch import Ask, EngineName, EngineProgram
+from firesteel.launch import AdapterReference, Ask, EngineName, EngineProgram
 
 if TYPE_CHECKING:  # loaded only to plan: `check` needs none of it
     from firesteel.catalog.shelf import RefusedRecipe
     from firesteel.edge.files.chosen_releases import EngineRelease
+    from firesteel.facts.model.adapter import Adapter
     from firesteel.planner import MeasuredMemory, OwnRun
     from firesteel.proposals import Proposal
+    from firesteel.proposals.adapters import OpenedAdapters
     from firesteel.proposals.choose import Choice, Use
+    from firesteel.rules.adapters import UnreadAdapter
 
 
 @dataclass(frozen=True)
@@ -125,10 +128,12 @@ class Workspace:
         if ask.model and self._is_checkpoint(ask.model):
             checkpoint = _open_checkpoint(ask.model, ask)
             images = _with_release(self.images(), release)
-            proposal = propose_checkpoint(checkpoint, images, host, ask, memory, runs, programs)
+            proposal = propose_checkpoint(
+                checkpoint, images, host, ask, memory, runs, programs, self._adapters(ask)
+            )
             return (_with_audit(proposal, ask.model),)
         catalog = replace(self.catalog, images=_with_release(self.images(), release))
-        return propose(catalog, host, ask, memory, runs, programs)
+        return propose(catalog, host, ask, memory, runs, programs, self._adapters(ask))
 
     def propose_joined(self, ask: Ask, host: Host) -> tuple[Proposal, ...]:
         """The same for several hosts together, as many as the ask says.
@@ -163,6 +168,26 @@ class Workspace:
         chosen = chosen_release(self.home, ask.name or ask.model)
         return chosen.current if chosen else None
 
+    def _adapters(self, ask: Ask) -> OpenedAdapters:
+        """What the ask and the recipes that it means name, read; most name none."""
+        from firesteel.proposals.adapters import named_adapters
+
+        found = self._found(ask.model) if ask.model else tuple(self.catalog.recipes.values())
+        named = dict.fromkeys(each for recipe in (None, *found) for each in named_adapters(ask, recipe))
+        if not named:
+            return {}
+        from firesteel.edge.files.adapters import open_adapter
+        from firesteel.edge.hub.cache import find_store
+        from firesteel.rules.adapters import UnreadAdapter
+
+        def opened(each: AdapterReference) -> Adapter | UnreadAdapter:
+            try:
+                return open_adapter(each.name, each.reference, find_store(self.home))
+            except FiresteelError as error:
+                return UnreadAdapter(each.name, error)
+
+        return {each: opened(each) for each in named}
+
     def _programs(self, ask: Ask, release: EngineRelease | None) -> Mapping[EngineName, EngineProgram] | None:
         """The engines that are installed here, where one of them is to serve; None: a container does."""
         if ask.runtime != "native":
@@ -178,10 +203,13 @@ class Workspace:
         return is_path(model) or (is_hub_id(model) and not self._is_in_catalog(model))
 
     def _is_in_catalog(self, name: str) -> bool:
+        return bool(self._found(name))
+
+    def _found(self, name: str) -> tuple[Recipe, ...]:
         try:
-            return bool(recipes.find(self.catalog, name))
+            return recipes.find(self.catalog, name)
         except UsageError:
-            return False
+            return ()
 
 
 def _with_release(images: Images, release: EngineRelease | None) -> Images:

@@ -159,7 +159,14 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
         )
         watch.start()
         stack.push_async_callback(watch.close)
-        refreshing = asyncio.ensure_future(_refresh_keys(ring, dispatcher, events, publish_address))
+
+        def keys_changed(text: str) -> None:
+            dispatcher.keys_changed()
+            publish_address()
+            events.put(ServeEvent("keys", text))
+
+        ring.on_change = keys_changed
+        refreshing = asyncio.ensure_future(_refresh_keys(ring))
         stack.callback(refreshing.cancel)
         yield _listening(url, config, ring)
         for event in _unservable(config):
@@ -309,15 +316,11 @@ def _listening(url: str, config: ServiceConfig, ring: KeyRing) -> ServeEvent:
     return ServeEvent("listening", f"{url}/v1 serves {', '.join(names)}; {keys}", url, names)
 
 
-async def _refresh_keys(
-    ring: KeyRing, dispatcher: RequestDispatcher, events: _EventQueue, publish_address: Callable[[], None]
-) -> None:
+async def _refresh_keys(ring: KeyRing) -> None:
     while True:
         await asyncio.sleep(_REFRESH_S)
         if text := ring.refresh():
-            dispatcher.keys_changed()
-            publish_address()
-            events.put(ServeEvent("keys", text))
+            ring.on_change(text)
 
 
 def with_model_name(model: str, text: str) -> str:

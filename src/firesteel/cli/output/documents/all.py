@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from firesteel.bench import documents as bench
@@ -68,6 +69,7 @@ def id_of(document: type[Document]) -> str:
     return str(document.model_fields["document"].default)
 
 
+@cache
 def schemas() -> dict[str, dict[str, Any]]:
     """By id: the JSON Schema of what is printed."""
     return {id_of(document): document.model_json_schema(mode="serialization") for document in DOCUMENTS}
