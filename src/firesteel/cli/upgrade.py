@@ -107,8 +107,10 @@ def _show(result: UpgradeResult) -> None:
         hint = f"firesteel upgrade {name} --rollback, if you want {result.before} again"
     elif any("answers changed" in reason for reason in result.reasons):
         hint = f"firesteel upgrade {name} --answers as-good, if other words will do"
+    elif any("too few" in reason for reason in result.reasons):
+        hint = f"firesteel upgrade {name} --to {result.tried.version if result.tried else ''} --budget 15m"
     else:
-        hint = f"firesteel image inspect, or firesteel logs {name}-next"
+        hint = f"firesteel logs {name}{'-next' if result.how == 'beside' else ''}"
     err.print(typed(f"next: {hint}"), markup=False)
 
 
