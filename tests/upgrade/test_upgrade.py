@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,13 +13,16 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from firesteel import catalog
+from firesteel.cli.main import firesteel as firesteel_command
 from firesteel.edge.docker.registry import Registry
 from firesteel.edge.files.chosen_releases import (
     EngineRelease,
@@ -127,6 +131,26 @@ def test_a_choice_of_an_image_concerns_its_engine_alone(tmp_path: Path) -> None:
 def test_what_cannot_be_upgraded(firesteel: Firesteel) -> None:
     assert firesteel("upgrade", "smollm2").code == 5, "nothing runs"
     assert firesteel("upgrade", "smollm2", "--to", "1", "--rollback").code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "interrupted"),
+    [
+        (("upgrade", "smollm2"), "firesteel.library.upgrade_model"),
+        (("image", "build", "llamacpp-here"), "firesteel.cli.image.build_image"),
+    ],
+)
+def test_an_interruption_is_no_traceback(
+    words: tuple[str, ...], interrupted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cancelled(*arguments: object) -> AsyncIterator[object]:
+        raise asyncio.CancelledError
+        yield
+
+    monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path))
+    monkeypatch.setattr(interrupted, cancelled)
+    ran = CliRunner().invoke(firesteel_command, words, standalone_mode=False)
+    assert isinstance(ran.exception, click.Abort) and str(ran.exception)
 
 
 # --- a gateway and its clients ---

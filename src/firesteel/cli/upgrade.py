@@ -65,7 +65,13 @@ def command(
     if goes_back and to:
         raise UsageError("--rollback goes back, and --to names a release", next="give one of them")
     options = UpgradeOptions(to, "as_good" if answers == "as-good" else "equal", budget, not unmeasured)
-    result = asyncio.run(_run(model, options, goes_back))
+    try:
+        result = asyncio.run(_run(model, options, goes_back))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        again = f"firesteel up {model or 'MODEL'}"
+        raise click.Abort(
+            typed(f"firesteel ps says what runs; if it was switching, {again} starts it")
+        ) from None
     if as_json:
         from firesteel.upgrade.documents import UpgradeJson  # loads pydantic
 
