@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -25,8 +26,14 @@ from firesteel.edge.files.image_recipes import load_image_recipe
 from firesteel.edge.native.installed import installed_engines
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.images import ImageReport, inspect_image, open_image
-from firesteel.images.build import build_failure, image_tag, require_contents
-from firesteel.images.provenance import catalog_entry, provenance
+from firesteel.images.build import (
+    build_commands,
+    build_failure,
+    image_tag,
+    needs_buildx,
+    require_contents,
+)
+from firesteel.images.provenance import catalog_entry, provenance, sbom
 from firesteel.render.dockerfile import dockerfile, uses_buildkit
 from tests.conftest import Firesteel, Ran, run_firesteel
 from tests.images.made_images import VLLM_CONFIG, layer, vllm_files, write_layout
@@ -97,6 +104,19 @@ def test_recipes_that_are_refused(change: dict[str, object]) -> None:
         read_image_recipe("x.yaml", yaml.safe_dump(yaml.safe_load(HERE) | change))
 
 
+def test_how_docker_is_called(tmp_path: Path) -> None:
+    """Another processor, caches and a builder need buildx, and say so; others try BuildKit first."""
+    here = image_recipe("llamacpp-here")
+    plain = [argv for argv, _ in build_commands(here, tmp_path, tmp_path, None)]
+    assert [argv[:2] for argv in plain] == [("docker", "build")] * 2
+    ((remote, _),) = build_commands(here, tmp_path, tmp_path, "spark2")
+    assert remote[:5] == ("docker", "buildx", "build", "--builder", "spark2") and "--load" in remote
+    ((other, _),) = build_commands(replace(here, platform="linux/s390x"), tmp_path, tmp_path, None)
+    assert other[:3] == ("docker", "buildx", "build")
+    assert other[other.index("--platform") + 1] == "linux/s390x"
+    assert needs_buildx(image_recipe("vllm-gb10"), None) and not needs_buildx(here, None)
+
+
 def test_names_and_files(tmp_path: Path) -> None:
     assert load_image_recipe("llamacpp-here")[1] == image_recipe("llamacpp-here")
     own = tmp_path / "my-image.yaml"
@@ -119,6 +139,7 @@ def test_names_and_files(tmp_path: Path) -> None:
         ("#4 0.4 error: patch failed: vllm/envs.py:12", "vllm/envs.py:12"),
         ("failed to register layer: write /x: no space left on device", "disk is full"),
         ("#4 something\nERROR: failed to solve: odd thing", "odd thing"),
+        ("\x1b[91merror: patch failed: x:1\n\x1b[0mThe command '/bin/sh' returned 1", "x:1"),
     ],
 )  # fmt: skip
 def test_what_a_failed_build_says(log: str, says: str) -> None:
@@ -171,6 +192,14 @@ def test_provenance_and_catalog_entry(tmp_path: Path) -> None:
     assert statement["subject"][0]["digest"]["sha256"] == report.digests[-1][7:]
     digests = [found["digest"] for found in statement["predicate"]["buildDefinition"]["resolvedDependencies"]]
     assert {"gitCommit": recipe.pins[0].commit} in digests and {"sha256": "1" * 64} in digests
+    document = json.loads(sbom(tag, report))
+    assert (
+        document["bomFormat"] == "CycloneDX"
+        and document["metadata"]["component"]["version"] == tag.split(":")[1]
+    )
+    packages = {found["name"]: found for found in document["components"]}
+    assert packages["vllm"]["version"] == "0.27.1" and len(packages) >= len(report.components)
+    assert all(found["evidence"]["occurrences"][0]["location"] for found in packages.values())
     entry = catalog_entry("vllm-gb10", recipe, tag, report)
     images = catalog.overlay(catalog.shipped(), [("built/vllm-gb10/images.yaml", entry)]).images
     assert images.named["vllm-gb10"].reference == tag and images.named["vllm-gb10"].arch == ("arm64",)

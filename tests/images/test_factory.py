@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from firesteel.catalog.image_recipe import image_recipe, read_image_recipe
 from firesteel.edge.files.home import Home
 from firesteel.edge.native.build import BuildProgress
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.images.build import image_tag
 from firesteel.images.factory.decide import (
     ActionResult,
     FactoryAction,
@@ -56,6 +58,7 @@ from firesteel.upgrade.verdict import judge_trial
 from tests.conftest import Firesteel
 
 HOUR = 3600.0
+DAY = datetime(2026, 11, 16, tzinfo=UTC)
 POLICY = ImagePolicy(
     recipe="vllm-gb10", releases=ReleaseSource(git="/upstream"), tags=r"v([\d.]+)", every=3600, keep=2
 )
@@ -240,9 +243,24 @@ def test_what_is_wrong_with_the_host_refuses_nothing(tmp_path: Path) -> None:
 
     factory, home = WithoutDocker(), Home(tmp_path)
     factory.upstream["v0.1"] = "better"
-    with pytest.raises(HostNotReady):
-        factory.run(home)
-    assert read_factory_state(home, "llm").release("v0.1").stage == "seen"
+    for _ in range(5):
+        with pytest.raises(HostNotReady):
+            factory.run(home)
+    found = read_factory_state(home, "llm").release("v0.1")
+    assert (found.stage, found.attempts) == ("seen", 0)
+
+
+def test_a_run_that_takes_longer_than_the_interval_ends(tmp_path: Path) -> None:
+    class Slow(SimulatedFactory):
+        def step(self, what: str) -> None:
+            self.now_s += 2 * HOUR
+            assert self.steps < 100, "it looks for ever"
+            super().step(what)
+
+    factory = Slow()
+    factory.upstream["v0.1"] = "better"
+    lines = factory.run(Home(tmp_path))
+    assert [line.split()[0] for line in lines] == ["looked", "built", "promoted"]
 
 
 def test_the_newest_goes_first_and_its_predecessor_where_it_is_refused(tmp_path: Path) -> None:
@@ -338,6 +356,13 @@ def test_a_recipe_for_another_release() -> None:
         digest,
         "2",
     )
+    tags = {
+        image_tag(
+            "llm", with_release(based, source, UpstreamRelease("b2", "2", f"sha256:{letter * 64}")), DAY
+        )
+        for letter in "bc"
+    }
+    assert tags == {"firesteel/llm:2-20261116-bbbbbbb", "firesteel/llm:2-20261116-ccccccc"}
     with pytest.raises(UsageError):
         with_release(image_recipe("llamacpp-here"), source, UpstreamRelease("b2", "2", digest))
     with pytest.raises(UsageError):

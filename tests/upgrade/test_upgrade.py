@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,13 +13,17 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from firesteel import catalog
+from firesteel.cli.main import firesteel as firesteel_command
+from firesteel.edge.docker.registry import Registry
 from firesteel.edge.files.chosen_releases import (
     EngineRelease,
     ModelRelease,
@@ -65,6 +70,25 @@ async def test_an_image_that_was_asked_for(to: str, image: str, tmp_path: Path) 
     assert found is not None and found.image == image
 
 
+async def test_a_build_of_llamacpp_keeps_its_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, image = Home(tmp_path), "ghcr.io/ggml-org/llama.cpp:server-cuda13"
+    current = EngineRelease("llamacpp", "unknown", image=image)
+    found = await find_release(home, current, "b11600")
+    assert found == EngineRelease("llamacpp", "11600", image=f"{image}-b11600")
+    tags = [
+        "server-cuda12-b11700",
+        "server-cuda13-b11600",
+        "server-cuda13-b11500",
+        "server-cuda14",
+        "light-b11800",
+    ]
+    monkeypatch.setattr(Registry, "tags", lambda self: tags)
+    for start in (image, f"{image}-b11500"):
+        newest_one = await find_release(home, replace(current, image=start), None)
+        assert newest_one is not None and newest_one.image == f"{image}-b11600"
+    assert await find_release(home, replace(current, image=f"{image}-b11600"), None) is None
+
+
 async def test_a_package_and_a_program_that_were_asked_for(tmp_path: Path) -> None:
     current = EngineRelease("llamacpp", "11549", package=f"xllamacpp=={OLD}")
     found = await find_release(Home(tmp_path), current, NEW)
@@ -107,6 +131,26 @@ def test_a_choice_of_an_image_concerns_its_engine_alone(tmp_path: Path) -> None:
 def test_what_cannot_be_upgraded(firesteel: Firesteel) -> None:
     assert firesteel("upgrade", "smollm2").code == 5, "nothing runs"
     assert firesteel("upgrade", "smollm2", "--to", "1", "--rollback").code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "interrupted"),
+    [
+        (("upgrade", "smollm2"), "firesteel.library.upgrade_model"),
+        (("image", "build", "llamacpp-here"), "firesteel.cli.image.build_image"),
+    ],
+)
+def test_an_interruption_is_no_traceback(
+    words: tuple[str, ...], interrupted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cancelled(*arguments: object) -> AsyncIterator[object]:
+        raise asyncio.CancelledError
+        yield
+
+    monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path))
+    monkeypatch.setattr(interrupted, cancelled)
+    ran = CliRunner().invoke(firesteel_command, words, standalone_mode=False)
+    assert isinstance(ran.exception, click.Abort) and str(ran.exception)
 
 
 # --- a gateway and its clients ---

@@ -28,18 +28,21 @@ Line = Annotated[str, After(_one_line)]
 
 @file_schema
 class PinnedSource:
-    """What is compiled or installed: a commit of a repository, or a file with its digest."""
+    """What is compiled, installed or built on: a commit, a file with its digest, an image with its digest."""
 
     name: str
     url: str
     commit: str | None = None
     package: str | None = None
     """A PyPI requirement with one version."""
+    image: str | None = None
+    """In a registry; `sha256` is the digest of its manifest."""
     sha256: str | None = None
 
     def __post_init__(self) -> None:
-        if not (self.commit or (self.package and "==" in self.package)):
-            raise ValueError("needs a `commit`, or a `package` with its version")
+        is_pinned_image = bool(self.image and self.sha256)
+        if not (self.commit or is_pinned_image or (self.package and "==" in self.package)):
+            raise ValueError("needs a `commit`, a `package` with its version, or an `image` with its sha256")
 
     @property
     def pin(self) -> str:

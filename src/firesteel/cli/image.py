@@ -102,7 +102,10 @@ def build(what: str | None, is_list: bool, builder: str | None, as_json: bool) -
             _line(f"{name:<16} {recipe.title} ({recipe.status})")
         return
     name, recipe = load_image_recipe(what)
-    image = asyncio.run(last_of_build(build_image(library.home(), name, recipe, builder), BuiltImage))
+    try:
+        image = asyncio.run(last_of_build(build_image(library.home(), name, recipe, builder), BuiltImage))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise click.Abort("nothing was tagged; docker keeps the steps that are done") from None
     if as_json:
         from firesteel.images.documents import image_build_json  # loads pydantic
 

@@ -58,6 +58,8 @@ def watch(path: Path | None, dry_run: bool, status: bool, again: str | None, as_
         for name, policy in policies.items():
             try:
                 asyncio.run(_run(path, name, policy, done[name], dry_run))
+            except (asyncio.CancelledError, KeyboardInterrupt):
+                raise click.Abort("the same command goes on where it was") from None
             except FiresteelError as error:  # the other images do not depend on it
                 problems.append(error)
     states = {name: factory.read_factory_state(library.home(), name) for name in policies}

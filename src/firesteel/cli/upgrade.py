@@ -65,7 +65,13 @@ def command(
     if goes_back and to:
         raise UsageError("--rollback goes back, and --to names a release", next="give one of them")
     options = UpgradeOptions(to, "as_good" if answers == "as-good" else "equal", budget, not unmeasured)
-    result = asyncio.run(_run(model, options, goes_back))
+    try:
+        result = asyncio.run(_run(model, options, goes_back))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        again = f"firesteel up {model or 'MODEL'}"
+        raise click.Abort(
+            typed(f"firesteel ps says what runs; if it was switching, {again} starts it")
+        ) from None
     if as_json:
         from firesteel.upgrade.documents import UpgradeJson  # loads pydantic
 
@@ -107,8 +113,10 @@ def _show(result: UpgradeResult) -> None:
         hint = f"firesteel upgrade {name} --rollback, if you want {result.before} again"
     elif any("answers changed" in reason for reason in result.reasons):
         hint = f"firesteel upgrade {name} --answers as-good, if other words will do"
+    elif any("too few" in reason for reason in result.reasons):
+        hint = f"firesteel upgrade {name} --to {result.tried.version if result.tried else ''} --budget 15m"
     else:
-        hint = f"firesteel image inspect, or firesteel logs {name}-next"
+        hint = f"firesteel logs {name}{'-next' if result.how == 'beside' else ''}"
     err.print(typed(f"next: {hint}"), markup=False)
 
 

@@ -306,7 +306,7 @@ def _tail(log: Path) -> str:
 
 def build_failure(text: str, log: Path) -> FiresteelError:
     """What the log says, by the known lines of `diagnose`; else its last error."""
-    plain = re.sub(r"^#\d+ (?:\d+\.\d+ )?", "", text, flags=re.M)
+    plain = re.sub(r"\x1b\[[0-9;]*m|^#\d+ (?:\d+\.\d+ )?", "", text, flags=re.M)
     cause = engines.diagnose(plain).cause
     if cause is not None:
         return FiresteelError(f"the image was not built: {cause.says}", next=cause.next or f"less {log}")

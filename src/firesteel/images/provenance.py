@@ -63,7 +63,7 @@ def provenance(
 
 
 def sbom(tag: str, report: ImageReport) -> str:
-    """CycloneDX 1.6, JSON: the components that `inspect` found, each with the path that shows it."""
+    """CycloneDX 1.6, JSON: every package that `inspect` found, with the path that shows it."""
     digest = report.digests[-1].removeprefix("sha256:")
     components = [
         {
@@ -72,7 +72,7 @@ def sbom(tag: str, report: ImageReport) -> str:
             "version": found.version,
             "evidence": {"occurrences": [{"location": found.how}]},
         }
-        for found in report.components
+        for found in report.packages
     ]
     document = {
         "bomFormat": "CycloneDX",

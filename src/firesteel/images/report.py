@@ -76,6 +76,8 @@ class ImageReport:
     engine: EngineName | None
     version: str | None
     components: tuple[Component, ...]
+    """Those that decide what runs; `packages` has all."""
+    packages: tuple[Component, ...]
     start: StartSettings
     gpu_libraries: tuple[GpuLibrary, ...]
     problems: tuple[ImageProblem, ...]
@@ -117,6 +119,7 @@ def make_report(opened: OpenedImage, contents: ImageContents, counts: Counts, on
         engine=engine,
         version=version,
         components=components,
+        packages=tuple(contents.components),
         start=start,
         gpu_libraries=contents.gpu_libraries,
         problems=(),

@@ -16,7 +16,10 @@ def dockerfile(name: str, recipe: ImageRecipe, digests: Mapping[str, str] | None
     """`digests`: of bases that the recipe does not pin, by their names."""
     lines = [BUILDKIT] if uses_buildkit(recipe) else []
     lines += [f"# {recipe.title}", f"# firesteel render {name} --as dockerfile"]
-    lines += [f"# from {pin.name} {pin.package or ''} {pin.pin}".replace("  ", " ") for pin in recipe.pins]
+    lines += [
+        f"# from {pin.name} {pin.package or pin.image or ''} {pin.pin}".replace("  ", " ")
+        for pin in recipe.pins
+    ]
     lines += [f"# left out: {left.what}: {left.why}" for left in recipe.left_out]
     for stage in recipe.stages:
         lines += ["", *_stage(stage, {one.name for one in recipe.stages}, digests or {})]

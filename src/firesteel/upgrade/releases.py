@@ -109,28 +109,39 @@ def _image(current: EngineRelease, to: str | None) -> EngineRelease | None:
     if to and ("/" in to or ":" in to):
         return EngineRelease(current.engine, _version(to.rpartition(":")[2]), image=to)
     if to:
-        wanted: str | None = to if not to[0].isdigit() else _with_version(tag, to)
+        wanted: str | None = _asked_tag(current, tag, to)
     else:
         tags = Registry(parse_reference(reference)).tags()
-        wanted = newest(tag, (one for one in tags if _shape(one) == _shape(tag)))
+        wanted = newest(tag, (one for one in tags if re.fullmatch(_same_tags(current, tag), one)))
     if wanted is None:
         return None
     return EngineRelease(current.engine, _version(wanted), image=f"{repository}:{wanted}")
 
 
-def _shape(tag: str) -> str:
-    """`v0.28.0-cu130` -> `v#.#.#-cu#`: tags of one shape are releases of the same thing."""
-    return _NUMBER.sub("#", tag)
+def _same_tags(current: EngineRelease, tag: str) -> str:
+    """A pattern for releases of the same thing: `v0.29.0-cu130` of `v0.28.0-cu130`."""
+    if current.engine == "llamacpp":
+        return rf"{re.escape(_stem(tag))}-b\d+"
+    return r"\d+".join(map(re.escape, _NUMBER.split(tag)))
+
+
+def _stem(tag: str) -> str:
+    """llama.cpp's tags end with the build, and the CUDA release stands before it."""
+    return re.sub(r"-b[0-9]+$", "", tag)
 
 
 def _version(tag: str) -> str:
-    match = re.search(r"\d+(\.\d+)*", tag)
+    match = re.search(r"(?<=-b)\d+$", tag) or re.search(r"\d+(\.\d+)*", tag)
     return match[0] if match else tag
 
 
-def _with_version(tag: str, version: str) -> str:
-    """`v0.28.0` and `0.29.0` -> `v0.29.0`."""
-    return re.sub(r"\d+(\.\d+)*", version, tag, count=1) if re.search(r"\d", tag) else version
+def _asked_tag(current: EngineRelease, tag: str, to: str) -> str:
+    """`v0.28.0` and `0.29.0` -> `v0.29.0`; `server-cuda13` and `b11600` -> `server-cuda13-b11600`."""
+    if current.engine == "llamacpp" and re.fullmatch(r"b?\d+", to):
+        return f"{_stem(tag)}-b{to.removeprefix('b')}"
+    if not to[0].isdigit():
+        return to
+    return re.sub(r"\d+(\.\d+)*", to, tag, count=1) if re.search(r"\d", tag) else to
 
 
 def newest(current: str, others: Iterable[str]) -> str | None:

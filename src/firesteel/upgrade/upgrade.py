@@ -79,7 +79,7 @@ async def upgrade(home: Home, name: str | None, options: UpgradeOptions) -> Asyn
     if beside.plan.fits:
         trial = _beside(home, service, beside, release, options)
     else:
-        require_runnable(beside, {service.name: service.spec.expected_bytes})
+        require_runnable(_proposal(home, service, release, freed_bytes=service.spec.expected_bytes))
         trial = _after(home, service, before, release, options)
     async for event in trial:
         yield replace(event, before=before) if isinstance(event, UpgradeResult) else event
@@ -99,16 +99,18 @@ async def rollback(home: Home, name: str | None) -> AsyncIterator[UpgradeEvent]:
 
 
 def _proposal(
-    home: Home, service: Service, release: EngineRelease | None, name: str | None = None
+    home: Home, service: Service, release: EngineRelease | None, name: str | None = None, freed_bytes: int = 0
 ) -> Proposal:
-    """What runs, on another release, or under another name on a free port."""
+    """What runs, on another release, or under another name on a free port, or with more memory free."""
     workspace, ask = Workspace(home, release), service.spec.ask
     if release and release.engine_path:
         ask = replace(ask, engine_path=None)
     if name:
         first = (ask.port or 8000) + 1
         ask = replace(ask, name=name, port=next(port for port in range(first, 65536) if port_is_free(port)))
-    return workspace.propose(ask, workspace.host())[0]
+    host = workspace.host()
+    host = replace(host, memory_available_bytes=host.memory_available_bytes + freed_bytes)
+    return workspace.propose(ask, host)[0]
 
 
 # --- beside it ---

@@ -13,7 +13,7 @@ from firesteel.edge.docker.image_sources import find_container_runtime
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home
 from firesteel.edge.native.build import BuildProgress
-from firesteel.errors import DoesNotFit, FiresteelError
+from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady
 from firesteel.images import retention
 from firesteel.images.build import PROVED, ProvedImage, build_and_prove, inspect_local, tag_image
 from firesteel.images.factory.decide import (
@@ -96,7 +96,14 @@ class DockerFactory:
         names, policy = (f"current-{self._name}"[:40], f"candidate-{self._name}"[:40]), self._policy
         async with AsyncExitStack() as running:
             yield BuildProgress(f"starting {current.tag}")
-            await running.enter_async_context(await self._started(names[0], current))
+            try:
+                await running.enter_async_context(await self._started(names[0], current))
+            except FiresteelError as error:
+                raise HostNotReady(
+                    f"{current.tag}, the current image, does not serve, so nothing can be compared with it: "
+                    f"{error.what}",
+                    next=error.next,
+                ) from error
             yield BuildProgress(f"starting {candidate.tag} beside it")
             try:
                 await running.enter_async_context(await self._started(names[1], candidate))

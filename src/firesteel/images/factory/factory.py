@@ -51,9 +51,10 @@ async def run_policy(
     path = state_path(home, name)
     try:
         with lock(path.with_suffix(".lock")):
-            state = read_factory_state(home, name)
-            while action := decide(policy, state, effects.stock(), clock(), name):
-                state = begin(state, action)
+            # By the time of its begin: a run that takes long looks once, and the next one again.
+            state, began_s = read_factory_state(home, name), clock()
+            while action := decide(policy, state, effects.stock(), began_s, name):
+                before, state = state, begin(state, action)
                 state_file.write_state(path, state)
                 result = ActionResult()
                 try:
@@ -63,8 +64,9 @@ async def run_policy(
                                 yield item
                             else:
                                 result = item
-                except (HostNotReady, DoesNotFit):
-                    raise  # of this machine, not of the release: it is tried again
+                except (HostNotReady, DoesNotFit):  # of this machine, not of the release: it is tried again
+                    state_file.write_state(path, before)
+                    raise
                 except FiresteelError as error:
                     if not isinstance(action, ReleaseAction):
                         raise

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from firesteel import yaml_schema
-from firesteel.catalog.image_recipe import BuildStage, BuildStep, ImageRecipe
+from firesteel.catalog.image_recipe import BuildStage, BuildStep, ImageRecipe, PinnedSource
 from firesteel.dataclass import dataclass
 from firesteel.edge.docker.registry import parse_reference
 from firesteel.edge.files.image_recipes import load_image_recipe
@@ -145,7 +145,14 @@ def _on_base(recipe: ImageRecipe, registry: str, release: UpstreamRelease) -> Im
     stages = tuple(moved(stage) for stage in recipe.stages)
     if stages == recipe.stages and all(stage.digest != release.pin for stage in stages):
         raise UsageError(f"no stage of the recipe has a base of {registry}", next=f"base: {registry}:TAG")
-    return replace(recipe, version=release.version, stages=stages)
+    # First, for the image's tag: two releases of one day have different ones.
+    based = PinnedSource(
+        name=release.tag,
+        url=f"docker:{registry}",
+        image=f"{registry}:{release.tag}",
+        sha256=release.pin.removeprefix("sha256:"),
+    )
+    return replace(recipe, version=release.version, stages=stages, pins=(based, *recipe.pins))
 
 
 def repository_of(reference: str) -> tuple[str, str] | None:
