@@ -321,7 +321,7 @@ def test_models_on_other_hosts() -> None:
             HOSTS + "models:\n  a: {recipe: smollm2, node: spark2, nodes: 2}",
             "together .`nodes`., or each alone",
         ),
-        (HOSTS + "models:\n  a: {recipe: smollm2, node: spark2, pinned: true}", "takes no `pinned`"),
+        (HOSTS + "models:\n  a: {recipe: smollm2, node: [spark1, spark2], ttl: 5m}", "takes no `ttl`"),
         (
             "models:\n  a: {recipe: smollm2, fallback_recipe: smollm2}",
             "`fallback_recipe` is for a model over several hosts",
@@ -348,7 +348,7 @@ def test_what_a_server_at_a_url_speaks() -> None:
     for wrong in ("openai", "[]", "5", "{}", "[chat, 5]"):
         with pytest.raises(UsageError, match="write it like `speaks: chat`"):
             speaks(wrong)
-    with pytest.raises(UsageError, match="`speaks` is for a model at a `url`"):
+    with pytest.raises(UsageError, match="`speaks` is for a `url` or a `cmd`"):
         speaks("chat", "recipe: smollm2")
 
 

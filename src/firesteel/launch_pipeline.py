@@ -55,10 +55,6 @@ DEFAULT_CONTEXT = 8192
 _WHEELS_ENV = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": WHEELS_INSIDE}
 _SUPERVISED_OPTIONS = (("rm", None), ("security-opt", "no-new-privileges"))
 """Removed when it stops; and a setuid program in the image does not become root."""
-_SPINS = "1000"
-"""How often a waiting thread of libgomp looks before it sleeps; by default 300,000 times. Two threads on two
-cores, SmolLM2-135M: the same speed on an idle host, 17 times that of the default at a load of 9
-(benchmarks/RESULTS.md, 2026-11-16)."""
 _LOG_WITH_BUFFERS = "4"
 """From this verbosity on llama.cpp logs the size of its buffers; the report compares them with the plan."""
 
@@ -390,8 +386,13 @@ def llamacpp_process(launch: Launch, model_path: str, cores: int) -> Launch:
     """The embedded engine or a program. On a CPU llama.cpp's threads wait for each other at every layer: one
     that shares its core slows all, while the others spin and take the core from it."""
     defaults: dict[str, FlagValue] = {"log-verbosity": _LOG_WITH_BUFFERS, "metrics": True}
-    env = dict(launch.env)
     if not launch.uses_gpu:
         defaults["threads"] = str(max(1, cores - 1))
-        env = {"GOMP_SPINCOUNT": _SPINS, **env}
+    env = {**openmp_environment(launch), **launch.env}
     return replace(launch, model=model_path, flags={**defaults, **launch.flags}, env=env)
+
+
+def openmp_environment(launch: Launch) -> dict[str, str]:
+    """Of every llama.cpp process, also on other hosts: how often a waiting thread looks before it sleeps, by
+    default 300,000 times. The same speed on an idle host, 17 x at a load of 9 (benchmarks/RESULTS.md)."""
+    return {} if launch.uses_gpu else {"GOMP_SPINCOUNT": "1000"}

@@ -114,6 +114,8 @@ class ModelConfig:
     timeouts: Timeouts = field(default_factory=Timeouts)
     speaks: tuple[ServerApiName, ...] = ()
     """Of an outside server; empty: everything that clients send."""
+    upstream: bool = False
+    """All paths of its server can be reached, under `/upstream/NAME/`."""
     aliases: tuple[str, ...] = ()
     """Other names for it; unique among all names and aliases."""
     fallbacks: Mapping[str, str] = field(default_factory=dict)

@@ -30,7 +30,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from firesteel import yaml_schema
-from firesteel.launch import Runtime
+from firesteel.launch import LOOPBACK, Runtime
 from firesteel.service_file.alerts import AlertEntry, alert_faults
 from firesteel.service_file.asks import NodeModel, asks, chosen, on_nodes, port_of
 from firesteel.service_file.commands import command_faults
@@ -176,6 +176,8 @@ class ModelEntry(FileSchema):
     """Where the API key of a server at a URL is: a variable's name, or the path of a file that holds it."""
     speaks: Annotated[tuple[ServerApi, ...], BeforeValidator(_apis)] = ()
     """What a server at a URL speaks, if not everything: requests in other APIs are translated."""
+    upstream: bool = False
+    """Of a `cmd` or a URL: all paths of its server can be reached, under `/upstream/NAME/`."""
     aliases: Aliases = {}
     """What else it answers to: clients ask for `gpt-oss:20b`, but a name is a folder's and docker's too. Each
     may have parameters of its own."""
@@ -290,6 +292,11 @@ def _faults(file: ServiceFile) -> Iterator[Fault]:
         for at, node in enumerate(entry.node or ()):
             if node not in file.hosts:
                 yield ("models", name, "node", at), f"`{name}`: `{node}` is not in `hosts`"
+        if LOOPBACK in (file.hosts.get(node) for node in entry.node or ()):
+            for key in ("pinned", "preload", "ttl"):
+                if getattr(entry, key):
+                    what = "a replica on this host is started by `up -f` and stays"
+                    yield ("models", name, key), f"`{name}`: {what}; it takes no `{key}`"
     yield from name_faults(file.models)
     targets = {
         alias: name
@@ -325,8 +332,9 @@ def _kind_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
             )
         if entry.node:
             yield from _node_faults(name, entry)
-        if entry.speaks:
-            yield (*here, "speaks"), f"`{name}`: `speaks` is for a model at a `url`; ours speak everything"
+        for key in ("speaks", "upstream"):
+            if getattr(entry, key):
+                yield (*here, key), f"`{name}`: `{key}` is for a `url` or a `cmd`; ours speak everything"
     else:
         yield from _outside_faults(name, entry)
 
@@ -338,12 +346,6 @@ def _node_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
             (*here, "nodes"),
             f"`{name}`: several hosts serve it together (`nodes`), or each alone (`node`)",
         )
-    for key in ("pinned", "preload", "ttl"):
-        if getattr(entry, key):
-            yield (
-                (*here, key),
-                f"`{name}`: what runs on a `node` stays there; it takes no `{key}`",
-            )
     if len(set(entry.node or ())) < len(entry.node or ()):
         yield (*here, "node"), f"`{name}`: `node` has a host twice"
 
@@ -357,17 +359,8 @@ def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
             yield (*here, "urls", at), f"`{name}`: `urls` {wrong}"
         elif url in (entry.urls or ())[:at]:
             yield (*here, "urls", at), f"`{name}`: `urls` has this address twice"
-    for key in (
-        "context",
-        "users",
-        "port",
-        "ttl",
-        "runtime",
-        "engine_path",
-        "nodes",
-        "node",
-        "fallback_recipe",
-    ):
+    own = ("context", "users", "port", "ttl", "runtime", "engine_path", "nodes", "node", "fallback_recipe")
+    for key in own:
         if getattr(entry, key) is not None:
             yield (*here, key), f"`{name}`: a model at a `url` has no `{key}` of ours"
     for key in ("pinned", "preload"):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
-from firesteel.launch import AdapterReference, Ask
+from firesteel.launch import LOOPBACK, AdapterReference, Ask
 
 if TYPE_CHECKING:
     from firesteel.service_file import ServiceFile
@@ -30,6 +30,11 @@ class NodeModel:
     ask: Ask
     addresses: dict[str, str]
     """By node."""
+
+    @property
+    def has_here(self) -> bool:
+        """This host is one of them."""
+        return LOOPBACK in self.addresses.values()
 
     @property
     def urls(self) -> tuple[str, ...]:

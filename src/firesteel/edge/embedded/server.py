@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from typing import Any
 
 Setter = Callable[[Any, str], None]
@@ -161,6 +162,13 @@ def known() -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
+    if arguments == ["--version"]:  # as llama-server says it: the build is the last part of the release
+        release = metadata.version("xllamacpp")
+        print(f"version: {release.rpartition('.')[2]} (xllamacpp {release})")
+        return 0
+    if arguments == ["--help"]:
+        print("\n".join(known()))
+        return 0
     try:
         chosen = settings(arguments)
     except UnsupportedFlag as error:

@@ -30,6 +30,7 @@ from firesteel.gateway.loader.child import end_with_parent, reason_of, say
 from firesteel.gateway.loader.command import CommandJob, load_command
 from firesteel.gateway.loader.duration import LoadClock, load_time
 from firesteel.gateway.loader.model_parameters import model_parameters
+from firesteel.gateway.loader.node_models import node_job, node_turns
 from firesteel.gateway.loader.unload import find_service, held_bytes
 from firesteel.gateway.service_config import (
     AlertSettings,
@@ -66,8 +67,7 @@ from firesteel.workspace import Workspace
 _UNKNOWN_LOAD_S = 60.0
 """For the scheduler's arithmetic; it is never shown."""
 _GATEWAY_BYTES = 64 * MIB
-"""Of the gateway's process, without the bodies and buffers of its clients; `benchmarks/gateway` measures
-it."""
+"""Of the gateway's process, without bodies and buffers of its clients; `benchmarks/gateway` measures it."""
 _POLL_S = 0.2
 _OTHERS_S = 6 * 3600
 """As long as `up` itself may take."""
@@ -97,10 +97,12 @@ def read(path: str, home: Home) -> ServiceConfig:
             if name in ask_by_name
             else _command_model(path, name, entry, port_by_name[name], host, ceiling - external_bytes)
             if entry.cmd
+            else _job_model(node_job(path, elsewhere[name], home), entry, elsewhere[name].urls)
+            if name in elsewhere and not elsewhere[name].has_here
             else _external_model(name, entry, elsewhere.get(name), home)
             for name, entry in file.models.items()
         ),
-        never_together=file.never_together,
+        never_together=(*file.never_together, *node_turns(elsewhere, workspace, host)),
         queue=file.queue.size,
         max_wait_s=file.queue.max_wait,
         min_dwell_s=file.queue.min_dwell,
@@ -129,7 +131,7 @@ def _ceiling(file: ServiceFile, host: Host, own: list[Service], external_bytes: 
 
 
 def _external_model(name: str, entry: ModelEntry, node: NodeModel | None, home: Home) -> ModelConfig:
-    """One that others run: at a URL, or on a `node`, where `up -f` starts it."""
+    """One that others run: at a URL, or on this host and on nodes, where `up -f` starts it."""
     addresses = node.urls if node else entry.addresses
     urls = tuple(url.rstrip("/").removesuffix("/v1").rstrip("/") for url in addresses)
     key = str(node_key_file(home, name)) if node else entry.key
@@ -143,6 +145,7 @@ def _external_model(name: str, entry: ModelEntry, node: NodeModel | None, home: 
         route=entry.route or "least-busy",
         model=entry.model,
         key=key,
+        upstream=entry.upstream,
         timeouts=_timeouts(entry),
         **model_parameters(entry, RecipeRequests()),
     )
@@ -160,16 +163,24 @@ def _command_model(
     if entry.memory > room_bytes:
         what = f"{name} needs {show_bytes(entry.memory)}; there is room for {show_bytes(max(0, room_bytes))}"
         why_not = Reason(what, f"less `memory` for `{name}` in {path}", "does not fit")
+    return _job_model(job, entry, (job.url,), why_not)
+
+
+def _job_model(
+    job: CommandJob, entry: ModelEntry, urls: tuple[str, ...], why_not: Reason | None = None
+) -> ModelConfig:
     return ModelConfig(
-        name,
+        job.name,
         job.identity,
-        (job.url,),
-        entry.memory,
+        urls,
+        job.memory_bytes,
         pinned=entry.pinned,
         preload=entry.preload,
         ttl_s=entry.ttl,
         cancel=entry.cancel,
+        route=entry.route or "least-busy",
         model=entry.model,
+        upstream=entry.upstream,
         timeouts=_timeouts(entry),
         ask=asdict(job),
         why_not=why_not,
