@@ -4,7 +4,7 @@ from importlib.resources import files
 import pytest
 
 from firesteel import engines
-from firesteel.catalog import Catalog, Images, find, overlay, shipped
+from firesteel.catalog import Catalog, Images, find, max_context, overlay, shipped
 from firesteel.catalog.catalog import weights
 from firesteel.catalog.lazy_dict import LazyDict
 from firesteel.catalog.recipe import Asset
@@ -57,6 +57,8 @@ def test_what_ships() -> None:
     """Every model that the guides in circulation name, and no model without a recipe."""
     assert set(CATALOG.recipes) == {
         "smollm2",
+        "gemma-4-31b-nvfp4-dflash", "mistral-small-4-nvfp4-eagle", "nemotron-3-nano-nvfp4-1m",
+        "qwen3.5-35b-a3b-mtp", "glm-4.7-flash-fp8-mtp",
         "qwen3.6-35b-a3b-nvfp4", "qwen3.6-35b-a3b-nvfp4-plain",
         "qwen3.6-27b-nvfp4",
         "qwen3.6-27b-nvfp4-unsloth", "qwen3.6-27b-nvfp4-unsloth-mtp", "qwen3.6-27b-nvfp4-unsloth-1m",
@@ -129,7 +131,7 @@ def test_files_stand_where_their_names_say() -> None:
                               "qwen3-coder-next-q4")),
         ("Qwen3-Coder-Next-FP8", ("qwen3-coder-next-fp8",)),
         ("unsloth/Qwen3-Coder-Next-GGUF:UD-Q4_K_XL", ("qwen3-coder-next-q4",)),
-        ("gemma-4-31b", ("gemma-4-31b-dflash", "gemma-4-31b-nvfp4")),
+        ("gemma-4-31b", ("gemma-4-31b-dflash", "gemma-4-31b-nvfp4", "gemma-4-31b-nvfp4-dflash")),
     ],
 )  # fmt: skip
 def test_find(name: str, found: tuple[str, ...]) -> None:
@@ -399,3 +401,11 @@ def test_a_relative_file_and_a_host_in_a_container() -> None:
 def test_a_model_of_the_hub_keeps_its_name() -> None:
     boxed = in_container(Launch("x", "acme/x", "vllm"), CATALOG.images.named["vllm-openai-0.28"])
     assert (boxed.model, boxed.container is not None) == ("acme/x", True)
+
+
+def test_a_recipe_may_allow_what_the_card_says() -> None:
+    recipe = CATALOG.recipes["nemotron-3-nano-nvfp4-1m"]
+    model = CATALOG.models[recipe.model]
+    assert max_context(recipe, model) == 1_000_000 > model.architecture.max_context
+    plain = CATALOG.recipes["nemotron-3-nano-nvfp4-plain"]
+    assert max_context(plain, model) == model.architecture.max_context

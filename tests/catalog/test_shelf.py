@@ -29,6 +29,7 @@ status: measured
 sources: [{url: https://example.org/r, seen: 2026-11-16}]
 """
 HOSTILE = {
+    "adapter": "adapters: {evil: evil/lora}",
     "assets": "assets: [{kind: package, name: evil, why: x}]",
     "file asset": "assets: [{kind: file, name: evil/repo, path: a.py, target: /plugins/a.py, why: x}]",
     "preload": "env: {LD_PRELOAD: {value: /tmp/evil.so, why: x}}",

@@ -150,11 +150,13 @@ def check_recipe(recipe: Recipe, text: str, models: Mapping[str, Model], images:
 
 
 def max_context(recipe: Recipe, model: Model) -> int:
-    """The most tokens: the config's own limit, or more where the recipe stretches positions (YaRN)."""
+    """The most tokens: the config's own limit, or more where the recipe stretches positions (YaRN) or, for a
+    model without positions, allows what its card says."""
     rope = _rope(recipe.flags["hf-overrides"].value) if "hf-overrides" in recipe.flags else {}
     native, factor = rope.get("original_max_position_embeddings"), rope.get("factor")
     stretched = int(native * factor) if isinstance(native, int) and isinstance(factor, int | float) else 0
-    return max(model.architecture.max_context, stretched)
+    allowed = recipe.context if "VLLM_ALLOW_LONG_MAX_MODEL_LEN" in recipe.env and not rope else 0
+    return max(model.architecture.max_context, stretched, allowed)
 
 
 def _rope(overrides: object) -> Mapping[str, object]:

@@ -6,7 +6,9 @@ import click
 
 from firesteel.cli.options import common
 from firesteel.cli.output.show import out, table
+from firesteel.errors import UsageError
 from firesteel.rules import SupportRange, compatibility
+from firesteel.rules.fact_tables import TABLES, FactTable, fact_table
 
 _EFFECTS = {"stop": "stops", "warn": "hurts", "note": "note", None: "no known problem"}
 
@@ -15,10 +17,23 @@ _EFFECTS = {"stop": "stops", "warn": "hurts", "note": "note", None: "no known pr
 @click.argument("name", metavar="TABLE", default="sm121")
 @common.json_option
 def command(name: str, as_json: bool) -> None:
-    """Show what works on a machine, release by release, according to the rules.
+    """Show what is known about a DGX Spark, with source and day.
 
-    TABLE is sm121: kernels, formats and flags of vLLM on a GB10.
+    \b
+    TABLE is sm121      kernels, formats and flags of vLLM on a GB10, release by release
+             hardware   the chip beside a B200
+             drivers    drivers and kernels
+             images     container images
+             variables  environment variables, by release
     """
+    if name in TABLES:
+        _show(name, fact_table(name), as_json)
+        return
+    if name != "sm121":
+        known = ", ".join(("sm121", *TABLES))
+        raise UsageError(
+            f"there is no table `{name:.60}`; there are {known}", next="firesteel facts hardware"
+        )
     support = compatibility(name)
     if as_json:
         from firesteel.rules.documents import FactsJson
@@ -31,6 +46,23 @@ def command(name: str, as_json: bool) -> None:
     ]
     out.print(table(("what", "guides say", "vLLM releases", "now"), rows))
     out.print("`firesteel check --explain RULE` shows the sources of a rule")
+    out.print(f"more tables: {', '.join(TABLES)}")
+
+
+def _show(name: str, found: FactTable, as_json: bool) -> None:
+    if as_json:
+        from firesteel.rules.documents import FactTableJson
+
+        common.print_json(
+            FactTableJson(table=name, title=found.title, columns=found.columns, rows=found.rows)
+        )
+        return
+    out.print(found.title)
+    rows = [
+        (row.what, *row.values, row.note or "", f"{row.confidence} {row.source.seen}\n{row.source.url}")
+        for row in found.rows
+    ]
+    out.print(table((*found.columns, "note", "source"), rows))
 
 
 def _span(span: SupportRange) -> str:

@@ -9,6 +9,7 @@ from firesteel.facts.evidence import Evidence
 from firesteel.reads.stated_machine import MachineKind, StatedMachine
 from firesteel.rules.checker import Finding
 from firesteel.rules.compatibility_tables import CompatibilityRow
+from firesteel.rules.fact_tables import FactRow
 from firesteel.rules.rule import Level
 
 
@@ -91,6 +92,17 @@ class FactsJson(Document):
     table: str
     title: str
     rows: tuple[CompatibilityRow, ...]
+
+
+class FactTableJson(Document):
+    """`firesteel facts hardware|drivers|images|variables --json`; `values` are those of `columns` after the
+    first"""
+
+    document: Literal["firesteel.fact-table/1"] = "firesteel.fact-table/1"
+    table: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[FactRow, ...]
 
 
 def finding_json(finding: Finding) -> FindingJson:

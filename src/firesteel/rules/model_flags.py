@@ -51,6 +51,15 @@ _PARSER_FAMILIES: Mapping[str, str] = {
 }  # fmt: skip
 """The beginning of a parser's name -> the only family that it reads. `hermes`, `qwen3_coder`, `pythonic`,
 `xlam` and `deepseek_r1` read models of several families."""
+CALL_FORMATS: Mapping[str, re.Pattern[str]] = {
+    "qwen-xml": re.compile(r"qwen3-coder|qwen3\.[56]|nemotron-3", re.IGNORECASE),
+    "hermes-json": re.compile(r"qwen2\.5|qwq|qwen3-(?:next|vl|\d)", re.IGNORECASE),
+}
+"""How models write a tool call, by their chat templates: families alone do not tell these two apart."""
+PARSER_FORMATS: Mapping[str, str] = {
+    "qwen3_coder": "qwen-xml", "qwen3_xml": "qwen-xml", "hermes": "hermes-json", "qwen25": "hermes-json",
+}  # fmt: skip
+"""What each parser reads: run on all formats, `tests/engines/parsers`."""
 _MANY_FAMILIES = ("deepseek_r1", "deepseek-r1", "llama3_json", "llama4_pythonic", "llama3")
 
 
@@ -88,6 +97,11 @@ def family_of(model: str) -> str | None:
 def parser_of_another_model(context: Context) -> list[Match]:
     family = family_of(context.launch.model)
     found = []
+    written = next((form for form, names in CALL_FORMATS.items() if names.search(context.launch.model)), None)
+    tools = context.flags.get("tool-call-parser")
+    reads = PARSER_FORMATS.get(tools) if isinstance(tools, str) else None
+    if written and reads and written != reads:
+        found.append(Match("flag:tool-call-parser", f"--tool-call-parser {tools}", str(tools), reads))
     for flag in ("tool-call-parser", "reasoning-parser"):
         parser = context.flags.get(flag)
         if family is None or not isinstance(parser, str) or parser in _MANY_FAMILIES:

@@ -37,7 +37,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     overview.OverviewJson,
     proposals.ModelsJson, proposals.ChooseJson, proposals.ChooseGuidesJson,
     proposals.PlanJson, proposals.PlanCompareJson,
-    rules.CheckJson, rules.RuleJson, rules.FactsJson,
+    rules.CheckJson, rules.RuleJson, rules.FactsJson, rules.FactTableJson,
     hosts.DoctorJson, hosts.DoctorBundleJson, hosts.DoctorFixJson, hosts.DoctorUndoJson,
     hosts.DoctorMeasureJson, hosts.DoctorClusterJson,
     audit.AuditJson, repair.RepairJson, repair.RepairUndoJson,
