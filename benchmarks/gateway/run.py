@@ -58,7 +58,9 @@ from stacks import (
 )
 
 HERE = Path(__file__).parent
-STACKS = cast(list[Stack], [direct, nginx, nginx_keyed, relay, go, aiohttp, litellm, firesteel_before, firesteel])
+STACKS = cast(
+    list[Stack], [direct, nginx, nginx_keyed, relay, go, aiohttp, litellm, firesteel_before, firesteel]
+)
 MB = 1_000_000
 LOADS: dict[str, dict[str, Any]] = {
     "request": {"at_once": 32, "count": 6000, "warm_up": 5},
