@@ -88,9 +88,10 @@ class ModelEndpoints:
         found = self._by_name.get((asked, endpoint.replica))
         if found is None:
             own = self._model.alias_parameters.get(asked)
+            name = own.served_name.encode() if own and own.served_name else endpoint.served_name
             found = self._by_name[asked, endpoint.replica] = replace(
                 endpoint,
-                served_name=endpoint.served_name or self._model.name.encode(),
+                served_name=name or self._model.name.encode(),
                 parameters=endpoint.parameters if own is None else _rules(own),
             )
         return found
@@ -106,7 +107,8 @@ def model_endpoints(
 ) -> ModelEndpoints:
     """Of an outside model from the file; of one of ours from where it was started. `apis`: what servers were
     found to speak, by URL, where the file does not say."""
-    urls = model.urls if model.is_outside or running is None else (running.url,)
+    # Several URLs of one of ours: it runs on as many nodes.
+    urls = (running.url,) if running and not model.is_outside and len(model.urls) == 1 else model.urls
     key = _outside_key(model.key) if model.is_outside else running.key if running else None
     found = next((apis[url] for url in urls if url in apis), ())
     return ModelEndpoints(replace(model, speaks=found) if found and not model.speaks else model, urls, key)

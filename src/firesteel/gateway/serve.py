@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from firesteel.edge.files.chosen_releases import releases_path
 from firesteel.edge.files.home import Home, Locked, lock
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady, Stopped, UsageError
 from firesteel.gateway.address import Address, lock_path, write_address
@@ -149,7 +150,12 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
 
         publish_address()
         watch = ServiceFileWatch(
-            str(options.file), loader, apply, lambda why: events.put(ServeEvent("file", str(why))), first_read
+            str(options.file),
+            loader,
+            apply,
+            lambda why: events.put(ServeEvent("file", str(why))),
+            first_read,
+            str(releases_path(home)),
         )
         watch.start()
         stack.push_async_callback(watch.close)
