@@ -89,6 +89,8 @@ class Upstream(asyncio.Protocol):
         self.over(order)
 
     def count(self, seed: int) -> None:
+        if not seed:
+            return  # nobody's order: a gateway asks which APIs this is
         self.seen.orders += 1
         self.seen.twice += seed in self.seeds
         self.seeds.add(seed)

@@ -7,6 +7,7 @@ granted before `submit` returns.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -156,6 +157,9 @@ class LatencyRecorder(Protocol):
 
     def gap(self, seconds: float) -> None:
         """Time between two chunks of a stream."""
+
+    def record_gaps(self, last: float, arrivals: Sequence[float]) -> None:
+        """The same for several chunks; `last` is when the one before them arrived."""
 
 
 class PendingRequest(Protocol):

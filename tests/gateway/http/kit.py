@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
@@ -36,6 +36,11 @@ class FakeRecorder:
 
     def gap(self, seconds: float) -> None:
         self.gaps.append(seconds)
+
+    def record_gaps(self, last: float, arrivals: Sequence[float]) -> None:
+        for arrival in arrivals:
+            self.gaps.append(arrival - last)
+            last = arrival
 
 
 class FakeDispatcher:

@@ -410,3 +410,42 @@ async def test_what_is_no_stream_waits_in_silence(gateway: RunningGateway) -> No
         await asyncio.sleep(0.1)
         quick.dispatcher.waiting[0].rejected(Rejection(503, "load_failed", "It did not fit."))
         assert (await client.get()).status == 503
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_every_event_is_counted_although_they_are_looked_at_in_batches(
+    gateway: RunningGateway, is_cut: bool
+) -> None:
+    """One event at a time, so that each is a piece of its own; among them split and large ones."""
+    read = asyncio.Semaphore(0)
+    texts = [b"x" * (6000 if n == 40 else 10) for n in range(100)]
+    events = [b'data: {"choices":[{"delta":{"content":"%b"}}]}\n\n' % text for text in texts]
+
+    async def script(connection: EngineConnection) -> None:
+        await connection.receive()
+        await connection.send(STREAM)
+        for number, each in enumerate(events):
+            data = chunked(each)
+            cut = 7 if number == 60 else len(data)
+            await connection.send(data[:cut])
+            await asyncio.sleep(0)
+            await connection.send(data[cut:])
+            await read.acquire()
+        await (connection.closed() if is_cut else connection.send(b"0\r\n\r\n"))
+
+    gateway.engine.script = script
+    client = await gateway.client()
+    await client.send(request(b'{"model":"m","stream":true,"stream_options":{"include_usage":true}}'))
+    assert (await client.head()).status == 200
+    for each in events:
+        assert await client.chunk() == each
+        read.release()
+    client.close() if is_cut else await client.chunk()
+    await gateway.dispatcher.until(lambda: gateway.dispatcher.outcomes)
+    (outcome,) = gateway.dispatcher.outcomes
+    assert outcome.how == ("left" if is_cut else "whole")
+    assert outcome.usage and outcome.usage.completion_tokens == 100, "each has at least one token"
+    framed = sum(len(chunked(each)) for each in events)
+    assert outcome.bytes_out == framed + (0 if is_cut else 5)
+    gaps = gateway.dispatcher.recorder.gaps
+    assert 95 <= len(gaps) <= 110 and all(gap >= 0 for gap in gaps), "a large one may come in pieces"

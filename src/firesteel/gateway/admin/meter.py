@@ -12,7 +12,7 @@ name is counted as `unknown`, so that no client can fill the memory with labels.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -87,6 +87,14 @@ class ModelCounters:
         gaps = self.gaps  # called for every chunk, so `add` is inlined
         gaps.counts[bisect_left(GAP_S, seconds)] += 1
         gaps.total += seconds
+
+    def record_gaps(self, last: float, arrivals: Sequence[float]) -> None:
+        gaps = self.gaps
+        counts, before = gaps.counts, last
+        for arrival in arrivals:
+            counts[bisect_left(GAP_S, arrival - before)] += 1
+            before = arrival
+        gaps.total += before - last
 
     def finish(self, route: str, outcome: RequestOutcome) -> None:
         label = (route, outcome.how, outcome.status)

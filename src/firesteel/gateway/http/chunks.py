@@ -14,7 +14,7 @@ _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?\r\n
 _MAX_LINE = 512
 """Of a size line with its extensions."""
 _MAX_TRAILERS = 8192
-_MAX_SIZES = 4096
+_MAX_LENGTH = 4096
 LAST_CHUNK = b"0\r\n\r\n"
 
 _AT_SIZE, _AT_DATA, _AT_DATA_END, _AT_TRAILER = range(4)
@@ -24,27 +24,25 @@ def encode_chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-class _Spans(dict[bytes, int]):
-    """Plain chunk sizes, each parsed once: a stream uses only a few. The value is the number of bytes from
-    the end of the digits to the end of the chunk; 0: not plain, or the last chunk."""
+class _SizeLines(dict[int, bytes | tuple[()]]):
+    """By the length of a whole chunk: the line that it begins with, as engines write it. A chunk of another
+    form, or a long one, begins with nothing of this (`startswith(())` is False) and is parsed."""
 
-    def __missing__(self, digits: bytes) -> int:
-        match = _SIZE.fullmatch(digits + b"\r\n")
-        size = int(match[1], 16) if match else 0
-        span = size + 4 if size else 0
-        if len(self) < _MAX_SIZES and len(digits) <= 15:
-            self[digits] = span
-        return span
+    def __missing__(self, length: int) -> bytes | tuple[()]:
+        if length > _MAX_LENGTH:
+            return ()
+        lines = (b"%x\r\n" % size for size in range(max(1, length - 9), length - 4))
+        line = self[length] = next((line for line in lines if len(line) + int(line, 16) + 2 == length), ())
+        return line
 
 
-_SPANS = _Spans()
+SIZE_LINES = _SizeLines()
 
 
 def is_whole_chunk(data: bytes) -> bool:
     """Whether this is exactly one chunk, as nearly every event arrives. A fast path for
-    `ChunkParser.follow`."""
-    end = data.find(b"\r\n", 0, 18)
-    return len(data) == end + _SPANS[data[:end]] and data.endswith(b"\r\n")
+    `ChunkParser.follow`; `Upstream.data_received` repeats it."""
+    return data.startswith(SIZE_LINES[len(data)]) and data.endswith(b"\r\n")
 
 
 class ChunkParser:

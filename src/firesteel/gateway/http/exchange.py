@@ -23,8 +23,8 @@ from firesteel.gateway.http.pool import Connecting
 from firesteel.gateway.http.responses import rejection_response
 from firesteel.gateway.http.retries import Retries
 from firesteel.gateway.http.routes import Route
-from firesteel.gateway.http.upstream import ChunkBoundaries, Upstream
-from firesteel.gateway.http.usage import TAIL_BYTES, TAIL_PIECES, ResponseTail
+from firesteel.gateway.http.upstream import PIECES, ChunkBoundaries, Upstream
+from firesteel.gateway.http.usage import TAIL_BYTES, ResponseTail
 from firesteel.gateway.interfaces import (
     Caller,
     Endpoint,
@@ -128,6 +128,8 @@ class Exchange(Retries):
 
     def tick(self, now: float) -> float:
         """Write a comment if nothing else was written for a while, or give up. Return when to call again."""
+        if self._arrivals:
+            self._record_forwarded()
         limits, endpoint = self._client.limits, self._endpoint
         if self._route is None:
             return inf
@@ -234,6 +236,8 @@ class Exchange(Retries):
         return self._join_stream(head) if self._has_head else self._begin(head)
 
     def body_received(self, piece: bytes) -> None:
+        if self._arrivals:
+            self._record_forwarded()
         now = monotonic()
         tail = self._tail
         if self._first_s is None:
@@ -243,12 +247,22 @@ class Exchange(Retries):
         self._last = now
         self._bytes_out += len(piece)
         tail.append(piece if len(piece) <= TAIL_BYTES else tail.end_of(piece))
-        if len(tail) > TAIL_PIECES:
+        if len(tail) > PIECES:
             tail.trim()
         if self._is_direct:
             self._client.transport.write(piece)
         else:
             self._forward(piece)
+
+    def _record_forwarded(self) -> None:
+        """What the upstream has written by itself; the tail has it already."""
+        arrivals = self._arrivals
+        assert arrivals
+        self._bytes_out += sum(map(len, self._tail[-len(arrivals) :]))
+        if self._recorder is not None and self._is_stream:
+            self._recorder.record_gaps(self._last, arrivals)
+        self._last = arrivals[-1]
+        arrivals.clear()
 
     def _record_first(self, now: float) -> None:
         if self._error_body is not None:
@@ -311,6 +325,7 @@ class Exchange(Retries):
         ):  # fmt: skip
             self.is_leaving = True
             self._is_direct = False
+            self._upstream.stop_forwarding()
             self._client.watch_leaving(self)
             self._upstream.resume()
         else:
@@ -332,6 +347,8 @@ class Exchange(Retries):
             self._upstream.pause()
 
     def resume(self) -> None:
+        if self._arrivals:
+            self._record_forwarded()
         self._last = monotonic()  # it was the client that was slow
         if self._upstream is not None:
             self._upstream.resume()
@@ -374,6 +391,8 @@ class Exchange(Retries):
             self._client.buffers.give(self.reserved_bytes)
         if not self._is_submitted:
             return
+        if self._arrivals:
+            self._record_forwarded()
         usage = self._tail.usage(self._is_stream, how == "whole")
         self._client.dispatcher.finish(self, RequestOutcome(
             how, self._status, usage, self._is_stream, self._bytes_in, self._bytes_out,

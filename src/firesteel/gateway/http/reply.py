@@ -51,6 +51,8 @@ class Reply(ABC):
     """Ours, for the response."""
     _wait_status = WaitStatus("waiting")
     _first_s: float | None = None
+    _arrivals: list[float] | None = None
+    """Of pieces that the upstream has forwarded by itself, as `time.monotonic` has it."""
     _pending_head = b""
     _status = 0
     _keeps_alive = True
@@ -123,8 +125,11 @@ class Reply(ABC):
             return
         if self._adds_framing:
             piece = encode_chunk(piece)
-        elif self._filter is None:
+        elif self._filter is None and not self._is_direct:
             self._is_direct = True
+            if self._is_stream and self._upstream is not None:
+                self._arrivals = []
+                self._upstream.forward_to(self._client.transport.write, self._tail, self._arrivals)
         if self._pending_head:
             piece, self._pending_head = self._pending_head + piece, b""
         self._client.transport.write(piece)

@@ -10,15 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from enum import IntEnum
+from time import monotonic
 from typing import Protocol, cast
 
-from firesteel.gateway.http.chunks import ChunkParser, is_whole_chunk
+from firesteel.gateway.http.chunks import SIZE_LINES, ChunkParser, is_whole_chunk
 from firesteel.gateway.http.head import END, CachedHead, ProtocolError, ResponseHead, read_response
 
 _MAX_HEAD = 64 * 1024
 _MAX_HEADS = 8
 """Interim responses (1xx) before the final one."""
 _MAX_PARTIAL_CHUNK = 64 * 1024
+PIECES = 32
+"""Of a stream, before the receiver looks at them."""
 
 
 class ChunkBoundaries(IntEnum):
@@ -60,9 +63,10 @@ class Upstream(asyncio.Protocol):
     """`receiver` is None while the connection is idle."""
 
     __slots__ = (
-        "_boundaries", "_buffer", "_cached_head", "_chunks", "_heads", "_is_at_boundary", "_is_framed",
-        "_is_fresh", "_is_head_only", "_is_paused", "_keeps_alive", "_left", "_lost", "_mode",
-        "_partial_chunk", "_release", "idle_since", "is_sending", "receiver", "transport", "tunnel",
+        "_arrivals", "_boundaries", "_buffer", "_cached_head", "_chunks", "_heads", "_is_at_boundary",
+        "_is_framed", "_is_fresh", "_is_head_only", "_is_paused", "_keeps_alive", "_left", "_lost", "_mode",
+        "_partial_chunk", "_pieces", "_release", "_write", "idle_since", "is_sending", "receiver",
+        "transport", "tunnel",
     )  # fmt: skip
 
     def __init__(self, release: Callable[[Upstream], None], lost: Callable[[Upstream], None]) -> None:
@@ -74,6 +78,7 @@ class Upstream(asyncio.Protocol):
         """Between two chunks, with nothing held back."""
         self._buffer = b""
         self._mode = _HEAD
+        self._pieces: list[bytes] | None = None
         self._cached_head: CachedHead[ResponseHead] | None = None
         self.receiver: ResponseReceiver | None = None
         self.tunnel: TunnelEnd | None = None
@@ -97,9 +102,18 @@ class Upstream(asyncio.Protocol):
         for part in request:
             self.transport.write(part)
 
+    def forward_to(self, write: Callable[[bytes], None], pieces: list[bytes], arrivals: list[float]) -> None:
+        """Write whole chunks without a call of the receiver, which finds them and the time of each in these
+        lists; `PIECES` at most."""
+        if self._is_framed and self._mode == _CHUNKED:
+            self._write, self._pieces, self._arrivals = write, pieces, arrivals
+
+    def stop_forwarding(self) -> None:
+        self._pieces = None
+
     def drop(self) -> None:
         """Close at once, and discard the rest of the response."""
-        self.receiver = None
+        self.receiver = self._pieces = None
         self.transport.abort()
 
     def pause(self) -> None:
@@ -118,6 +132,18 @@ class Upstream(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        pieces = self._pieces
+        if (
+            pieces is not None
+            and self._is_at_boundary
+            and len(pieces) < PIECES
+            and data.startswith(SIZE_LINES[len(data)])
+            and data.endswith(b"\r\n")
+        ):  # every event of a stream passes here: what can be done later for many of them is
+            self._write(data)
+            pieces.append(data)
+            self._arrivals.append(monotonic())
+            return
         receiver, mode = self.receiver, self._mode
         if receiver is None:
             self.drop()  # unexpected data
@@ -280,7 +306,7 @@ class Upstream(asyncio.Protocol):
             receiver.body_received(piece)
             if self.receiver is not receiver:
                 return  # it dropped the connection meanwhile
-        self.receiver = None
+        self.receiver = self._pieces = None
         self._is_fresh = False
         self.resume()
         if (

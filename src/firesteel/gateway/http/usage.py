@@ -29,10 +29,10 @@ import re
 from collections.abc import Iterator
 
 from firesteel.gateway.http.body import net_closing_brackets
+from firesteel.gateway.http.upstream import PIECES
 from firesteel.gateway.interfaces import Usage
 
 TAIL_BYTES = 4096
-TAIL_PIECES = 32
 HEAD_BYTES = 2048
 
 _VALUE = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*(?=\{)")
@@ -64,10 +64,10 @@ class ResponseTail(list[bytes]):
     _deltas = 0
 
     def trim(self) -> None:
-        """Called when there are more than `TAIL_PIECES`, so that a piece costs a part of one search."""
+        """Called when there are more than `PIECES`, so that a piece costs a part of one search."""
         self.first = self.first or self[0]
-        self._deltas += self._count(self[: TAIL_PIECES // 2])
-        del self[: TAIL_PIECES // 2]
+        self._deltas += self._count(self[: PIECES // 2])
+        del self[: PIECES // 2]
 
     def end_of(self, piece: bytes) -> bytes:
         """The end of a piece that is longer than `TAIL_BYTES`."""
