@@ -110,7 +110,7 @@ def run_firesteel(home: Path, *words: str, stdin: str = "", env: dict[str, str] 
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
         env={**os.environ, "FIRESTEEL_HOME": str(home), **(env or {})},
         check=False,
     )
@@ -188,7 +188,9 @@ def quick_home(pulled: Home, tmp_path: Path) -> Iterator[Home]:
     (program.parents[1] / "complete").touch()
     source = Path(__file__).with_name("quick_engine.py")
     program.write_text(
-        f'#!/bin/sh\nPYTHONPATH={Path(package).parents[1]} exec {sys.executable} {source} "$@"\n'
+        "#!/bin/sh\n"  # anything but the server is pip, for a pull
+        f'case "$2" in *server.py) ;; *) exec {real.with_name("bin")}/python "$@" ;; esac\n'
+        f'PYTHONPATH={Path(package).parents[1]} exec {sys.executable} {source} "$@"\n'
     )
     program.chmod(0o755)
     yield from _home_with(pulled, engines, tmp_path)
