@@ -179,21 +179,26 @@ def is_listening(port: int) -> bool:
 @pytest.fixture
 def quick_home(pulled: Home, tmp_path: Path) -> Iterator[Home]:
     """As `engine_home`, but its engine does not compute: `tests/quick_engine.py` answers in its place."""
+    yield from _home_with(pulled, quick_engines(pulled, tmp_path), tmp_path)
+
+
+def quick_engines(pulled: Home, folder: Path, holds_mib: int = 0) -> Path:
+    """Engines for a home, with `tests/quick_engine.py` in place of the one that computes."""
     if os.environ.get("FIRESTEEL_TEST_REAL_ENGINE"):
-        yield from _home_with(pulled, pulled.engines, tmp_path)
-        return
-    engines, (real,) = tmp_path / "quick-engines", pulled.engines.glob("*/complete")
+        return pulled.engines
+    engines, (real,) = folder / "quick-engines", pulled.engines.glob("*/complete")
     program = engines / real.parent.name / "bin" / "python"
     program.parent.mkdir(parents=True)
     (program.parents[1] / "complete").touch()
     source = Path(__file__).with_name("quick_engine.py")
+    variables = f"HOLDS_MIB={holds_mib} PYTHONPATH={Path(package).parents[1]}"
     program.write_text(
         "#!/bin/sh\n"  # anything but the server is pip, for a pull
         f'case "$2" in *server.py) ;; *) exec {real.with_name("bin")}/python "$@" ;; esac\n'
-        f'PYTHONPATH={Path(package).parents[1]} exec {sys.executable} {source} "$@"\n'
+        f'{variables} exec {sys.executable} {source} "$@"\n'
     )
     program.chmod(0o755)
-    yield from _home_with(pulled, engines, tmp_path)
+    return engines
 
 
 def _home_with(pulled: Home, engines: Path, folder: Path) -> Iterator[Home]:

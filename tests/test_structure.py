@@ -29,6 +29,7 @@ DOES_IO = {
     "hosts": "runs commands on other hosts, changes settings of this one and undoes them, measures",
     "workshop": "reads and writes checkpoints",
     "images": "reads images as streams: folders, archives, docker, registries; builds and proves them",
+    "upgrade": "tries another release of an engine beside the one that runs, and switches",
     "screens": "draws in the terminal; the page's files",
     "cli": "reads the terminal and the environment, prints, ends on signals",
     "sim": "a simulated Spark: processes and servers that stand in for real ones",

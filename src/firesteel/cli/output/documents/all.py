@@ -28,6 +28,7 @@ from firesteel.images import documents as images
 from firesteel.proposals import documents as proposals
 from firesteel.rules import documents as rules
 from firesteel.run import documents as run
+from firesteel.upgrade import documents as upgrade
 from firesteel.workshop.audit import documents as audit
 from firesteel.workshop.quantize import documents as quantize
 from firesteel.workshop.repair import documents as repair
@@ -56,7 +57,8 @@ DOCUMENTS: tuple[type[Document], ...] = (
     cluster.ClusterAddJson, cluster.ClusterListJson, cluster.ClusterCheckJson,
     cluster.ClusterStageJson, cluster.ClusterRemoveJson,
     engine.EngineListJson, images.ImageInspectJson, images.ImageCompareJson,
-    images.ImageBuildJson, images.ImagePruneJson, learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
+    images.ImageBuildJson, images.ImagePruneJson, images.ImageWatchJson, upgrade.UpgradeJson,
+    learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
     error.ErrorJson,
 )  # fmt: skip
 """In the order of `firesteel --help`."""
