@@ -110,7 +110,7 @@ def run_firesteel(home: Path, *words: str, stdin: str = "", env: dict[str, str] 
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
         env={**os.environ, "FIRESTEEL_HOME": str(home), **(env or {})},
         check=False,
     )
@@ -192,7 +192,11 @@ def quick_engines(pulled: Home, folder: Path, holds_mib: int = 0) -> Path:
     (program.parents[1] / "complete").touch()
     source = Path(__file__).with_name("quick_engine.py")
     variables = f"HOLDS_MIB={holds_mib} PYTHONPATH={Path(package).parents[1]}"
-    program.write_text(f'#!/bin/sh\n{variables} exec {sys.executable} {source} "$@"\n')
+    program.write_text(
+        "#!/bin/sh\n"  # anything but the server is pip, for a pull
+        f'case "$2" in *server.py) ;; *) exec {real.with_name("bin")}/python "$@" ;; esac\n'
+        f'{variables} exec {sys.executable} {source} "$@"\n'
+    )
     program.chmod(0o755)
     return engines
 

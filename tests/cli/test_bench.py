@@ -43,12 +43,12 @@ def lying(liar: FaultyServer) -> Iterator[str]:
 
     thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(120)
     try:
         yield result[0]
     finally:
         over.set()
-        thread.join(10)
+        thread.join(120)
 
 
 @pytest.fixture
@@ -68,7 +68,9 @@ def test_find_tells_the_highest_load(here: Firesteel) -> None:
     assert users["holds"] >= 1 and users["kind"] == "users" and rate["kind"] == "requests per second"
     assert done.json["settings"]["target"] == {"ttft_ms": 60_000}
     shown = here("history", "show")
-    assert "find    up to" in shown.out, "it is stored with the run"
+    # A machine that is busy enough has the time to try one user only.
+    most = "one user holds" if users["holds"] == 1 else f"up to {users['holds']:g} users hold"
+    assert f"find    {most}" in shown.out, "it is stored with the run"
     assert wrong.code == both.code == 2
     assert "does not go with --users" in wrong.err and "one --depth" in both.err
 
@@ -121,7 +123,9 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
     assert "cold" in shown.out and "requests/s within the target" in shown.out
     assert "ms late under load (p99)" in shown.out
     assert (tmp_path / "a.csv").read_text().startswith("run,began,origin,model,")
-    assert "| load | decode tok/s |" in (tmp_path / "a.md").read_text()
+    report = (tmp_path / "a.md").read_text()
+    # Where the client was woken up so late that tokens came in one piece, no decode rate is told.
+    assert "| load | decode tok/s |" in report or ("late" in report and "| load | TTFT ms |" in report)
     assert nowhere.code == 2 and "another path for --csv" in nowhere.err
     page = tmp_path / "history.html"
     assert here("history", "chart", "--html", str(page)).code == 0 and "<svg" in page.read_text()
@@ -242,7 +246,7 @@ def _interrupt(home: Path, how: signal.Signals, *more: str) -> tuple[int, bytes]
         with subprocess.Popen(arguments, env=env, stderr=subprocess.PIPE) as ran:
             until(lambda: liar.streams >= 5)
             ran.send_signal(how)
-            _, message = ran.communicate(timeout=30)
+            _, message = ran.communicate(timeout=300)
     return ran.returncode, message
 
 

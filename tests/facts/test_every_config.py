@@ -10,7 +10,8 @@ from firesteel.facts.model.architecture import (
     UnknownArchitecture,
 )
 from firesteel.facts.model.config import architecture_of_config
-from tests.facts.test_config import CONFIGS, DSA, MLA, WINDOW, load_config, of, small, summary
+
+from .test_config import CONFIGS, DSA, MLA, WINDOW, load_config, of, small, summary
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 

@@ -144,11 +144,17 @@ def test_the_embedded_engine_stopped_while_it_reads_a_prompt(quick_home: Home, f
         assert ps(quick_home)["phase"] == "ready"
     assert answers, "a busy engine was left alone"
     ask(free_port, 1500, answers)
+    # Its supervisor stands still as well, so that nothing is restarted while the commands below look at it.
+    state = service(quick_home, "smollm2").state
+    assert state is not None
+    process.send(state.supervisor, signal.SIGSTOP)
     process.send(engine(quick_home, "smollm2"), signal.SIGSTOP)
+    until(lambda: service(quick_home, "smollm2").phase == "hung")
     row = ps(quick_home)
     assert row["phase"] == "hung" and "stopped" in str(row["why"])
     refused = up(quick_home, free_port)
     assert refused.code == 1 and "it hangs" in refused.err and "already up" not in refused.err
+    process.send(state.supervisor, signal.SIGCONT)
     until(lambda: restarts(quick_home, "smollm2") == 1)
     until(lambda: service(quick_home, "smollm2").phase == "ready", 600)
     again = up(quick_home, free_port)

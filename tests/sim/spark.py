@@ -153,7 +153,7 @@ def spark(folder: Path, description: SimSpark) -> Spark:
     return Spark(folder)
 
 
-def until(condition: Callable[[], bool], limit_s: float = 30) -> None:
+def until(condition: Callable[[], bool], limit_s: float = 300) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "waited too long"

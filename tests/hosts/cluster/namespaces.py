@@ -80,7 +80,7 @@ class NamespaceHost:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_end_with_parent,
                 start_new_session=True,
             )  # fmt: skip
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while "Server listening on" not in (self.folder / "sshd.log").read_text(errors="replace"):
             assert time.monotonic() < deadline, (self.folder / "sshd.log").read_text(errors="replace")
             time.sleep(0.02)
@@ -90,7 +90,7 @@ class NamespaceHost:
         self.cable(False)
         assert self.unshare
         os.kill(self.init, signal.SIGKILL)
-        self.unshare.wait(timeout=20)
+        self.unshare.wait(timeout=120)
 
     def power_on(self) -> None:
         (self.folder / "sshd.log").write_text("")
@@ -118,14 +118,14 @@ class NamespaceHost:
             f"HOME={self.home}", *variables, *words,
         ]  # fmt: skip
 
-    def run(self, *words: str, timeout_s: float = 90) -> Ran:
+    def run(self, *words: str, timeout_s: float = 600) -> Ran:
         done = subprocess.run(
             self.command(*words), stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=timeout_s, check=False,
         )  # fmt: skip
         return Ran(done.returncode, done.stdout, done.stderr)
 
-    def firesteel(self, *words: str, timeout_s: float = 90) -> Ran:
+    def firesteel(self, *words: str, timeout_s: float = 600) -> Ran:
         return self.run(sys.executable, "-m", "firesteel", *words, timeout_s=timeout_s)
 
     def processes(self, word: str) -> list[str]:
@@ -191,6 +191,6 @@ def hosts(folder: Path, count: int) -> Iterator[list[NamespaceHost]]:
         for host in made:
             if host.unshare and host.unshare.poll() is None:
                 host.unshare.kill()  # takes all processes of the host with it: --kill-child
-                host.unshare.wait(timeout=20)
+                host.unshare.wait(timeout=120)
         for name in [*(host.namespace for host in made), f"{prefix}-sw"]:
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
