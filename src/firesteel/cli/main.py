@@ -16,42 +16,57 @@ from firesteel.edge.host.signals import interrupted_by_signals
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.printable import escape_unprintable, printable
 
-COMMANDS = {
-    "models": "List the models: whether each fits, and how fast it would be.",
-    "choose": "Choose engine, model and quantization for a use: three questions, one answer, why.",
-    "plan": "Predict whether a model fits and how fast it is, before any download.",
-    "check": "Find what will crash, have no effect or wedge the host in a command or a file.",
-    "facts": "Show what works on a GB10, release by release.",
-    "doctor": "Say what is wrong with this host, fix it with an undo, measure and watch it.",
-    "audit": "Find what is wrong with a checkpoint, from its headers and scales.",
-    "repair": "Mend a checkpoint: shared scales, index, config, missing tensors, layout, shards.",
-    "up": "Plan, check, launch and verify a model.",
-    "verify": "Verify again that a running model gives correct answers.",
-    "ps": "List what runs.",
-    "logs": "Print what an engine wrote to its log.",
-    "diagnose": "Find out from its log why an engine did not start.",
-    "down": "Stop a service, and wait until its memory is free again.",
-    "bench": "Measure how fast a model is, with confidence intervals.",
-    "compare": "Compare two runs, a run and its plan, or a run and published ones.",
-    "tune": "Search for better settings; each is started, verified and measured.",
-    "history": "List the measured runs; export, import or delete them.",
-    "serve": "Serve all models of a service file at one URL, loaded on demand.",
-    "top": "Watch the gateway in the terminal: models, memory, curves, requests, logs.",
-    "page": "Show the web page over what runs.",
-    "pull": "Download everything a model needs, so that it starts offline; --prune removes unused files.",
-    "quantize": "Quantize a checkpoint to FP8, NVFP4 or MXFP4, without data and in bounded memory.",
-    "render": "Write the launch for docker, compose, Kubernetes, systemd, quadlet or sparkrun.",
-    "recipe": "Write, test and share recipes; list those by others, which are trusted with flags alone.",
-    "key": "Create, list and revoke the gateway's keys.",
-    "usage": "Show requests and tokens by key, model and day, and what is left of budgets.",
-    "client": "Configure OpenCode, Claude Code, Codex, Continue, Zed or Open WebUI.",
-    "cluster": "Join two to eight Sparks over ssh, check their links.",
-    "engine": "Install, build, list and remove engines that run without a container.",
-    "image": "Say what is inside an image and whether it runs on a GB10; build one that does.",
-    "upgrade": "Try another release of the engine beside a running model; switch, keep, or go back.",
-    "learn": "Read the flags of an engine release, so that `check` knows them.",
+SECTIONS = {
+    "Choose and plan": {
+        "models": "List the models: whether each fits, and how fast it would be.",
+        "choose": "Choose engine, model and quantization for a use: three questions, one answer, why.",
+        "plan": "Predict whether a model fits and how fast it is, before any download.",
+        "check": "Find what will crash, have no effect or wedge the host in a command or a file.",
+        "facts": "Show what works on a GB10, release by release.",
+    },
+    "Run": {
+        "up": "Plan, check, launch and verify a model.",
+        "verify": "Verify again that a running model gives correct answers.",
+        "ps": "List what runs.",
+        "logs": "Print what an engine wrote to its log.",
+        "diagnose": "Find out from its log why an engine did not start.",
+        "down": "Stop a service, and wait until its memory is free again.",
+        "upgrade": "Try another release of the engine beside a running model; switch, keep, or go back.",
+    },
+    "Serve": {
+        "serve": "Serve all models of a service file at one URL, loaded on demand.",
+        "page": "Show the web page over what runs.",
+        "top": "Watch the gateway in the terminal: models, memory, curves, requests, logs.",
+        "key": "Create, list and revoke the gateway's keys.",
+        "usage": "Show requests and tokens by key, model and day, and what is left of budgets.",
+        "client": "Configure OpenCode, Claude Code, Codex, Continue, Zed or Open WebUI.",
+    },
+    "Measure": {
+        "bench": "Measure how fast a model is, with confidence intervals.",
+        "compare": "Compare two runs, a run and its plan, or a run and published ones.",
+        "tune": "Search for better settings; each is started, verified and measured.",
+        "history": "List the measured runs; export, import or delete them.",
+    },
+    "Weights": {
+        "pull": "Download everything a model needs, so that it starts offline; --prune removes unused files.",
+        "quantize": "Quantize a checkpoint to FP8, NVFP4 or MXFP4, without data and in bounded memory.",
+        "audit": "Find what is wrong with a checkpoint, from its headers and scales.",
+        "repair": "Mend a checkpoint: shared scales, index, config, missing tensors, layout, shards.",
+    },
+    "Hosts": {
+        "doctor": "Say what is wrong with this host, fix it with an undo, measure and watch it.",
+        "cluster": "Join two to eight Sparks over ssh, check their links.",
+    },
+    "Recipes, engines, images": {
+        "recipe": "Write, test and share recipes; list those by others, which are trusted with flags alone.",
+        "render": "Write the launch for docker, compose, Kubernetes, systemd, quadlet or sparkrun.",
+        "engine": "Install, build, list and remove engines that run without a container.",
+        "image": "Say what is inside an image and whether it runs on a GB10; build one that does.",
+        "learn": "Read the flags of an engine release, so that `check` knows them.",
+    },
 }
 """Here, so that `--help` need not import the modules; each is `command` in `firesteel.cli.NAME`."""
+COMMANDS = {name: about for section in SECTIONS.values() for name, about in section.items()}
 
 _MAX_ARGUMENT_CHARS = 200
 
@@ -67,8 +82,10 @@ class Commands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), about) for name, about in commands.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
