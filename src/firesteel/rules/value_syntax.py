@@ -1,7 +1,7 @@
 """Values of llama.cpp and SGLang that have a syntax of their own: JSON, `KEY=TYPE:VALUE`, `PATTERN=BUFFER`.
 
-Their parsers take any text and stop on a malformed one when the server starts. vLLM's JSON flags have schemas,
-see `release_predicates`.
+Their parsers take any text and stop on a malformed one when the server starts. vLLM's JSON flags have
+schemas, see `release_predicates`.
 """
 
 from __future__ import annotations
