@@ -547,3 +547,16 @@ def test_a_changed_config_is_read_or_refused(data: st.DataObject) -> None:
 def test_a_config_that_is_not_an_object_is_refused(held: object, named: str) -> None:
     with pytest.raises(UnknownArchitecture, match=f"holds a {named}"):
         architecture_of_config(held)
+
+
+@pytest.mark.parametrize(
+    ("name", "generates"),
+    [("Qwen3ForCausalLM", True), ("Qwen3ForSequenceClassification", False), ("Qwen3Model", False)],
+)
+def test_a_head_that_generates(name: str, generates: bool) -> None:
+    config = {
+        "model_type": "qwen3", "architectures": [name], "hidden_size": 64, "intermediate_size": 128,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+        "vocab_size": 100, "max_position_embeddings": 512,
+    }  # fmt: skip
+    assert architecture_of_config(config).generates is generates
