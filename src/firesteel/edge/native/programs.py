@@ -56,7 +56,8 @@ def find_program(
 
 
 def _how_to_get(engine: EngineName) -> str:
-    return f"firesteel engine {'build' if engine == 'llamacpp' else 'install'} {engine}"
+    build = "firesteel engine build llamacpp, or without a compiler " if engine == "llamacpp" else ""
+    return f"{build}firesteel engine install {engine}"
 
 
 def find_programs(
@@ -138,23 +139,27 @@ def describe(engine: EngineName, argv: tuple[str, ...], origin: str) -> EnginePr
     """The program with its release; None when it is not this engine, or does not run."""
     if engine == "llamacpp":
         return _llamacpp(argv, origin)
-    python = _python_of(argv[0]) or ""
-    for package in _PACKAGES[engine]:
-        release = (_ask(python, "-c", _PRINT_VERSION, package) or "").strip()
-        if release:
+    for package, question in release_questions(engine, argv[0]):
+        if release := (_ask(*question) or "").strip():
             version, _, local = release.partition("+")
             return EngineProgram(argv, version, not (package + local).endswith("cpu"), origin)
     return None
 
 
+def release_questions(engine: EngineName, program: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Of a Python engine: by package, the command that prints its release."""
+    for package in _PACKAGES[engine]:
+        yield package, (_python_of(program) or "", "-c", _PRINT_VERSION, package)
+
+
 def _llamacpp(argv: tuple[str, ...], origin: str) -> EngineProgram | None:
-    output = _ask(argv[0], "--version")
+    output = _ask(*argv, "--version")
     build = _BUILD.search(output or "")
     if output is None or build is None:
         return None
     # Build 0: its sources were no git checkout, so nobody told it.
     version = build[1] if build[1] != "0" else _recorded_version(Path(argv[0]))
-    uses_gpu = bool(_DEVICE.search(_ask(argv[0], "--list-devices") or ""))
+    uses_gpu = bool(_DEVICE.search(_ask(*argv, "--list-devices") or ""))
     return EngineProgram(argv, version, uses_gpu, origin)
 
 
@@ -168,7 +173,7 @@ def _recorded_version(program: Path) -> str | None:
 
 def help_of(program: EngineProgram) -> str | None:
     """What `--help` prints; only for a program that is quick to start."""
-    return _ask(program.argv[0], "--help")
+    return _ask(*program.argv, "--help")
 
 
 def _ask(*argv: str) -> str | None:

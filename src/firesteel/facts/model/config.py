@@ -76,6 +76,7 @@ def architecture_of_config(config: object) -> Architecture:
         attention_heads=values.first_integer(["num_attention_heads"]),
         feed_forward_size=values.first_integer(["moe_intermediate_size", "intermediate_size"]),
         generates=not _POOLS.search(str(values.get("architectures"))),
+        expert_input_size=values.first_integer(["moe_latent_size"]),
     )
 
 
