@@ -285,7 +285,7 @@ def test_a_pods_variable_in_a_script(images: Images) -> None:
     assert read(text, "pod.yaml", images)[0].launch.flags == {"gpu-memory-utilization": "0.72"}
 
 
-@pytest.mark.parametrize("unit", [": <<X\nvllm\n", "X=(vllm serve\n", "( ( vllm "])
+@pytest.mark.parametrize("unit", [": <<X\nvllm\n", "X=(vllm serve\n", "( ( vllm ", "vllm <a <<c "])
 def test_hostile_scripts_take_time_in_proportion(images: Images, unit: str) -> None:
     """Each took minutes: every opening was searched for its end through the whole text."""
     text = unit * (200_000 // len(unit))
