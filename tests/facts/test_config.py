@@ -342,3 +342,16 @@ def test_granite_hybrids() -> None:
     found = architecture_of_config(config | dict(zip(keys, (4, 8, 16, 1, 4), strict=True)))
     assert kinds(found) == "MMMMMF"
     assert found.layers[0] == Mamba2(4, 8, 16, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "generates"),
+    [("Qwen3ForCausalLM", True), ("Qwen3ForSequenceClassification", False), ("Qwen3Model", False)],
+)
+def test_a_head_that_generates(name: str, generates: bool) -> None:
+    config = {
+        "model_type": "qwen3", "architectures": [name], "hidden_size": 64, "intermediate_size": 128,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+        "vocab_size": 100, "max_position_embeddings": 512,
+    }  # fmt: skip
+    assert architecture_of_config(config).generates is generates

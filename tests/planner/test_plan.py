@@ -285,3 +285,20 @@ def test_weights_that_do_not_fit_get_no_advice_on_context() -> None:
     with pytest.raises(firesteel.FiresteelError, match="does not fit") as refused:
         require_runnable(best("gpt-oss-120b-llamacpp", host))
     assert refused.value.next.startswith("firesteel models")
+
+
+def test_what_does_not_generate_is_planned_as_requests_a_second() -> None:
+    generator = best("gpt-oss-120b-vllm").plan
+    assert generator.speed and generator.speed.requests_per_s is None and generator.speed.at_depth
+    for launch, shape in (
+        (replace(generator.launch, flags={**generator.launch.flags, "runner": "pooling"}), generator.shape),
+        (replace(generator.launch, model="Qwen/Qwen3-Reranker-8B"), generator.shape),
+        (generator.launch, replace(generator.shape, generates=False)),
+    ):
+        found = plan(launch, shape, generator.weights, GB10)
+        speed = found.speed
+        assert speed and speed.prefill and speed.requests_per_s
+        one_s = speed.prefill.prompt_tokens / speed.prefill.tokens_per_s.expected
+        assert speed.requests_per_s.expected == pytest.approx(1 / one_s)
+        assert speed.at_depth == () and speed.served is None and speed.batch is None
+        assert found.memory.needed == generator.memory.needed

@@ -77,3 +77,8 @@ def test_images_of_llamacpp_that_hold_all_its_tools(images: Images) -> None:
     for tool in ("--all-in-one /m/ 7B", "--run -m /m/a.gguf", "-l -m /m/a.gguf -no-cnv -p x"):
         with pytest.raises(UsageError, match="no command that starts an engine"):
             read(f"{run} {tool}", "run.sh", images)
+
+
+def test_letters_alone_are_no_engine(images: Images) -> None:
+    with pytest.raises(UsageError):
+        read("docker run registry/tool:1 -b=BUCKET -m=google/gemma/7b-it/2", "run.sh", images)

@@ -283,3 +283,16 @@ def test_a_pods_variable_in_a_script(images: Images) -> None:
         "      args: ['exec vllm serve org/m --gpu-memory-utilization \"${UTIL}\"']\n"
     )
     assert read(text, "pod.yaml", images)[0].launch.flags == {"gpu-memory-utilization": "0.72"}
+
+
+@pytest.mark.parametrize("unit", [": <<X\nvllm\n", "X=(vllm serve\n", "( ( vllm ", "vllm <a <<c "])
+def test_hostile_scripts_take_time_in_proportion(images: Images, unit: str) -> None:
+    """Each took minutes: every opening was searched for its end through the whole text."""
+    text = unit * (200_000 // len(unit))
+    with pytest.raises(UsageError):
+        read(text, "run.sh", images)
+
+
+def test_a_comment_block_ends_at_its_word(images: Images) -> None:
+    text = ": <<'A'\nvllm serve org/a\nB\nA\n: <<B\nvllm serve org/b\n  B\nvllm serve org/c\n: <<C\n"
+    assert [reading.launch.model for reading in read(text, "run.sh", images)] == ["org/c"]

@@ -116,3 +116,14 @@ def test_the_lines_of_an_array_are_no_commands() -> None:
     assert "shell-flags-lost" not in found and {"enforce-eager-slow", "flag-in-no-release"} <= found
     twice = "if a\nthen CMD=(vllm serve org/m\n --mxfp4-layers x)\nelse CMD=(vllm serve org/n)\nfi\n"
     assert len(lint(f'{twice}"${{CMD[@]}}"', "run.sh", ASKED).readings) == 2
+
+
+def test_flags_of_sglang_serve() -> None:
+    """The subcommand hands LLMs to the parser of `launch_server`; a diffusion model's flags are not known."""
+    serve = "sglang serve --model-path org/m --mem-fraction-static 0.7"
+    assert "flag-in-no-release" in rules_of(f"{serve} --context-length 8192 --nonsense 1")
+    assert "flag-in-no-release" not in rules_of(f"{serve} --context-length 8192 --model-type llm")
+    assert "flag-in-no-release" not in rules_of(f"{serve} --num-inference-steps 4")
+    known = replace(ASKED, versions={"sglang": "0.5.23"})
+    assert "flag-unknown" in rules_of(f"{serve} --context-length 8192 --nonsense 1", known)
+    assert "flag-unknown" not in rules_of(f"{serve} --context-length 8192 --model-type llm", known)

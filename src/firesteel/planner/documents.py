@@ -92,6 +92,8 @@ class SpeedJson(Document):
     served: ServedSpeed | None
     """Several users, with prompts of the length that was asked for arriving all the time."""
     prefill: PrefillSpeed | None
+    requests_per_s: Band | None
+    """Of a model that embeds, scores or classifies texts; the figures about decoding do not apply then."""
     start_up: tuple[StartPhase, ...]
     """The first start, phase by phase; empty: not known."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import replace
@@ -56,6 +57,12 @@ class Plan:
         return bool(self.printed) and all(answer.refused for answer in self.printed)
 
 
+_POOLING_TASKS = ("embed", "embedding", "score", "classify", "reward", "rerank")
+_POOLING_FLAGS = ("embedding", "embeddings", "is-embedding", "reranking", "rerank")
+_POOLING_NAME = re.compile(r"(?<![a-z])(?:embed(?:ding)?|rerank(?:er)?)(?![a-z])", re.IGNORECASE)
+"""Qwen3-Embedding's config names the class of the model that generates."""
+
+
 def plan(
     launch: Launch,
     shape: Architecture,
@@ -104,6 +111,9 @@ def _plan(
     memory = account(launch, part, own, kv, home, told)
     printed = engines.reported_kv(launch, part, context, kv.pool_bytes if told is None else told)
     speed = predict_speed(launch, shape, held.weights, kv, home, requests)
+    if speed and speed.prefill and pools(launch, shape):
+        per_s = speed.prefill.tokens_per_s.scaled(1 / speed.prefill.prompt_tokens)
+        speed = replace(speed, requests_per_s=per_s, at_depth=(), batch=None, drafted=(), served=None)
     if speed and speed.start_up:
         start_up = bounded_by_disk(speed.start_up, launch, held.weights.total_bytes, host)
         speed = replace(speed, start_up=start_up)
@@ -111,6 +121,14 @@ def _plan(
     if weights.provenance != "counted":
         notes.append(f"weights are {weights.provenance}; the checkpoint's own header would count them")
     return Plan(launch, host, shape, weights, memory, kv, speed, tuple(notes), printed)
+
+
+def pools(launch: Launch, shape: Architecture) -> bool:
+    """Whether the launch embeds, scores or classifies texts and generates none."""
+    flags = launch.flags
+    is_asked = flags.get("runner") == "pooling" or flags.get("task") in _POOLING_TASKS
+    is_asked |= not flags.keys().isdisjoint(_POOLING_FLAGS)
+    return is_asked or not shape.generates or _POOLING_NAME.search(launch.model) is not None
 
 
 def _is_by_layers(launch: Launch) -> bool:

@@ -166,11 +166,12 @@ def _takes_arguments(known: Image | None, words: Sequence[str]) -> bool:
 
 
 def _engine_of_flags(words: Sequence[str]) -> EngineName | None:
-    """The only engine whose newest release has all of these flags; they must name a model and more."""
+    """The only engine whose newest release has all of these flags; they must name a model and more. A letter
+    (`-b`) says nothing, since every program has some."""
     rest = words[1:] if words and words[0] == "serve" else words
     flags = [word.partition("=")[0] for word in rest if re.match(r"--?[A-Za-z]", word)]
     has_model = any(flag in _MODEL_FLAGS for flag in flags) or _may_be_model(rest[0] if rest else "")
-    if not has_model or not set(flags) - set(_MODEL_FLAGS):
+    if not has_model or not any(flag.startswith("--") for flag in set(flags) - set(_MODEL_FLAGS)):
         return None
     fitting = [
         engine

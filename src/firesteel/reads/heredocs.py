@@ -13,7 +13,7 @@ from itertools import islice
 from firesteel.reads import variables
 from firesteel.reads.source_text import SourceText
 
-_OPENING = re.compile(r"<<-?[^\S\n]*(['\"\\]?)(\w+)['\"]?[^\n]*\n")
+_OPENING = re.compile(r"<<-?[^\S\n]*(['\"\\]?)(\w+)['\"]?[^\n]{0,1000}\n")
 _ASSIGNMENT = re.compile(
     r"^[^\S\n]*(?:export[^\S\n]+)?([A-Za-z_]\w*)=([\"']?)([^\s\"'$`;&|()]*)\2[^\S\n]*$", re.MULTILINE
 )

@@ -94,6 +94,9 @@ class LaunchReader:
         last: int | None = None
         end: Word | None = None
         for command in variables.without_arrays(commands, known):
+            if not command.words and not command.env:  # a parenthesis
+                last = None
+                continue
             command = variables.expand(command, known, self.file)
             self._check_limit()
             count = len(self.launches)

@@ -8,6 +8,7 @@ placeholder, as guides mean it, and no redirection.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 
@@ -40,9 +41,8 @@ _BLANK_AFTER_BACKSLASH = re.compile(r"\\[^\S\n]+\n")
 _LOGICAL_LINE = re.compile(r"(?:[^\n]*\\[^\S\n]*\n)*[^\n]+\n?")
 _STARTS_ENGINE = re.compile(r"\bvllm\s+serve|llama-server|launch_server|\b(?:docker|podman|nerdctl)\s+run")
 """Lines whose errors are worth reporting."""
-_BLOCK_COMMENT = re.compile(
-    r"^[^\S\n]*:[^\S\n]*<<-?[^\S\n]*(['\"]?)(\w+)\1[^\n]*\n.*?^[^\S\n]*\2[^\S\n]*$", re.M | re.S
-)
+_BLOCK_COMMENT = re.compile(r"^[^\S\n]*:[^\S\n]*<<-?[^\S\n]*(['\"]?)(\w+)\1[^\n]*\n", re.M)
+_LINE_OF_ONE_WORD = re.compile(r"^[^\S\n]*(\w+)[^\S\n]*$", re.M)
 _NESTING = re.compile(r"['\"()\\]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _Piece = tuple[str, int, int]
@@ -130,8 +130,21 @@ def split_leniently(
 
 def blank_out_comments(source: SourceText) -> SourceText:
     """Scripts comment blocks out with `: <<'END' ... END`; replace them by blanks."""
-    text = _BLOCK_COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source.text)
-    return source if text == source.text else source.inner(text, ((0, 0),))
+    text, done = source.text, 0
+    pieces: list[str] = []
+    ends: dict[str, list[int]] | None = None
+    for opening in _BLOCK_COMMENT.finditer(text):
+        if ends is None:
+            ends = {}
+            for line in _LINE_OF_ONE_WORD.finditer(text):
+                ends.setdefault(line[1], []).append(line.end())
+        places = ends.get(opening[2], [])
+        index = bisect_left(places, opening.end())
+        if index == len(places) or opening.start() < done:
+            continue
+        pieces += [text[done : opening.start()], re.sub(r"[^\n]", " ", text[opening.start() : places[index]])]
+        done = places[index]
+    return source.inner("".join([*pieces, text[done:]]), ((0, 0),)) if pieces else source
 
 
 def words(source: SourceText, file: SourceFile) -> tuple[Word, ...]:

@@ -9,9 +9,11 @@ runs.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TypeVar
 
 from firesteel.reads.shell import NO_SPAN, ShellCommand, Word
@@ -94,25 +96,28 @@ def _assignments(
     """Names and values, and whether the value is appended; None where the command changes the variable in
     another way. What only another branch (`else`, `case`) appends is left out."""
     branches: list[str] = []
+    arrays, outside = _arrays(commands), 0
     for index, command in enumerate(commands):
+        if index < outside:
+            continue
+        outside = arrays.get(index, 0)
+        array = _elements(commands[index + 1 : outside])
         words = _without_keywords(command, branches)
         if not command.words and command.env:
             *plain, last = command.env.items()
             yield from ((name, (word,), False) for name, word in plain)
-            is_array = command.end == "(" and not last[1].text
-            yield last[0], _array(commands, index + 1) if is_array else (last[1],), False
+            yield last[0], array if outside else (last[1],), False
         elif not words:
             continue
         elif words[0].text in ("export", "local", "readonly", "declare", "typeset"):
-            array = _opened_array(command)
+            opened = _opened_array(command)
             for name, word in assigned(words[1:]).items():
-                yield name, _array(commands, index + 1) if name == array else (word,), False
+                yield name, array if outside and name == opened else (word,), False
         elif sets := _SETS.match(words[0].text):
             is_append = sets[2] == "+="
             value = words[0].after(sets.end())
-            is_array = command.end == "(" and not value.text
             if not is_append or branches[-1:] not in (["else"], ["case"]):
-                yield sets[1], _array(commands, index + 1) if is_array else (value,), is_append
+                yield sets[1], array if outside else (value,), is_append
         elif words[0].text in ("for", "read", "select") and len(words) > 1:
             yield words[1].text, None, False
 
@@ -140,19 +145,27 @@ def assigned(words: Iterable[Word]) -> dict[str, Word]:
 def without_arrays(commands: Sequence[ShellCommand], known: Values) -> Iterator[ShellCommand]:
     """The commands of a script. The lines of `CMD=( ... )` are no commands but words of one, which is read
     where the script uses `"${CMD[@]}"`, or here where its value is not known there."""
-    index = 0
-    while index < len(commands):
-        command = commands[index]
-        index += 1
-        name = _opened_array(command)
-        yield command
-        if name is None:
+    arrays, outside = _arrays(commands), 0
+    for index, command in enumerate(commands):
+        if index < outside:
             continue
-        start = index
-        while index < len(commands) and commands[index - 1].end != ")":
-            index += 1
-        if name not in known:
-            yield ShellCommand(tuple(word for part in commands[start:index] for word in part.words))
+        yield command
+        outside = arrays.get(index, 0)
+        if outside and _opened_array(command) not in known:
+            yield ShellCommand(_elements(commands[index + 1 : outside]))
+
+
+def _arrays(commands: Sequence[ShellCommand]) -> dict[int, int]:
+    """Where an array opens -> the command after its end. One that never ends is none."""
+    ends = [index + 1 for index, command in enumerate(commands) if command.end == ")"]
+    arrays: dict[int, int] = {}
+    outside = 0
+    for index, command in enumerate(commands if ends else ()):
+        if index >= outside and _opened_array(command):
+            following = bisect_left(ends, index + 2)
+            if following < len(ends):
+                arrays[index] = outside = ends[following]
+    return arrays
 
 
 def _opened_array(command: ShellCommand) -> str | None:
@@ -165,14 +178,10 @@ def _opened_array(command: ShellCommand) -> str | None:
     return sets[1] if sets else None
 
 
-def _array(commands: Sequence[ShellCommand], start: int) -> tuple[Word, ...]:
-    """The words up to the closing parenthesis."""
-    words: list[Word] = []
-    for command in map(commands.__getitem__, range(start, len(commands))):
-        words += (replace(word, is_element=True) for word in command.words)
-        if command.end == ")" or len(words) > MAX_WORDS:
-            break
-    return tuple(words)
+def _elements(commands: Sequence[ShellCommand]) -> tuple[Word, ...]:
+    """The words of an array."""
+    words = (word for command in commands for word in command.words)
+    return tuple(replace(word, is_element=True) for word in islice(words, MAX_WORDS))
 
 
 def expand(command: ShellCommand, known: Values, file: SourceFile) -> ShellCommand:

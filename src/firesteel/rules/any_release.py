@@ -66,12 +66,17 @@ def is_undecided(context: Context) -> bool:
     )
 
 
+def own_flags(context: Context) -> set[str]:
+    """Flags that no schema lists: of every parser, and of the command `sglang serve` in front of it."""
+    return {"help", "version", *(("model-type",) if context.is_sglang_serve else ())}
+
+
 def flags_of_no_release(context: Context) -> list[Match]:
     """Flags that no release has, nor takes as an abbreviation."""
     if not is_undecided(context):
         return []
     engine = context.launch.engine
-    names = [name for name in context.launch.flags if is_final(name) and name not in ("help", "version")]
+    names = [name for name in context.launch.flags if is_final(name) and name not in own_flags(context)]
     unknown = [name for name in names if not release_ranges(engine, f"--{name}")]
     return [
         Match(f"flag:{name}", f"--{name}", name, _similar(engine, name))

@@ -27,6 +27,13 @@ _PLACEHOLDER = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 
+_ONLY_OF_LLMS = frozenset(
+    {"context-length", "reasoning-parser", "tool-call-parser", "kv-cache-dtype", "max-running-requests",
+     "chunked-prefill-size", "speculative-algorithm", "cuda-graph-max-bs", "max-total-tokens"}
+)  # fmt: skip
+"""The parser for diffusion models has none of these. Source, seen 2026-11-16:
+https://github.com/sgl-project/sglang/blob/main/python/sglang/multimodal_gen/runtime/server_args.py"""
+
 NEWEST_KNOWN: dict[EngineName, str] = {"vllm": "0.32.0", "sglang": "0.5.23", "llamacpp": "11549"}
 """The newest releases that the rules were checked against, November 2026. A moving tag counts as these."""
 
@@ -57,11 +64,16 @@ class Context:
     """The line that starts the engine, where it was read from a text."""
 
     @property
-    def may_serve_images(self) -> bool:
-        """`sglang serve` hands models that are not LLMs to another parser, with flags of its own."""
+    def is_sglang_serve(self) -> bool:
         container = self.launch.container
         in_container = container is not None and container.program[:2] == ("sglang", "serve")
         return in_container or (self.launch.engine == "sglang" and "sglang serve" in self.program)
+
+    @property
+    def may_serve_images(self) -> bool:
+        """`sglang serve` hands diffusion models to another parser, with flags of its own. It is an LLM where
+        the launch has a flag that only the parser for LLMs knows."""
+        return self.is_sglang_serve and not _ONLY_OF_LLMS & self.launch.flags.keys()
 
     @cached_property
     def version(self) -> Version | None:

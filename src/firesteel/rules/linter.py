@@ -134,7 +134,7 @@ def _check_launches(
             find_machine(reading, source.path, around) if options.hardware == STATED else StatedMachine()
         )
         release = find_release(reading, source.path, around) if reading.launch.version is None else None
-        is_fork = machine.has_own_build or around.builds_fork(reading.launch.engine)
+        is_fork = (machine.has_own_build and release is None) or around.builds_fork(reading.launch.engine)
         if reading.launch.container is None and is_fork:
             reading = replace(reading, is_own_build=True)
         findings = _check_launch(reading, _hardware(machine, options), release, options)

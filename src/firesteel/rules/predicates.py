@@ -13,6 +13,7 @@ from firesteel.rules import (
     misplaced_arguments,
     model_flags,
     speculation,
+    value_syntax,
 )
 from firesteel.rules.context import Context, Match, as_number
 from firesteel.rules.release_predicates import (
@@ -79,4 +80,4 @@ PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
 }
 PREDICATES |= exposure.PREDICATES | containers.PREDICATES | misplaced_arguments.PREDICATES
 PREDICATES |= any_release.PREDICATES | kernels.PREDICATES | speculation.PREDICATES | memory.PREDICATES
-PREDICATES |= model_flags.PREDICATES
+PREDICATES |= model_flags.PREDICATES | value_syntax.PREDICATES

@@ -18,7 +18,7 @@ from firesteel.engines.schema.releases import find_schema, known_versions, relea
 from firesteel.engines.schema.resolve import AmbiguousFlag, resolve_flag, resolve_key
 from firesteel.engines.schema.symbols import Flag, Schema
 from firesteel.launch import FlagValue
-from firesteel.rules.any_release import BUILD_VARIABLES, PREFIXES
+from firesteel.rules.any_release import BUILD_VARIABLES, PREFIXES, own_flags
 from firesteel.rules.context import NEWEST_KNOWN, Context, Match, is_final
 from firesteel.rules.kernels import first_or_last
 
@@ -51,7 +51,7 @@ def unknown_flags(context: Context) -> list[Match]:
 
 
 def _unknown_flags(context: Context, known: Schema) -> Iterator[Match]:
-    for name in context.launch.flags.keys() - {"help", "version"}:
+    for name in context.launch.flags.keys() - own_flags(context):
         resolved = resolve_flag(known, f"--{name}")
         if resolved is None and _FLAG_NAME.fullmatch(name):
             reason = _availability(known, f"--{name}") or _similar(known, name)

@@ -211,6 +211,9 @@ def _speed_rows(speed: Speed) -> list[Row]:
         ("decode", f"{speed_band(speed.decode_tokens_per_s)} for one user, {_RUNGS[speed.basis]}"),
         ("", Text(f"{speed.explanation}; {show_bytes(speed.bytes_per_token)} read per token", style="dim")),
     ]
+    if (rate := speed.requests_per_s) and speed.prefill:
+        text = f"{show_figure(rate.expected)} a second ({show_figure(rate.low)} to {show_figure(rate.high)})"
+        rows = [("requests", f"{text} of {speed.prefill.prompt_tokens:,} tokens; it generates no text")]
     deeper = [(depth, rate) for depth, rate in speed.at_depth if depth > 1024]
     if deeper:
         rates = (f"{show_rate(rate.expected)} at {show_count(depth)} tokens" for depth, rate in deeper)
@@ -289,6 +292,8 @@ def _left(memory: MemoryAccount) -> str:
 
 
 def _speed_cell(speed: Speed | None) -> str:
+    if speed and speed.requests_per_s:
+        return "none"
     return f"{speed_band(speed.decode_tokens_per_s)}, {speed.basis}" if speed else "not known"
 
 

@@ -185,6 +185,8 @@ class Architecture:
     """The dtype of recurrent states in the config; None: not given."""
     attention_heads: int = field(default=0, compare=False)
     """Query heads, which are split over several Sparks; 0: not known."""
+    generates: bool = field(default=True, compare=False)
+    """False: its head classifies or scores texts, or it has none."""
     feed_forward_size: int = field(default=0, compare=False)
     """The width of a dense MLP, or of one expert in an MoE model; 0: not known."""
     expert_input_size: int = field(default=0, compare=False)

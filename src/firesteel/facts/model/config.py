@@ -7,6 +7,7 @@ table; a value that neither has is refused by name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from firesteel.facts.model.architecture import (
@@ -74,8 +75,13 @@ def architecture_of_config(config: object) -> Architecture:
         state_dtype=next((str(dtype) for key in _STATE_DTYPES if (dtype := values.get(key))), None),
         attention_heads=values.first_integer(["num_attention_heads"]),
         feed_forward_size=values.first_integer(["moe_intermediate_size", "intermediate_size"]),
+        generates=not _POOLS.search(str(values.get("architectures"))),
         expert_input_size=values.first_integer(["moe_latent_size"]),
     )
+
+
+_POOLS = re.compile(r"For(?:Sequence|Token)Classification|RewardModel|EmbeddingModel|ForRetrieval|'\w+Model'")
+"""Class names of checkpoints without a language model's head."""
 
 
 def as_llama(config: object) -> object:

@@ -89,6 +89,9 @@ class Speed:
     served: ServedSpeed | None = None
     """None for one user, or where the speed of prompts is not known."""
     prefill: PrefillSpeed | None = None
+    requests_per_s: Band | None = None
+    """Of a model that embeds, scores or classifies texts: prompts of the length of `prefill` one by one.
+    Then nothing that is said of decoding applies. None: it generates."""
     start_up: StartUp | None = None
 
     @property

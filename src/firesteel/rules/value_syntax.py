@@ -1,0 +1,78 @@
+"""Values of llama.cpp and SGLang that have a syntax of their own: JSON, `KEY=TYPE:VALUE`, `PATTERN=BUFFER`.
+
+Their parsers take any text and stop on a malformed one when the server starts. vLLM's JSON flags have
+schemas, see `release_predicates`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+
+from firesteel.launch import EngineName
+from firesteel.rules.context import Context, Match
+
+_KV_OVERRIDE = re.compile(
+    r"[^=,]{1,127}=(?:int:-?\d+|float:[-+.\deE]+|bool:(?:true|false)|str:.{0,127})", re.DOTALL
+)
+_PLACEHOLDER = re.compile(r"[$`<>]|\{\{|\.\.\.")
+
+
+def _json_error(text: str) -> str:
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        return "this is not JSON; the shell takes its quotes away unless it is quoted as a whole"
+    return "" if isinstance(parsed, dict) else "it takes a JSON object"
+
+
+def _kv_override_error(text: str) -> str:
+    # A comma may separate overrides, or belong to the text of one.
+    items = text.split(",") if ":str:" not in text and "=str:" not in text else [text]
+    wrong = next((item for item in items if not _KV_OVERRIDE.fullmatch(item)), None)
+    return (
+        f"`{wrong}` is not KEY=TYPE:VALUE with a type of int, float, bool (true, false) or str"
+        if wrong
+        else ""
+    )
+
+
+def _tensor_override_error(text: str) -> str:
+    wrong = next((item for item in text.split(",") if "=" not in item), None)
+    return f"`{wrong}` is not PATTERN=BUFFER, such as `exps=CPU`" if wrong is not None else ""
+
+
+_SYNTAX: dict[EngineName, dict[str, Callable[[str], str]]] = {
+    "llamacpp": {
+        "chat-template-kwargs": _json_error,
+        "override-kv": _kv_override_error,
+        "override-tensor": _tensor_override_error,
+        "spec-draft-override-tensor": _tensor_override_error,
+    },
+    "sglang": {
+        "json-model-override-args": _json_error,
+        "preferred-sampling-params": _json_error,
+        "default-chat-template-kwargs": _json_error,
+        "limit-mm-data-per-request": _json_error,
+    },
+    "vllm": {},
+}
+
+
+def malformed_values(context: Context) -> list[Match]:
+    return list(_malformed(context)) if not context.is_own_build else []
+
+
+def _malformed(context: Context) -> Iterator[Match]:
+    syntax = _SYNTAX[context.launch.engine]
+    for name, given in context.launch.flags.items():
+        find_error = syntax.get(name)
+        for text in given if isinstance(given, list) else [given]:
+            if find_error is None or not isinstance(text, str) or _PLACEHOLDER.search(text):
+                continue
+            if error := find_error(text):
+                yield Match(f"flag:{name}", f"--{name} {text}"[:120], f"--{name}", error)
+
+
+PREDICATES: dict[str, Callable[[Context], list[Match]]] = {"malformed-values": malformed_values}
