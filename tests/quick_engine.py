@@ -1,6 +1,6 @@
 """The embedded engine without its arithmetic, for tests of processes: who is stopped, killed, found again.
 
-    python quick_engine.py SERVER.py --model FILE --port PORT --ctx-size N ...
+    [HOLDS_MIB=300] python quick_engine.py SERVER.py --model FILE --port PORT --ctx-size N ...
 
 It prints the start-up log of the real one, phase by phase, and serves what the simulated engine says, token
 by token. A proof of its answers takes no CPU time to speak of, and that of the real engine's a quarter of a
@@ -10,6 +10,7 @@ minute. `scripts/test-slow` runs the same tests with the real engine.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import sys
@@ -38,6 +39,7 @@ def speed(context: int, users: int) -> EngineSpeed:
 
 
 async def serve(arguments: list[str]) -> None:
+    held = b"x" * (int(os.environ.get("HOLDS_MIB", "0")) << 20)  # for tests in which two do not fit
     given = dict(pairwise(arguments))
     port, users = int(given["--port"]), int(given.get("--parallel", 1))
     config = {
@@ -58,6 +60,7 @@ async def serve(arguments: list[str]) -> None:
             break
     server.is_ready = True
     await batch.run()
+    del held
 
 
 if __name__ == "__main__":

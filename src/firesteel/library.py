@@ -67,6 +67,8 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.rules import CompatibilityTable, Finding
     from firesteel.run import Event, RunOptions, Service, UnusedFile, Verification
     from firesteel.run.verify.target import VerifyTarget
+    from firesteel.upgrade.result import UpgradeOptions
+    from firesteel.upgrade.upgrade import UpgradeEvent
     from firesteel.workshop.audit import AuditReport
     from firesteel.workshop.quantize.plan import QuantizationPlan
     from firesteel.workshop.quantize.results import QuantizationResult
@@ -429,6 +431,20 @@ def client_settings(client: str, target: ClientTarget) -> str:
 
     settings = clients.settings(client, target.endpoint)
     return clients.render_settings(settings, clients.load_client(client).format)
+
+
+def upgrade_model(model: str | None, options: UpgradeOptions) -> AsyncIterator[UpgradeEvent]:
+    """Tries another release of its engine under a running model; the last event is `UpgradeResult`."""
+    from firesteel.upgrade import upgrade as upgrades  # the client that measures
+
+    return upgrades.upgrade(home(), model, options)
+
+
+def roll_back_model(model: str | None) -> AsyncIterator[UpgradeEvent]:
+    """Back to the release before the last upgrade; the last event is `UpgradeResult`."""
+    from firesteel.upgrade import upgrade as upgrades
+
+    return upgrades.rollback(home(), model)
 
 
 # --- the gateway ---

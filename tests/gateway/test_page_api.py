@@ -11,11 +11,13 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from firesteel.edge.files.home import Home
 from firesteel.gateway.admin.api import start
 from firesteel.gateway.admin.state import GatewayState
 from firesteel.gateway.admin.state_events import changes, publish_changes
+from firesteel.gateway.admin.streams import IS_ENDING, STREAMS, send_event, streaming
 from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.page_files import page_responses
 from firesteel.gateway.scheduler.events import (
@@ -117,6 +119,47 @@ async def test_nothing_is_read_while_nobody_listens() -> None:
     first, second = await queue.get(), await queue.get()
     assert (first["event"], second["event"]) == ("state", "model")
     task.cancel()
+
+
+async def test_what_happened_is_told_to_a_page_that_is_opened_later() -> None:
+    subscribers = Subscribers()
+    for number in range(50):
+        subscribers.publish({"event": "news", "model": "a", "words": "weights"})
+        subscribers.publish({"event": "loaded", "model": f"model-{number}", "seconds": 1.0})
+    queue = subscribers.subscribe()
+    subscribers.publish({"event": "unloaded", "model": "a", "seconds": 1.0})
+    told = [queue.get_nowait() for _ in range(queue.qsize())]
+    assert [event["model"] for event in told] == [*(f"model-{number}" for number in range(20, 50)), "a"]
+    assert all(event["at"] > 0 for event in told)
+
+
+async def test_a_page_that_was_closed_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """It may be noticed only when the next event is sent."""
+    app = web.Application()
+    app[STREAMS], app[IS_ENDING] = set(), asyncio.Event()
+    is_open, ended = asyncio.Event(), asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        async with streaming(request) as response:
+            is_open.set()
+            while True:
+                await send_event(response, "news", "x" * 1000)
+                await asyncio.sleep(0)
+        ended.set()
+        return response
+
+    app.router.add_get("/events", handler)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with asyncio.timeout(120):
+        _, writer = await asyncio.open_connection(*runner.addresses[0][:2])
+        writer.write(b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n")
+        await is_open.wait()
+        writer.close()
+        await ended.wait()
+    await runner.cleanup()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 # --- files ---

@@ -6,17 +6,16 @@ it the same eater runs without a guard, and the kernel does kill it.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.cgroups import Cgroup, memory_cgroup
 
 from firesteel.edge.host.kernel_log import KernelLog
 from firesteel.edge.host.memory import sample
@@ -24,7 +23,6 @@ from firesteel.facts import KernelEvent
 from firesteel.run.supervise.guard import GuardLimits, MemoryWatch
 from firesteel.units import KIB, MIB
 
-ROOT = Path("/sys/fs/cgroup")
 LIMIT = 240 * MIB
 FLOOR = 64 * MIB
 LOOKS_A_SECOND = 10
@@ -39,58 +37,17 @@ while True:
 """
 
 
-@dataclass(frozen=True)
-class Cgroup:
-    folder: Path
-    is_v2: bool
-
-    @property
-    def used_bytes(self) -> int:
-        name = "memory.current" if self.is_v2 else "memory.usage_in_bytes"
-        return int((self.folder / name).read_text())
-
-    @property
-    def oom_kills(self) -> int:
-        text = (self.folder / ("memory.events" if self.is_v2 else "memory.oom_control")).read_text()
-        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill "))
-
-    def write_meminfo(self, proc: Path) -> None:
-        left = max(0, LIMIT - self.used_bytes) // KIB
-        half = proc / ".meminfo"
-        half.write_text(f"MemTotal: {LIMIT // KIB} kB\nMemFree: {left} kB\nMemAvailable: {left} kB\n")
-        half.replace(proc / "meminfo")
+def write_meminfo(cgroup: Cgroup, proc: Path) -> None:
+    left = max(0, LIMIT - cgroup.used_bytes) // KIB
+    half = proc / ".meminfo"
+    half.write_text(f"MemTotal: {LIMIT // KIB} kB\nMemFree: {left} kB\nMemAvailable: {left} kB\n")
+    half.replace(proc / "meminfo")
 
 
 @pytest.fixture
 def cgroup() -> Iterator[Cgroup]:
-    """A memory cgroup of our own, with a limit and without swap."""
-    is_v2 = (ROOT / "cgroup.controllers").exists()
-    parent = ROOT if is_v2 else ROOT / "memory"
-    folder = parent / f"firesteel-test-{os.getpid()}"
-    try:
-        if is_v2:
-            (ROOT / "cgroup.subtree_control").write_text("+memory")
-        folder.mkdir()
-        (folder / ("memory.max" if is_v2 else "memory.limit_in_bytes")).write_text(str(LIMIT))
-    except OSError as error:
-        assert os.environ.get("CI") != "true", f"scripts/test mounts cgroups in CI: {error}"
-        pytest.skip(f"needs root and a memory cgroup: {error}")
-    with suppress(OSError):
-        swap = "memory.swap.max" if is_v2 else "memory.memsw.limit_in_bytes"
-        (folder / swap).write_text("0" if is_v2 else str(LIMIT))
-    try:
-        yield Cgroup(folder, is_v2)
-    finally:
-        _remove(folder)
-
-
-def _remove(folder: Path) -> None:
-    for _ in range(100):
-        try:
-            folder.rmdir()
-            return
-        except OSError:
-            time.sleep(0.05)
+    with memory_cgroup(LIMIT) as made:
+        yield made
 
 
 @pytest.fixture
@@ -106,7 +63,7 @@ def start(cgroup: Cgroup, started: list[subprocess.Popen[bytes]], step: int, pau
     """It is in the cgroup before it takes its first byte."""
     eater = subprocess.Popen([sys.executable, "-c", EATER, str(step), str(pause_s)], stdin=subprocess.PIPE)
     started.append(eater)
-    (cgroup.folder / "cgroup.procs").write_text(str(eater.pid))
+    cgroup.processes.write_text(str(eater.pid))
     assert eater.stdin is not None
     eater.stdin.write(b"go\n")
     eater.stdin.flush()
@@ -125,7 +82,7 @@ def guard(cgroup: Cgroup, eater: subprocess.Popen[bytes], proc: Path, limits: Gu
     log, watch, left = KernelLog(), MemoryWatch(limits), LIMIT
     deadline = time.monotonic() + GIVE_UP_S
     while eater.poll() is None and time.monotonic() < deadline:
-        cgroup.write_meminfo(proc)
+        write_meminfo(cgroup, proc)
         look = sample(log, proc)
         assert look.memory is not None
         left = look.memory.available_bytes
@@ -156,7 +113,7 @@ def test_the_guard_acts_before_the_oom_killer(
     result = guard(cgroup, eat[0], tmp_path, limits)
     assert result.watch.stop is not None and result.watch.stop.kind == kind, result
     assert result.left_bytes > 0 and cgroup.oom_kills == 0
-    cgroup.write_meminfo(tmp_path)
+    write_meminfo(cgroup, tmp_path)
     after = sample(proc=tmp_path).memory
     assert after is not None and after.available_bytes > result.left_bytes + 50 * MIB, (
         "memory did not come back"
@@ -185,7 +142,7 @@ def test_a_process_within_its_plan_is_not_stopped(
     argv = [sys.executable, "-c", program, str(5 * MIB), "0.02"]
     eater = subprocess.Popen(argv, stdin=subprocess.PIPE)
     eat.append(eater)
-    (cgroup.folder / "cgroup.procs").write_text(str(eater.pid))
+    cgroup.processes.write_text(str(eater.pid))
     assert eater.stdin is not None
     eater.stdin.write(b"go\n")
     eater.stdin.flush()

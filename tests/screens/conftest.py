@@ -1,4 +1,7 @@
-"""A real browser (Debian's Chromium), and gateways to look at with it."""
+"""A real browser and gateways to look at with it.
+
+Debian's Chromium, or its Firefox with FIRESTEEL_TEST_BROWSER=firefox.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
-CHROMIUM = "/usr/bin/chromium"
+from tests.screens import firefox
+
+IS_FIREFOX = os.environ.get("FIRESTEEL_TEST_BROWSER") == "firefox"
+PROGRAM = firefox.PROGRAM if IS_FIREFOX else "/usr/bin/chromium"
 OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -29,13 +35,19 @@ WAIT_MS = 240_000
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """Not for the session: while it is open, its event loop runs, and no async test of another module can."""
-    if shutil.which(CHROMIUM) is None:
+    if shutil.which(PROGRAM) is None:
         assert os.environ.get("CI") != "true", "scripts/test installs chromium in CI"
-        pytest.skip("needs Debian's chromium")
+        pytest.skip(f"needs Debian's {Path(PROGRAM).name}")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(OPTIONS))
+        if IS_FIREFOX:
+            start = tmp_path_factory.mktemp("firefox") / "firefox"
+            start.write_text(f'#!/bin/sh\nexec {sys.executable} {firefox.__file__} "$@"\n')
+            start.chmod(0o755)
+            browser = playwright.firefox.launch(channel="moz-firefox", executable_path=start)
+        else:
+            browser = playwright.chromium.launch(executable_path=PROGRAM, args=list(OPTIONS))
         yield browser
         browser.close()
 
@@ -56,7 +68,7 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
     def opened(url: str, *, width: int = 1440, scheme: str = "light") -> Page:
         context = browser.new_context(
             viewport={"width": width, "height": 900},
-            color_scheme="dark" if scheme == "dark" else "light",
+            color_scheme="dark" if scheme == "dark" else "light",  # Firefox stays light, see firefox.py
         )
         context.set_default_timeout(WAIT_MS)
         contexts.append(context)

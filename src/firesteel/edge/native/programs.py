@@ -56,7 +56,8 @@ def find_program(
 
 
 def _how_to_get(engine: EngineName) -> str:
-    return f"firesteel engine {'build' if engine == 'llamacpp' else 'install'} {engine}"
+    build = "firesteel engine build llamacpp, or without a compiler " if engine == "llamacpp" else ""
+    return f"{build}firesteel engine install {engine}"
 
 
 def find_programs(
@@ -152,13 +153,13 @@ def release_questions(engine: EngineName, program: str) -> Iterator[tuple[str, t
 
 
 def _llamacpp(argv: tuple[str, ...], origin: str) -> EngineProgram | None:
-    output = _ask(argv[0], "--version")
+    output = _ask(*argv, "--version")
     build = _BUILD.search(output or "")
     if output is None or build is None:
         return None
     # Build 0: its sources were no git checkout, so nobody told it.
     version = build[1] if build[1] != "0" else _recorded_version(Path(argv[0]))
-    uses_gpu = bool(_DEVICE.search(_ask(argv[0], "--list-devices") or ""))
+    uses_gpu = bool(_DEVICE.search(_ask(*argv, "--list-devices") or ""))
     return EngineProgram(argv, version, uses_gpu, origin)
 
 
@@ -172,7 +173,7 @@ def _recorded_version(program: Path) -> str | None:
 
 def help_of(program: EngineProgram) -> str | None:
     """What `--help` prints; only for a program that is quick to start."""
-    return _ask(program.argv[0], "--help")
+    return _ask(*program.argv, "--help")
 
 
 def _ask(*argv: str) -> str | None:

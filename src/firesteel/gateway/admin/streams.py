@@ -52,6 +52,8 @@ async def streaming(request: web.Request) -> AsyncIterator[web.StreamResponse]:
             if not is_ending.is_set():
                 raise
             task.uncancel()
+        except ConnectionResetError:
+            pass  # the page was closed
     finally:
         streams.discard(task)
 

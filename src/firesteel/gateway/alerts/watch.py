@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from firesteel.edge.files.home import free_bytes
+from firesteel.edge.files.home import disk_of, free_bytes
 from firesteel.gateway.admin.state import GatewayState
 from firesteel.gateway.alerts.conditions import GUARD_TEXT, conditions
 from firesteel.gateway.alerts.send import AlertSender
@@ -82,10 +82,14 @@ class AlertWatch:
 
 
 def _free_bytes(folders: tuple[str, ...]) -> dict[str, int]:
-    found = {}
-    for folder in folders:
+    """Each disk once, by the first of its folders."""
+    found, disks = {}, set()
+    for folder in map(Path, folders):
         try:
-            found[folder] = free_bytes(Path(folder))
+            disk, free = disk_of(folder), free_bytes(folder)
         except OSError:
             continue  # a disk that is gone is nobody's to fill
+        if disk not in disks:
+            disks.add(disk)
+            found[str(folder)] = free
     return found

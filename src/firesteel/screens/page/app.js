@@ -38,7 +38,7 @@ let countdown = null;
 function connect() {
   disconnect();
   stream = follow("/api/events", {
-    up() { enter("admin"); setLink("live"); },
+    up() { app.events = []; enter("admin"); setLink("live"); }, // the gateway tells again what happened lately
     event: receive,
     down(error, pause) { setLost(error, pause); },
     refused(error) {
@@ -83,7 +83,7 @@ function remember(name, event) {
     failed: () => `${event.model} failed to load: ${event.why}`,
   };
   const text = texts[name]?.() ?? event.words ?? event.text ?? name;
-  app.events.unshift({ at: Date.now() / 1000, kind: name, text, id: (app.lastEvent = (app.lastEvent ?? 0) + 1) });
+  app.events.unshift({ at: event.at ?? Date.now() / 1000, kind: name, text, id: (app.lastEvent = (app.lastEvent ?? 0) + 1) });
   app.events.length = Math.min(app.events.length, MAX_EVENTS);
 }
 

@@ -14,24 +14,24 @@ const COLUMNS = [["Model", "name"], ["Now", "num"], ["Lowest", "num"], ["Highest
 /** `format` turns a value into text with its unit; `unit` is what a round number on the axis is a multiple of. */
 export function lineChart(title, format, unit = 1) {
   const svg = s("svg", { class: "chart", role: "img", height: HEIGHT, tabindex: "0" });
-  const reading = h("p", { class: "small reading", "aria-live": "off" }, "Point at the chart for the value at a time.");
+  const reading = h("p", { class: "small reading", "aria-live": "off" }, "");
   const rows = table(`${title}: figures`, COLUMNS, "narrow");
   const list = new List(rows.body, (row) => row.label, () => {
     const columns = cells(COLUMNS);
-    const sample = s("svg", { width: 34, height: 10, "aria-hidden": "true" });
+    const sample = s("svg", { width: 20, height: 10, "aria-hidden": "true" });
     const name = h("span");
     columns[0].append(sample, name);
     return {
       node: h("tr", {}, columns),
       update(row) {
-        sample.replaceChildren(s("line", { x1: 0, x2: 32, y1: 5, y2: 5, class: `line-${row.at % HUES} dash-${Math.floor(row.at / HUES) % 3}` }));
+        sample.replaceChildren(s("line", { x1: 0, x2: 18, y1: 5, y2: 5, class: `line-${row.at % HUES} dash-${Math.floor(row.at / HUES) % 3}` }));
         put(name, ` ${row.label}`);
         const known = row.values.filter((value) => value !== null);
         const last = known.length ? row.values.findLast((value) => value !== null) : null;
         put(columns[1], last === null ? "–" : format(last));
         put(columns[2], known.length ? format(Math.min(...known)) : "–");
         put(columns[3], known.length ? format(Math.max(...known)) : "–");
-        put(columns[4], row.band ? `${format(row.band.low)} to ${format(row.band.high)}` : "–");
+        put(columns[4], row.band ? span(format(row.band.low), format(row.band.high)) : "–");
       },
     };
   });
@@ -54,7 +54,7 @@ export function lineChart(title, format, unit = 1) {
     const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / top);
     const parts = [0, 0.5, 1].flatMap((share) => [
       s("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(top * share), y2: y(top * share) }),
-      s("text", { x: LEFT - 6, y: y(top * share) + 4, "text-anchor": "end" }, format(top * share)),
+      s("text", { x: LEFT - 6, y: y(top * share) + 4, "text-anchor": "end" }, format(top * share).replace(/\.0+(?= |$)/, "")),
     ]);
     const marks = width > 500 ? 5 : 3;
     for (let mark = 0; mark < marks; mark++) {
@@ -95,10 +95,16 @@ function path(values, x, y) {
   return text;
 }
 
-/** The next of 1, 2, 2.5, 5, 10 times a power of ten. */
+/** `20 ms`, `57 ms` -> `20 to 57 ms` */
+function span(low, high) {
+  const unit = high.slice(high.indexOf(" "));
+  return `${high.includes(" ") && low.endsWith(unit) ? low.slice(0, -unit.length) : low} to ${high}`;
+}
+
+/** The next of these times a power of ten; half of it is a round number too. */
 function nice(value) {
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 2.5, 5, 10].map((step) => step * power).find((step) => step >= value * 0.9999);
+  return [1, 1.2, 1.6, 2, 3, 4, 5, 6, 8, 10].map((step) => step * power).find((step) => step >= value * 0.9999);
 }
 
 function clock(unix, step) {

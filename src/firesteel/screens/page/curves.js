@@ -23,7 +23,7 @@ export function create(app) {
   const model = select("model", [["", "all"]], () => load());
   const status = h("p", { class: "message", role: "status" }, "Reading …");
   const charts = new Map(CHARTS.map(([name, title, format, unit]) => [name, lineChart(title, format, unit)]));
-  const node = h("div", { class: "view" }, h("h1", {}, "Curves"),
+  const node = h("div", { class: "view" }, h("div", { class: "heading" }, h("h1", {}, "Curves"), h("p", { class: "lead" }, "Shaded: the plan. Point at a chart for the values at a time.")),
     h("section", { class: "panel" }, h("form", { class: "filters", onsubmit: (event) => event.preventDefault() }, field("Range", range), field("Model", model)), status),
     h("div", { class: "columns charts" }, [...charts.values()].map((chart) => chart.node)));
   let timer = null;

@@ -4,7 +4,8 @@ import { commandDocument } from "./api.js";
 import { List, attribute, cells, copyable, field, h, message, put, select, show, table } from "./dom.js";
 import { NONE, band, count, duration, gib, names, rate } from "./format.js";
 
-const COLUMNS = [["Model", "name"], ["Fits alone", ""], ["Beside what runs", ""], ["Needs", "num"], ["Tokens/s, one user", "num"], ["Figures", ""], ["Engine", ""], ["Plan", ""]];
+const COLUMNS = [["Model", "name"], ["Fits alone", ""], ["Beside what runs", ""], ["Needs", "num"], ["Tokens/s, one user", "num"], ["Speed is", ""], ["Engine", "word"], ["Plan", ""]];
+const BASES = { "measured here": "measured here", "measured recipe": "measured, same recipe", "measured model": "measured, same model", fitted: "estimated", roofline: "a rough estimate" };
 const PARTS = [["Part", "name"], ["Bytes", "num"], ["From", "wide"]];
 const GOALS = [["", "best first"], ["speed", "speed: one user's tokens a second"], ["context", "context: the longest"], ["throughput", "throughput: all users together"], ["quality", "quality: least lost to quantization"]];
 const CONTEXTS = [2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144];
@@ -114,14 +115,14 @@ function catalogRow(onpick) {
       attribute(button, "aria-label", `Plan ${now.name}`);
       put(button, now.isPicked ? "Close" : "Plan");
       put(name, now.name);
-      put(title, now.title);
+      put(title, `${now.title} · recipe ${now.status}`);
       put(columns[1], now.fit);
       columns[1].className = now.fit === "yes" ? "good" : "bad";
       const need = now.needed_bytes?.high;
       put(columns[2], need == null ? NONE : need <= now.left ? "yes" : `no, ${gib(need - now.left)} too much`);
       put(columns[3], gib(now.needed_bytes?.expected));
       put(columns[4], now.decode_tokens_per_s ? band(now.decode_tokens_per_s) : NONE);
-      put(columns[5], `${now.status}; speed ${now.speed_basis ?? "not known"}`);
+      put(columns[5], BASES[now.speed_basis] ?? "not known");
       put(columns[6], now.engine);
     },
   };
@@ -140,13 +141,15 @@ function planPanel(app) {
   const up = copyable("Start it alone");
   const file = copyable("Line for the service file, under `models:`");
   const docker = copyable("Without firesteel");
-  const node = h("section", { class: "panel", hidden: true }, title, status, figures, notes, parts.node, up.node, file.node, docker.node);
+  const details = h("div", { class: "stack", hidden: true }, figures, notes, parts.node, up.node, file.node, docker.node);
+  const node = h("section", { class: "panel", hidden: true }, title, status, details);
   let asked = null;
   return {
     node,
     async load(name, sizes) {
       asked?.abort();
       asked = new AbortController();
+      show(details, title.textContent === `Plan: ${name}`); // another size of the same model replaces its figures
       put(title, `Plan: ${name}`);
       put(status, "Planning …");
       try {
@@ -168,6 +171,7 @@ function planPanel(app) {
     const isFit = memory.verdict !== "does not fit";
     put(status, isFit ? `It ${memory.verdict === "tight" ? "fits tightly" : "fits"}${beside}.` : `It does not fit${beside}: it needs ${gib(memory.needed_bytes.expected)}, and ${gib(memory.budget_bytes)} are left.${alone}`);
     status.className = `message ${isFit ? "good" : "bad"}`;
+    show(details, true);
     list.set(memory.parts);
     const start = speed?.start_up?.reduce((sum, step) => sum + step.seconds.expected, 0);
     const pairs = [

@@ -100,7 +100,7 @@ export function create(app) {
         h("p", {}, h("strong", { class: cause.kind === "note" ? "warn" : "bad" }, cause.kind === "note" ? "note" : "cause"), ` ${cause.says}`),
         h("p", { class: "small" }, `line ${cause.line}: ${cause.text}`),
         cause.next && h("p", {}, "Next: ", h("code", {}, cause.next)))),
-      h("p", { class: "small" }, found.phases.length ? `Phases: ${found.phases.map((each) => each.says).join(" → ")}` : "No phase of a start was found."));
+      h("p", { class: "small" }, found.phases.length ? `Phases: ${found.phases.map((each) => each.says.split(",")[0]).join(" → ")}` : "No phase of a start was found."));
     show(finding, true);
   }
 

@@ -22,8 +22,9 @@ export function create(app) {
     h("a", { href: "#fits" }, "What fits"), " shows what this machine can run.");
   const waiting = waitingPanel();
   const happened = happenedPanel();
+  const lead = h("p", { class: "lead" });
   const node = h("div", { class: "view" },
-    h("h1", {}, "Now"),
+    h("div", { class: "heading" }, h("h1", {}, "Now"), lead),
     isAdmin && memory.node,
     h("section", { class: "panel" }, h("h2", {}, "Models"), empty, models.node),
     isAdmin && waiting.node,
@@ -35,6 +36,7 @@ export function create(app) {
     show(empty, !state.models.length);
     show(models.node, state.models.length);
     if (!isAdmin) return;
+    put(lead, summary(state));
     memory.update(state);
     waiting.update(state);
     happened.update(app.events);
@@ -49,6 +51,16 @@ export function create(app) {
     },
     hide() { clearInterval(ticking); },
   };
+}
+
+function summary({ models, waiting }) {
+  const ready = models.filter((model) => model.phase === "ready");
+  const sum = (value) => ready.reduce((all, model) => all + (model[value] ?? 0), 0);
+  const bad = models.filter((model) => model.health?.ok === false).length;
+  return [
+    `${count(ready.length)} of ${plural(models.length, "model")} loaded`, `${plural(sum("busy"), "request")} running`,
+    `${count(waiting)} waiting`, `${rate(sum("tokens_per_s"))} tokens/s`, bad && `${count(bad)} not healthy`,
+  ].filter(Boolean).join(" · ");
 }
 
 // --- memory ---
@@ -112,9 +124,9 @@ function memoryPanel() {
         ["Limit for models", gib(now.ceiling_bytes)],
         ["Models hold", gib(now.loaded_bytes)],
         ["Left for models", gib(Math.max(0, Math.min((now.ceiling_bytes ?? total) - now.loaded_bytes, now.available_bytes ?? Infinity)))],
+        ["Guard stops below", gib(now.floor_bytes)],
         ["GPU temperature", gpu?.temperature_c != null ? `${count(gpu.temperature_c)} °C` : NONE],
         ["Power", gpu?.power_w != null ? `${rate(gpu.power_w)} W` : NONE],
-        ["Guard stops below", gib(now.floor_bytes)],
         ["Clock", gpu?.clock_mhz != null ? `${count(gpu.clock_mhz)} MHz` : NONE],
       ]);
     },
@@ -123,11 +135,12 @@ function memoryPanel() {
 
 // --- models ---
 
-function nameCell(cell) {
+function nameCell(cell, views) {
   const title = h("strong");
   const about = h("span", { class: "small" });
   const health = h("span", { class: "health" });
-  cell.append(title, about, health);
+  const links = views.map(([view, text]) => [view, text, h("a", {}, text)]);
+  cell.append(title, about, health, h("span", { class: "links" }, links.map(([, , link]) => link)));
   return (model) => {
     put(title, model.name);
     const also = model.aliases?.length ? `also ${names(model.aliases)}` : "";
@@ -136,6 +149,11 @@ function nameCell(cell) {
     show(health, text && model.phase !== "cannot");
     put(health, text ?? "");
     health.className = `health ${model.health?.ok === false ? "bad" : "good"}`;
+    for (const [view, text, link] of links) {
+      attribute(link, "href", `#${view}?${new URLSearchParams({ model: model.name })}`);
+      attribute(link, "aria-label", `${text}: ${model.name}`);
+      show(link, model.phase !== "cannot");
+    }
   };
 }
 
@@ -154,7 +172,7 @@ function stateCell(cell) {
 function modelRow(app) {
   const columns = cells(COLUMNS);
   const [name, state, requests, tokens, kv, accepted, planned, measured, actions] = columns;
-  const setName = nameCell(name);
+  const setName = nameCell(name, [["try", "Try it"], ["requests", "Requests"], ["logs", "Log"]]);
   const setState = stateCell(state);
   const setActions = actionCell(actions, app);
   return {
@@ -176,7 +194,7 @@ function modelRow(app) {
 function guestRow() {
   const columns = cells(GUEST_COLUMNS);
   const [name, state, context, planned] = columns;
-  const setName = nameCell(name);
+  const setName = nameCell(name, [["try", "Try it"]]);
   const setState = stateCell(state);
   return {
     node: h("tr", {}, columns),
@@ -287,8 +305,8 @@ function waitingPanel() {
 }
 
 function happenedPanel() {
-  const rows = h("ol", { class: "events" });
-  const none = h("p", { class: "message" }, "Nothing yet, since this page was opened.");
+  const rows = h("ol", { class: "events", tabindex: "0", "aria-label": "What happened, newest first" });
+  const none = h("p", { class: "message" }, "Nothing was loaded or unloaded since the gateway started.");
   const list = new List(rows, (row) => row.id, (row) => ({
     node: h("li", { class: row.kind }, h("time", {}, moment(row.at)), h("span", {}, row.text)),
     update() {},

@@ -18,6 +18,7 @@ export function create(app) {
   const how = select("how", [["", "all"], ...Object.entries(RESULTS)], reload);
   const slower = h("input", { type: "number", name: "slower", min: "0", step: "any", placeholder: "any", onchange: reload });
   const until = h("input", { type: "datetime-local", name: "until", step: "1", onchange: reload });
+  const quick = (text, set) => h("button", { type: "button", onclick: () => { set(); reload(); } }, text);
   const rows = table("Requests", COLUMNS, "requests");
   const list = new List(rows.body, (row) => row.id, () => requestRow((row) => pick(row)));
   const status = h("p", { class: "message", role: "status" }, "Reading the log …");
@@ -28,7 +29,11 @@ export function create(app) {
     h("h1", {}, "Requests"),
     h("section", { class: "panel" },
       h("form", { class: "filters", onsubmit: (event) => event.preventDefault() },
-        field("Model", model), field("Key", key), field("Result", how), field("Slower than, seconds", slower), field("Ended before", until))),
+        field("Model", model), field("Key", key), field("Result", how), field("Slower than, seconds", slower), field("Ended before", until)),
+      h("div", { class: "row" },
+        quick("Slower than 10 s", () => { slower.value = "10"; }),
+        quick("Before today", () => { until.value = midnight(); }),
+        quick("All requests", () => { for (const control of [model, key, how, slower, until]) control.value = ""; }))),
     detail.node,
     h("section", { class: "panel" }, status, rows.node, h("div", { class: "row" }, older, newest)));
 
@@ -109,10 +114,17 @@ export function create(app) {
   };
 }
 
+/** When today began, as a field for a date and a time has it. */
+function midnight() {
+  const now = new Date();
+  const pad = (value) => String(value).padStart(2, "0");
+  return `${now.getFullYear()}-${pad(now.getMonth() + 1)}-${pad(now.getDate())}T00:00:00`;
+}
+
 function requestRow(onpick) {
   const columns = cells(COLUMNS);
   let row = null;
-  const button = h("button", { type: "button", onclick: () => onpick(row) });
+  const button = h("button", { type: "button", class: "plain", onclick: () => onpick(row) });
   columns[0].append(button);
   const node = h("tr", {}, columns);
   return {
@@ -122,7 +134,7 @@ function requestRow(onpick) {
       attribute(node, "aria-selected", now.isPicked ? "true" : null);
       attribute(button, "aria-expanded", now.isPicked ? "true" : "false");
       put(button, moment(now.at));
-      const texts = [now.model, now.key || "no key", now.route, result(now), seconds(now.waited_s), seconds(now.first_s), seconds(now.total_s), count(now.prompt_tokens), count(now.completion_tokens), rate(speed(now))];
+      const texts = [now.model, now.key || "no key", now.route, result(now), seconds(now.waited_s, 3), seconds(now.first_s, 3), seconds(now.total_s, 3), count(now.prompt_tokens), count(now.completion_tokens), rate(speed(now))];
       texts.forEach((text, at) => put(columns[at + 1], text));
       columns[4].className = now.how === "whole" && now.status < 400 ? "" : "bad";
     },

@@ -18,7 +18,7 @@ export function create(app) {
   const panes = [pane(app, "Model", () => code()), pane(app, "Second model", () => code())];
   show(panes[1].node, false);
   const form = h("form", { class: "panel" },
-    field("Message", prompt),
+    field("Message (Enter sends it, Shift+Enter begins a line)", prompt),
     h("div", { class: "filters" }, field("At most so many tokens", maxTokens), field("Temperature", temperature),
       h("label", { class: "check" }, isTwo, h("span", {}, "Two models side by side"))),
     h("div", { class: "row" }, send, stop, fresh));
@@ -34,13 +34,16 @@ export function create(app) {
     send.disabled = true;
     stop.disabled = false;
     const text = prompt.value;
+    prompt.select(); // the next message replaces it
     await Promise.all(panes.filter((each) => !each.node.hidden).map((each) => each.send(text, settings())));
     send.disabled = false;
     stop.disabled = true;
   });
   for (const control of [prompt, maxTokens, temperature]) control.addEventListener("input", code);
   prompt.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    form.requestSubmit();
   });
 
   function code() {
@@ -51,16 +54,22 @@ export function create(app) {
     put(python.code, `import os\nfrom openai import OpenAI\n\nclient = OpenAI(base_url=${JSON.stringify(`${location.origin}/v1`)}, api_key=${key ? 'os.environ["FIRESTEEL_KEY"]' : '"none"'})\nstream = client.chat.completions.create(\n    model=${JSON.stringify(body.model)},\n    messages=[{"role": "user", "content": ${JSON.stringify(prompt.value)}}],\n    max_tokens=${body.max_tokens},\n    temperature=${body.temperature},\n    stream=True,\n)\nfor chunk in stream:\n    if chunk.choices:\n        print(chunk.choices[0].delta.content or "", end="", flush=True)\n`);
   }
 
+  let wanted = null; // by the address, until the first state has it
   return {
     node,
     show(params) {
+      wanted = params.model ?? null;
       this.update(app.state);
-      if (params.model) panes[0].choose(params.model);
       code();
     },
     hide() {},
     update(state) {
-      if (state) panes.forEach((each, at) => each.update(state, at));
+      if (!state) return;
+      panes.forEach((each, at) => each.update(state, at));
+      if (!wanted) return;
+      panes[0].choose(wanted);
+      wanted = null;
+      code();
     },
   };
 }
