@@ -52,7 +52,24 @@ def test_a_node_without_python_is_told_what_to_install(two_hosts: list[Namespace
     assert head.firesteel("cluster", "add", "spark2", "--yes").code == 0
     tools = node.folder / "tools"
     tools.mkdir()
-    for name in ["bash", "cat", "cmp", "cp", "dirname", "env", "gzip", "ln", "mkdir", "readlink", "rm", "sed", "sh", "tar", "touch", "uname"]:
+    for name in [
+        "bash",
+        "cat",
+        "cmp",
+        "cp",
+        "dirname",
+        "env",
+        "gzip",
+        "ln",
+        "mkdir",
+        "readlink",
+        "rm",
+        "sed",
+        "sh",
+        "tar",
+        "touch",
+        "uname",
+    ]:
         (tools / name).symlink_to(str(shutil.which(name)))
     (node.home / ".bashrc").write_text(f"export PATH={tools}\n")
     refused = head.firesteel("ps", "--on", "spark2")
