@@ -40,7 +40,7 @@ def test_a_command_on_a_node(two_hosts: list[NamespaceHost]) -> None:
     with (head.folder / "serve.log").open("w") as log:
         serve = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     wait_until("no gateway there", lambda: "listening" in (head.folder / "serve.log").read_text())
-    numbers = pids_on(head, "firesteel serve")  # not of `nsenter`, which passes no signal on
+    numbers = pids_on(head, f"{file} --on", without="nsenter")  # the command itself, not its ssh
     assert numbers
     head.run("kill", "-TERM", *map(str, numbers))
     serve.wait(timeout=120)
