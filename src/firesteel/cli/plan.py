@@ -180,13 +180,13 @@ def _next(best: Proposal, model: str) -> str:
         return best.stops[0].instead or f"firesteel audit {model}"
     if not has_weights(best):
         return "firesteel up with the folder that holds its weights, or with its Hub id"
+    joined = " --cluster" if best.plan.launch.sparks > 1 else ""
     if best.plan.host.name != "local":
-        joined = " --cluster" if best.plan.launch.sparks > 1 else ""
         return (
             f"firesteel up {model}{joined}, on that machine; firesteel render {model} prints its docker run"
         )
     if best.can_run:
-        return f"firesteel up {model}"
+        return f"firesteel up {model}{joined}"
     if best.stops:
         return f"firesteel check --explain {best.stops[0].rule}"
     return f"firesteel plan {model} --host gb10, for a Spark; firesteel models, for what fits here"

@@ -104,6 +104,7 @@ print(json.dumps([repr(event) for event in measure_rails(find_home())]))
 """
 
 
+@pytest.mark.slow
 def test_links_to_a_node_are_measured_and_what_is_missing_is_said(two_hosts: list[NamespaceHost]) -> None:
     head, _ = two_hosts
     assert "cluster add spark2" in head.run(sys.executable, "-c", SCRIPT).out

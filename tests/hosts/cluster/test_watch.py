@@ -30,9 +30,26 @@ def test_silence_is_told_then_ridden_out() -> None:
     assert not any(what.loss for what in found)
 
 
+def test_a_busy_host_does_not_take_its_own_silence_for_a_lost_link() -> None:
+    watch = ClusterWatch.begin(("one", "two"), 0.0)
+    for second in range(1, 30):  # nobody reports, not even the agent of this host
+        watch, what = watch.after(float(second), {})
+        assert what == Happened(), second
+    watch, what = watch.after(30.0, {"one": GOOD})
+    assert what == Happened(), "what was late does not count afterwards"
+    watch, what = watch.after(31.0, {"one": GOOD, "two": GOOD})
+    assert what == Happened()
+    for second in range(32, 43):
+        watch, what = watch.after(float(second), {"one": GOOD})
+        assert what.loss is None
+    assert watch.after(43.0, {"one": GOOD})[1].loss, "then only the link can be the reason"
+    watch = ClusterWatch.begin(("one", "two"), 0.0)
+    assert watch.after(70.0, {})[1].loss, "not for ever"
+
+
 def test_a_longer_silence_is_a_loss() -> None:
-    found = happened((3, {}), (11.9, {}), (12, {}))
-    assert [bool(what.loss) for what in found] == [False, False, True]
+    found = happened(*((float(second), {}) for second in range(1, 12)), (11.9, {}), (12, {}))
+    assert [bool(what.loss) for what in found] == [False] * 12 + [True]
     assert found[-1].lost_host == "two"
 
 

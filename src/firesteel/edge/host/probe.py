@@ -10,8 +10,8 @@ from firesteel.edge.host.machine_files import machine_file, sim_folder
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.probe import Probe, parse_probe, probe_script
 
-_TIMEOUT_S = 20
-"""Its commands stop themselves after 3.5 s; this is for a shell that cannot."""
+_TIMEOUT_S = 90
+"""Its commands stop themselves after 3.5 s; this is for a shell that cannot, or a host with a load of 40."""
 
 
 def read_probe(root: Path | None = None, only: tuple[str, ...] = ()) -> Probe:
@@ -29,6 +29,9 @@ def read_probe(root: Path | None = None, only: tuple[str, ...] = ()) -> Probe:
             check=False,
             env={**os.environ, "LC_ALL": "C"},
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
+        what = f"this host is too busy to be read within {_TIMEOUT_S} s"
+        raise HostNotReady(what, next="uptime, and stop what loads it") from error
+    except OSError as error:
         raise HostNotReady(f"this host cannot be read: {error}", next="sh -c 'echo works'") from error
     return parse_probe(done.stdout.decode(errors="replace"))

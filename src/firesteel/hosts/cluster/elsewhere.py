@@ -11,6 +11,7 @@ import asyncio
 import gzip
 import hashlib
 import io
+import os
 import shlex
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from firesteel.edge import ssh
 from firesteel.edge.files.home import Home
+from firesteel.edge.host.signals import interrupted_by_signals
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.hosts.cluster.channel import NODE_FOLDER
@@ -36,20 +38,28 @@ def run_elsewhere(home: Home, name: str, argv: list[str]) -> int:
     words, files = _with_files(argv, folder)
     for path, content in files.items():
         asyncio.run(ssh.send_files(target, {Path(path).name: content}, str(Path(path).parent)))
-    command = ssh.session_argv(target, command_on_node(folder, words))
+    pid_file = f"{folder}/pid-{socket.gethostname().partition('.')[0]}-{os.getpid()}"
+    there = f"echo $$ > {pid_file}; {command_on_node(folder, words, f'firesteel --on {name}')}"
+    command = ssh.session_argv(target, there)
     if sys.stdin.isatty() and sys.stdout.isatty():
         command[1] = "-t"
-    code = subprocess.run(command, check=False).returncode
+    try:
+        with interrupted_by_signals():
+            code = subprocess.run(command, check=False).returncode
+    except KeyboardInterrupt:  # without a terminal nobody tells it, and a gateway would stay
+        asyncio.run(ssh.run(target, f"kill -TERM $(cat {pid_file})"))
+        raise
     if code == SSH_FAILED:
         raise HostNotReady(f"the connection to {name} was lost", next=f"firesteel --on {name} ps")
     return code
 
 
-def command_on_node(folder: str, words: list[str]) -> str:
-    """`python3 -P`: nothing in the folder that happens to be current may replace our modules."""
+def command_on_node(folder: str, words: list[str], called: str = "firesteel") -> str:
+    """`python3 -P`: nothing in the folder that happens to be current may replace our modules. `called`: what
+    its hints begin with."""
     arguments = shlex.join(words)
     return (
-        f'cd && d="$PWD/{folder}" && export FIRESTEEL_COMMAND=firesteel && '
+        f'cd && d="$PWD/{folder}" && export FIRESTEEL_COMMAND={shlex.quote(called)} && '
         f"if python3 -P -c 'import {_PACKAGES}' 2>/dev/null; then "
         f'PYTHONPATH="$d/src" exec python3 -P -m firesteel {arguments}; '
         f'else exec "$d/firesteel" {arguments}; fi'

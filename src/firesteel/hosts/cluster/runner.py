@@ -60,6 +60,8 @@ class Runner:
         self.notices: list[str] = []
         self.available: dict[str, int] = {}
         self.is_fallback = False
+        self.is_stopping = False
+        """What is being stopped is stopped to its end, whoever asks for it meanwhile."""
 
     def _worker(self, home: Home, rank: RankSpec, nodes: dict[str, Any]) -> Rank:
         if rank.host not in nodes:
@@ -93,6 +95,7 @@ class Runner:
             why = error.what
         except _NodesAreBack:
             why, is_again = "every node answers again: all ranks are started", True
+        self.is_stopping = True
         for task in watches:  # a rank that is being stopped is not watched: its end is no loss
             task.cancel()
         await asyncio.gather(*watches, return_exceptions=True)
@@ -299,7 +302,7 @@ async def _main(folder: Path, head_argv: tuple[str, ...]) -> int:
     is_asked: list[bool] = []
 
     def ask() -> None:
-        if not is_asked:
+        if not is_asked and not runner.is_stopping:
             is_asked.append(True)
             task.cancel()
 

@@ -8,6 +8,9 @@ after 3 s; if it is back within 10 s the run goes on, since TCP resumes by itsel
 
 A connection between ranks on which nothing is acknowledged is told and lost in the same time, counted from
 when the link itself was last away: after an outage TCP waits as long again before it tries the next time.
+
+While the agent of this very host is late, too, the time does not count, up to 48 s: no link is between us and
+it, so this host is busy. With all hosts on two busy cores a healthy service was stopped otherwise.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from firesteel.dataclass import dataclass
 
 TOLD_S = 3.0
 LOST_S = 12.0
+_REPORT_S, _MAX_BUSY_S = 2.0, 48.0
+"""Reports of this host come every second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ class RankWatch:
     """When it last reported, with a carrier on every rail."""
     clear_s: float
     """When none of its connections was stuck, or its link was not there."""
+    reported_s: float
     report: RankReport | None = None
     is_told: bool = False
     told_s: float = 0.0
@@ -67,13 +73,18 @@ class ClusterWatch:
 
     @classmethod
     def begin(cls, hosts: tuple[str, ...], now_s: float) -> ClusterWatch:
-        return cls(tuple(RankWatch(host, now_s, now_s) for host in hosts))
+        return cls(tuple(RankWatch(host, now_s, now_s, now_s) for host in hosts))
 
     def after(self, now_s: float, reports: Mapping[str, RankReport]) -> tuple[ClusterWatch, Happened]:
-        """`reports`: those that came since the last call."""
+        """`reports`: those that came since the last call. The first rank is this host's."""
         ranks, notices, losses = [], [], []
+        head = self.ranks[0]
+        busy_s = min(_MAX_BUSY_S, max(0.0, now_s - head.reported_s - _REPORT_S))
+        is_over = head.host in reports
         for rank in self.ranks:
-            rank, notice, loss = _one(rank, now_s, reports.get(rank.host))
+            if is_over:
+                rank = replace(rank, good_s=rank.good_s + busy_s, clear_s=rank.clear_s + busy_s)
+            rank, notice, loss = _one(rank, now_s, reports.get(rank.host), 0.0 if is_over else busy_s)
             ranks.append(rank)
             notices += [notice] if notice else []
             losses += [(rank.host, loss)] if loss else []
@@ -82,8 +93,9 @@ class ClusterWatch:
 
 
 def _one(
-    rank: RankWatch, now_s: float, report: RankReport | None
+    rank: RankWatch, now_s: float, report: RankReport | None, busy_s: float
 ) -> tuple[RankWatch, str | None, str | None]:
+    rank = replace(rank, reported_s=now_s) if report else rank
     if report and not report.is_alive:
         return replace(rank, report=report), None, f"{rank.host}: {_end(report)}"
     if report:
@@ -95,7 +107,7 @@ def _one(
         if changed:
             return rank, changed, None
     bad_since_s = min(rank.good_s, rank.clear_s)
-    return _judge(rank, now_s - bad_since_s)
+    return _judge(rank, now_s - bad_since_s - busy_s)
 
 
 def _judge(rank: RankWatch, bad_s: float) -> tuple[RankWatch, str | None, str | None]:
