@@ -110,7 +110,11 @@ def test_each_rule_fires_and_recovers(folder: Path) -> None:
             "exp_labels": {**rule["labels"], **labels},
             "exp_annotations": {"summary": summary(rule, labels)},
         }
-        times = (("3m", []), (FIRES_AT.get(name, "25m"), [fires]), (OVER_AT.get(name, "90m"), []))
+        times: tuple[tuple[str, list[Any]], ...] = (
+            ("3m", []),
+            (FIRES_AT.get(name, "25m"), [fires]),
+            (OVER_AT.get(name, "90m"), []),
+        )
         tests.append(
             {
                 "interval": "1m",
