@@ -149,7 +149,7 @@ alerts:
             until(lambda: told("disk", is_over=True) and told("guard", is_over=True))
             assert cgroup.oom_kills == 0, "the guard came first"
         finally:
-            if eater:
+            if eater is not None:
                 eater.kill()
                 eater.wait()
             gateway.send_signal(signal.SIGTERM)

@@ -102,6 +102,7 @@ function memoryPanel() {
     const value = h("dd");
     return { node: h("div", {}, h("dt", {}, title), value), update: ([, text]) => put(value, text) };
   });
+  let hasGpu = false; // a reading may be late on a busy machine, and its figures keep their places
   return {
     node: h("section", { class: "panel" }, h("h2", {}, "Memory"), h("div", { class: "barbox" }, bar, limit), legend, figures),
     update({ memory: now, models, gpu }) {
@@ -130,10 +131,10 @@ function memoryPanel() {
         ["Models hold", gib(now.loaded_bytes)],
         ["Left for models", gib(left(now))],
         ["Guard stops below", gib(now.floor_bytes)],
-        ...(gpu ? [
-          ["GPU temperature", gpu.temperature_c != null ? `${count(gpu.temperature_c)} °C` : NONE],
-          ["Power", gpu.power_w != null ? `${rate(gpu.power_w)} W` : NONE],
-          ["Clock", gpu.clock_mhz != null ? `${count(gpu.clock_mhz)} MHz` : NONE],
+        ...((hasGpu ||= Boolean(gpu)) ? [
+          ["GPU temperature", gpu?.temperature_c != null ? `${count(gpu.temperature_c)} °C` : NONE],
+          ["Power", gpu?.power_w != null ? `${rate(gpu.power_w)} W` : NONE],
+          ["Clock", gpu?.clock_mhz != null ? `${count(gpu.clock_mhz)} MHz` : NONE],
         ] : []),
       ]);
     },
