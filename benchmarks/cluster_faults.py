@@ -44,6 +44,23 @@ TOLD_S = 15.0
 Act = Callable[[NamespaceHost, NamespaceHost], None]
 
 
+@dataclass(frozen=True)
+class Served:
+    """What is broken: how it is started, what its processes are called, how long a start may take."""
+
+    up: tuple[str, ...]
+    worker: str
+    head: str
+    firewalled: str
+    start_s: float
+    answer_s: float
+
+
+LLAMACPP = Served(
+    ("up", "smollm2", "--cluster"), "ggml-rpc-server", "bin/llama-server", "tcp dport 50052", 300, 10
+)
+
+
 @dataclass
 class Row:
     fault: str
@@ -118,37 +135,36 @@ def empty_disk(head: NamespaceHost, node: NamespaceHost) -> None:
     node.run("rm", "-f", f"{node.home}/.local/share/firesteel/cluster/full")
 
 
-FAULTS: dict[str, tuple[Act, Act, bool]] = {
-    # fault: how it is made, how it is mended, whether the service must ride it out
-    "kill -9 of the worker's engine": (lambda head, node: kill(node, "ggml-rpc-server"), nothing, False),
-    "kill -9 of the worker's agent": (lambda head, node: kill(node, " hold "), nothing, False),
-    "kill -9 of the head's engine": (lambda head, node: kill(head, "bin/llama-server"), nothing, False),
-    "kill -9 of the ssh session": (lambda head, node: kill(head, "agent-", "hold"), nothing, True),
-    "kill -9 of the runner": (lambda head, node: kill(head, "cluster.runner", "nothing"), nothing, False),
-    "cable out for 3 s": (cable_for(3), nothing, True),
-    "cable out for 8 s": (cable_for(8), nothing, True),
-    "cable out for 60 s": (MINUTE.out, MINUTE.back, False),
-    "power cut of the node, then back": (
-        lambda head, node: node.power_off(), lambda head, node: node.power_on(), False,
-    ),
-    "MTU lowered to 1500, a request": (
-        request_then(lambda head, node: node.mtu(1500)), lambda head, node: node.mtu(9000), False,
-    ),
-    "port 50052 firewalled, a request": (
-        request_then(lambda head, node: node.firewall("tcp dport 50052 drop")),
-        lambda head, node: node.firewall(""), False,
-    ),
-    "disk full on the node": (
-        fill_disk, empty_disk, True,
-    ),
-}  # fmt: skip
+def faults(served: Served) -> dict[str, tuple[Act, Act, bool]]:
+    """fault: how it is made, how it is mended, whether the service must ride it out"""
+    return {
+        "kill -9 of the worker's engine": (lambda head, node: kill(node, served.worker), nothing, False),
+        "cable out for 3 s": (cable_for(3), nothing, True),
+        "cable out for 60 s": (MINUTE.out, MINUTE.back, False),
+        "kill -9 of the worker's agent": (lambda head, node: kill(node, " hold "), nothing, False),
+        "kill -9 of the head's engine": (lambda head, node: kill(head, served.head), nothing, False),
+        "kill -9 of the ssh session": (lambda head, node: kill(head, "agent-", "hold"), nothing, True),
+        "kill -9 of the runner": (lambda head, node: kill(head, "cluster.runner", "nothing"), nothing, False),
+        "cable out for 8 s": (cable_for(8), nothing, True),
+        "power cut of the node, then back": (
+            lambda head, node: node.power_off(), lambda head, node: node.power_on(), False,
+        ),
+        "MTU lowered to 1500, a request": (
+            request_then(lambda head, node: node.mtu(1500)), lambda head, node: node.mtu(9000), False,
+        ),
+        f"{served.firewalled} firewalled, a request": (
+            request_then(lambda head, node: node.firewall(f"{served.firewalled} drop")),
+            lambda head, node: node.firewall(""), False,
+        ),
+        "disk full on the node": (fill_disk, empty_disk, True),
+    }  # fmt: skip
 
 
 def told_since(head: NamespaceHost, before: set[str]) -> str:
     why = str(read(head, "state.json").get("why") or "").partition("; start ")[0]
     fresh = [line for line in notices(head) if line not in before and "spark" in line]
     words = [line[9:] for line in fresh if "is started" not in line and "answers on" not in line]
-    return why or (words[-1] if words else "")
+    return (why if why not in before else "") or (words[-1] if words else "")
 
 
 def has_ended(head: NamespaceHost, node: NamespaceHost, runner: object) -> bool:
@@ -159,10 +175,10 @@ def has_ended(head: NamespaceHost, node: NamespaceHost, runner: object) -> bool:
 
 
 def try_once(
-    row: Row, head: NamespaceHost, node: NamespaceHost, rides_out: bool, act: Act, mend: Act
+    served: Served, row: Row, head: NamespaceHost, node: NamespaceHost, rides_out: bool, act: Act, mend: Act
 ) -> None:
-    wait_until("not ready before the fault", lambda: serves(head), 300)
-    restarts, before = read(head, "state.json")["restarts"], set(notices(head))
+    wait_until("not ready before the fault", lambda: serves(head, served), served.start_s)
+    restarts, before = read(head, "state.json")["restarts"], {*notices(head), told_since(head, set())}
     runner = read(head, "state.json")["engine"]
     began = time.monotonic()
     act(head, node)
@@ -178,51 +194,51 @@ def try_once(
             row.ended_s.append(time.monotonic() - began)
     row.told = told_since(head, before) or row.told
     mend(head, node)
-    wait_until("it does not come back", lambda: serves(head), 300)
+    wait_until("it does not come back", lambda: serves(head, served), served.start_s)
     row.back += 1
     row.times += 1
     if rides_out:
         assert read(head, "state.json")["restarts"] == restarts, f"{row.fault}: it was restarted"
 
 
-def serves(head: NamespaceHost) -> bool:
+def serves(head: NamespaceHost, served: Served) -> bool:
     """It answers, with every rank running. Its verification goes on for a minute, and is not waited for."""
     status = read(head, "cluster.json")
     return (
         status.get("phase") == "running"
         and all(node["phase"] == "running" for node in status["nodes"])
-        and "Paris" in ask(head, limit_s=10)
+        and "Paris" in ask(head, limit_s=served.answer_s)
     )
 
 
-def supervisor(row: Row, head: NamespaceHost, node: NamespaceHost) -> None:
+def supervisor(served: Served, row: Row, head: NamespaceHost, node: NamespaceHost) -> None:
     """Nobody is left to tell; each rank ends itself. `up` starts it again."""
-    wait_until("not ready before the fault", lambda: serves(head), 300)
+    wait_until("not ready before the fault", lambda: serves(head, served), served.start_s)
     began = time.monotonic()
     kill(head, "supervise.supervisor")
     wait_until("engines stay", lambda: not (engines_on(head) or engines_on(node)), 90)
     row.ended_s.append(time.monotonic() - began)
     row.told = head.firesteel("ps").out.strip().splitlines()[-1][:160]
-    up(head)
+    up(head, served)
     row.back += 1
     row.times += 1
 
 
-def head_power(row: Row, head: NamespaceHost, node: NamespaceHost) -> None:
-    wait_until("not ready before the fault", lambda: serves(head), 300)
+def head_power(served: Served, row: Row, head: NamespaceHost, node: NamespaceHost) -> None:
+    wait_until("not ready before the fault", lambda: serves(head, served), served.start_s)
     began = time.monotonic()
     head.power_off()
     wait_until("the worker stays", lambda: not engines_on(node), 90)
     row.ended_s.append(time.monotonic() - began)
     head.power_on()
     row.told = head.firesteel("ps").out.strip().splitlines()[-1][:160]
-    up(head)
+    up(head, served)
     row.back += 1
     row.times += 1
 
 
-def up(head: NamespaceHost) -> None:
-    done = head.firesteel("up", "smollm2", "--cluster", timeout_s=300)
+def up(head: NamespaceHost, served: Served) -> None:
+    done = head.firesteel(*served.up, timeout_s=served.start_s)
     assert done.code == 0, done.err
 
 
@@ -237,7 +253,6 @@ def main() -> int:
         print(lacks)
         return 2
     assert engine is not None
-    rows: list[Row] = []
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or hosts and mounts would stay
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -246,44 +261,54 @@ def main() -> int:
     ):
         equip(head, engine, options.weights)
         assert head.firesteel("cluster", "add", "spark2", "--yes").code == 0
-        up(head)
-        special = {"kill -9 of the supervisor": supervisor, "power cut of the head": head_power}
-        for fault in [*FAULTS, *special]:
-            if not re.search(options.only, fault):
-                continue
-            row = Row(fault)
-            rows.append(row)
-            for _ in range(options.times):
-                try:
-                    if fault in special:
-                        special[fault](row, head, node)
-                    else:
-                        act, mend, rides_out = FAULTS[fault]
-                        try_once(row, head, node, rides_out, act, mend)
-                except AssertionError as error:
-                    row.left += 1
-                    print(f"# {fault}: {error}; ps: {head.firesteel('ps').out}", flush=True)
-                    node.cable(True)
-                    node.firewall("")
-                    node.mtu(9000)
-                    fresh_start(head, node)
-            fresh_start(head, node)
-            print(show(row), flush=True)
+        up(head, LLAMACPP)
+        rows = break_it(LLAMACPP, head, node, options.times, options.only)
         head.firesteel("down", "smollm2")
         left = [line for host in (head, node) for line in engines_on(host)]
     print(f"left after down: {len(left)}")
-    slow = [
-        row.fault for row in rows if row.told_s and max(row.told_s) > TOLD_S and "request" not in row.fault
-    ]
-    return 1 if left or slow or any(row.left for row in rows) else 0
+    return 1 if left or are_bars_missed(rows) else 0
 
 
-def fresh_start(head: NamespaceHost, node: NamespaceHost) -> None:
+def break_it(served: Served, head: NamespaceHost, node: NamespaceHost, times: int, only: str) -> list[Row]:
+    special = {"kill -9 of the supervisor": supervisor, "power cut of the head": head_power}
+    usual = faults(served)
+    rows: list[Row] = []
+    for fault in [*usual, *special]:
+        if not re.search(only, fault):
+            continue
+        row = Row(fault)
+        rows.append(row)
+        for _ in range(times):
+            try:
+                if fault in special:
+                    special[fault](served, row, head, node)
+                else:
+                    act, mend, rides_out = usual[fault]
+                    try_once(served, row, head, node, rides_out, act, mend)
+            except AssertionError as error:
+                row.left += 1
+                print(f"# {fault}: {error}; ps: {head.firesteel('ps').out}", flush=True)
+                node.cable(True)
+                node.firewall("")
+                node.mtu(9000)
+                fresh_start(served, head, node)
+        if times > 1:
+            fresh_start(served, head, node)
+        print(show(row), flush=True)
+    return rows
+
+
+def are_bars_missed(rows: list[Row]) -> bool:
+    slow = (row for row in rows if row.told_s and max(row.told_s) > TOLD_S and "request" not in row.fault)
+    return any(slow) or any(row.left for row in rows)
+
+
+def fresh_start(served: Served, head: NamespaceHost, node: NamespaceHost) -> None:
     """Restarts are counted and few, with growing pauses: every kind of fault begins with none."""
-    if read(head, "state.json").get("restarts") or not serves(head):
+    if read(head, "state.json").get("restarts") or not serves(head, served):
         head.firesteel("down", "smollm2")
         assert not (engines_on(head) or engines_on(node)), "something was left"
-        up(head)
+        up(head, served)
 
 
 def show(row: Row) -> str:

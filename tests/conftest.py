@@ -1,8 +1,9 @@
-"""What several rooms' tests share: a home with the real engine pulled into it, and the program itself."""
+"""What tests of several packages share: a home with the real engine pulled into it, the program itself."""
 
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -22,6 +24,7 @@ import pytest
 from hypothesis import settings
 
 from firesteel import __file__ as package
+from firesteel.edge.embedded import install
 from firesteel.edge.files.home import Home
 
 # A shell starts background jobs with SIGINT ignored, and nohup ignores SIGHUP. What the tests start would
@@ -29,6 +32,10 @@ from firesteel.edge.files.home import Home
 for _number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
+gc.disable()
+"""Until all tests are collected: of what was loaded by then nothing becomes garbage, and looking through it
+takes a third of the time of the collection."""
 
 settings.register_profile("firesteel", deadline=None)
 settings.load_profile("firesteel")
@@ -46,32 +53,42 @@ class Ran:
         return json.loads(self.out)
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+ENGINES = frozenset({"engine_home", "quick_home", "native_home", "pulled", "embedded_engine"})
+SLOW_SETUP = frozenset({"browser", "docker_daemon", "two_hosts", "three_hosts"})
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What several workers get, in this order: a test with a real engine by itself, all others by files.
+    """The order in which several workers get files: long ones first, those with engines in turns with others.
 
-    A test with a real engine takes as long as hundreds of others, so none may come last, when one worker
-    would be busy and the rest idle. They compute where many others wait, so they take turns with files.
+    A worker runs whole files, so a file's fixtures are made once. None that takes minutes may come last, when
+    one worker would be busy and the rest idle; and engines compute where many other tests wait.
     """
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
-    engines: list[list[pytest.Item]] = []
     files: dict[str, list[pytest.Item]] = {}
     for item in items:
-        fixtures = getattr(item, "fixturenames", ())
-        has_engine = {"engine_home", "quick_home", "native_home"}.intersection(fixtures)
-        if has_engine and "docker_daemon" not in fixtures:
-            engines.append([item])
-        else:
-            item.add_marker(pytest.mark.xdist_group(item.location[0]))
-            files.setdefault(item.location[0], []).append(item)
-    longest_first = sorted(files.values(), key=_expected_length, reverse=True)
-    pairs = zip_longest(engines, longest_first, fillvalue=())
-    items[:] = [item for engine, file in pairs for item in (*engine, *file)]
+        files.setdefault(item.location[0], []).append(item)
+    longest_first = sorted(files.values(), key=_expected_s, reverse=True)
+    engines = [tests for tests in longest_first if any(map(_has_engine, tests))]
+    others = [tests for tests in longest_first if not any(map(_has_engine, tests))]
+    pairs = zip_longest(engines, others, fillvalue=())
+    items[:] = [item for pair in pairs for tests in pair for item in tests]
 
 
-def _expected_length(tests: list[pytest.Item]) -> tuple[bool, int]:
-    return any(test.get_closest_marker("real") for test in tests), len(tests)
+def _has_engine(test: pytest.Item) -> bool:
+    return not ENGINES.isdisjoint(getattr(test, "fixturenames", ()))
+
+
+def _expected_s(tests: list[pytest.Item]) -> float:
+    """Roughly: an engine is proved in ten seconds, a browser or a host of a cluster takes a few."""
+    slow = sum(not SLOW_SETUP.isdisjoint(getattr(test, "fixturenames", ())) for test in tests)
+    return 10 * sum(map(_has_engine, tests)) + 5 * slow + 0.05 * len(tests)
 
 
 @pytest.fixture(autouse=True)
@@ -129,6 +146,34 @@ def pulled(tmp_path_factory: pytest.TempPathFactory) -> Home:
 def engine_home(pulled: Home, tmp_path: Path) -> Iterator[Home]:
     """A home of its own for each test, with the pulled engine in it; what runs there is stopped after."""
     yield from _home_with(pulled, pulled.engines, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def embedded_engine(pulled: Home) -> Iterator[int]:
+    """The port of the real engine, started as `up` does, for tests of what it answers. Nothing proved it."""
+    (python,), (weights,) = pulled.engines.glob("*/bin/python"), pulled.weights.rglob("*.gguf")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    words = ["--model", str(weights), "--port", str(port), "--ctx-size", "4096", "--parallel", "2"]
+    env = {**os.environ, "GOMP_SPINCOUNT": "1000"}  # as `up` does: two threads wait for each other briefly
+    with subprocess.Popen([str(python), "-I", str(install.SERVER), *words], env=env) as engine:
+        try:
+            deadline = time.monotonic() + 120
+            while not is_listening(port):
+                assert engine.poll() is None and time.monotonic() < deadline
+                time.sleep(0.05)
+            yield port
+        finally:
+            engine.kill()
+
+
+def is_listening(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,9 +14,10 @@ from firesteel.edge.files.home import Home
 from firesteel.run.service import all_services
 
 ROOT = Path(__file__).parent.parent
-pytestmark = pytest.mark.real
+CONFIG = ROOT / "tests/facts/configs/families/glm4_moe_lite.json"
 
 
+@pytest.mark.real
 def test_the_journey(engine_home: Home, free_port: int) -> None:
     env = {
         **os.environ,
@@ -42,3 +44,30 @@ def test_the_journey(engine_home: Home, free_port: int) -> None:
     ):
         assert seen in done.stdout + done.stderr, seen
     assert all_services(engine_home) == []
+
+
+@pytest.mark.slow
+def test_three_formats_behind_one_service(tmp_path: Path) -> None:
+    """GLM-4.7-Flash with fewer and smaller layers, of which one is for MTP, and its experts fused."""
+    config = json.loads(CONFIG.read_text("utf-8"))
+    small = {
+        "vocab_size": 512, "hidden_size": 256, "intermediate_size": 512, "moe_intermediate_size": 128,
+        "n_routed_experts": 8, "first_k_dense_replace": 1, "num_nextn_predict_layers": 1,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config | small))
+    maker = [sys.executable, str(ROOT / "scripts/make-random-checkpoint")]
+    subprocess.run([*maker, "config.json", "glm", "--layers", "3"], cwd=tmp_path, check=True, timeout=300)
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "src"),
+        "FIRESTEEL": f"{sys.executable} -m firesteel",
+        "FIRESTEEL_HOME": str(tmp_path / "home"),
+    }
+    script = ["sh", str(ROOT / "examples/quantize-and-swap.sh"), "glm"]
+    done = subprocess.run(
+        script, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert done.stdout.count("audit: nothing is wrong") == 2 and done.stdout.count("\nclean; read ") == 2
+    assert "one of glm glm-fp8 glm-nvfp4" in done.stdout
+    assert (tmp_path / "glm.yaml").read_text("utf-8").count("kind: Deployment") == 3

@@ -276,10 +276,10 @@ def test_an_example_runs(example: str, home: Home, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.real
-def test_the_example_with_the_real_engine_runs(engine_home: Home, free_port: int, tmp_path: Path) -> None:
+def test_the_example_with_an_engine_runs(quick_home: Home, free_port: int, tmp_path: Path) -> None:
     (example,) = [text for text in EXAMPLES if "asyncio" in text]
     program = tmp_path / "example.py"
     program.write_text(example.replace('plan("smollm2")', f'plan("smollm2", port={free_port})'))
-    env = {"FIRESTEEL_HOME": str(engine_home.root), "PYTHONPATH": str(Path(library.__file__).parents[1])}
+    env = {"FIRESTEEL_HOME": str(quick_home.root), "PYTHONPATH": str(Path(library.__file__).parents[1])}
     done = subprocess.run([sys.executable, program], env=env, capture_output=True, text=True, check=True)
     assert "ServiceReady" in done.stdout and "Verification" in done.stdout

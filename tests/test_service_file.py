@@ -321,7 +321,7 @@ def test_models_on_other_hosts() -> None:
             HOSTS + "models:\n  a: {recipe: smollm2, node: spark2, nodes: 2}",
             "together .`nodes`., or each alone",
         ),
-        (HOSTS + "models:\n  a: {recipe: smollm2, node: spark2, pinned: true}", "takes no `pinned`"),
+        (HOSTS + "models:\n  a: {recipe: smollm2, node: [spark1, spark2], ttl: 5m}", "takes no `ttl`"),
         (
             "models:\n  a: {recipe: smollm2, fallback_recipe: smollm2}",
             "`fallback_recipe` is for a model over several hosts",
@@ -348,5 +348,35 @@ def test_what_a_server_at_a_url_speaks() -> None:
     for wrong in ("openai", "[]", "5", "{}", "[chat, 5]"):
         with pytest.raises(UsageError, match="write it like `speaks: chat`"):
             speaks(wrong)
-    with pytest.raises(UsageError, match="`speaks` is for a model at a `url`"):
+    with pytest.raises(UsageError, match="`speaks` is for a `url` or a `cmd`"):
         speaks("chat", "recipe: smollm2")
+
+
+def test_adapters_of_a_recipe() -> None:
+    file = read_service_file("f", "models:\n  a: {recipe: x, adapters: {polite: /data/p, curt: org/c}}")
+    assert [(each.name, each.reference) for each in asks(file)["a"].adapters] == [
+        ("polite", "/data/p"), ("curt", "org/c"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: {url: 'http://h:1', adapters: {p: /p}}", "f:2: `a`: `adapters` are for a `recipe`"),
+        ("a: {recipe: x, adapters: {'p q': /p}}", "f:2: `a`: `p q` is no name"),
+        ("a: {recipe: x, adapters: {a: /p}}", "f:2: `a`: the adapter `a` has the name of another model"),
+        (
+            "a: {recipe: x, adapters: {p: /p}}\n  b: {recipe: x, adapters: {p: /p}}",
+            "f:3: `b`: the adapter `p`",
+        ),
+        (
+            "a: {recipe: x, adapters: {p: /p}}\n  b: {recipe: x, aliases: [p]}",
+            "f:3: `b`: the alias `p` is given",
+        ),
+        ("a: {recipe: x, adapters: [p]}", "f:2: "),
+    ],
+)
+def test_adapters_that_are_refused(text: str, says: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        read_service_file("f", f"models:\n  {text}")
+    assert says in str(raised.value)

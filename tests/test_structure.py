@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ DOES_IO = {
     "hosts": "runs commands on other hosts, changes settings of this one and undoes them, measures",
     "workshop": "reads and writes checkpoints",
     "images": "reads images as streams: folders, archives, docker, registries; builds and proves them",
+    "upgrade": "tries another release of an engine beside the one that runs, and switches",
     "screens": "draws in the terminal; the page's files",
     "cli": "reads the terminal and the environment, prints, ends on signals",
     "sim": "a simulated Spark: processes and servers that stand in for real ones",
@@ -54,9 +56,12 @@ IO_CALLS = frozenset(
 EXCEPTIONS: dict[str, dict[str, str]] = {}
 """Pure module -> what it may import or call all the same -> the reason. None is needed today."""
 
-MODULES = {
-    path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")
-}
+MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+
+
+@cache
+def parsed(module: str) -> ast.Module:
+    return ast.parse((PACKAGE / module).read_text("utf-8"))
 
 
 def member(module: str) -> str:
@@ -64,7 +69,7 @@ def member(module: str) -> str:
     return module.split("/")[0].removesuffix(".py")
 
 
-PURE_MODULES = sorted(module for module in MODULES if member(module) in PURE)
+PURE_MODULES = [module for module in MODULES if member(module) in PURE]
 
 
 def imports(tree: ast.Module) -> Iterator[str]:
@@ -103,17 +108,17 @@ def test_every_member_is_listed() -> None:
 @pytest.mark.parametrize("module", PURE_MODULES)
 def test_a_pure_module_does_no_io(module: str) -> None:
     allowed = EXCEPTIONS.get(module, {}).keys()
-    imported = {name for whole in imports(MODULES[module]) for name in prefixes(whole)}
+    imported = {name for whole in imports(parsed(module)) for name in prefixes(whole)}
     assert not (imported & IO_MODULES) - allowed
-    assert not set(file_calls(MODULES[module])) - allowed
+    assert not set(file_calls(parsed(module))) - allowed
     ours = {f"firesteel.{name}" for name in DOES_IO if name not in ("package_data", "lazy")}
     assert not (imported & ours) - allowed, "I/O at second hand"
 
 
 def test_exceptions_are_real() -> None:
     for module, allowed in EXCEPTIONS.items():
-        used = {name for whole in imports(MODULES[module]) for name in prefixes(whole)}
-        assert allowed.keys() <= used | set(file_calls(MODULES[module])), module
+        used = {name for whole in imports(parsed(module)) for name in prefixes(whole)}
+        assert allowed.keys() <= used | set(file_calls(parsed(module))), module
 
 
 def test_the_check_sees_io() -> None:
@@ -127,8 +132,8 @@ def test_the_check_sees_io() -> None:
 
 def test_a_public_class_name_is_used_once() -> None:
     modules: defaultdict[str, list[str]] = defaultdict(list)
-    for module, tree in sorted(MODULES.items()):
-        for node in tree.body:
+    for module in MODULES:
+        for node in parsed(module).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 modules[node.name].append(module)
     assert {name: where for name, where in modules.items() if len(where) > 1} == {}

@@ -8,6 +8,7 @@ One mock upstream, one load client (both on core 1), and these in turn on core 0
     direct         no proxy: the baseline
     nginx          one worker, unbuffered, no log, no key: the minimum for a proxy
     nginx+key+log  the same with a key and an access log
+    relay          uvloop and two protocols that pass bytes on unread: the minimum for Python
     go             httputil.ReverseProxy, GOMAXPROCS=1, a key, `model` out of the parsed body, as llama-swap
     aiohttp        server and client on uvloop, a key, `model` out of the parsed body
     litellm        if installed
@@ -53,10 +54,13 @@ from stacks import (
     litellm,
     nginx,
     nginx_keyed,
+    relay,
 )
 
 HERE = Path(__file__).parent
-STACKS = cast(list[Stack], [direct, nginx, nginx_keyed, go, aiohttp, litellm, firesteel_before, firesteel])
+STACKS = cast(
+    list[Stack], [direct, nginx, nginx_keyed, relay, go, aiohttp, litellm, firesteel_before, firesteel]
+)
 MB = 1_000_000
 LOADS: dict[str, dict[str, Any]] = {
     "request": {"at_once": 32, "count": 6000, "warm_up": 5},

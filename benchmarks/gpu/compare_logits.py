@@ -5,6 +5,8 @@
 PAIR is QUANTIZED:REFERENCE, two folders under MODELS. vLLM computes the log probability of every token of a
 fixed prompt with both. The error is the root mean square of the differences over the standard deviation of
 the reference; THRESHOLD was fixed before the first run. vLLM is imported once and every model is a fork.
+A REFERENCE that ends with `@fp8` is computed by transformers, which rounds the input of every linear layer to
+FP8 by token, as an engine does with FP8 weights.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ THRESHOLD = 0.10
 """At most: the same model. Above: another one."""
 PROMPTS = [[1000 + (37 * i + 911 * prompt) % 20000 for i in range(128)] for prompt in range(8)]
 AT_ONCE = 4
+ROUNDED = "@fp8"
 
 
 def main(models: Path, out: Path, pairs: list[tuple[str, str]]) -> int:
@@ -52,7 +55,13 @@ def child(model: Path, out: Path) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     try:
-        out.write_text(json.dumps(logprobs(model)))
+        rounded = model.name.endswith(ROUNDED)
+        values = (
+            rounded_logprobs(model.with_name(model.name.removesuffix(ROUNDED)))
+            if rounded
+            else logprobs(model)
+        )
+        out.write_text(json.dumps(values))
     except BaseException as error:
         traceback.print_exc()
         out.write_text(json.dumps({"failed": f"{type(error).__name__}: {error}"[:500]}))
@@ -74,6 +83,28 @@ def logprobs(model: Path) -> list[float]:
         (output,) = llm.generate([{"prompt_token_ids": tokens}], sampling, use_tqdm=False)
         rows = zip(tokens, output.prompt_logprobs or [], strict=True)
         values += [row[token].logprob for token, row in rows if row]
+    return values
+
+
+def rounded_logprobs(model: Path) -> list[float]:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    def round_to_fp8(module: object, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        values = inputs[0].float()
+        scale = values.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 448
+        return ((values / scale).to(torch.float8_e4m3fn).float() * scale).to(inputs[0].dtype), *inputs[1:]
+
+    network = AutoModelForCausalLM.from_pretrained(str(model), dtype=torch.bfloat16).cuda().eval()
+    for name, module in network.named_modules():
+        if isinstance(module, torch.nn.Linear) and name != "lm_head":
+            module.register_forward_pre_hook(round_to_fp8)
+    values: list[float] = []
+    for tokens in PROMPTS:
+        with torch.inference_mode():
+            logits = network(torch.tensor([tokens], device="cuda")).logits[0].float()
+        chosen = torch.tensor(tokens[1:], device="cuda").unsqueeze(1)
+        values += logits[:-1].log_softmax(-1).gather(1, chosen).squeeze(1).tolist()
     return values
 
 

@@ -1,6 +1,8 @@
 """Make a small mixture of experts with random weights, and one whose shared scales were broken on purpose.
 
     python benchmarks/gpu/make_moe.py new TOKENIZER_FOLDER OUT        # 64 experts, BF16, Qwen3's layout
+    python benchmarks/gpu/make_moe.py fuse MOE OUT                    # the same, all experts in one tensor
+    python benchmarks/gpu/make_moe.py llama4 TOKENIZER_FOLDER OUT     # 64 experts in one tensor, transposed
     python benchmarks/gpu/make_moe.py dequantize QUANTIZED OUT        # its weights in BF16: the reference
     python benchmarks/gpu/make_moe.py misscale QUANTIZED OUT          # NVFP4: gate and up by up to 10 apart
 
@@ -49,39 +51,95 @@ CONFIG: dict[str, Any] = {
     "use_cache": True,
     "vocab_size": 49152,
 }
+SHARED_KEYS = (
+    "attention_bias", "bos_token_id", "eos_token_id", "head_dim", "hidden_act", "hidden_size",
+    "max_position_embeddings", "num_attention_heads", "num_hidden_layers", "num_key_value_heads",
+    "rms_norm_eps", "rope_theta", "tie_word_embeddings", "torch_dtype", "use_cache", "vocab_size",
+)  # fmt: skip
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
 def new(tokenizer: Path, out: Path) -> None:
+    layer = attention(CONFIG, "self_attn.q_norm.weight", "self_attn.k_norm.weight")
+    hidden, inner = CONFIG["hidden_size"], CONFIG["moe_intermediate_size"]
+    layer["mlp.gate.weight"] = (CONFIG["num_experts"], hidden)
+    for expert in range(CONFIG["num_experts"]):
+        layer |= {
+            f"mlp.experts.{expert}.gate_proj.weight": (inner, hidden),
+            f"mlp.experts.{expert}.up_proj.weight": (inner, hidden),
+            f"mlp.experts.{expert}.down_proj.weight": (hidden, inner),
+        }
+    write(tokenizer, out, CONFIG, layer)
+
+
+def fuse(moe: Path, out: Path) -> None:
+    """Each layer's experts as two tensors, [experts, outputs, inputs], gate before up."""
+    shutil.copytree(moe, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors"))
+    tensors = read(moe)
+
+    def all_of(at: str, matrix: str) -> torch.Tensor:
+        names = (f"{at}.{expert}.{matrix}.weight" for expert in range(CONFIG["num_experts"]))
+        return torch.stack([tensors.pop(name) for name in names])
+
+    for layer in range(CONFIG["num_hidden_layers"]):
+        at = f"model.layers.{layer}.mlp.experts"
+        tensors[f"{at}.gate_up_proj"] = torch.cat((all_of(at, "gate_proj"), all_of(at, "up_proj")), 1)
+        tensors[f"{at}.down_proj"] = all_of(at, "down_proj")
+    save_file(tensors, out / "model.safetensors", metadata={"format": "pt"})
+
+
+def llama4(tokenizer: Path, out: Path) -> None:
+    """Experts as [experts, inputs, outputs], with a shared one beside them."""
+    hidden, inner, experts = CONFIG["hidden_size"], CONFIG["moe_intermediate_size"], CONFIG["num_experts"]
+    layer = attention(CONFIG) | {
+        "feed_forward.router.weight": (experts, hidden),
+        "feed_forward.experts.gate_up_proj": (experts, hidden, 2 * inner),
+        "feed_forward.experts.down_proj": (experts, inner, hidden),
+        "feed_forward.shared_expert.gate_proj.weight": (inner, hidden),
+        "feed_forward.shared_expert.up_proj.weight": (inner, hidden),
+        "feed_forward.shared_expert.down_proj.weight": (hidden, inner),
+    }
+    config = {key: CONFIG[key] for key in SHARED_KEYS} | {
+        "architectures": ["Llama4ForCausalLM"],
+        "model_type": "llama4_text",
+        "attn_temperature_tuning": False,
+        "attention_chunk_size": 8192,
+        "interleave_moe_layer_step": 1,
+        "intermediate_size": inner,
+        "intermediate_size_mlp": CONFIG["intermediate_size"],
+        "no_rope_layers": [1] * CONFIG["num_hidden_layers"],
+        "num_experts_per_tok": 1,
+        "num_local_experts": experts,
+        "use_qk_norm": False,
+    }
+    write(tokenizer, out, config, layer)
+
+
+def attention(config: dict[str, Any], *norms: str) -> dict[str, tuple[int, ...]]:
+    hidden, head = config["hidden_size"], config["head_dim"]
+    queries, keys = head * config["num_attention_heads"], head * config["num_key_value_heads"]
+    return {
+        "input_layernorm.weight": (hidden,),
+        "post_attention_layernorm.weight": (hidden,),
+        "self_attn.q_proj.weight": (queries, hidden),
+        "self_attn.k_proj.weight": (keys, hidden),
+        "self_attn.v_proj.weight": (keys, hidden),
+        "self_attn.o_proj.weight": (hidden, queries),
+    } | dict.fromkeys(norms, (head,))
+
+
+def write(tokenizer: Path, out: Path, config: dict[str, Any], layer: dict[str, tuple[int, ...]]) -> None:
     shutil.copytree(tokenizer, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors"))
-    (out / "config.json").write_text(json.dumps(CONFIG, indent=1))
+    (out / "config.json").write_text(json.dumps(config, indent=1))
     torch.manual_seed(7)
-    hidden, inner, heads = CONFIG["hidden_size"], CONFIG["moe_intermediate_size"], CONFIG["head_dim"]
-    state = {
-        "model.embed_tokens.weight": (CONFIG["vocab_size"], hidden),
-        "lm_head.weight": (CONFIG["vocab_size"], hidden),
+    hidden = config["hidden_size"]
+    state: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (config["vocab_size"], hidden),
+        "lm_head.weight": (config["vocab_size"], hidden),
         "model.norm.weight": (hidden,),
     }
-    for layer in range(CONFIG["num_hidden_layers"]):
-        at = f"model.layers.{layer}"
-        queries, keys = heads * CONFIG["num_attention_heads"], heads * CONFIG["num_key_value_heads"]
-        state |= {
-            f"{at}.input_layernorm.weight": (hidden,),
-            f"{at}.post_attention_layernorm.weight": (hidden,),
-            f"{at}.self_attn.q_proj.weight": (queries, hidden),
-            f"{at}.self_attn.k_proj.weight": (keys, hidden),
-            f"{at}.self_attn.v_proj.weight": (keys, hidden),
-            f"{at}.self_attn.o_proj.weight": (hidden, queries),
-            f"{at}.self_attn.q_norm.weight": (heads,),
-            f"{at}.self_attn.k_norm.weight": (heads,),
-            f"{at}.mlp.gate.weight": (CONFIG["num_experts"], hidden),
-        }
-        for expert in range(CONFIG["num_experts"]):
-            state |= {
-                f"{at}.mlp.experts.{expert}.gate_proj.weight": (inner, hidden),
-                f"{at}.mlp.experts.{expert}.up_proj.weight": (inner, hidden),
-                f"{at}.mlp.experts.{expert}.down_proj.weight": (hidden, inner),
-            }
+    for number in range(config["num_hidden_layers"]):
+        state |= {f"model.layers.{number}.{name}": shape for name, shape in layer.items()}
     tensors = {
         name: (torch.ones(shape) if len(shape) == 1 else torch.randn(shape) * 0.05).to(torch.bfloat16)
         for name, shape in state.items()
@@ -146,4 +204,5 @@ def copy_rest(source: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"new": new, "dequantize": dequantize, "misscale": misscale}[sys.argv[1]](*map(Path, sys.argv[2:4]))
+    commands = {"new": new, "fuse": fuse, "llama4": llama4, "dequantize": dequantize, "misscale": misscale}
+    commands[sys.argv[1]](*map(Path, sys.argv[2:4]))

@@ -31,6 +31,7 @@ ARCHITECTURES = {
     "deepseek_v3": "DeepseekV3ForCausalLM",
     "gemma4": "Gemma4ForConditionalGeneration",
     "gpt_oss": "GptOssForCausalLM",
+    "kimi_k2": "DeepseekV3ForCausalLM",
     "llama": "LlamaForCausalLM",
     "llama4": "Llama4ForConditionalGeneration",
     "mimo_v2_flash": "MiMoV2FlashForCausalLM",
@@ -118,6 +119,14 @@ def _child(boot: dict[str, Any], configs: Path, out: Path, figures: Path) -> Non
 def _boot(boot: dict[str, Any], configs: Path, out: Path) -> dict[str, Any]:
     from vllm.entrypoints.llm import LLM
 
+    folder = write_model(boot, configs, out)
+    arguments = {"max_model_len": 32768, "enforce_eager": True, **boot.get("arguments", {})}
+    llm = LLM(str(folder), load_format="dummy", runner="generate", skip_tokenizer_init=True, **arguments)
+    return _figures(llm) | (_speed(llm) if boot.get("speed") else {})
+
+
+def write_model(boot: dict[str, Any], configs: Path, out: Path) -> Path:
+    """A folder with the boot's config, changed as it asks."""
     folder = out / "models" / boot["name"]
     folder.mkdir(parents=True, exist_ok=True)
     config = json.loads((configs / boot["config"]).read_text())
@@ -135,9 +144,7 @@ def _boot(boot: dict[str, Any], configs: Path, out: Path) -> dict[str, Any]:
     config.setdefault("architectures", [ARCHITECTURES[config["model_type"]]])
     config.pop("auto_map", None)
     (folder / "config.json").write_text(json.dumps(config))
-    arguments = {"max_model_len": 32768, "enforce_eager": True, **boot.get("arguments", {})}
-    llm = LLM(str(folder), load_format="dummy", runner="generate", skip_tokenizer_init=True, **arguments)
-    return _figures(llm) | (_speed(llm) if boot.get("speed") else {})
+    return folder
 
 
 def _figures(llm: Any) -> dict[str, Any]:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         render_for_kubernetes,
         repair,
         revoke_key,
+        roll_back_model,
         serve,
         services,
         stored_run,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
         undo_repair,
         unused_files,
         up,
+        upgrade_model,
         verify,
     )
 
@@ -101,6 +103,7 @@ __all__ = [
     "render_for_kubernetes",
     "repair",
     "revoke_key",
+    "roll_back_model",
     "serve",
     "services",
     "stored_run",
@@ -108,6 +111,7 @@ __all__ = [
     "undo_repair",
     "unused_files",
     "up",
+    "upgrade_model",
     "verify",
 ]  # fmt: skip
 

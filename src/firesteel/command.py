@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 
 from firesteel.dataclass import dataclass
@@ -16,8 +16,3 @@ class Command:
 
     def __str__(self) -> str:
         return shlex.join((*(f"{name}={value}" for name, value in self.env.items()), *self.argv))
-
-
-def paste(lines: Iterable[Iterable[str]]) -> str:
-    """Groups of arguments -> one shell command with one group per line, ready to paste."""
-    return " \\\n  ".join(shlex.join(arguments) for arguments in lines)

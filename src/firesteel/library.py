@@ -67,6 +67,8 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.rules import CompatibilityTable, Finding
     from firesteel.run import Event, RunOptions, Service, UnusedFile, Verification
     from firesteel.run.verify.target import VerifyTarget
+    from firesteel.upgrade.result import UpgradeOptions
+    from firesteel.upgrade.upgrade import UpgradeEvent
     from firesteel.workshop.audit import AuditReport
     from firesteel.workshop.quantize.plan import QuantizationPlan
     from firesteel.workshop.quantize.results import QuantizationResult
@@ -223,7 +225,13 @@ async def render_by_node(
     hosts = await rank_hosts_for(home(), proposal.plan.launch.sparks)
     chosen = _with_folders(proposal)
     chosen = run.listening(chosen, listen) if listen else chosen
-    return rendered.render_by_node(chosen, hosts, form, catalog().images)
+    program, rpc = proposal.plan.launch.program, ""
+    if program and proposal.plan.launch.engine == "llamacpp":
+        from firesteel.hosts.cluster.rpc import find_rpc_program
+
+        found = find_rpc_program(program)
+        rpc = f"{found.node_folder}/{found.path.name}"
+    return rendered.render_by_node(chosen, hosts, form, catalog().images, rpc)
 
 
 def render_for_kubernetes(proposal: Proposal, cluster: Cluster | None = None) -> str:
@@ -423,6 +431,20 @@ def client_settings(client: str, target: ClientTarget) -> str:
 
     settings = clients.settings(client, target.endpoint)
     return clients.render_settings(settings, clients.load_client(client).format)
+
+
+def upgrade_model(model: str | None, options: UpgradeOptions) -> AsyncIterator[UpgradeEvent]:
+    """Tries another release of its engine under a running model; the last event is `UpgradeResult`."""
+    from firesteel.upgrade import upgrade as upgrades  # the client that measures
+
+    return upgrades.upgrade(home(), model, options)
+
+
+def roll_back_model(model: str | None) -> AsyncIterator[UpgradeEvent]:
+    """Back to the release before the last upgrade; the last event is `UpgradeResult`."""
+    from firesteel.upgrade import upgrade as upgrades
+
+    return upgrades.rollback(home(), model)
 
 
 # --- the gateway ---

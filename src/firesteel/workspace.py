@@ -18,21 +18,25 @@ from typing import TYPE_CHECKING, get_args
 
 from firesteel import catalog as recipes
 from firesteel import rules
-from firesteel.catalog import Catalog, Images
+from firesteel.catalog import Catalog, Images, Recipe
 from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Home, catalog_files, shelf_files
 from firesteel.edge.model_reference import is_path
-from firesteel.errors import HostNotReady, UsageError
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts import Checkpoint, Host
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.hub_id import is_hub_id
-from firesteel.launch import Ask, EngineName, EngineProgram
+from firesteel.launch import AdapterReference, Ask, EngineName, EngineProgram
 
 if TYPE_CHECKING:  # loaded only to plan: `check` needs none of it
     from firesteel.catalog.shelf import RefusedRecipe
+    from firesteel.edge.files.chosen_releases import EngineRelease
+    from firesteel.facts.model.adapter import Adapter
     from firesteel.planner import MeasuredMemory, OwnRun
     from firesteel.proposals import Proposal
+    from firesteel.proposals.adapters import OpenedAdapters
     from firesteel.proposals.choose import Choice, Use
+    from firesteel.rules.adapters import UnreadAdapter
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ class Workspace:
     """Not slotted: files are read when somebody first needs them, and then not again."""
 
     home: Home
+    release: EngineRelease | None = None
+    """Every model is proposed on this release; None: on what its recipe or `upgrade` says."""
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -114,16 +120,20 @@ class Workspace:
 
         if ask.version:
             ask = replace(ask, version=rules.release(ask.engine, ask.version))
-        programs = self._programs(ask)
+        release = self.release if self.release else self._chosen_release(ask)
+        programs = self._programs(ask, release)
         is_local = host.name == "local"
         memory = self.measured_memory if is_local else {}
         runs = self.own_runs if is_local else {}
         if ask.model and self._is_checkpoint(ask.model):
             checkpoint = _open_checkpoint(ask.model, ask)
-            proposal = propose_checkpoint(checkpoint, self.images(), host, ask, memory, runs, programs)
+            images = _with_release(self.images(), release)
+            proposal = propose_checkpoint(
+                checkpoint, images, host, ask, memory, runs, programs, self._adapters(ask)
+            )
             return (_with_audit(proposal, ask.model),)
-        catalog = replace(self.catalog, images=self.images())
-        return propose(catalog, host, ask, memory, runs, programs)
+        catalog = replace(self.catalog, images=_with_release(self.images(), release))
+        return propose(catalog, host, ask, memory, runs, programs, self._adapters(ask))
 
     def propose_joined(self, ask: Ask, host: Host) -> tuple[Proposal, ...]:
         """The same for several hosts together, as many as the ask says.
@@ -149,24 +159,73 @@ class Workspace:
         memory = self.measured_memory if is_local else {}
         return choose(self.catalog, host, use, memory, self.own_runs if is_local else {})
 
-    def _programs(self, ask: Ask) -> Mapping[EngineName, EngineProgram] | None:
+    def _chosen_release(self, ask: Ask) -> EngineRelease | None:
+        """What `upgrade` chose for the model, unless the user asks for a release."""
+        from firesteel.edge.files.chosen_releases import chosen_release, releases_path
+
+        if ask.version or ask.engine_path or not ask.model or not releases_path(self.home).exists():
+            return None
+        chosen = chosen_release(self.home, ask.name or ask.model)
+        return chosen.current if chosen else None
+
+    def _adapters(self, ask: Ask) -> OpenedAdapters:
+        """What the ask and the recipes that it means name, read; most name none."""
+        from firesteel.proposals.adapters import named_adapters
+
+        found = self._found(ask.model) if ask.model else tuple(self.catalog.recipes.values())
+        named = dict.fromkeys(each for recipe in (None, *found) for each in named_adapters(ask, recipe))
+        if not named:
+            return {}
+        from firesteel.edge.files.adapters import open_adapter
+        from firesteel.edge.hub.cache import find_store
+        from firesteel.rules.adapters import UnreadAdapter
+
+        def opened(each: AdapterReference) -> Adapter | UnreadAdapter:
+            try:
+                return open_adapter(each.name, each.reference, find_store(self.home))
+            except FiresteelError as error:
+                return UnreadAdapter(each.name, error)
+
+        return {each: opened(each) for each in named}
+
+    def _programs(self, ask: Ask, release: EngineRelease | None) -> Mapping[EngineName, EngineProgram] | None:
         """The engines that are installed here, where one of them is to serve; None: a container does."""
         if ask.runtime != "native":
             return None
         from firesteel.edge.native.programs import find_program, find_programs
 
+        path = ask.engine_path or (release.engine_path if release else None)
         if ask.engine:
-            return {ask.engine: find_program(ask.engine, self.home, ask.engine_path)}
-        return find_programs(self.home, ask.engine_path)
+            return {ask.engine: find_program(ask.engine, self.home, path)}
+        return find_programs(self.home, path)
 
     def _is_checkpoint(self, model: str) -> bool:
         return is_path(model) or (is_hub_id(model) and not self._is_in_catalog(model))
 
     def _is_in_catalog(self, name: str) -> bool:
+        return bool(self._found(name))
+
+    def _found(self, name: str) -> tuple[Recipe, ...]:
         try:
-            return bool(recipes.find(self.catalog, name))
+            return recipes.find(self.catalog, name)
         except UsageError:
-            return False
+            return ()
+
+
+def _with_release(images: Images, release: EngineRelease | None) -> Images:
+    """With this image, or package, in place of those that recipes name for its engine."""
+    if release is None or release.engine_path:
+        return images
+    named = dict(images.named)
+    for name, image in images.named.items():
+        if image.engine != release.engine:
+            continue
+        if release.image and image.reference:
+            other = replace(image, reference=release.image, version=release.version)
+            named[name] = recipes.identify(release.image, images) or other
+        elif release.package and image.package:
+            named[name] = replace(image, package=release.package, version=release.version)
+    return replace(images, named=named)
 
 
 def _open_checkpoint(model: str, ask: Ask) -> Checkpoint:

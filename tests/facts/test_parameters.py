@@ -19,7 +19,8 @@ from firesteel.facts import Role, UnknownArchitecture, role_of
 from firesteel.facts.model.config import architecture_of_config
 from firesteel.facts.model.parameters import ParameterGroups, parameters_of_config
 
-from .test_config import CONFIGS, anything, load_config, small
+from .test_config import CONFIGS, load_config, small
+from .test_every_config import anything
 
 CLASSES = {
     "MiniMaxAI--MiniMax-M2.5": 228_689_764_864,

@@ -24,7 +24,8 @@ from firesteel.facts.model.weight_format import (
     unquantized,
 )
 
-from .test_config import CONFIGS, anything, load_config
+from .test_config import CONFIGS, load_config
+from .test_every_config import anything
 
 
 def read(**section: object) -> Quantization:

@@ -36,7 +36,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if body.get("dies"):
             os._exit(3)
-        self.answer(200, {"heard": body, "path": self.path})
+        if self.path in ("/v1/messages", "/v1/responses"):
+            self.answer(404, {})
+        elif self.path == "/v1/chat/completions":
+            message = {"role": "assistant", "content": body["messages"][0]["content"] if body else ""}
+            self.answer(200, {"choices": [{"message": message, "finish_reason": "stop"}]})
+        else:
+            self.answer(200, {"heard": body, "path": self.path})
     def answer(self, status, fields):
         text = json.dumps(fields).encode()
         self.send_response(status)
@@ -62,11 +68,11 @@ class Served:
         """Of each start: the server, its child, and its variable."""
         return [json.loads(line) for line in self.record.read_text().splitlines()]
 
-    async def ask(self, model: str, **fields: Any) -> tuple[int, Any]:
+    async def ask(self, model: str, path: str = "/v1/audio/speech", **fields: Any) -> tuple[int, Any]:
         async with (
             aiohttp.ClientSession() as session,
             session.post(
-                f"{self.url}/v1/audio/speech",
+                f"{self.url}{path}",
                 json={"model": model, **fields},
                 timeout=aiohttp.ClientTimeout(PATIENCE_S),
             ) as response,
@@ -149,7 +155,8 @@ async def test_two_commands_take_turns_and_leave_nothing(tmp_path: Path) -> None
     one, two = ports(2)
     text = (
         f"  voice: {{cmd: CMD, health: /ready, memory: 60MiB, env: {{VOICE: 'p${{PORT}}'}}, port: {one}}}\n"
-        f"  whisper: {{cmd: CMD, health: /ready, memory: 60MiB, port: {two}, model: large}}\n"
+        f"  whisper: {{cmd: CMD, health: /ready, memory: 60MiB, port: {two}, model: large,"
+        " upstream: true}\n"
     )
     async with served(tmp_path, text) as it:
         status, answer = await it.ask("voice", input="hello")
@@ -160,8 +167,19 @@ async def test_two_commands_take_turns_and_leave_nothing(tmp_path: Path) -> None
         assert variable == f"p{one}" and not more
         assert exists(server) and exists(child) and await it.state("voice") == "ready"
 
+        hello = [{"role": "user", "content": "hello"}]
+        status, answer = await it.ask("voice", "/v1/messages", messages=hello, max_tokens=9)
+        assert status == 200 and answer["content"] == [{"type": "text", "text": "hello"}], (
+            "it has no Messages, which was found out at its start, so the request was translated"
+        )
+
         status, answer = await it.ask("whisper", input="a sound")
         assert status == 200 and answer["heard"]["model"] == "large", "by the server's own name"
+        status, answer = await it.ask("whisper", "/upstream/whisper/prompt?x=1", n=1)
+        assert (status, answer["path"]) == (200, "/prompt?x=1") and answer["heard"]["model"] == "whisper"
+        status, answer = await it.ask("voice", "/upstream/voice/prompt")
+        assert status == 404 and "upstream: true" in answer["error"]["message"]
+        assert (await it.ask("x", "/upstream/nobody/prompt"))[0] == 404
         assert not exists(server) and not exists(child), "its tree has gone before the other started"
         second = it.processes()[1]
         assert await it.state("voice") == "off"

@@ -75,6 +75,19 @@ async def test_a_change_is_read_once_when_two_looks_agree(path: Path) -> None:
     assert loader.texts == ["whole thing"] and len(seen.changes) == 1 and it.problem is None
 
 
+async def test_another_release_of_an_engine_is_a_change(path: Path) -> None:
+    loader, seen = Recorded(), Seen()
+    releases = path.with_name("releases.json")
+    it = ServiceFileWatch(
+        str(path), loader, seen.changes.append, seen.troubles.append, releases=str(releases)
+    )
+    assert not await it.check()
+    releases.write_text("[]")
+    assert not await it.check()
+    assert await it.check() and not await it.check()
+    assert len(seen.changes) == 1 and not seen.troubles
+
+
 async def test_mistakes_change_nothing_until_they_are_mended(path: Path) -> None:
     it, seen = watch(path, Recorded())
     path.write_text("wrong")

@@ -17,7 +17,8 @@ import pytest
 from firesteel.edge.files.home import Home
 from firesteel.edge.host import process
 from firesteel.gateway.discovery import OwnServices, identity, identity_of, measured
-from firesteel.gateway.health import Health, ServiceObservation, Verdict, is_answering, judge
+from firesteel.gateway.endpoints import model_endpoints
+from firesteel.gateway.health import Health, ServiceObservation, Verdict, judge
 from firesteel.gateway.loader.process import ProcessLoader
 from firesteel.gateway.scheduler.events import (
     LoadFailed,
@@ -27,6 +28,7 @@ from firesteel.gateway.scheduler.events import (
     ModelUnloaded,
     RequestArrived,
 )
+from firesteel.gateway.server_probe import find_apis, is_answering
 from firesteel.gateway.service_config import ModelConfig, ServiceConfig
 from firesteel.run.service import Service, ServiceSpec, folder_of, load, write_spec
 from firesteel.run.start.start import start_supervisor
@@ -321,6 +323,51 @@ async def test_who_answers(statuses: dict[str, str], is_good: bool) -> None:
     async with Server(statuses) as server:
         assert await is_answering(server.url) is is_good
     assert not await is_answering(server.url), "nobody is there any more"
+
+
+CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
+BAD = "HTTP/1.1 400 Bad Request\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "apis"),
+    [
+        ({CHAT: BAD}, ("chat",)),
+        ({CHAT: BAD, RESPONSES: "HTTP/1.1 422 No\r\n\r\n"}, ("chat", "responses")),
+        ({MESSAGES: BAD, CHAT: "HTTP/1.1 405 Not That\r\n\r\n"}, ("messages",)),
+        ({CHAT: BAD, MESSAGES: BAD, RESPONSES: BAD}, ()),
+        ({}, ()),
+        ({CHAT: BAD, MESSAGES: "HTTP/1.1 401 Who?\r\n\r\n"}, ()),
+        ({CHAT: BAD, MESSAGES: "HTTP/1.1 503 Loading\r\n\r\n"}, ()),
+        ({CHAT: BAD, MESSAGES: ""}, ()),
+    ],
+)
+async def test_what_a_server_speaks(statuses: dict[str, str], apis: tuple[str, ...]) -> None:
+    async with Server(statuses) as server:
+        assert await find_apis(server.url, b"Authorization: Bearer k\r\n") == apis
+        assert sorted(server.asked) == sorted((CHAT, MESSAGES, RESPONSES))
+
+
+async def test_what_an_outside_server_speaks_is_asked_once_each_time_that_it_comes_up(tmp_path: Path) -> None:
+    async with Server({"/health": OK, CHAT: BAD}) as server:
+        it = bench(tmp_path, outside(server.url))
+        health = Health(it.executor, ProcessLoader(), Home(tmp_path / "home"))
+        for _ in range(3):
+            await health.check_outside()
+        assert server.asked.count(CHAT) == 1 and it.executor.apis == {server.url: ("chat",)}
+        model = it.executor.config.models[0]
+        (endpoint,) = model_endpoints(model, None, it.executor.apis).endpoints
+        assert endpoint.speaks == ("chat",)
+        (stated,) = model_endpoints(replace(model, speaks=("messages",)), None, it.executor.apis).endpoints
+        assert stated.speaks == ("messages",), "what the file says goes first"
+        answers = dict(server.statuses)
+        server.statuses.clear()
+        for _ in range(2):
+            await health.check_outside()
+        server.statuses |= answers
+        await health.check_outside()
+        assert server.asked.count(CHAT) == 2, "it may be another program now"
+    await it.executor.close(keep=True)
 
 
 def outside(*urls: str) -> ServiceConfig:

@@ -395,3 +395,54 @@ def test_no_bytes_are_a_key(token: bytes) -> None:
     assert isinstance(ring.authenticate(token), Caller), "open"
     ring._has_had_keys = True
     assert isinstance(ring.authenticate(token), Rejection), "shut"
+
+
+def test_a_new_key_works_at_once(path: Path) -> None:
+    """No `refresh` is called here: the gateway's own comes once a second."""
+    first = token_of(path, "first")
+    ring = KeyRing.read(path)
+    heard: list[str] = []
+    ring.on_change = heard.append
+    second = token_of(path, "second")
+    assert ring.authenticate(second) == Caller("second")
+    assert ring.authenticate(first) == Caller("first") and heard == ["keys: added second"]
+    assert ring.refresh() is None
+
+
+def test_the_first_key_closes_an_open_gateway_at_once(path: Path) -> None:
+    ring = KeyRing.read(path)
+    ring._looked_s = -1e9
+    assert isinstance(ring.authenticate(None), Caller)
+    token = token_of(path, "first")
+    ring._looked_s = -1e9  # a look is due
+    assert isinstance(ring.authenticate(None), Rejection), "without a key"
+    assert isinstance(ring.authenticate(b"fs-wrong"), Rejection)
+    assert ring.authenticate(token) == Caller("first")
+
+
+def test_a_flood_of_wrong_keys_does_not_look_at_the_file_each_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token_of(path, "first")
+    ring, looks, now = KeyRing.read(path), 0, 100.0
+
+    def refresh() -> None:
+        nonlocal looks
+        looks += 1
+
+    monkeypatch.setattr(ring, "refresh", refresh)
+    monkeypatch.setattr("firesteel.gateway.keys.time.monotonic", lambda: now)
+    for number in range(10_000):
+        now = 100 + number / 10_000  # all within a second
+        assert isinstance(ring.authenticate(b"fs-%d" % number), Rejection)
+    assert looks <= 101
+
+
+def test_a_key_with_a_limit_of_tokens_is_kept_from_what_nobody_counts(path: Path) -> None:
+    token_of(path, "free", limits=KeyLimits(requests=RateLimit(60, 60)))
+    token_of(path, "rated", limits=KeyLimits(tokens=RateLimit(5, 1)))
+    token_of(path, "budgeted", limits=KeyLimits(budget=TokenBudget(5, "day")))
+    ring = KeyRing.read(path)
+    refused = {name: ring.check_uncounted(Caller(name)) for name in ("", "free", "rated", "budgeted")}
+    assert [name for name, rejection in refused.items() if rejection] == ["rated", "budgeted"]
+    assert ring.check_uncounted(Caller("m", is_for_metrics=True))

@@ -41,6 +41,8 @@ def test_lists() -> None:
 def test_a_model() -> None:
     shown = ollama.ShowResponse.model_validate(model_document([model("a", aliases=["x:1"])], "x:1"))
     assert shown.modelinfo and shown.modelinfo["vllm.context_length"] == 4096
+    assert shown.parameters == "num_ctx 4096", "Continue takes the length of its prompts from here"
+    assert ".Suffix" not in (shown.template or ""), "by which Continue knows whether it may send `suffix`"
     assert shown.capabilities == ["completion", "tools"]
     assert model_document([model("a")], "a:latest")
     with pytest.raises(AdminRejected) as refused:

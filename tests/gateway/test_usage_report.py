@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import csv
+import io
 import json
 import random
 import signal
@@ -15,15 +18,20 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlencode
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
+from click.testing import CliRunner
 
+from firesteel.cli.usage import command as usage_command
 from firesteel.edge.files.home import Home
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.accounting import Accounting
 from firesteel.gateway.admin.charge_journal import ChargeJournal
 from firesteel.gateway.admin.request_log import RequestLog, log_path, recent
 from firesteel.gateway.admin.usage import UsageQuery, csv_text, parse_query, read_report, spent_tokens
+from firesteel.gateway.admin.usage_response import usage_response
 from firesteel.gateway.budgets import TokenBudget
 from firesteel.gateway.interfaces import Caller, RequestOutcome, Usage
 from firesteel.gateway.key_file import add_key, keys_path
@@ -135,6 +143,41 @@ def test_a_week_of_usage_adds_up_to_what_was_charged(home: Home) -> None:
         for key in ("free", "daily", "monthly")
     }
     assert by_key.total == report.total
+    _assert_everybody_says_the_same(home, clock)
+
+
+def _assert_everybody_says_the_same(home: Home, clock: Clock) -> None:
+    """CSV and JSON of the command and of the API, each read as a user would, add up to what was charged."""
+    period = {"since": "2026-10-01", "until": "2026-10-31"}
+    words = [f"--{name}={value}" for name, value in period.items()]
+    runner, told = CliRunner(env={"FIRESTEEL_HOME": str(home.root)}), []
+    for option in ("--csv", "--json"):
+        ran = runner.invoke(usage_command, [*words, option])
+        assert ran.exit_code == 0, ran.output
+        told.append(ran.stdout)
+    for more in ({"format": "csv"}, {}):
+        request = make_mocked_request("GET", f"/api/usage?{urlencode({**period, **more})}")
+        response = asyncio.run(usage_response(request, Caller("me", is_admin=True), home))
+        told.append(response.text or "")
+    rows = [csv.DictReader(io.StringIO(text)) if text.startswith("day,") else _rows(text) for text in told]
+    for given in rows:
+        tokens, requests = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
+        for row in given:
+            name = (row["day"], row["key"], row["model"])
+            tokens[name] += int(row["prompt_tokens"]) + int(row["completion_tokens"])
+            requests[name] += int(row["requests"])
+        assert (tokens, requests) == (clock.charged, clock.requests)
+    shown = runner.invoke(usage_command, [*words, "--by", "key"]).stdout
+    total = next(line for line in shown.splitlines() if "total" in line)
+    assert f"{sum(clock.requests.values()):,}" in total, shown
+    request = make_mocked_request("GET", f"/api/usage?{urlencode(period)}")
+    own = asyncio.run(usage_response(request, Caller("daily"), home))
+    assert {row["key"] for row in _rows(own.text or "")} == {"daily"}, "who is no admin sees its own"
+
+
+def _rows(document: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(document)["rows"]
+    return rows
 
 
 def test_usage_outlives_the_rows_of_the_log(home: Home) -> None:

@@ -2,7 +2,8 @@
 
 A `World` plays the driver: it answers every `LoadModel` and `UnloadModel`, finishes requests, crashes models,
 changes the service file and reads the memory. It keeps its own records of events and effects and never looks
-into the scheduler. The invariants are checked against these records.
+into the scheduler. The invariants are checked against these records. The file is long because `World` is one
+class: each of its steps needs most of the records.
 
     walk(random.Random(7)).counts
 """

@@ -222,7 +222,9 @@ def test_an_image_with_a_real_engine_is_built_proved_and_tagged(built_home: Home
         "Dockerfile",
         "build.log",
         "image-id",
+        "proved.json",
         "provenance.json",
+        "sbom.json",
     }
     subject = json.loads((folder / "provenance.json").read_text())["subject"][0]
     assert subject == {"name": tag, "digest": {"sha256": ran.json["id"].removeprefix("sha256:")}}

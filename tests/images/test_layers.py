@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import sys
 import tarfile
 import tracemalloc
 from collections.abc import Iterator, Mapping
@@ -195,6 +196,25 @@ def test_many_files_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None
         read_all(stored(data))
 
 
-def test_zstd_is_told_with_a_way_out() -> None:
-    with pytest.raises(FiresteelError, match="zstd"):
+def test_zstd_is_read_and_its_damage_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    files = {"a/b": b"x" * 100_000, "c": b"y"}
+    pressed = zstandard.ZstdCompressor().compress(layer(files))
+    assert {file.path: file.size for file in visible_files([stored(pressed)], Counts())} == {
+        "a/b": 100_000,
+        "c": 1,
+    }
+    for damaged in (pressed[:40], pressed[:20] + bytes(20) + pressed[40:], pressed[:4] + bytes(100)):
+        with pytest.raises(DamagedImage):
+            read_all(stored(damaged))
+    monkeypatch.setattr(layers_module, "_EXPANSION_FROM_BYTES", 2**20)
+    bomb = zstandard.ZstdCompressor().compress(layer({"zeros": bytes(16 * 2**20)}))
+    with pytest.raises(DamagedImage, match="expands"):
+        read_all(stored(bomb))
+
+
+def test_zstd_without_its_package_is_told_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(FiresteelError, match="zstd") as caught:
         read_all(stored(b"\x28\xb5\x2f\xfd" + bytes(100)))
+    assert "pip install zstandard" in caught.value.next

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from firesteel.edge.docker.registry import Registry as RegistryClient
 from firesteel.edge.docker.registry import parse_reference
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.images import DamagedImage, inspect_image, open_image
@@ -236,7 +237,7 @@ def real_registry(tmp_path: Path, free_port: int) -> Iterator[str]:
         process.wait(timeout=60)
 
 
-def push(host: str, layout: Path) -> None:
+def push(host: str, layout: Path, tag: str = "1") -> None:
     """As `docker push` does it: every blob, then the manifest under its tag."""
     entry = json.loads((layout / "index.json").read_text())["manifests"][0]
     manifest = (layout / "blobs" / entry["digest"].replace(":", "/")).read_bytes()
@@ -252,7 +253,9 @@ def push(host: str, layout: Path) -> None:
         done = connection.getresponse()
         done.read()
         assert done.status == 201
-    connection.request("PUT", "/v2/test/image/manifests/1", manifest, {"Content-Type": entry["mediaType"]})
+    connection.request(
+        "PUT", f"/v2/test/image/manifests/{tag}", manifest, {"Content-Type": entry["mediaType"]}
+    )
     done = connection.getresponse()
     assert done.status == 201, done.read()
     connection.close()
@@ -264,5 +267,9 @@ def test_debians_registry(real_registry: str, layout: Path, firesteel: Firesteel
     assert ran.code == 0, ran.err
     assert ran.json["source"] == "registry" and ran.json["engine"] == "vllm" and ran.json["saved"]
     assert "fetch   2 layers" in ran.err
+    for tag in ("2", "3"):
+        push(real_registry, layout, tag)
+    address = parse_reference(f"{real_registry}/test/image:1")
+    assert sorted(RegistryClient(address).tags()) == ["1", "2", "3"]
     absent = firesteel("image", "inspect", f"{real_registry}/test/other:1", "--remote")
     assert absent.code == 2 and "has no" in absent.err

@@ -25,10 +25,8 @@ BOOTS = {row["name"]: row for row in ROWS if "failed" not in row}
 UNREADABLE = {"nemotron-h-56b-32-layers"}
 """Cut short in a way that our reader of configs refuses: its pattern still names 118 layers."""
 WEIGHTS_DIFFER = {
-    "gpt-oss-20b": "1.6 % more is loaded than the checkpoint holds; not explained yet",
-    "qwen3.6": "the vision tower is planned, and was not loaded without images",
-    "qwen3-vl-8b": "the vision tower is planned, and was not loaded without images",
-    "llama-4-scout": "4.5 % more is loaded than we count; not explained yet",
+    "gpt-oss-20b": "Hopper's layout of MXFP4 pads rows of 2,880 to 2,944, 1.6 % more; a GB10 uses another",
+    "qwen3.6-27b": "1.05 % more is loaded than we count; not explained",
 }
 
 
@@ -52,6 +50,8 @@ def launch(row: dict[str, Any]) -> Launch:
         name.replace("_", "-"): str(row[name])
         for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens")
     }
+    if limits := row["arguments"].get("limit_mm_per_prompt"):
+        flags["limit-mm-per-prompt"] = limits
     return Launch("x", "x", "vllm", "0.26.0", flags)
 
 
@@ -69,7 +69,9 @@ def test_weights_within_a_percent(name: str, tmp_path: Path) -> None:
     row = BOOTS[name]
     found = checkpoint(row, tmp_path)
     planned = plan(launch(row), found.architecture, found.weights, idle_host(hardware("gb10")))
-    weights = next(part.bytes for part in planned.memory.parts if part.name == "weights")
-    off = abs(weights.expected / row["weights_bytes"] - 1)
+    loaded = sum(
+        part.bytes.expected for part in planned.memory.parts if part.name in ("weights", "rotary tables")
+    )
+    off = abs(loaded / row["weights_bytes"] - 1)
     allowed = 0.07 if any(name.startswith(prefix) for prefix in WEIGHTS_DIFFER) else 0.01
     assert off < allowed

@@ -68,3 +68,12 @@ def test_a_flag_and_its_value_in_one_word(images: Images) -> None:
     reading = only(text, images)
     assert reading.launch.flags == {"max-num-seqs": "3"}
     assert reading.spots["flaw:glued"].line == 4
+
+
+def test_images_of_llamacpp_that_hold_all_its_tools(images: Images) -> None:
+    run = "docker run -v /m:/m ghcr.io/ggml-org/llama.cpp:full-cuda"
+    launch = only(f"{run} --server -m /m/a.gguf -c 512", images).launch
+    assert (launch.engine, launch.model, launch.flags) == ("llamacpp", "/m/a.gguf", {"ctx-size": "512"})
+    for tool in ("--all-in-one /m/ 7B", "--run -m /m/a.gguf", "-l -m /m/a.gguf -no-cnv -p x"):
+        with pytest.raises(UsageError, match="no command that starts an engine"):
+            read(f"{run} {tool}", "run.sh", images)

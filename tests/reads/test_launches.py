@@ -155,6 +155,7 @@ def test_sglang_listens_on_loopback_by_default(images: Images) -> None:
     line = "docker run lmsysorg/sglang:v0.5.9 python3 -m sglang.launch_server --model-path m"
     assert read(line, "-", images)[0].launch.flags == {"host": "127.0.0.1"}
     assert read(f"{line} --host 0.0.0.0", "-", images)[0].launch.flags == {}
+    assert read("docker run my/sglang-frontend:1", "-", images)[0].launch.flags == {}, "may start anything"
 
 
 def test_a_markdown_guide(images: Images) -> None:
@@ -261,6 +262,8 @@ def test_a_launch_that_replaces_the_engine_of_its_image(
         ("nvidia-docker run vllm/vllm-openai:v0.24.0 org/m", ["org/m"]),
         ("~/ik_llama.cpp/build/bin/llama-server -m a.gguf -fa\nvllm serve org/m", ["org/m"]),
         ("ARGS=(\n  --a 1\n)\nvllm serve org/m ${ARGS[@]}", ["org/m"]),
+        ('CUDA_VISIBLE_DEVICES="$GPU" \\\n"$PYTHON" -m sglang.launch_server --model-path org/m', ["org/m"]),
+        ('"$LLAMA_SERVER" -hf org/m\n${VLLM_BIN} serve org/n\n$VLLM_HOME/x serve org/o', ["org/m", "org/n"]),
         ("<!--\n```\nvllm serve old/m\n```\n-->\n```\nvllm serve org/m\n```\n", ["org/m"]),
     ],
 )

@@ -46,6 +46,12 @@ def guide(*parts: str) -> str:
         (SERVE, "dgx-spark-playbooks/vllm/run.sh", ("spark", "spark")),
         (guide("# vLLM", "## 8x H100", "$"), "g.md", ("other", "H100")),
         (guide("# DGX Spark", "## Start", "$"), "g.md", ("spark", "DGX Spark")),
+        (guide("# A VM of GCP", "## Start", "$"), "g.md", ("other", "GCP")),
+        (
+            guide("# x", "$", "Use a `g4-standard-48`."),
+            "g.md",
+            ("other", "g4-standard-48"),
+        ),
         (guide("# x", "On an L40S it fits:", "", "$"), "g.md", ("other", "L40S")),
         (guide("# x", "Also tested on H100 and the DGX Spark.", "$"), "g.md", ("spark", "DGX Spark")),
         (guide("# x", "$", "## Results", "Measured on a B200."), "g.md", ("other", "B200")),
@@ -77,3 +83,14 @@ def test_each_launch_of_a_guide_has_its_own_machine() -> None:
     found = machines(text, "g.md")
     assert [machine.kind for machine in found] == ["other", "spark", "spark", "unsaid"]
     assert [machine.spot.line for machine in found if machine.spot] == [2, 6, 6]
+
+
+def test_a_template_is_for_the_machine_of_its_chart() -> None:
+    template = (
+        "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - image: vllm/vllm-openai:v0.28.0\n"
+        "    args: [--model, a/b]\n  nodeSelector: {{ toYaml .Values.nodeSelector }}\n"
+    )
+    values = {"../values.yaml": "nodeSelector:\n  cloud.google.com/gke-accelerator: nvidia-l4\n"}
+    file = source_file(template, "templates/pod.yaml", values.get)
+    (reading,) = scan(file, catalog.shipped().images).launches
+    assert find_machine(reading, file.path, Surroundings(file)).kind == "other"

@@ -234,5 +234,15 @@ def test_models_on_disk_and_dollars() -> None:
     validate(text)
     found = read_one(text, "m.yaml")
     assert found.flags == launch.flags and found.container is not None
-    assert found.container.mounts == (Mount("m-models", "/models/x", True),)
-    assert "copy the content of /models/x into the claim" in text
+    mount = "type=volume,source=m-models,target=/models/x,volume-subpath=x,readonly"
+    assert ("mount", mount) in found.container.options
+    assert "copy /models/x into the claim" in text
+
+
+def test_folders_of_variants_are_apart_in_the_claim() -> None:
+    pair = [Launch(name, f"/data/{name}", "vllm", "0.28.0") for name in ("glm", "glm-fp8")]
+    text = kubernetes([(launch, LaunchFacts(weights_bytes=GIB)) for launch in pair])
+    validate(text)
+    containers = [each["spec"]["template"]["spec"]["containers"][0] for each in of_kind(text, "Deployment")]
+    assert [container["volumeMounts"][0]["subPath"] for container in containers] == ["glm", "glm-fp8"]
+    assert "downloads" not in text

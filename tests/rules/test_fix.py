@@ -125,3 +125,25 @@ def test_what_is_mended_stays_the_same_launch(options: list[str], gap: str) -> N
     (before,), (after,) = (scan(SourceFile("run.sh", each), ASKED.images)[0] for each in (text, mended))
     assert before.launch.flags == after.launch.flags and before.launch.container == after.launch.container
     assert after.launch.env == {name: value for name, value in before.launch.env.items() if name == "A"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("vllm serve org/m --seed 1\n  --seed 2\n", None),  # given twice: which one was meant?
+        ("vllm serve org/m\n  --seed 2\n  --dtype auto\n",
+         "vllm serve org/m \\\n  --seed 2 \\\n  --dtype auto\n"),
+        ("  vllm serve org/m \\  # why\n    --seed 2\n", "  # why\n  vllm serve org/m \\\n    --seed 2\n"),
+        ("vllm serve org/m \\\n  --dtype auto \\\n  # why\n  --seed 2\n",
+         "# why\nvllm serve org/m \\\n  --dtype auto \\\n  --seed 2\n"),
+        ("vllm serve org/m --chat-template 'a # b'\n  --seed 2\n", None),  # is that a comment? Left alone
+        ("vllm serve org/m \u2013\u2013seed 2\n", "vllm serve org/m --seed 2\n"),
+        ("docker run --gpus all vllm/vllm-openai:v0.28.0 vllm serve org/m\n",
+         "docker run --gpus all vllm/vllm-openai:v0.28.0 org/m\n"),
+    ],
+)  # fmt: skip
+def test_flags_that_the_engine_never_saw(text: str, expected: str | None) -> None:
+    stops = LintOptions(ASKED.images, select=("shell-*", "vllm-entrypoint-twice"))
+    assert apply_fixes(text, "run.sh", stops)[0] == (expected or text)
+    if expected:
+        assert not lint(expected, "run.sh", stops).findings

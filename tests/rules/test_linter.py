@@ -67,3 +67,52 @@ def test_versions_as_people_write_them(text: str, expected: tuple[str, str]) -> 
 def test_text_that_is_not_a_version() -> None:
     with pytest.raises(UsageError, match="`banana` is not an engine version"):
         engine_version("banana")
+
+
+FLAG_OF_A_FORK = "vllm serve org/m --gpu-memory-utilization 0.7 --mxfp4-layers moe"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"docker exec -it dev bash -c '{FLAG_OF_A_FORK}'",
+        f"kubectl exec pod -- {FLAG_OF_A_FORK}",
+        f"export PYTHONPATH=/workspace/flashinfer:/workspace/vllm\n{FLAG_OF_A_FORK}",
+        f"git clone -b x https://github.com/someone/vllm.git\ncd vllm\n{FLAG_OF_A_FORK}",
+        f"# for GCU\n{FLAG_OF_A_FORK}",
+        f"uv pip install git+https://github.com/someone/vllm@main\n{FLAG_OF_A_FORK}",
+        "docker run --gpus all vllm/vllm-openai:v0.28.0 --entrypoint bash -c "
+        f"'pip install git+https://github.com/a/vllm && {FLAG_OF_A_FORK}'",
+    ],
+)
+def test_an_engine_that_is_no_release_may_have_any_flag(text: str) -> None:
+    assert "flag-in-no-release" not in rules_of(text)
+
+
+def test_a_release_has_no_flags_of_its_own() -> None:
+    clone = "git clone https://github.com/vllm-project/vllm.git"
+    assert "flag-in-no-release" in rules_of(f"{clone}\n{FLAG_OF_A_FORK}")
+    assert "flag-in-no-release" in rules_of(f"export PYTHONPATH=/opt/vllm-tools\n{FLAG_OF_A_FORK}")
+
+
+def test_a_dockerfile_above_that_builds_a_fork() -> None:
+    def open_beside(path: str, name: str) -> str | None:
+        return "ARG VLLM_REPO=https://github.com/a/vllm.git" if name == "../Dockerfile" else None
+
+    assert "flag-in-no-release" not in rules_of(FLAG_OF_A_FORK, replace(ASKED, open_beside=open_beside))
+
+
+@pytest.mark.parametrize(
+    ("between", "is_lost"),
+    [("\n  ", True), (" \\ # why\n  ", True), (" \\\n  # why\n  ", True), ("  # why\n\n# Or this:\n", False)],
+)
+def test_flags_on_lines_of_their_own(between: str, is_lost: bool) -> None:
+    assert ("shell-flags-lost" in rules_of(f"vllm serve org/m --seed 1{between}--seed 2")) is is_lost
+
+
+def test_the_lines_of_an_array_are_no_commands() -> None:
+    array = "f() {\n  local cmd=(\n    vllm serve org/m\n    --enforce-eager\n  )\n"
+    found = rules_of(array + '  cmd+=(--mxfp4-layers x)\n  "${cmd[@]}" &\n}')
+    assert "shell-flags-lost" not in found and {"enforce-eager-slow", "flag-in-no-release"} <= found
+    twice = "if a\nthen CMD=(vllm serve org/m\n --mxfp4-layers x)\nelse CMD=(vllm serve org/n)\nfi\n"
+    assert len(lint(f'{twice}"${{CMD[@]}}"', "run.sh", ASKED).readings) == 2

@@ -136,22 +136,22 @@ def up(home: Home, port: int) -> Ran:
     return run_firesteel(home.root, "up", "smollm2", "--port", str(port))
 
 
-def test_the_embedded_engine_stopped_while_it_reads_a_prompt(engine_home: Home, free_port: int) -> None:
-    assert up(engine_home, free_port).code == 0
+def test_the_embedded_engine_stopped_while_it_reads_a_prompt(quick_home: Home, free_port: int) -> None:
+    assert up(quick_home, free_port).code == 0
     answers: list[object] = []
     reading = ask(free_port, 500, answers)
     while reading.is_alive():
-        assert ps(engine_home)["phase"] == "ready"
+        assert ps(quick_home)["phase"] == "ready"
     assert answers, "a busy engine was left alone"
     ask(free_port, 1500, answers)
-    process.send(engine(engine_home, "smollm2"), signal.SIGSTOP)
-    row = ps(engine_home)
+    process.send(engine(quick_home, "smollm2"), signal.SIGSTOP)
+    row = ps(quick_home)
     assert row["phase"] == "hung" and "stopped" in str(row["why"])
-    refused = up(engine_home, free_port)
+    refused = up(quick_home, free_port)
     assert refused.code == 1 and "it hangs" in refused.err and "already up" not in refused.err
-    until(lambda: restarts(engine_home, "smollm2") == 1)
-    until(lambda: service(engine_home, "smollm2").phase == "ready", 600)
-    again = up(engine_home, free_port)
+    until(lambda: restarts(quick_home, "smollm2") == 1)
+    until(lambda: service(quick_home, "smollm2").phase == "ready", 600)
+    again = up(quick_home, free_port)
     assert again.code == 0 and "already up" in again.err
 
 

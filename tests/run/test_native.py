@@ -76,6 +76,7 @@ def test_up_verify_and_down(native_home: Home, free_port: int) -> None:
     assert not _processes(native_home) and process.port_is_free(free_port)
 
 
+@pytest.mark.slow  # two proofs more; tests/run/test_kill_nine.py has the same with the embedded engine
 def test_a_killed_supervisor_leaves_no_process_and_a_killed_engine_comes_back(
     native_home: Home, free_port: int
 ) -> None:

@@ -78,16 +78,16 @@ def test_the_engine_takes_the_planned_memory(engine_home: Home, free_port: int) 
     assert rows["decode"]["measured"] > 0
 
 
-def test_a_port_in_use(engine_home: Home) -> None:
+def test_a_port_in_use(quick_home: Home) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        ran = up(engine_home, port)
+        ran = up(quick_home, port)
     assert ran.code == 5
     assert f"port {port} is in use by" in ran.err and f"pid {os.getpid()}" in ran.err
     assert "next: firesteel up smollm2 --port" in ran.err
-    assert all_services(engine_home) == []
+    assert all_services(quick_home) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

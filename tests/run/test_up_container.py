@@ -13,6 +13,7 @@ import tarfile
 import time
 from dataclasses import replace
 from io import BytesIO
+from pathlib import Path
 
 import pytest
 
@@ -56,21 +57,36 @@ def _image() -> bytes:
 def proposal(docker: str, engine_home: Home, free_port: int, monkeypatch: pytest.MonkeyPatch) -> Proposal:
     """The real model in the test image, on a host that says it has a GB10."""
     monkeypatch.setenv("DOCKER_HOST", docker)
+    return _proposal(engine_home, free_port)
+
+
+@pytest.fixture
+def quick_proposal(
+    docker: str, quick_home: Home, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> Proposal:
+    """The same with `tests/quick_engine.py`, where only containers and processes matter."""
+    monkeypatch.setenv("DOCKER_HOST", docker)
+    return _proposal(quick_home, free_port, sys.prefix, str(Path(__file__).parents[2]))
+
+
+def _proposal(home: Home, port: int, *folders: str) -> Proposal:
+    """`folders` of this machine are mounted as well."""
     spark = replace(firesteel.host("gb10"), gpus=(Gpu("NVIDIA GB10", "580.95.05", "12.1"),))
     # The supervisor's guard looks at the real host, which is smaller than what a Spark keeps free.
     spark = replace(spark, keep_free_bytes=0)
-    weights = next(engine_home.weights.rglob("*.gguf"))
+    weights = next(home.weights.rglob("*.gguf"))
     image = Image("llamacpp", "11549", name="test", reference=IMAGE, entrypoint=("llama-server",), gpu=False)
     found = propose_checkpoint(
         checkpoints.open_path(str(weights)),
         Images({"test": image}),
         spark,
-        Ask("x", context=512, port=free_port),
+        Ask("x", context=512, port=port),
     )
     launch = found.plan.launch
     assert launch.container is not None
-    engine = next(engine_home.engines.glob("*/bin/python")).parent.parent
+    engine = next(home.engines.glob("*/bin/python")).parent.parent
     ours = {"/usr": "/usr", sys.base_prefix: sys.base_prefix, str(engine.resolve()): "/engine"}
+    ours |= {folder: folder for folder in folders}
     mounts = [Mount(source, target, read_only=True) for source, target in ours.items()]
     mounts.append(Mount(str(install.SERVER), "/server.py", read_only=True))
     container = replace(launch.container, mounts=(*launch.container.mounts, *mounts))
@@ -99,40 +115,40 @@ async def test_a_container_from_up_to_down(proposal: Proposal, docker: str, engi
 
 
 async def test_a_container_whose_supervisor_was_killed_is_adopted(
-    proposal: Proposal, docker: str, engine_home: Home
+    quick_proposal: Proposal, docker: str, quick_home: Home
 ) -> None:
-    async for _ in bring_up(proposal, engine_home):
+    async for _ in bring_up(quick_proposal, quick_home):
         pass
-    before = kill_supervisor(engine_home)
+    before = kill_supervisor(quick_home)
     assert len(containers(docker)) == 1
-    adopt_all(engine_home)
-    after = all_services(engine_home)[0]
+    adopt_all(quick_home)
+    after = all_services(quick_home)[0]
     assert after.phase == "ready" and after.state is not None
     assert after.state.supervisor != before.supervisor and after.state.started_at == before.started_at
-    again = [event async for event in bring_up(proposal, engine_home)][-1]
+    again = [event async for event in bring_up(quick_proposal, quick_home)][-1]
     assert isinstance(again, ServiceReady) and again.already
-    argv = ["docker", "-H", docker, "kill", f"firesteel-{proposal.name}"]
+    argv = ["docker", "-H", docker, "kill", f"firesteel-{quick_proposal.name}"]
     subprocess.run(argv, check=True, capture_output=True)
     for _ in range(100):
-        state = all_services(engine_home)[0].state
+        state = all_services(quick_home)[0].state
         if state is not None and state.restarts:
             break
         time.sleep(0.05)
     assert state is not None and state.restarts == 1 and "exited with code 137" in (state.why or "")
-    async for _ in stop(all_services(engine_home)[0]):
+    async for _ in stop(all_services(quick_home)[0]):
         pass
-    assert containers(docker) == [] and all_services(engine_home) == []
+    assert containers(docker) == [] and all_services(quick_home) == []
 
 
 async def test_a_container_whose_supervisor_was_killed_can_be_stopped(
-    proposal: Proposal, docker: str, engine_home: Home
+    quick_proposal: Proposal, docker: str, quick_home: Home
 ) -> None:
-    async for _ in bring_up(proposal, engine_home):
+    async for _ in bring_up(quick_proposal, quick_home):
         pass
-    kill_supervisor(engine_home)
-    async for _ in stop(all_services(engine_home)[0]):
+    kill_supervisor(quick_home)
+    async for _ in stop(all_services(quick_home)[0]):
         pass
-    assert containers(docker) == [] and all_services(engine_home) == []
+    assert containers(docker) == [] and all_services(quick_home) == []
 
 
 def kill_supervisor(home: Home) -> ServiceState:

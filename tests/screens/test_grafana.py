@@ -110,7 +110,7 @@ def test_each_rule_fires_and_recovers(folder: Path) -> None:
             "exp_labels": {**rule["labels"], **labels},
             "exp_annotations": {"summary": summary(rule, labels)},
         }
-        times: tuple[tuple[str, list[Any]], ...] = (
+        times: tuple[tuple[str, list[object]], ...] = (
             ("3m", []),
             (FIRES_AT.get(name, "25m"), [fires]),
             (OVER_AT.get(name, "90m"), []),

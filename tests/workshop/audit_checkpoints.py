@@ -3,7 +3,8 @@
     python -m tests.workshop.audit_checkpoints FOLDER      writes all of them
 
 `GOOD` has the sound ones; each of `DAMAGED` starts from one of these and is damaged in one way, under the
-check that an audit must name.
+check that an audit must name. The file is long because the table of damages and the functions that it names
+are read together.
 """
 
 from __future__ import annotations

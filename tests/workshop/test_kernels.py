@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import platform
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from firesteel.workshop.kernels import dequantize, float_formats, native, reference
+from firesteel.workshop.kernels import compiler, dequantize, float_formats, native, reference
 from firesteel.workshop.kernels.reference import NotFinite, Quantized
 from tests.workshop import made_weights
 
@@ -50,6 +53,16 @@ def test_c_and_numpy_agree_to_the_bit(weight: NDArray[Any], c_kernel: native.Ker
         np.testing.assert_array_equal(ours[name].scales, by_numpy.scales, name)
         assert ours[name].error == pytest.approx(by_numpy.error, rel=1e-4), name
         assert ours[name].norm == pytest.approx(by_numpy.norm, rel=1e-5), name
+
+
+def test_every_bf16_agrees_as_the_largest_of_a_row(c_kernel: native.Kernel) -> None:
+    """The C kernel leaves out the limit of 448 where a scale in BF16 cannot be far enough off."""
+    largest = np.arange(1, 0x7F80, dtype=np.uint16)[:, None]
+    below = np.maximum(largest.astype(np.int32) - np.arange(0, 510, 10), 0).astype(np.uint16)
+    weight = np.concatenate([largest, largest | 0x8000, below], axis=1)
+    ours, theirs = c_kernel.fp8_rows(weight), reference.fp8_rows(weight)
+    np.testing.assert_array_equal(ours.values, theirs.values)
+    np.testing.assert_array_equal(ours.scales, theirs.scales)
 
 
 @given(st.lists(st.floats(-500, 500, width=32), min_size=32, max_size=32), st.booleans())
@@ -125,9 +138,36 @@ def test_without_a_compiler_or_a_place_to_write_numpy_does_it(tmp_path: Path) ->
     assert native.load_kernel(file).name == "numpy"
 
 
+def test_the_kernel_of_a_wheel_is_used_where_no_compiler_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c_kernel: native.Kernel
+) -> None:
+    found = compiler.find_compiler(os.environ)
+    assert found
+    shipped = tmp_path / "wheel"
+    for level in compiler.LEVELS[platform.machine()]:
+        compiler.compile_kernel(found, shipped / compiler.shipped_name(level), f"-march={level}")
+    monkeypatch.setattr(compiler, "shipped_kernels", partial(compiler.shipped_kernels, folder=shipped))
+    nowhere = {"PATH": str(tmp_path)}
+    assert native.load_kernel(tmp_path, nowhere).name == "C"
+    best, *others = compiler.LEVELS[platform.machine()]
+    (shipped / compiler.shipped_name(best)).unlink()  # not written over: it is loaded
+    (shipped / compiler.shipped_name(best)).write_bytes(b"damaged")
+    assert native.load_kernel(tmp_path, nowhere).name == ("C" if others else "numpy")
+
+
+def test_a_processor_gets_no_kernel_that_it_cannot_run(tmp_path: Path) -> None:
+    levels = compiler.LEVELS[platform.machine()]
+    for level in levels:
+        (tmp_path / compiler.shipped_name(level)).touch()
+    plain = [level for level, needed in levels.items() if not needed]
+    assert [path.name for path in compiler.shipped_kernels(frozenset(), tmp_path)] == [
+        compiler.shipped_name(level) for level in plain
+    ]
+
+
 def test_a_kernel_that_computes_wrongly_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = tmp_path / "wrong.c"
-    wrong.write_text(native.SOURCE.read_text().replace("448.0f", "440.0f"))
-    monkeypatch.setattr(native, "SOURCE", wrong)
+    wrong.write_text(compiler.SOURCE.read_text().replace("448.0f", "440.0f"))
+    monkeypatch.setattr(compiler, "SOURCE", wrong)
     assert native.load_kernel(tmp_path / "home").name == "numpy"
     assert list((tmp_path / "home").glob("*.so")), "it was compiled"

@@ -136,6 +136,28 @@ def test_fused_experts_give_the_same_as_separate_ones(
     assert raw_tensors(tmp_path / "out-fused") == raw_tensors(tmp_path / "out-separate")
 
 
+@pytest.mark.parametrize("layout", ["fused", "transposed"])
+def test_fused_experts_that_are_kept_are_in_the_ignore_list(
+    layout: str, tmp_path: Path, c_kernel: Kernel
+) -> None:
+    """vLLM asks for one module of each expert; it also loads these one by one, except transposed ones."""
+    kind = {"model_type": "qwen3_vl_moe_text"} if layout == "transposed" else {}
+    config, separate = made.QWEN3_MOE | kind, made.qwen3_moe()
+    for name, tensors in (
+        ("separate", separate),
+        ("fused", made.fused(separate, 4, layout == "transposed")),
+    ):
+        source = made.write_checkpoint(tmp_path / name, config, tensors)
+        quantize(source, tmp_path / f"out-{name}", "nvfp4", c_kernel, keep=["model.layers.0.mlp.experts"])
+    ignored = [
+        set(json.loads((tmp_path / out / "config.json").read_text())["quantization_config"]["ignore"])
+        for out in ("out-separate", "out-fused")
+    ]
+    assert ignored[0] == ignored[1] and "model.layers.0.mlp.experts.0.gate_proj" in ignored[1]
+    if layout == "fused":
+        assert raw_tensors(tmp_path / "out-fused") == raw_tensors(tmp_path / "out-separate")
+
+
 def test_the_gate_and_the_up_of_an_expert_share_a_scale(tmp_path: Path, c_kernel: Kernel) -> None:
     """Although their weights differ by a factor of 8: vLLM uses the scale of the gate for both."""
     source = made.write_checkpoint(tmp_path / "source", made.QWEN3_MOE, made.qwen3_moe())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,10 @@ from firesteel.facts.tensor_roles import quantize_policy, scale_partners
 from firesteel.workshop.quantize.plan import QuantizationPlan, plan_quantization
 from firesteel.workshop.quantize.source import SourceCheckpoint, SourceTensor
 
-CONFIGS = sorted((Path(__file__).parents[1] / "facts/configs").rglob("*.json"))
+CONFIGS_FOLDER = Path(__file__).parents[1] / "facts/configs"
+CONFIGS = sorted(CONFIGS_FOLDER.rglob("*.json"))
 REFUSED = {
+    "deepseek_v4": "cannot be quantized",
     "gpt_oss": "cannot be quantized",
     "granitemoe": "cannot be quantized",
     "granitemoehybrid": "cannot be quantized",
@@ -84,6 +87,22 @@ def test_every_family_is_quantized_or_refused_by_name(config: dict[str, Any]) ->
             continue
         assert source.model_type not in REFUSED
         check(plan, to)
+
+
+def test_the_experts_of_gemma_4_are_cut() -> None:
+    config = json.loads((CONFIGS_FOLDER / "google--gemma-4-26B-A4B.json").read_text())
+    source = source_of(config)
+    layer, hidden, wide = "model.language_model.layers.0.experts", 2816, 704
+    fused = tuple(
+        SourceTensor(f"{layer}.{name}", "BF16", (128, rows, columns), 256 * rows * columns,
+                     Role.ROUTED_EXPERTS, "model.safetensors", 0)
+        for name, rows, columns in (("gate_up_proj", 2 * wide, hidden), ("down_proj", hidden, wide))
+    )  # fmt: skip
+    others = tuple(tensor for tensor in source.tensors if ".experts." not in tensor.name)
+    plan = plan_quantization(replace(source, tensors=(*fused, *others)), "nvfp4")
+    check(plan, "nvfp4")
+    modules = {matrix.module for matrix in plan.matrices if matrix.role is Role.ROUTED_EXPERTS}
+    assert len(modules) == 3 * 128 and f"{layer}.127.up_proj" in modules
 
 
 def check(plan: QuantizationPlan, to: str) -> None:

@@ -8,8 +8,10 @@ take. So there is one source of truth, and a user who wants other sizes changes 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import field
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 from firesteel import engines, yaml_schema
@@ -66,6 +68,7 @@ class Quality:
 AssetKind = Literal["file", "package", "draft"]
 AssetName = Annotated[str, matching(r"^[A-Za-z0-9][\w.\[\],<>=!~/-]*$", 200)]
 """A Hub repository or a pip requirement, safe in a shell when quoted."""
+AdapterName = Annotated[str, matching(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 ContainerPath = Annotated[str, matching(r"^/[\w./-]+$", 200)]
 RepositoryPath = Annotated[str, matching(r"^[\w.][\w./-]*$", 200)]
 
@@ -97,6 +100,18 @@ class Asset:
         if self.kind == "package" and (self.path or self.target):
             raise ValueError("a package has neither `path` nor `target`")
 
+    @property
+    def fetch_command(self) -> str | None:
+        """For a shell in the container; None: the engine fetches it. `hf download` prints the path in the
+        cache, which is mounted: the second start needs no network."""
+        if self.kind == "package":
+            return f"python3 -m pip install --no-cache-dir {shlex.quote(self.name)}"
+        if self.target is None:
+            return None
+        download = shlex.join(["hf", "download", "--quiet", self.name, *([self.path] if self.path else [])])
+        folder = PurePosixPath(self.target).parent
+        return f'mkdir -p {shlex.quote(str(folder))} && ln -sfn "$({download})" {shlex.quote(self.target)}'
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -117,6 +132,8 @@ class Recipe:
     flags: Mapping[str, Setting] = field(default_factory=dict)
     env: Mapping[str, Setting] = field(default_factory=dict)
     assets: tuple[Asset, ...] = ()
+    adapters: Mapping[str, str] = field(default_factory=dict)
+    """LoRA, by the name that clients ask for: a PEFT folder, a GGUF, or a Hub id."""
     requests: RecipeRequests = field(default_factory=RecipeRequests)
     """How the publisher of the model wants it to be asked."""
     quality: tuple[Quality, ...] = ()
@@ -150,6 +167,7 @@ class RecipeSchema:
     flags: dict[Annotated[str, matching("^[a-z][a-z0-9-]*$")], Setting] = field(default_factory=dict)
     env: dict[str, EnvSchema] = field(default_factory=dict)
     assets: tuple[Asset, ...] = ()
+    adapters: dict[AdapterName, str] = field(default_factory=dict)
     requests: RecipeRequests = field(default_factory=RecipeRequests)
     quality: tuple[Quality, ...] = ()
     status: Status

@@ -88,6 +88,8 @@ def reasons(recipe: Recipe, catalog: Catalog) -> Iterator[str]:
         yield f"model `{recipe.model}` is not in the catalog"
     for asset in recipe.assets:
         yield f"it brings {asset.kind} `{asset.name}`, which runs commands or code before or in the engine"
+    for name in recipe.adapters:
+        yield f"it brings the adapter `{name}`, which is weights of its author's"
     for variable in recipe.env:
         yield f"it sets the environment variable {variable}"
     if len(recipe.flags) > _MAX_FLAGS:

@@ -26,7 +26,7 @@ from firesteel.hosts.cluster.stage import stage
 from firesteel.hosts.cluster.topology import proposed_addresses, svg_drawing, text_drawing
 from firesteel.hosts.cluster.up import propose_cluster, read_cluster
 from firesteel.hosts.doctor.nodes import ClusterExamination, examine_cluster
-from firesteel.launch import Ask
+from firesteel.launch import Ask, Runtime
 from firesteel.proposals import Proposal
 from firesteel.run import PhaseDone, pull_launch
 from firesteel.units import show_bytes
@@ -171,20 +171,25 @@ def remove(name: str, as_json: bool) -> None:
 @command.command("stage")
 @click.argument("model")
 @click.option("--nodes", "count", type=click.IntRange(2, 8), help="For this many hosts (default: all).")
+@common.runtime_options
 @common.json_option
-def stage_model(model: str, count: int | None, as_json: bool) -> None:
+def stage_model(
+    model: str, count: int | None, runtime: Runtime | None, engine_path: str | None, as_json: bool
+) -> None:
     """Fetch MODEL here, and copy its weights and its image to the nodes."""
     home = library.home()
     nodes = require_nodes(home, count)
     cluster = asyncio.run(read_cluster(home, nodes, local_name(), allows_tcp=True))
-    best = propose_cluster(library.workspace(), Ask(model), cluster.size)[0]
+    ask = Ask(model, runtime=runtime, engine_path=engine_path)
+    best = propose_cluster(library.workspace(), ask, cluster.size)[0]
     done = asyncio.run(_stage(best, cluster))
     if as_json:
         from firesteel.cli.output.documents.cluster import ClusterStageJson
 
         common.print_json(ClusterStageJson(name=best.name, done=tuple(done)))
         return
-    out.print(typed(f"next: firesteel up {model} --cluster"))
+    how = f" --engine-path {shlex.quote(engine_path)}" if engine_path else " --native" if runtime else ""
+    out.print(typed(f"next: firesteel up {shlex.quote(model)} --cluster{how}"))
 
 
 async def _stage(proposal: Proposal, cluster: JoinedHosts) -> list[str]:

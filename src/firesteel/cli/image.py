@@ -1,4 +1,4 @@
-"""`firesteel image inspect|build|prune`"""
+"""`firesteel image inspect|build|prune`; `image_watch.py` has `image watch`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.text import Text
 from firesteel import library
 from firesteel.catalog import ImageProblem
 from firesteel.catalog.image_recipe import image_recipe, image_recipe_names
+from firesteel.cli.image_watch import watch
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import last_of_build
@@ -39,6 +40,9 @@ _SHOWN_PARTS = 8
 @click.group("image")
 def command() -> None:
     """Say what is inside an image and whether it runs on a GB10; build one, and tag it once it is proved."""
+
+
+command.add_command(watch)
 
 
 @command.command("inspect")
@@ -81,8 +85,11 @@ def inspect(
 @command.command("build")
 @click.argument("what", metavar="RECIPE", required=False)
 @click.option("--list", "is_list", is_flag=True, help="List the recipes.")
+@click.option(
+    "--builder", metavar="NAME", help="Build on this builder of `docker buildx ls`, here or remote."
+)
 @common.json_option
-def build(what: str | None, is_list: bool, as_json: bool) -> None:
+def build(what: str | None, is_list: bool, builder: str | None, as_json: bool) -> None:
     """Build an image from a recipe, inspect it, start a model on it and verify that; tag it only then.
 
     RECIPE is a name that --list shows, or a YAML file. Stock images are enough for most: docs/images.md says
@@ -95,7 +102,7 @@ def build(what: str | None, is_list: bool, as_json: bool) -> None:
             _line(f"{name:<16} {recipe.title} ({recipe.status})")
         return
     name, recipe = load_image_recipe(what)
-    image = asyncio.run(last_of_build(build_image(library.home(), name, recipe), BuiltImage))
+    image = asyncio.run(last_of_build(build_image(library.home(), name, recipe, builder), BuiltImage))
     if as_json:
         from firesteel.images.documents import image_build_json  # loads pydantic
 
@@ -121,10 +128,12 @@ def prune(keep: int, yes: bool, as_json: bool) -> None:
     """
     from firesteel.edge.docker.image_sources import find_container_runtime
     from firesteel.images import retention
+    from firesteel.images.factory.factory import all_candidates
 
     home, runtime = library.home(), find_container_runtime()
     images = retention.own_images(runtime, home)
-    gone = retention.removable(images, retention.used_ids(runtime), retention.named_tags(home), keep)
+    used = retention.used_ids(runtime) | all_candidates(home)
+    gone = retention.removable(images, used, retention.named_tags(home), keep)
     for image in gone if yes else ():
         retention.remove(runtime, image)
     if as_json:

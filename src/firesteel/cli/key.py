@@ -28,7 +28,7 @@ def command() -> None:
     """Create, list and revoke the gateway's keys.
 
     A key says who may use which models, and how much. Without keys the gateway serves only this machine. A
-    running gateway sees a change within seconds.
+    running gateway knows a new key at once, and refuses a revoked one within seconds.
     """
 
 

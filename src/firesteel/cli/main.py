@@ -48,6 +48,7 @@ COMMANDS = {
     "cluster": "Join two to eight Sparks over ssh, check their links.",
     "engine": "Install, build, list and remove engines that run without a container.",
     "image": "Say what is inside an image and whether it runs on a GB10; build one that does.",
+    "upgrade": "Try another release of the engine beside a running model; switch, keep, or go back.",
     "learn": "Read the flags of an engine release, so that `check` knows them.",
 }
 """Here, so that `--help` need not import the modules; each is `command` in `firesteel.cli.NAME`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -14,7 +15,7 @@ from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import compare_view, out, plan_view
 from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
-from firesteel.launch import Ask, EngineName, Goal, Runtime
+from firesteel.launch import AdapterReference, Ask, EngineName, Goal, Runtime
 from firesteel.proposals import Proposal, alternative, has_weights, how_to_fit
 from firesteel.proposals.over_hosts import PUBLISHED, OverHosts, over_hosts
 from firesteel.rules.checkpoint_checks.launch_findings import is_audit
@@ -33,6 +34,7 @@ from firesteel.workspace import Workspace
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Consider only this engine.")
 @click.option("--engine-version", "version", metavar="VERSION", help="Plan for this release of the engine.")
 @common.runtime_options
+@common.adapter_option
 @click.option(
     "--quant", metavar="NAME", help="Say how the weights of a config are stored: nvfp4, fp8, q4_k_m, ..."
 )
@@ -64,6 +66,7 @@ def command(
     version: str | None,
     runtime: Runtime | None,
     engine_path: str | None,
+    adapters: tuple[AdapterReference, ...],
     quant: str | None,
     weights_bytes: int | None,
     kv_cache_dtype: str | None,
@@ -104,6 +107,7 @@ def command(
         prompt_tokens=prompt,
         answer_tokens=answer,
         shared_tokens=shared or 0,
+        adapters=adapters,
     )
     workspace = library.workspace()
     host = workspace.host(host_name)
@@ -126,7 +130,8 @@ def command(
         out.print(plan_view(best, tuple(others)))
         if gain:
             out.print(f"\n{gain.hosts} hosts    {gain.verdict} ({PUBLISHED})")
-        out.print(typed(f"\nnext: {_next(best, models[0])}"))
+        options = [word for each in adapters for word in ("--adapter", f"{each.name}={each.reference}")]
+        out.print(typed(f"\nnext: {_next(best, shlex.join((models[0], *options)))}"))
     return _exit_code(best)
 
 
@@ -171,7 +176,7 @@ def _exit_code(proposal: Proposal) -> int:
 def _next(best: Proposal, model: str) -> str:
     if not best.plan.fits:
         return _what_fits(best, model)
-    if best.stops and is_audit(best.stops[0]):
+    if best.stops and (is_audit(best.stops[0]) or best.stops[0].key.startswith("adapter:")):
         return best.stops[0].instead or f"firesteel audit {model}"
     if not has_weights(best):
         return "firesteel up with the folder that holds its weights, or with its Hub id"

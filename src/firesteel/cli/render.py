@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,13 +22,15 @@ from firesteel.proposals.rendered import CLUSTER_FORMS, FORMS
 from firesteel.render import Cluster
 from firesteel.service_file import asks, read_service_file
 
+FACTORY_FORMS = ("workflow", "timer", "kubernetes-runner")
+
 
 @click.command("render")
 @click.argument("models", metavar="[MODEL]...", nargs=-1)
 @click.option(
     "--as",
     "form",
-    type=click.Choice([*FORMS, *CLUSTER_FORMS, "dockerfile"]),
+    type=click.Choice([*FORMS, *CLUSTER_FORMS, "dockerfile", *FACTORY_FORMS]),
     default="docker",
     show_default=True,
     help="Write it for this tool.",
@@ -80,11 +83,14 @@ def command(
     writes one compose file with a service for each model. Over several Sparks (--nodes, or a recipe for two)
     there is a file for each of them, with the addresses of the nodes of `firesteel cluster`, and Kubernetes
     gets a LeaderWorkerSet. --as dockerfile takes the name or file of a recipe for an image instead
-    (`firesteel image build --list`). Exits 4 if a model does not fit and 3 if a rule stops it; the text is
+    (`firesteel image build --list`), and --as workflow, timer and kubernetes-runner take the policy of
+    `firesteel image watch`. Exits 4 if a model does not fit and 3 if a rule stops it; the text is
     written in any case.
     """
     if form == "dockerfile":
         return _render_dockerfile(models, output, as_json)
+    if form in FACTORY_FORMS:
+        return _render_factory(models, form, output, as_json)
     asks_ = _asks(models, file, form, sizes)
     takes_several = form in CLUSTER_FORMS or (form == "compose" and file)
     if len(asks_) > 1 and not takes_several:
@@ -153,6 +159,35 @@ def _render_dockerfile(models: tuple[str, ...], output: Path | None, as_json: bo
     if output:
         text_files.write_new(output, text)
     _print("dockerfile", (name,), text, output, as_json)
+    return 0
+
+
+def _render_factory(models: tuple[str, ...], form: str, output: Path | None, as_json: bool) -> int:
+    """`image watch` by itself: a workflow, two units, or the objects of a runner."""
+    from firesteel.images.factory.policy import read_policies
+    from firesteel.render import factory
+
+    if len(models) > 1:
+        raise UsageError(f"--as {form} takes one policy", next=f"firesteel render factory.yaml --as {form}")
+    path = Path(models[0]) if models else library.home().root / "factory.yaml"
+    policies = read_policies(path)
+    every_s = min(policy.every for policy in policies.values())
+    job = factory.FactoryJob(str(path), tuple(policies), every_s)
+    if form == "timer":
+        job = replace(job, file=str(path.absolute()))
+        units = factory.timer_units(job, (sys.executable, "-P", "-m", "firesteel"), str(library.home().root))
+        text = "\n".join(f"# {name}\n{unit}" for name, unit in units.items())
+        for name, unit in units.items() if output else ():
+            assert output is not None
+            output.mkdir(parents=True, exist_ok=True)
+            text_files.write_new(output / name, unit)
+    else:
+        text = factory.workflow(job)
+        if form == "kubernetes-runner":
+            text = factory.runner_manifests(job)
+        if output:
+            text_files.write_new(output, text)
+    _print(form, tuple(policies), text, output, as_json)
     return 0
 
 

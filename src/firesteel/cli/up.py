@@ -24,7 +24,7 @@ from firesteel.cli.output.show import err, out, plan_view
 from firesteel.edge.files import text_files
 from firesteel.edge.host.signals import cancel_on_signals, interrupted_by_signals
 from firesteel.errors import UsageError
-from firesteel.launch import Ask, EngineName, Runtime
+from firesteel.launch import AdapterReference, Ask, EngineName, Runtime
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run import (
     LOOPBACK,
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Use only this engine.")
 @click.option("--engine-version", "version", metavar="VERSION", help="Use this release of the engine.")
 @common.runtime_options
+@common.adapter_option
 @click.option(
     "--listen",
     default=LOOPBACK,
@@ -81,6 +82,7 @@ def command(
     version: str | None,
     runtime: Runtime | None,
     engine_path: str | None,
+    adapters: tuple[AdapterReference, ...],
     listen: str,
     trusts_code: bool,
     at_boot: bool,
@@ -97,7 +99,7 @@ def command(
     MODEL is a name in that file; several may be given, and without one all of them are started.
     """
     if path is not None:
-        if context or users or port or engine or version or runtime:
+        if context or users or port or engine or version or runtime or adapters:
             raise UsageError("set sizes and engines in the service file", next=f"edit {path}")
         options = RunOptions(listen, trusts_code, at_boot, str(path.absolute()))
         _up_file(path, models, options, allows_tcp, dry_run, as_json)
@@ -106,7 +108,15 @@ def command(
         raise UsageError("give one MODEL; a service file can start several", next="firesteel up -f FILE")
     model = models[0] if models else None
     ask = Ask(
-        model, context, users, port, engine=engine, version=version, runtime=runtime, engine_path=engine_path
+        model,
+        context,
+        users,
+        port,
+        engine=engine,
+        version=version,
+        runtime=runtime,
+        engine_path=engine_path,
+        adapters=adapters,
     )
     if is_cluster or (nodes or 1) > 1:
         from firesteel.cli.output.cluster_up import up_over_hosts  # loads asyncio's processes and ssh

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable
+from typing import get_args
 
 import click
 
@@ -11,7 +13,9 @@ from firesteel.cli.endpoints import base_url, key_from, pick_service, require_on
 from firesteel.cli.options import common
 from firesteel.cli.output.proofs import proofs_view
 from firesteel.cli.output.show import err, out
+from firesteel.errors import UsageError
 from firesteel.run import Verification
+from firesteel.run.verify.expected import Task
 from firesteel.run.verify.target import VerifyTarget, target_at_url, target_of_service
 
 
@@ -19,9 +23,26 @@ from firesteel.run.verify.target import VerifyTarget, target_at_url, target_of_s
 @click.argument("name", required=False)
 @click.option("--url", help="Verify any OpenAI endpoint (http://host:8000/v1) instead of a service.")
 @click.option("--model", help="With --url: verify this model, if the server has several.")
+@click.option(
+    "--task", type=click.Choice(get_args(Task)), help="With --url: what the server does (default chat)."
+)
+@click.option(
+    "--takes",
+    multiple=True,
+    type=click.Choice(("image", "audio")),
+    help="With --url: ask it with these, too.",
+)
 @click.option("--as-started", is_flag=True, hidden=True, help="Check only what `up` checks at a start.")
 @common.json_option
-def command(name: str | None, url: str | None, model: str | None, as_started: bool, as_json: bool) -> int:
+def command(
+    name: str | None,
+    url: str | None,
+    model: str | None,
+    task: Task | None,
+    takes: tuple[str, ...],
+    as_started: bool,
+    as_json: bool,
+) -> int:
     """Verify again that NAME gives correct answers.
 
     \b
@@ -32,7 +53,12 @@ def command(name: str | None, url: str | None, model: str | None, as_started: bo
     The key for --url is read from FIRESTEEL_API_KEY or OPENAI_API_KEY, never from the command line.
     """
     require_one_target("verify", name, url, model)
-    verification, target = asyncio.run(_verify(name, url, model, thorough=not as_started))
+    if (task or takes) and not url:
+        raise UsageError(
+            "--task and --takes need --url; of a service they are known", next="firesteel verify"
+        )
+    found = _target(name, url, model, task or "chat", takes)
+    verification, target = asyncio.run(_verify(found, thorough=not as_started))
     if as_json and verification.is_unanswered:
         raise target.unanswered(verification)  # the error is the one document on stdout
     if as_json:
@@ -48,13 +74,16 @@ def command(name: str | None, url: str | None, model: str | None, as_started: bo
     return 0 if verification.is_good else 1
 
 
-async def _verify(
-    name: str | None, url: str | None, model: str | None, *, thorough: bool
-) -> tuple[Verification, VerifyTarget]:
+async def _target(
+    name: str | None, url: str | None, model: str | None, task: Task, takes: tuple[str, ...]
+) -> VerifyTarget:
     if url:
-        target = await target_at_url(base_url(url), model, key_from(os.environ))
-    else:
-        target = await target_of_service(pick_service(name))
+        return await target_at_url(base_url(url), model, key_from(os.environ), task=task, takes=takes)
+    return await target_of_service(pick_service(name))
+
+
+async def _verify(found: Awaitable[VerifyTarget], *, thorough: bool) -> tuple[Verification, VerifyTarget]:
+    target = await found
     async for event in target.verify(thorough=thorough):
         if isinstance(event, Verification):
             return event, target

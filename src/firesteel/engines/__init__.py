@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from firesteel.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from firesteel.engines.adapters import adapter_flags, adapter_request, lora_slots
     from firesteel.engines.engine import (
         ServedCapacity,
         argv,
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cause", "Diagnosis", "KvCache", "ParsedCommandLine", "ReportedKv", "ReportedMemory", "ServedCapacity",
-    "Stage", "StartProgress", "argv", "compact_json", "default_port", "diagnose", "expand_shortcuts",
-    "format_flag", "grammar", "parse_argv", "program", "reported_kv", "reported_memory",
+    "Stage", "StartProgress", "adapter_flags", "adapter_request",
+    "argv", "compact_json", "default_port", "diagnose", "expand_shortcuts",
+    "format_flag", "grammar", "lora_slots", "parse_argv", "program", "reported_kv", "reported_memory",
     "request_flags", "requested_kv_cache_bytes", "served_capacity", "size_flags", "size_kv_cache",
     "speculative_tokens", "stages", "start_progress",
 ]  # fmt: skip
@@ -46,6 +48,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
     __getattr__ = lazy_exports(
         __name__,
         {
+            "adapters": ("adapter_flags", "adapter_request", "lora_slots"),
             "engine": (
                 "ServedCapacity", "argv", "default_port", "expand_shortcuts", "format_flag", "grammar",
                 "parse_argv", "program", "served_capacity", "size_flags",

@@ -22,8 +22,7 @@ from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.curves.store import CurveRange
 from firesteel.gateway.endpoints import ModelEndpoints, model_endpoints
 from firesteel.gateway.executor import Executor, ModelView
-from firesteel.gateway.fallbacks import FALLBACK_REASONS, Fallbacks
-from firesteel.gateway.http.parameters import estimated_tokens
+from firesteel.gateway.fallbacks import FALLBACK_REASONS, Fallbacks, check_length
 from firesteel.gateway.http.routes import OLLAMA_PATHS
 from firesteel.gateway.interfaces import (
     Caller,
@@ -169,11 +168,21 @@ class RequestDispatcher(Fallbacks):
         if caller.has_budget and (rejection := self.accounting.check_budget(caller)):
             request.rejected(rejection)
             return
-        if self._contexts and (rejection := self._check_length(request, asked)):
+        limit = self._contexts.get(asked)
+        if limit is not None and (rejection := check_length(request, asked, limit)):
             if not self._fall_back(record, "too_long"):
                 request.rejected(rejection)
             return
         self._enqueue(record)
+
+    def check_direct(self, model: str, caller: Caller, *, is_path: bool) -> Rejection | None:
+        view = self._visible_model(model.encode(), caller)
+        if isinstance(view, Rejection):
+            return view
+        if is_path and not view.config.upstream:
+            why = f"`{model}` is open on its API only. The service file can open its paths: `upstream: true`."
+            return Rejection(404, "unknown_path", why)
+        return self._ring.check_uncounted(caller)
 
     def _enqueue(self, record: RequestRecord) -> None:
         request = record.request
@@ -323,9 +332,8 @@ class RequestDispatcher(Fallbacks):
         if config is None:
             return unknown_model(model)
         if config.is_outside or config.why_not:
-            return Rejection(
-                409, "not_ours", f"`{model}` is not loaded by this gateway, so it stays as it is."
-            )
+            why = f"`{model}` is not loaded by this gateway, so it stays as it is."
+            return Rejection(409, "not_ours", why)
         self.executor.pin(model, is_pinned)
         return None
 
@@ -356,24 +364,18 @@ class RequestDispatcher(Fallbacks):
         view = next((view for view in self.executor.views() if view.config.name == name), None)
         return unknown_model(asked) if view is None or check_model_access(caller, asked, name) else view
 
-    def _check_length(self, request: PendingRequest, asked: str) -> Rejection | None:
-        limit = self._contexts.get(asked)
-        if limit is None or (tokens := estimated_tokens(request.body)) <= limit:
-            return None
-        why = f"the prompt has about {tokens:,} tokens, estimated from its length; `{asked}` takes {limit:,}."
-        return Rejection(400, "context_length_exceeded", why)
-
     def _find_endpoints(self, model: str) -> ModelEndpoints | None:
         config = self.executor.model_config(model)
         if config is None:
             return None
-        endpoints = self._endpoints[model] = model_endpoints(config, self.executor.running(model))
+        running, apis = self.executor.running(model), self.executor.apis
+        endpoints = self._endpoints[model] = model_endpoints(config, running, apis)
         return endpoints
 
     def _next_load_s(self) -> float:
         """When the load under way should end, by its own estimate, and waiting requests are served."""
-        loading = [view for view in self.executor.views() if status.phase(view) == "loading"]
-        return min((status.load_left_s(view) for view in loading), default=0.0)
+        views = self.executor.views()
+        return min((status.load_left_s(v) for v in views if status.phase(v) == "loading"), default=0.0)
 
     def _wait_status(self, model: str) -> WaitStatus:
         """For every request that has to wait, so it looks at two models, however many there are."""

@@ -7,15 +7,16 @@ dictionary lookup.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 from time import monotonic
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from firesteel.gateway.http.parameters import ParameterRules
-from firesteel.gateway.interfaces import Counting, Endpoint, PendingRequest
+from firesteel.gateway.interfaces import Counting, Endpoint, PendingRequest, ServerApiName
 from firesteel.gateway.rate_limits import RateLimit, TokenBucket
 from firesteel.gateway.routing import Replicas
 from firesteel.gateway.service_config import ModelConfig, ModelParameters, RunningModel
@@ -87,9 +88,10 @@ class ModelEndpoints:
         found = self._by_name.get((asked, endpoint.replica))
         if found is None:
             own = self._model.alias_parameters.get(asked)
+            name = own.served_name.encode() if own and own.served_name else endpoint.served_name
             found = self._by_name[asked, endpoint.replica] = replace(
                 endpoint,
-                served_name=endpoint.served_name or self._model.name.encode(),
+                served_name=name or self._model.name.encode(),
                 parameters=endpoint.parameters if own is None else _rules(own),
             )
         return found
@@ -98,11 +100,18 @@ class ModelEndpoints:
         self.busy[endpoint.replica] -= 1
 
 
-def model_endpoints(model: ModelConfig, running: RunningModel | None) -> ModelEndpoints:
-    """Of an outside model from the file; of one of ours from where it was started."""
-    if model.is_outside:
-        return ModelEndpoints(model, model.urls, _outside_key(model.key))
-    return ModelEndpoints(model, (running.url,) if running else model.urls, running.key if running else None)
+def model_endpoints(
+    model: ModelConfig,
+    running: RunningModel | None,
+    apis: Mapping[str, tuple[ServerApiName, ...]] = MappingProxyType({}),
+) -> ModelEndpoints:
+    """Of an outside model from the file; of one of ours from where it was started. `apis`: what servers were
+    found to speak, by URL, where the file does not say."""
+    # Several URLs of one of ours: it runs on as many nodes.
+    urls = (running.url,) if running and not model.is_outside and len(model.urls) == 1 else model.urls
+    key = _outside_key(model.key) if model.is_outside else running.key if running else None
+    found = next((apis[url] for url in urls if url in apis), ())
+    return ModelEndpoints(replace(model, speaks=found) if found and not model.speaks else model, urls, key)
 
 
 def _endpoint(model: ModelConfig, url: str, key: str | None, index: int) -> Endpoint:

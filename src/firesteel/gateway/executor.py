@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -20,7 +20,7 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.host.memory import meminfo
 from firesteel.edge.host.process import uptime
 from firesteel.errors import HostNotReady
-from firesteel.gateway.interfaces import WaitStatus
+from firesteel.gateway.interfaces import ServerApiName, WaitStatus
 from firesteel.gateway.jobs import ExecutorListener, JobEvent, ModelJobs
 from firesteel.gateway.loader.process import Loader
 from firesteel.gateway.periodic import repeat
@@ -209,6 +209,14 @@ class Executor:
 
     def model_config(self, name: str) -> ModelConfig | None:
         return self._by_name.get(name)
+
+    @property
+    def apis(self) -> Mapping[str, tuple[ServerApiName, ...]]:
+        """What outside servers and commands were found to speak, by URL."""
+        return self._jobs.apis
+
+    def learn_apis(self, name: str, url: str, apis: tuple[ServerApiName, ...]) -> None:
+        self._jobs.learn_apis(name, url, apis)
 
     def running(self, name: str) -> RunningModel | None:
         """Where one of our models answers; the URLs of an outside one are in its configuration."""

@@ -17,6 +17,7 @@ from collections.abc import Hashable
 from functools import partial
 
 from firesteel.gateway.executor import Executor
+from firesteel.gateway.http.parameters import estimated_tokens
 from firesteel.gateway.interfaces import FallbackReason, PendingRequest, Rejection
 from firesteel.gateway.keys import check_model_access
 from firesteel.gateway.request_record import RequestRecord
@@ -28,6 +29,14 @@ FALLBACK_REASONS: dict[str, FallbackReason] = {
     "failed": "down",
 }
 """Why the scheduler rejects a request."""
+
+
+def check_length(request: PendingRequest, asked: str, limit: int) -> Rejection | None:
+    """`limit`: tokens of a prompt that the model or alias takes."""
+    if (tokens := estimated_tokens(request.body)) <= limit:
+        return None
+    why = f"the prompt has about {tokens:,} tokens, estimated from its length; `{asked}` takes {limit:,}."
+    return Rejection(400, "context_length_exceeded", why)
 
 
 class Fallbacks:

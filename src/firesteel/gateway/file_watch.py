@@ -47,10 +47,13 @@ class ServiceFileWatch:
         on_change: Callable[[ServiceConfig], None],
         on_problem: Callable[[Reason], None],
         first_read: FileVersion | None = None,
+        releases: str = "",
     ) -> None:
-        """`first_read` is the version of the file just before it was read for the first time."""
+        """`first_read` is the version of the file just before it was read for the first time. `releases`: a
+        file that changes what the models of this one are, written by `upgrade`."""
         self._path, self._loader, self._on_change, self._on_problem = path, loader, on_change, on_problem
-        self._read = first_read or file_version(path)
+        self._releases = releases
+        self._read = (first_read or file_version(path), file_version(releases))
         self._last = self._read
         self._task: asyncio.Task[None] | None = None
         self.problem: Reason | None = None
@@ -65,12 +68,12 @@ class ServiceFileWatch:
 
     async def check(self) -> bool:
         """Return whether the file was read."""
-        now, before = file_version(self._path), self._last
+        now, before = (file_version(self._path), file_version(self._releases)), self._last
         self._last = now
         if now == self._read or now != before:
             return False
         self._read = now
-        if now is None:
+        if now[0] is None:
             self._report(
                 Reason(f"{self._path} is missing; its last content stays in use", "restore the file")
             )

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import uptime
 from firesteel.gateway.discovery import OwnServices, identity_of, running_model
+from firesteel.gateway.endpoints import model_endpoints
 from firesteel.gateway.executor import Executor
 from firesteel.gateway.loader.process import Loader, LoaderFailed
 from firesteel.gateway.periodic import repeat
 from firesteel.gateway.scheduler.events import LoadFailed, ModelCrashed, ModelLoaded, ModelUnloaded
+from firesteel.gateway.server_probe import find_apis, is_answering
 from firesteel.gateway.service_config import ModelConfig
 from firesteel.run.service import STOP_REQUESTED, Service, death, hang_of, is_supervised, load
 from firesteel.run.service import Phase as ServicePhase
@@ -159,6 +160,9 @@ class Health:
         names = [model.name for model in models if not model.is_outside and not model.why_not]
         generations, began_s = {name: self._executor.generation(name) for name in names}, uptime()
         services = await asyncio.to_thread(lambda: [load(self._home, name) for name in names])
+        for service in services:
+            if service and service.spec.is_command and service.phase == "ready":
+                await self._find_apis(service.name, service.spec.url)
         for name, service in zip(names, services, strict=True):
             # Nothing may have begun or ended while the files were read.
             if generations[name] is not None and generations[name] == self._executor.generation(name):
@@ -200,7 +204,16 @@ class Health:
             misses = self._misses[pair] + 1 if pair in self._misses else _MAX_MISSES
             self._misses[pair] = 0 if answer else misses
         for model in outside:
+            answering = [url for url in model.urls if not self._misses.get((model.name, url))]
+            if answering and not model.speaks:
+                (endpoint, *_) = model_endpoints(model, None).endpoints
+                await self._find_apis(model.name, answering[0], endpoint.headers)
             self._report_outside(model)
+
+    async def _find_apis(self, name: str, url: str, headers: bytes = b"") -> None:
+        """Once for each time that it comes up; a load asks before it ends."""
+        if self._executor.phase(name) != "ready" or url not in self._executor.apis:
+            self._executor.learn_apis(name, url, await find_apis(url, headers))
 
     def _report_outside(self, model: ModelConfig) -> None:
         name = model.name
@@ -218,38 +231,3 @@ class Health:
             why = f"no answer from {', '.join(silent)}"
             self._executor.note(name, why)
             self._executor.handle(ModelCrashed(name, why))
-
-
-_NO_SUCH_PATH = (404, 405, 501)
-_ALIVE = (200, 401, 403)
-"""A server that asks for a key is up."""
-_TIMEOUT_S = 3.0
-
-
-async def is_answering(url: str) -> bool:
-    """Try `/health`, and `/v1/models` if the server has no `/health`. No key is sent."""
-    status = await _status(f"{url}/health")
-    if status in _NO_SUCH_PATH:
-        status = await _status(f"{url}/v1/models")
-    return status in _ALIVE
-
-
-async def _status(url: str) -> int | None:
-    try:
-        return await asyncio.wait_for(_get_status(url), _TIMEOUT_S)
-    except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        return None
-
-
-async def _get_status(url: str) -> int:
-    parts = urlsplit(url)
-    is_tls = parts.scheme == "https"
-    port = parts.port or (443 if is_tls else 80)
-    reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=is_tls or None, limit=8192)
-    try:
-        head = f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n"
-        writer.write(head.encode("ascii"))
-        line = (await reader.readuntil(b"\r\n")).split(b" ", 2)
-        return int(line[1]) if len(line) > 1 and line[0].startswith(b"HTTP/1.") else 0
-    finally:
-        writer.close()

@@ -225,6 +225,10 @@ class Dispatcher(Protocol):
         """A granted or rejected request has ended, also if its client left meanwhile. Called once for
         each."""
 
+    def check_direct(self, model: str, caller: Caller, *, is_path: bool) -> Rejection | None:
+        """Whether a caller may use what is not counted: WebSockets, and (`is_path`) the server's own
+        paths."""
+
     def local_target(
         self, method: bytes, path: bytes, caller: Caller
     ) -> GatewayResponse | Rejection | Endpoint | None:

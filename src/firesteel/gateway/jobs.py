@@ -18,10 +18,11 @@ from typing import Any, Literal, Protocol
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import uptime
 from firesteel.gateway.discovery import OwnServices, identity_of
-from firesteel.gateway.interfaces import WaitStatus
+from firesteel.gateway.interfaces import ServerApiName, WaitStatus
 from firesteel.gateway.loader.memory_release import ExpectedRelease, wait_until_released
 from firesteel.gateway.loader.process import Loader, LoaderFailed, LoadProgress
 from firesteel.gateway.scheduler.events import LoadFailed, ModelLoaded, ModelUnloaded, RejectRequest
+from firesteel.gateway.server_probe import find_apis
 from firesteel.gateway.service_config import ModelConfig, Reason, RunningModel
 from firesteel.run.service import Service, load
 
@@ -77,6 +78,8 @@ class ModelJobs:
         self.progress: dict[str, WaitStatus] = {}
         self.notes: dict[str, str] = {}
         self.started = OwnServices(home)
+        self.apis: dict[str, tuple[ServerApiName, ...]] = {}
+        """What servers that are not our engines were found to speak, by URL; empty: everything."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._loading: set[str] = set()
         self._generations: dict[str, int] = {}
@@ -155,6 +158,8 @@ class ModelJobs:
         async with aclosing(self._loader.load(model)) as messages:
             async for message in messages:
                 if isinstance(message, RunningModel):
+                    if "cmd" in model.ask and not model.speaks:
+                        self.learn_apis(model.name, message.url, await find_apis(message.url))
                     return message
                 self._update_progress(model.name, message)
         raise LoaderFailed(_NO_RESULT, is_sudden=True)
@@ -179,6 +184,12 @@ class ModelJobs:
     async def _service(self, name: str) -> Service | None:
         service = await asyncio.to_thread(load, self._home, name)
         return service if service and service.phase != "dead" else None
+
+    def learn_apis(self, name: str, url: str, apis: tuple[ServerApiName, ...]) -> None:
+        before, self.apis[url] = self.apis.get(url), apis
+        if apis and apis != before:
+            text = f"it speaks {' and '.join(apis)}; requests of other APIs are translated"
+            self._listener.noted(name, text)
 
     def note(self, name: str, text: str) -> None:
         """Show what there is to know about a model beyond its phase, and log it once."""

@@ -25,7 +25,7 @@ from pathlib import Path
 from firesteel.errors import FiresteelError
 from firesteel.gateway.interfaces import BearerToken, Caller, Rejection
 from firesteel.gateway.key_file import Key, read_keys
-from firesteel.gateway.rate_limits import KeyLimits
+from firesteel.gateway.rate_limits import NO_LIMITS, KeyLimits
 
 _MAX_TOKEN_BYTES = 512
 _ANYONE = Caller(is_admin=True)
@@ -44,6 +44,11 @@ _ONLY_METRICS = Rejection(
     "permission_denied",
     "this key is for /metrics only. `firesteel key add NAME` creates one for requests.",
 )
+_UNCOUNTED = Rejection(
+    403,
+    "permission_denied",
+    "tokens are not counted on this path, and this key has a limit of tokens. Use a key without one.",
+)
 _NOT_ADMIN = Rejection(
     403,
     "permission_denied",
@@ -51,8 +56,13 @@ _NOT_ADMIN = Rejection(
 )
 
 
+_LOOK_S = 0.01
+"""Between two looks at the file: a flood of wrong keys costs 100 of them a second."""
+
+
 class KeyRing:
-    """The keys as last read. `authenticate` is called for every request, `refresh` once a second."""
+    """The keys as last read. `authenticate` is called for every request, `refresh` once a second. An unknown
+    key, and any request while there are no keys, make it look at the file too: a new key works at once."""
 
     def __init__(
         self,
@@ -64,6 +74,9 @@ class KeyRing:
         self.path = path
         self._stamp, self._clock = stamp, clock
         self._has_had_keys = False
+        self._looked_s = -inf
+        self.on_change: Callable[[str], None] = lambda text: None
+        """Gets the message about a change that a request has made it see."""
         self._names: tuple[str, ...] = ()
         self._set_keys(keys)
 
@@ -98,10 +111,17 @@ class KeyRing:
     def limits(self) -> dict[str, KeyLimits]:
         return {key.name: key.limits for key in self.keys.values()}
 
+    def check_uncounted(self, who: Caller) -> Rejection | None:
+        """For requests whose tokens nobody counts."""
+        if who.is_for_metrics:
+            return _ONLY_METRICS
+        limits = self.keys[who.name].limits if who.name in self.keys else NO_LIMITS
+        return _UNCOUNTED if limits.tokens or limits.budget else None
+
     def authenticate(self, token: bytes | None) -> Caller | Rejection:
         """Timing reveals nothing about the keys: only digests are looked up and compared, and nobody can
         choose how the digest of a guess begins."""
-        if not self._has_had_keys:
+        if not self._has_had_keys and not (self._look() and self._has_had_keys):
             return _ANYONE
         if not token:
             return _MISSING
@@ -117,6 +137,8 @@ class KeyRing:
 
     def _find(self, digest: bytes) -> Caller | Rejection:
         key = self._by_digest.get(digest)
+        if key is None and self._look():
+            key = self._by_digest.get(digest)
         if key is None or not compare_digest(digest, bytes.fromhex(key.digest)):
             return _WRONG
         if key.expires_s <= self._clock():
@@ -124,6 +146,17 @@ class KeyRing:
         caller = key.caller(self._names)
         self._callers[digest] = digest, caller
         return caller
+
+    def _look(self) -> bool:
+        """Whether the file has changed and was read again."""
+        now = time.monotonic()
+        if now - self._looked_s < _LOOK_S:
+            return False
+        self._looked_s = now
+        text = self.refresh()
+        if text:
+            self.on_change(text)
+        return bool(text)
 
     def refresh(self) -> str | None:
         """Read the file again if it has changed. Return a message about the change, or None.

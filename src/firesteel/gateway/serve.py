@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from firesteel.edge.files.chosen_releases import releases_path
 from firesteel.edge.files.home import Home, Locked, lock
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady, Stopped, UsageError
 from firesteel.gateway.address import Address, lock_path, write_address
@@ -149,11 +150,23 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
 
         publish_address()
         watch = ServiceFileWatch(
-            str(options.file), loader, apply, lambda why: events.put(ServeEvent("file", str(why))), first_read
+            str(options.file),
+            loader,
+            apply,
+            lambda why: events.put(ServeEvent("file", str(why))),
+            first_read,
+            str(releases_path(home)),
         )
         watch.start()
         stack.push_async_callback(watch.close)
-        refreshing = asyncio.ensure_future(_refresh_keys(ring, dispatcher, events, publish_address))
+
+        def keys_changed(text: str) -> None:
+            dispatcher.keys_changed()
+            publish_address()
+            events.put(ServeEvent("keys", text))
+
+        ring.on_change = keys_changed
+        refreshing = asyncio.ensure_future(_refresh_keys(ring))
         stack.callback(refreshing.cancel)
         yield _listening(url, config, ring)
         for event in _unservable(config):
@@ -303,15 +316,11 @@ def _listening(url: str, config: ServiceConfig, ring: KeyRing) -> ServeEvent:
     return ServeEvent("listening", f"{url}/v1 serves {', '.join(names)}; {keys}", url, names)
 
 
-async def _refresh_keys(
-    ring: KeyRing, dispatcher: RequestDispatcher, events: _EventQueue, publish_address: Callable[[], None]
-) -> None:
+async def _refresh_keys(ring: KeyRing) -> None:
     while True:
         await asyncio.sleep(_REFRESH_S)
         if text := ring.refresh():
-            dispatcher.keys_changed()
-            publish_address()
-            events.put(ServeEvent("keys", text))
+            ring.on_change(text)
 
 
 def with_model_name(model: str, text: str) -> str:

@@ -64,6 +64,8 @@ class ModelParameters:
     """Defaults that the recipe knows: sampling, thinking."""
     recipe_for_tools: Mapping[str, Any] = field(default_factory=dict)
     """The same for requests with tools."""
+    served_name: str | None = None
+    """What the engine calls an adapter; None: as the model."""
 
     @property
     def edits_body(self) -> bool:
@@ -78,6 +80,7 @@ class ModelParameters:
             strip=tuple(dict.fromkeys((*self.strip, *other.strip))),
             max_tokens=self.max_tokens if other.max_tokens is None else other.max_tokens,
             context=self.context if other.context is None else other.context,
+            served_name=other.served_name,
         )
 
 
@@ -111,6 +114,8 @@ class ModelConfig:
     timeouts: Timeouts = field(default_factory=Timeouts)
     speaks: tuple[ServerApiName, ...] = ()
     """Of an outside server; empty: everything that clients send."""
+    upstream: bool = False
+    """All paths of its server can be reached, under `/upstream/NAME/`."""
     aliases: tuple[str, ...] = ()
     """Other names for it; unique among all names and aliases."""
     fallbacks: Mapping[str, str] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import re
 import shutil
 import time
@@ -17,18 +18,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from firesteel import engines
-from firesteel.catalog.image_recipe import ImageRecipe
+from firesteel.catalog.image_recipe import ImageRecipe, PinnedSource
 from firesteel.dataclass import dataclass
 from firesteel.edge.docker.containers import last_line, require_docker
 from firesteel.edge.docker.registry import Registry, parse_reference
+from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.host import process
-from firesteel.edge.native.build import BuildProgress
+from firesteel.edge.native.build import BuildProgress, fetch_source
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.images.inspect import inspect_image, save_inspection
 from firesteel.images.local_engine import lay_out_engine
 from firesteel.images.prove import prove_image
-from firesteel.images.provenance import catalog_entry, provenance
+from firesteel.images.provenance import catalog_entry, provenance, sbom
 from firesteel.images.report import ImageReport
 from firesteel.images.sources import open_image
 from firesteel.render.dockerfile import dockerfile, uses_buildkit
@@ -37,31 +39,59 @@ from firesteel.units import MIB
 _STEP = re.compile(
     r"^(?:#\d+ \[(?P<stage>[^\]]*?) ?\d+/\d+\] (?P<what>.{1,100})|Step \d+/\d+ : (?P<step>.{1,100}))", re.M
 )
-_NO_BUILDX = "buildx component is missing"
+_NO_BUILDX = re.compile("buildx component is missing|unknown command: docker buildx|'buildx' is not a docker")
 _POLL_S = 0.2
+PROVED = "proved.json"
+"""In the folder of a build."""
 _ONLY_ON_SPARK = ("wrong-processor",)
 """Problems that an image for this machine has only elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProvedImage:
+    """An image that was built, inspected, started and verified. It has no tag yet."""
+
+    id: str
+    """`sha256:...`"""
+    version: str
+    uses_gpu: bool
+    started: str
+    seconds: float
+    digests: Mapping[str, str]
+    """Of bases that the recipe does not pin."""
+    checks: tuple[str, ...]
+    """Those that it passed."""
+    folder: str
+    """Dockerfile, log and, once it is tagged, provenance."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltImage:
     tag: str
     id: str
-    """`sha256:...`"""
     engine: str
     version: str
     bytes: int
     seconds: float
     verified: tuple[str, ...]
-    """The checks that it passed."""
     folder: str
-    """Dockerfile, log and provenance."""
 
 
 async def build_image(
-    home: Home, name: str, recipe: ImageRecipe
+    home: Home, name: str, recipe: ImageRecipe, builder: str | None = None
 ) -> AsyncIterator[BuildProgress | BuiltImage]:
-    """The last item is the image."""
+    """The last item is the image, with its tag."""
+    async for item in build_and_prove(home, name, recipe, builder):
+        if isinstance(item, BuildProgress):
+            yield item
+        else:
+            yield await tag_image(home, name, recipe, item)
+
+
+async def build_and_prove(
+    home: Home, name: str, recipe: ImageRecipe, builder: str | None = None
+) -> AsyncIterator[BuildProgress | ProvedImage]:
+    """The last item is the image, still without a tag. `builder`: one of `docker buildx ls`."""
     await require_docker()
     started = datetime.now(UTC)
     began = time.monotonic()
@@ -77,37 +107,62 @@ async def build_image(
             yield BuildProgress("laying out the engine of this machine")
             engine = await asyncio.to_thread(lay_out_engine, home, context / "root")
             recipe = replace(recipe, version=engine.version, gpu=recipe.gpu or engine.uses_gpu)
+        for pin in fetched_pins(recipe):
+            yield BuildProgress(f"fetching {pin.package}")
+            archive = await fetch_source(home, pin.package or "", pin.sha256 or "", home.root / "tmp/sources")
+            (context / "sources").mkdir(exist_ok=True)
+            shutil.copy(archive, context / "sources" / f"{pin.name}.tar.gz")
         write_text(folder / "Dockerfile", dockerfile(name, recipe, digests))
-        async for progress in _docker_build(recipe, folder, context):
+        async for progress in _docker_build(recipe, folder, context, builder):
             yield progress
     finally:
         shutil.rmtree(context, ignore_errors=True)
     image_id = (folder / "image-id").read_text().strip()
     yield BuildProgress("inspecting what was built")
-    report = await asyncio.to_thread(lambda: inspect_image(open_image(image_id), home.root / "tmp"))
+    report = await asyncio.to_thread(inspect_local, home, image_id)
     require_contents(recipe, report)
     yield BuildProgress(f"starting {recipe.prove} on it")
     checks = await prove_image(home, name, recipe, image_id, report)
+    proved = ProvedImage(
+        image_id, recipe.version, recipe.gpu, started.isoformat(), time.monotonic() - began, digests, checks,
+        str(folder),
+    )  # fmt: skip
+    state_file.write_state(folder / PROVED, proved)
+    yield proved
+
+
+async def tag_image(home: Home, name: str, recipe: ImageRecipe, proved: ProvedImage) -> BuiltImage:
+    """The tag, the inspection, the provenance, the catalog's entry: each may be written again."""
+    recipe = replace(recipe, version=proved.version, gpu=proved.uses_gpu)
+    started, folder = datetime.fromisoformat(proved.started), Path(proved.folder)
+    report = await asyncio.to_thread(inspect_local, home, proved.id)
     tag = image_tag(name, recipe, started)
-    code, output = await process.run("docker", "tag", image_id, tag)
+    code, output = await process.run("docker", "tag", proved.id, tag)
     if code:
         raise FiresteelError(
-            f"docker could not tag {image_id[:19]}: {last_line(output)}", next=f"docker tag {image_id} {tag}"
+            f"docker could not tag {proved.id[:19]}: {last_line(output)}",
+            next=f"docker tag {proved.id} {tag}",
         )
     report = replace(report, reference=tag)
     save_inspection(home, report)
-    write_text(folder / "provenance.json", provenance(name, recipe, digests, tag, report, checks, started))
+    statement = provenance(name, recipe, proved.digests, tag, report, proved.checks, started)
+    write_text(folder / "provenance.json", statement)
+    write_text(folder / "sbom.json", sbom(tag, report))
     write_text(home.catalog / "built" / name / "images.yaml", catalog_entry(name, recipe, tag, report))
-    yield BuiltImage(
+    return BuiltImage(
         tag,
-        image_id,
+        proved.id,
         recipe.engine,
         recipe.version,
         report.bytes,
-        time.monotonic() - began,
-        checks,
-        str(folder),
+        proved.seconds,
+        proved.checks,
+        proved.folder,
     )
+
+
+def inspect_local(home: Home, image_id: str) -> ImageReport:
+    return inspect_image(open_image(image_id), home.root / "tmp")
 
 
 def image_tag(name: str, recipe: ImageRecipe, built: datetime) -> str:
@@ -142,7 +197,13 @@ def _refused(what: str, hint: str) -> FiresteelError:
     return FiresteelError(f"the image was built and gets no tag: {what}", next=hint)
 
 
-# --- bases ---
+# --- sources and bases ---
+
+
+def fetched_pins(recipe: ImageRecipe) -> tuple[PinnedSource, ...]:
+    """Packages whose archives a step copies from `sources/`: fetched here, by this machine's pip."""
+    copied = " ".join(step.copy or "" for stage in recipe.stages for step in stage.steps)
+    return tuple(pin for pin in recipe.pins if pin.package and f"sources/{pin.name}.tar.gz" in copied)
 
 
 def _unpinned(recipe: ImageRecipe) -> tuple[str, ...]:
@@ -161,36 +222,51 @@ async def _base_digest(base: str) -> str:
 # --- docker build ---
 
 
-async def _docker_build(recipe: ImageRecipe, folder: Path, context: Path) -> AsyncIterator[BuildProgress]:
+async def _docker_build(
+    recipe: ImageRecipe, folder: Path, context: Path, builder: str | None
+) -> AsyncIterator[BuildProgress]:
     log = folder / "build.log"
-    platform = () if recipe.platform == "here" else ("--platform", recipe.platform)
-    words = (
-        "--file",
-        str(folder / "Dockerfile"),
-        "--iidfile",
-        str(folder / "image-id"),
-        *platform,
-        str(context),
-    )
     steps = sum(len(stage.steps) for stage in recipe.stages)
     code = -1
-    for argv, env in (
-        (("docker", "build", "--progress", "plain", *words), {"DOCKER_BUILDKIT": "1"}),
-        (("docker", "build", *words), {"DOCKER_BUILDKIT": "0"}),
-    ):
+    for argv, env in build_commands(recipe, folder, context, builder):
         child = await _started(argv, env, log)
         async for progress in _follow(child, log, steps):
             yield progress
         code = child.returncode or 0
-        if not code or _NO_BUILDX not in _tail(log):
+        if not code or not _NO_BUILDX.search(_tail(log)):
             break
-        if uses_buildkit(recipe):
-            raise HostNotReady(
-                "docker has no buildx, and the recipe keeps caches between builds with BuildKit",
-                next="sudo apt install docker-buildx",
+        if needs_buildx(recipe, builder):
+            what = (
+                f"the builder {builder}" if builder else "what the recipe needs: caches, or another processor"
             )
+            raise HostNotReady(f"docker has no buildx for {what}", next="sudo apt install docker-buildx")
     if code:
         raise build_failure(_tail(log), log)
+
+
+def build_commands(
+    recipe: ImageRecipe, folder: Path, context: Path, builder: str | None
+) -> tuple[tuple[tuple[str, ...], dict[str, str]], ...]:
+    """What to run, and where docker has no buildx, the next; each with its environment."""
+    target = () if recipe.platform == "here" else ("--platform", recipe.platform)
+    paths = ("--file", str(folder / "Dockerfile"), "--iidfile", str(folder / "image-id"))
+    plain = ("docker", "build", *paths, *target, str(context))
+    if needs_buildx(recipe, builder):
+        # --load: what a builder elsewhere made is proved here, so it has to come here.
+        where = ("--builder", builder) if builder else ()
+        buildx = ("docker", "buildx", "build", *where, "--load", "--progress", "plain", *plain[2:])
+        return ((buildx, {}),)
+    buildkit = ("docker", "build", "--progress", "plain", *plain[2:])
+    return ((buildkit, {"DOCKER_BUILDKIT": "1"}), (plain, {"DOCKER_BUILDKIT": "0"}))
+
+
+def needs_buildx(recipe: ImageRecipe, builder: str | None) -> bool:
+    return bool(builder) or uses_buildkit(recipe) or recipe.platform not in ("here", _own_platform())
+
+
+def _own_platform() -> str:
+    names = {"x86_64": "amd64", "aarch64": "arm64"}
+    return f"linux/{names.get(platform.machine(), platform.machine())}"
 
 
 async def _started(argv: tuple[str, ...], env: Mapping[str, str], log: Path) -> asyncio.subprocess.Process:

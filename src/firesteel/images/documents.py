@@ -9,6 +9,7 @@ from firesteel.facts.documents import Document
 from firesteel.images.build import BuiltImage
 from firesteel.images.compare import ImageComparison, ImageDifference
 from firesteel.images.contents import Component, GpuLibrary, Part
+from firesteel.images.factory.decide import ReleaseProgress
 from firesteel.images.inspect import RecipeVerdict
 from firesteel.images.report import ImageLayer, ImageReport, StartSettings
 from firesteel.images.retention import OwnImage
@@ -82,6 +83,24 @@ class ImagePruneJson(Document):
     """False: they are only listed."""
     images: tuple[OwnImage, ...]
     kept: int
+
+
+class FactoryImageJson(Document):
+    name: str
+    looked: str | None
+    """When, in UTC; None: never."""
+    current: str | None
+    """The release that was promoted last."""
+    releases: tuple[ReleaseProgress, ...]
+    done: tuple[str, ...]
+    """What this run did, in order."""
+
+
+class ImageWatchJson(Document):
+    """`firesteel image watch --json`"""
+
+    document: Literal["firesteel.image-watch/1"] = "firesteel.image-watch/1"
+    images: tuple[FactoryImageJson, ...]
 
 
 def image_build_json(image: BuiltImage) -> ImageBuildJson:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import sys
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -289,11 +290,36 @@ def _uncompressed(stored: _Counted) -> IO[bytes]:
     if start[:2] == b"\x1f\x8b":
         return cast("IO[bytes]", gzip.GzipFile(fileobj=cast("IO[bytes]", stored)))
     if start == b"\x28\xb5\x2f\xfd":
-        raise FiresteelError(
-            "a layer is compressed with zstd, which firesteel does not read",
-            next="docker pull the image, or docker load it; then inspect it by its name",
-        )
+        return _zstd(stored)
     return cast("IO[bytes]", stored)
+
+
+def _zstd(stored: _Counted) -> IO[bytes]:
+    """By the `zstandard` package, where it is installed: most images have no such layer."""
+    try:
+        import zstandard
+    except ImportError:
+        raise FiresteelError(
+            "a layer is compressed with zstd, and the package that reads it is not installed",
+            next=f"{sys.executable} -m pip install zstandard, or docker pull it and inspect that",
+        ) from None
+    # A frame may ask for gigabytes as its window; the command line tool stops at 128 MiB, too.
+    decompressor = zstandard.ZstdDecompressor(max_window_size=128 * MIB)
+    reader = decompressor.stream_reader(cast("IO[bytes]", stored), read_across_frames=True)
+    return cast("IO[bytes]", _Zstd(reader, zstandard.ZstdError))
+
+
+class _Zstd:
+    """Its errors are none of Python's own."""
+
+    def __init__(self, reader: Any, error: type[Exception]) -> None:
+        self._reader, self._error = reader, error
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return bytes(self._reader.read(size))
+        except self._error as error:
+            raise ValueError(str(error)) from error
 
 
 def _members(reader: _LayerReader, layer: Layer) -> Iterator[tarfile.TarInfo]:

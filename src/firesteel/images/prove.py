@@ -7,6 +7,8 @@ the engine's program. For vLLM and SGLang the image takes the place of the recip
 from __future__ import annotations
 
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from shlex import join
@@ -17,7 +19,7 @@ from firesteel.catalog.image_recipe import ImageRecipe
 from firesteel.edge.docker.containers import last_line
 from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.host import process
-from firesteel.errors import FiresteelError
+from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.images.report import ImageReport, inspection
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal, propose
@@ -29,29 +31,45 @@ async def prove_image(
     home: Home, name: str, recipe: ImageRecipe, image_id: str, report: ImageReport
 ) -> tuple[str, ...]:
     """The names of the checks that it passed; raises with the reason when one fails."""
-    label = f"firesteel-proof={uuid4().hex[:12]}"
-    service = f"proof-{name}"[:40]
+    try:
+        async with started_image(home, f"proof-{name}"[:40], recipe, image_id, report) as ready:
+            return tuple(check.name for check in ready.report.checks if check.passed)
+    except HostNotReady:
+        raise
+    except FiresteelError as error:
+        raise FiresteelError(f"the image was built and gets no tag: {error.what}", next=error.next) from error
+
+
+@asynccontextmanager
+async def started_image(
+    home: Home, service: str, recipe: ImageRecipe, image_id: str, report: ImageReport
+) -> AsyncIterator[ServiceReady]:
+    """The image with its model as a service of that name, verified; stopped and removed at the end."""
+    label = f"firesteel-proof={service}"
     script = home.root / "tmp" / f"proof-{uuid4().hex[:12]}" / "llama-server"
+    await _stop(home, service, label)  # what a process that was killed here has left
     try:
         if recipe.engine == "llamacpp":
             await _require_program(image_id)
             _write_script(script, home, recipe, image_id, label)
         proposal = _proposal(home, service, recipe, script, report, image_id)
-        async for event in bring_up(proposal, home):
-            if isinstance(event, ServiceReady):
-                return tuple(check.name for check in event.report.checks if check.passed)
-        raise FiresteelError("it never became ready", next=f"firesteel logs {service}")
-    except FiresteelError as error:
-        raise FiresteelError(f"the image was built and gets no tag: {error.what}", next=error.next) from error
+        ready = [event async for event in bring_up(proposal, home) if isinstance(event, ServiceReady)]
+        if not ready:
+            raise FiresteelError("it never became ready", next=f"firesteel logs {service}")
+        yield ready[-1]
     finally:
-        running = load(home, service)
-        if running is not None:
-            async for _ in stop(running):
-                pass
-        await _remove_containers(label)
+        await _stop(home, service, label)
         script.unlink(missing_ok=True)
         if script.parent.exists():
             script.parent.rmdir()
+
+
+async def _stop(home: Home, service: str, label: str) -> None:
+    running = load(home, service)
+    if running is not None:
+        async for _ in stop(running):
+            pass
+    await _remove_containers(label)
 
 
 async def _require_program(image_id: str) -> None:

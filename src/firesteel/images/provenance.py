@@ -1,4 +1,7 @@
-"""Where an image came from: an in-toto statement with a SLSA predicate, and its catalog entry. Pure."""
+"""What goes with an image: where it came from (in-toto, SLSA), what is in it (CycloneDX), its catalog entry.
+
+Pure. The SBOM is made from what `inspect` read: syft and its like come by no package name.
+"""
 
 from __future__ import annotations
 
@@ -57,6 +60,36 @@ def provenance(
         },
     }
     return json.dumps(statement, indent=1, default=str) + "\n"
+
+
+def sbom(tag: str, report: ImageReport) -> str:
+    """CycloneDX 1.6, JSON: the components that `inspect` found, each with the path that shows it."""
+    digest = report.digests[-1].removeprefix("sha256:")
+    components = [
+        {
+            "type": "library",
+            "name": found.name,
+            "version": found.version,
+            "evidence": {"occurrences": [{"location": found.how}]},
+        }
+        for found in report.components
+    ]
+    document = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {
+            "tools": {"components": [{"type": "application", "name": "firesteel", "version": __version__}]},
+            "component": {
+                "type": "container",
+                "name": tag.partition(":")[0],
+                "version": tag.partition(":")[2],
+                "hashes": [{"alg": "SHA-256", "content": digest}],
+            },
+        },
+        "components": components,
+    }
+    return json.dumps(document, indent=1) + "\n"
 
 
 def catalog_entry(name: str, recipe: ImageRecipe, tag: str, report: ImageReport) -> str:

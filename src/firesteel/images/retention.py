@@ -103,7 +103,12 @@ def named_tags(home: Home) -> frozenset[str]:
 
 
 def remove(runtime: ContainerRuntime, image: OwnImage) -> None:
-    """By tag, which leaves the same image under another tag; docker itself refuses one that runs."""
+    """By tag, which leaves the same image under another tag; docker itself refuses one that runs.
+
+    A tag that names another image by now stays, and what is gone already needs no removal.
+    """
+    if _inspected(runtime, image.tag or image.id).get("Id") != image.id:
+        return
     code, output = runtime.run("image", "rm", image.tag or image.id)
     if code:
         raise FiresteelError(

@@ -13,11 +13,13 @@ from firesteel.dataclass import dataclass
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
 from firesteel.facts import Architecture, Checkpoint, Host, Weights
+from firesteel.facts.model.adapter import Adapter
 from firesteel.launch import Ask, EngineName, EngineProgram, Goal, Launch
 from firesteel.launch_pipeline import from_checkpoint, from_recipe, native, with_user_options
 from firesteel.planner import MeasuredMemory, OwnRun, Plan, launch_key, longest_context, plan
 from firesteel.planner.speed.serving import RequestShape, usual_requests
 from firesteel.printable import printable
+from firesteel.proposals.adapters import OpenedAdapters, add_adapters, named_adapters
 from firesteel.rules.checker import Finding, check
 from firesteel.rules.checkpoint_checks import CheckpointFinding
 from firesteel.rules.checkpoint_checks.launch_findings import audit_note, launch_findings
@@ -48,6 +50,8 @@ class Proposal:
     """What it answers, with the release in full."""
     asked: str = ""
     """Where a checkpoint without a recipe was read from."""
+    adapters: tuple[Adapter, ...] = ()
+    """LoRA, in the order of the engine's flags."""
 
     @property
     def name(self) -> str:
@@ -86,6 +90,7 @@ def propose(
     measured: Mapping[str, MeasuredMemory] | None = None,
     own: Mapping[str, Sequence[OwnRun]] | None = None,
     programs: Mapping[EngineName, EngineProgram] | None = None,
+    adapters: OpenedAdapters | None = None,
 ) -> tuple[Proposal, ...]:
     """Every recipe that the ask means, best first; without a model's name, every recipe there is.
 
@@ -103,7 +108,16 @@ def propose(
     if ask.quant:
         recipes = _stored_as(catalog, recipes, ask.quant)
     found = (
-        _proposal(catalog, recipe, host, ask, measured or {}, own or {}, (programs or {}).get(recipe.engine))
+        _proposal(
+            catalog,
+            recipe,
+            host,
+            ask,
+            measured or {},
+            own or {},
+            (programs or {}).get(recipe.engine),
+            adapters or {},
+        )
         for recipe in recipes
     )
     return tuple(sorted(found, key=lambda proposal: _rank(proposal, ask.goal)))
@@ -153,11 +167,13 @@ def _proposal(
     measured: Mapping[str, MeasuredMemory],
     own: Mapping[str, Sequence[OwnRun]],
     program: EngineProgram | None,
+    opened: OpenedAdapters,
 ) -> Proposal:
     model, image = catalog.models[recipe.model], catalog.images.named[recipe.image]
     launch = with_user_options(from_recipe(catalog, recipe, ask), ask)
     if program:
         launch = native(launch, program)
+    launch, adapters, misfits = add_adapters(launch, model.architecture, named_adapters(ask, recipe), opened)
     weights = _weights(recipe_catalog.weights(catalog, recipe), ask)
     key = launch_key(launch)
     planned = plan(
@@ -169,8 +185,8 @@ def _proposal(
         own=own.get(key, ()),
         requests=_requests(launch, model.architecture, ask),
     )
-    findings = check(planned.launch, hardware=host.hardware, images=catalog.images)
-    return Proposal(planned, findings, image, recipe, model, ask)
+    findings = (*misfits, *check(planned.launch, hardware=host.hardware, images=catalog.images))
+    return Proposal(planned, findings, image, recipe, model, ask, adapters=adapters)
 
 
 def _requests(launch: Launch, shape: Architecture, ask: Ask) -> RequestShape:
@@ -187,6 +203,7 @@ def propose_checkpoint(
     measured: Mapping[str, MeasuredMemory] | None = None,
     own: Mapping[str, Sequence[OwnRun]] | None = None,
     programs: Mapping[EngineName, EngineProgram] | None = None,
+    adapters: OpenedAdapters | None = None,
 ) -> Proposal:
     """A checkpoint that is in no catalog, on the engine that reads its format, with no flag but its sizes.
 
@@ -207,6 +224,7 @@ def propose_checkpoint(
     launch = from_checkpoint(checkpoint, service_name(checkpoint.name), engine, image, ask)
     if programs is not None:
         launch = native(launch, _program(programs, engine, checkpoint))
+    launch, served, misfits = add_adapters(launch, checkpoint.architecture, ask.adapters, adapters or {})
     key = launch_key(launch)
     planned = plan(
         launch,
@@ -220,8 +238,8 @@ def propose_checkpoint(
     )
     notes = (*checkpoint.doubts, *(f"not counted: {part}" for part in checkpoint.unknown))
     planned = replace(planned, notes=(*planned.notes, *notes))
-    findings = check(planned.launch, hardware=host.hardware, images=images)
-    return Proposal(planned, findings, image, ask=ask, asked=checkpoint.origin)
+    findings = (*misfits, *check(planned.launch, hardware=host.hardware, images=images))
+    return Proposal(planned, findings, image, ask=ask, asked=checkpoint.origin, adapters=served)
 
 
 def with_audit(proposal: Proposal, model: str, findings: Sequence[CheckpointFinding] | None) -> Proposal:

@@ -30,6 +30,9 @@ _WRAPPERS = frozenset(
      "ncu", "opentelemetry-instrument", "gosu", "sudo", "setpriv", "with-contenv"}
 )  # fmt: skip
 """Programs that start the program after their own options."""
+_TOOLS_IMAGE = re.compile(r"llama\.cpp:(?:full|light)")
+"""Images of llama.cpp whose entrypoint is no server, but `llama-cli` or a script that knows `--server`.
+Seen in ggml-org/llama.cpp `.devops/tools.sh` and `.devops/cuda.Dockerfile`, 2026-11-16."""
 _MODEL_FLAGS = ("--model", "--model-path", "-m", "-hf", "--hf-repo")
 
 
@@ -74,6 +77,10 @@ def engine_in_container(
             return engine_command
     if entrypoint is not None:
         return None
+    if _TOOLS_IMAGE.search(image):
+        is_server = texts[:1] in (("--server",), ("-s",))
+        rest = tuple(arguments[1:])
+        return EngineCommand("llamacpp", texts[:1], rest, tuple(arguments[:1])) if is_server else None
     known = identify(image, images)
     if known is None and other_image(image, images):
         return None

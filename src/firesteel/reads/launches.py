@@ -16,7 +16,7 @@ from firesteel.reads.source_text import SourceFile, SourceText, source_file
 if TYPE_CHECKING:
     from firesteel.reads.nodes import Node
 
-_MENTIONS_ENGINE = re.compile(r"\bvllm\b|llama-server|llama\s+serve|sglang|\b(docker|podman|nerdctl)\s")
+_MENTIONS_ENGINE = re.compile(r"(?i:vllm|llama[-_]server|llama\s+serve|sglang)|\b(?:docker|podman|nerdctl)\s")
 _ACCEPTED = (
     "give a `docker run`, `podman run`, `vllm serve`, `llama-server` or `python3 -m sglang.launch_server`"
     " line, or a file with one: a script, a Markdown guide, a compose file, a manifest, a unit, a recipe"

@@ -17,7 +17,10 @@ _MODULES: dict[str, EngineName] = {
 _SHELLS = {"bash", "sh", "zsh", "dash"}
 _SSH_VALUES = frozenset("BbcDEeFIiJLlmOoPpQRSWw")
 """Options of ssh that take a value."""
-_PYTHON = re.compile(r"python(3(\.\d+)?)?\Z")
+_PYTHON = re.compile(r"python(3(\.\d+)?)?\Z|\$\{?\w+\}?\Z")
+"""An interpreter, or a variable that may name one: `"$PYTHON" -m vllm.entrypoints...`."""
+_NAMED_BY = re.compile(r"\$\{?\w*?(VLLM|SGLANG|LLAMA_SERVER)(_BIN|_EXE|_CMD|_PATH)?\}?\Z")
+"""A variable whose name says which program it is: `"$LLAMA_SERVER" -m FILE`, `$VLLM_BIN serve MODEL`."""
 _SCRIPT_OPTION = re.compile(r"-[a-z]*c\Z")
 _NOT_STARTING = frozenset(
     {"echo", "printf", "grep", "egrep", "pgrep", "which", "man", "pip", "pip3", "cat", "alias"}
@@ -62,9 +65,14 @@ def installed(words: Sequence[str]) -> tuple[EngineName, str] | None:
     return (_PACKAGES[pinned[1]], pinned[2]) if pinned else None
 
 
+def _program_name(word: str) -> str:
+    named = _NAMED_BY.match(word)
+    return named[1].lower().replace("_", "-") if named else base_name(word)
+
+
 def engine_at(words: Sequence[str], index: int = 0) -> Program | None:
     """The engine that starts at this word."""
-    name, following = base_name(_word(words, index)), _word(words, index + 1)
+    name, following = _program_name(_word(words, index)), _word(words, index + 1)
     if "ik_llama" in _word(words, index):
         return None  # a fork with flags of its own
     if name == "llama-server":
@@ -131,6 +139,12 @@ def container_run_at(words: Sequence[str], index: int) -> int | None:
     if _word(words, after) == "container":
         after += 1
     return after + 1 if _word(words, after) in ("run", "create") else None
+
+
+def is_exec(words: Sequence[str]) -> bool:
+    """`docker exec -it NAME`, `kubectl exec POD --`: what follows runs in a running container."""
+    tools = CONTAINER_TOOLS | {"docker-compose", "kubectl", "oc"}
+    return any(base_name(tool) in tools and "exec" in words[i + 1 : i + 5] for i, tool in enumerate(words))
 
 
 def find(words: Sequence[str]) -> tuple[str, int] | None:

@@ -25,6 +25,8 @@ _CONTAINER_PORT = re.compile(r"(?:.*:)?([0-9]{1,5})(?:/tcp)?\Z")
 _WRONG_DASH = re.compile("[\u2010-\u2015\u2212]{1,2}[a-z]")
 _PACKAGES = re.compile(r"/(?:site|dist)-packages/|/vllm-workspace/|/sgl-workspace/")
 """Where an image has its engine: a mount there replaces it."""
+_SOURCE_TREE = re.compile(r"(?:^|[/:])(?:vllm|sglang)(?:/python)?/?(?::|$)")
+"""A checkout in PYTHONPATH: Python imports it in place of what is installed."""
 _CHANGES_ENGINE = re.compile(
     r"install\s[^&;|\n]*\b(?:vllm|sglang)|install\s[^&;|\n]*(?:-e|--editable)\s|git\s+(?:apply|checkout)|\bpatch\s"
 )
@@ -54,6 +56,8 @@ class ReadLaunch:
     """The machine whose section of a recipe this is from."""
     minimum: Word | None = None
     """The oldest release that a recipe allows."""
+    is_own_build: bool = False
+    """The engine is no release: patched, from a source tree, or in a container that is not seen here."""
     runs_with: str = ""
     """Launches of a text with the same name here run at the same time; empty: not known."""
 
@@ -79,6 +83,8 @@ class LaunchReader:
         self.launches: list[ReadLaunch] = []
         self.exported: dict[str, Words] = {}
         self.installed: dict[EngineName, str] = {}
+        self.is_exec = False
+        """Inside of a script for `docker exec`."""
         self.missing: list[tuple[Word, str]] = []
         """Files that launches depend on and that are not at hand, with what is lost."""
 
@@ -86,16 +92,25 @@ class LaunchReader:
         """Read the commands of a script."""
         known = variables.find_values(commands)
         last: int | None = None
-        for command in (variables.expand(command, known, self.file) for command in commands):
+        end: Word | None = None
+        for command in variables.without_arrays(commands, known):
+            command = variables.expand(command, known, self.file)
             self._check_limit()
             count = len(self.launches)
             # No command begins with a dash: this is the rest of one that ended too early.
             is_lost_flag = command.texts[:1] != ("-",) and "".join(command.texts[:1]).startswith("-")
-            if is_lost_flag and last is not None:
+            if is_lost_flag and last is not None and end and self._continues(end, command.words[0]):
                 self._add_flaw(last, "lost", command.words[0])
             else:
                 self._read_command(command, depth)
             last = len(self.launches) - 1 if len(self.launches) > count else None
+            end = command.words[-1] if command.words else None
+
+    def _continues(self, last: Word, flag: Word) -> bool:
+        """Whether the flag was meant to belong to the command before it: it stands on the next line, or
+        behind a backslash that a comment made useless. Guides show flags on their own, too."""
+        between = self.file.text[last.span[1] : flag.span[0]]
+        return between.count("\n") == 1 or "\\" in between
 
     def start(self, start: EngineStart) -> None:
         """Read what a file describes."""
@@ -146,7 +161,9 @@ class LaunchReader:
             self.launches.append(self._process_launch(command, index))
         elif depth < _MAX_NESTED:
             script = command.words[index + (programs.script_at(command.texts[index:]) or 0)]
+            before, self.is_exec = self.is_exec, self.is_exec or programs.is_exec(command.texts[:index])
             self.read(split_script(script.content, self.file), depth + 1)
+            self.is_exec = before
         if command.broken and len(self.launches) > count:
             self._add_flaw(count, "blank", command.broken)
 
@@ -180,7 +197,11 @@ class LaunchReader:
             command.words[index:end],
         )
         texts = {name: words[-1].text for name, words in env.items()}
-        return self._launch(engine, texts, _env_words(env), version=self.installed.get(program.engine))
+        version = self.installed.get(program.engine)
+        launch = self._launch(engine, texts, _env_words(env), version=version)
+        is_exec = self.is_exec or programs.is_exec(command.texts[:index])
+        is_own_build = version is None and (is_exec or _SOURCE_TREE.search(texts.get("PYTHONPATH", "")))
+        return replace(launch, is_own_build=bool(is_own_build))
 
     def _container_launch(
         self, image: Word, options: Sequence[docker.DockerOption], arguments: Sequence[Word]
@@ -196,12 +217,15 @@ class LaunchReader:
         words = {key: option.words for option in options for key in _option_keys(option)}
         words |= _env_words({name: (word,) for name, word in engine.env.items()}) | {"image": (image,)}
         version = known.version if known and known.engine == engine.engine else None
+        is_own_build = _SOURCE_TREE.search(env.get("PYTHONPATH", "")) is not None
         if _replaces_engine(container):
             version = engine.installed
+            is_own_build = version is None
         # An image that nobody knows may listen where its port is published; others do so where they are told.
         is_default = known is not None and known.configured_by != "env"
         published = None if is_default else _published_port(container)
-        yield self._launch(engine, env, words, container, version, published)
+        launch = self._launch(engine, env, words, container, version, published)
+        yield replace(launch, is_own_build=is_own_build)
 
     def _env_files(self, options: Sequence[docker.DockerOption]) -> Iterator[docker.DockerOption]:
         """`--env-file`: its variables, with the position of the option."""
@@ -331,8 +355,9 @@ def _name(served_name: str, container: Container | None) -> tuple[str, Container
 def _with_default_host(
     engine: EngineName, parsed: engines.ParsedCommandLine, container: Container | None
 ) -> Mapping[str, FlagValue]:
-    """SGLang listens on 127.0.0.1 by default, also in a container, where nobody can reach it."""
-    if engine == "sglang" and container is not None and "host" not in parsed.starts:
+    """SGLang listens on 127.0.0.1 by default, also in a container, where nobody can reach it. An image
+    that is given no arguments may start anything."""
+    if engine == "sglang" and container is not None and parsed.starts and "host" not in parsed.starts:
         return {**parsed.flags, "host": "127.0.0.1"}
     return parsed.flags
 

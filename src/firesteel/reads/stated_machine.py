@@ -29,13 +29,21 @@ _OTHER = re.compile(
     r"""(?<![A-Za-z0-9])(?:
       (?i:  A100 | A800 | H100 | H200 | H800 | B100 | B200 | B300 | GB200 | GB300 | GH200 | V100 | L40S? | HGX
           | NVL\d{1,2} | (?:RTX|GeForce)[\s_-]?(?:PRO[\s_-]?)?\d{4} | [345]090 | MI\d{3}[AX]? | Gaudi\s?\d?
-          | HPU | TPU | Trillium | Xeon | EPYC | ROCm | AMD | Ascend | XPU | NPU | Jetson | Hopper | Ampere
+          | HPU | TPU | GCU | DCU | MLU | MUSA
+          | Trillium | Xeon | EPYC | ROCm | AMD | Ascend | XPU | NPU | Jetson | Hopper | Ampere
           | DGX[\s_-]*Station | (?:Intel|CPU)[\s_-](?:Arc|GPU|only|server|backend) | Strix[\s-]Halo
-          | Mac\s?Studio | Apple\s?Silicon | Inferentia | Trainium )
-      | A10G? | A30 | A40 | H20 | L4 | T4 | P40 | AWS | EC2
+          | Mac\s?Studio | Apple\s?Silicon | Inferentia | Trainium
+          | NVIDIA[\s_-](?:Tesla[\s_-])?(?:A10G? | A30 | A40 | H20 | L4 | T4 | P40?)
+          | Azure | Google\s+Cloud | SageMaker | RunPod   # no cloud rents a GB10
+          | [ag]\d-(?:standard|(?:high|mega|ultra)gpu)-\w+ | [pg]\d{1,2}[a-z]{0,2}\.\d{0,2}x?large )
+      | A10G? | A30 | A40 | H20 | L4 | T4 | P40 | AWS | EC2 | EKS | GCP | GCE | GKE | AKS
     )(?![A-Za-z0-9])""",
     re.VERBOSE,
 )
+_OWN_BUILD = re.compile(
+    r"(?:Gaudi|HPU|TPU|GCU|DCU|MLU|MUSA|Trillium|Ascend|NPU|Inferentia|Trainium)\b", re.IGNORECASE
+)
+"""Accelerators for which engines are built from a fork or with a plugin."""
 _OTHER_IMAGE = re.compile(r"rocm|xpu|[-/]tpu|gaudi|hpu|neuron|ascend|(?<![a-z])cpu(?![a-z])", re.IGNORECASE)
 _OTHER_PATH = re.compile(
     r"(?<![a-z0-9])(?:station|rocm|amd|tpu|gaudi|xeon|cpu|jetson)(?![a-z0-9])", re.IGNORECASE
@@ -62,6 +70,11 @@ class StatedMachine:
     what: str = ""
     """What the text calls it: `H200`, `8 GPUs in one host`."""
     spot: Spot | None = None
+
+    @property
+    def has_own_build(self) -> bool:
+        """Its engine is no release of the project, and may have flags of its own."""
+        return _OWN_BUILD.match(self.what) is not None
 
 
 def find_machine(reading: ReadLaunch, path: str, around: Surroundings) -> StatedMachine:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
+from firesteel.launch import EngineName
 from firesteel.reads import markdown
 from firesteel.reads.source_text import SourceFile
 
@@ -26,12 +27,18 @@ _HARDWARE_KEY = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _NOT_HARDWARE = re.compile(r"overrides|strategy_hardware|opt_in", re.IGNORECASE)
+_FORK = re.compile(
+    r"(?:git\s+clone|git\+|_REPO\w*=)[^\n]{0,200}?[:/](?!vllm-project/|sgl-project/|ggml-org/|ggerganov/)"
+    r"[\w.-]{1,100}/(?P<engine>vllm|sglang|llama\.cpp)(?:\.git)?(?![\w/-])"
+)
+"""A source of the engine that is not its project's own."""
 _NEAR = 25
 """Lines of text above a block that belong to it."""
 
 
 class Surroundings:
     def __init__(self, file: SourceFile) -> None:
+        self.file = file
         self.lines = file.text.split("\n")
         is_guide = markdown.blocks(file.whole) is not None and not file.path.endswith((".yaml", ".yml"))
         self.prose = dict(markdown.prose(file)) if is_guide else {}
@@ -68,6 +75,16 @@ class Surroundings:
                 level = self.headings[heading]
                 yield heading, self.prose[heading]
 
+    def builds_fork(self, engine: EngineName) -> bool:
+        """Whether the text, or a Dockerfile beside or above it, fetches a fork of the engine to build it."""
+        return {"llamacpp": "llama.cpp"}.get(engine, engine) in self._forks
+
+    @cached_property
+    def _forks(self) -> frozenset[str]:
+        images = filter(None, (self.file.beside(f"{up}Dockerfile") for up in ("", "../", "../../")))
+        texts = (self.file.text, *(image.text for image in images))
+        return frozenset(fork["engine"] for text in texts for fork in _FORK.finditer(text))
+
     def is_in_value(self, number: int) -> bool:
         """Whether the line belongs to a text that is the value of a key: `guide: |` of a recipe."""
         while number > 0 and (not self.lines[number - 1].strip() or self.lines[number - 1][0].isspace()):
@@ -84,18 +101,25 @@ class Surroundings:
 
     @cached_property
     def hardware(self) -> list[Line]:
-        """The values of keys such as `hardware`, on their line or indented below it."""
-        found: list[Line] = []
-        indent: int | None = None
-        for number, text in enumerate(self.lines, 1):
-            depth = len(text) - len(text.lstrip())
-            if indent is not None and text.strip():
-                if depth > indent:
-                    found.append((number, text))
-                    continue
-                indent = None
-            key = _HARDWARE_KEY.search(text)
-            if key and not _NOT_HARDWARE.search(key["key"]):
-                found.append((number, key["value"].partition("}")[0]))
-                indent = depth
-        return found
+        """The values of keys such as `hardware`, on their line or indented below it; and those of the chart
+        that a template belongs to."""
+        values = self.file.beside("../values.yaml") if ".Values" in self.file.text else None
+        of_chart = _hardware(values.text.split("\n")) if values else ()
+        return [*_hardware(self.lines), *((1, text) for _, text in of_chart)]
+
+
+def _hardware(lines: list[str]) -> list[Line]:
+    found: list[Line] = []
+    indent: int | None = None
+    for number, text in enumerate(lines, 1):
+        depth = len(text) - len(text.lstrip())
+        if indent is not None and text.strip():
+            if depth > indent:
+                found.append((number, text))
+                continue
+            indent = None
+        key = _HARDWARE_KEY.search(text)
+        if key and not _NOT_HARDWARE.search(key["key"]):
+            found.append((number, key["value"].partition("}")[0]))
+            indent = depth
+    return found

@@ -104,7 +104,9 @@ def _assignments(
         elif not words:
             continue
         elif words[0].text in ("export", "local", "readonly", "declare", "typeset"):
-            yield from ((name, (word,), False) for name, word in assigned(words[1:]).items())
+            array = _opened_array(command)
+            for name, word in assigned(words[1:]).items():
+                yield name, _array(commands, index + 1) if name == array else (word,), False
         elif sets := _SETS.match(words[0].text):
             is_append = sets[2] == "+="
             value = words[0].after(sets.end())
@@ -133,6 +135,34 @@ def assigned(words: Iterable[Word]) -> dict[str, Word]:
     """`NAME=value` words as names and values."""
     pairs = ((word.text.partition("="), word) for word in words)
     return {name: word.after(len(name) + 1) for (name, equals, _), word in pairs if equals}
+
+
+def without_arrays(commands: Sequence[ShellCommand], known: Values) -> Iterator[ShellCommand]:
+    """The commands of a script. The lines of `CMD=( ... )` are no commands but words of one, which is read
+    where the script uses `"${CMD[@]}"`, or here where its value is not known there."""
+    index = 0
+    while index < len(commands):
+        command = commands[index]
+        index += 1
+        name = _opened_array(command)
+        yield command
+        if name is None:
+            continue
+        start = index
+        while index < len(commands) and commands[index - 1].end != ")":
+            index += 1
+        if name not in known:
+            yield ShellCommand(tuple(word for part in commands[start:index] for word in part.words))
+
+
+def _opened_array(command: ShellCommand) -> str | None:
+    """`NAME` of `NAME=(`, `NAME+=(`, `local NAME=(`."""
+    if command.end != "(":
+        return None
+    if not command.words:
+        return next((name for name in reversed([*command.env]) if not command.env[name].text), None)
+    sets = _SETS.fullmatch(command.words[-1].text)
+    return sets[1] if sets else None
 
 
 def _array(commands: Sequence[ShellCommand], start: int) -> tuple[Word, ...]:

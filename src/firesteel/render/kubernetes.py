@@ -20,6 +20,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
+from pathlib import PurePosixPath
 
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
@@ -364,12 +365,14 @@ def _mounts(container: Container) -> list[dict[str, object]]:
 
 
 def _mount(mount: Mount, index: int) -> dict[str, object]:
-    """All mounts use the one claim; each but the first has its own folder in it."""
+    """All mounts use the one claim: the user's files under their names, so that variants do not share them,
+    and each other but the first in a folder of its own."""
     spec: dict[str, object] = {"name": "models", "mountPath": mount.target}
-    if index:
-        spec["subPath"] = f"mount-{index + 1}"
     if mount.read_only:
-        spec["readOnly"] = Explained(True, f"copy the content of {mount.source} into the claim")
+        spec["subPath"] = PurePosixPath(mount.source).name
+        spec["readOnly"] = Explained(True, f"copy {mount.source} into the claim")
+    elif index:
+        spec["subPath"] = f"mount-{index + 1}"
     return spec
 
 

@@ -161,7 +161,7 @@ def heading(launch: Launch, facts: LaunchFacts, *, with_reasons: bool = False) -
         sizes.append(f"up to {show_bytes(facts.needed_bytes)} of memory")
     if facts.start_up_s:
         sizes.append(f"ready within {show_seconds(facts.start_up_s)}")
-    if facts.weights_bytes:
+    if facts.weights_bytes and not launch.model.startswith("/"):
         sizes.append(f"the first start downloads {show_bytes(facts.weights_bytes)}")
     if sizes:
         lines.append("Planned: " + "; ".join(sizes))

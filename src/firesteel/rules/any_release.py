@@ -59,6 +59,7 @@ def is_undecided(context: Context) -> bool:
     container = context.launch.container
     return (
         context.version is None
+        and not context.is_own_build
         and (container is None or is_upstream(container.image))
         and not context.may_serve_images
         and not _OTHER_PARSERS & context.launch.flags.keys()

@@ -47,6 +47,7 @@ def check(
     hardware: str | None,
     spots: Mapping[str, Spot] = _NO_SPOTS,
     images: Images | None = None,
+    is_own_build: bool = False,
 ) -> tuple[Finding, ...]:
     """Every finding, the most severe first, then in the order of the text.
 
@@ -58,7 +59,7 @@ def check(
     image = catalog.identify(container.image, known) if container else None
     flaws = frozenset(key.removeprefix("flaw:") for key in spots if key.startswith("flaw:"))
     program = spots["program"].text if "program" in spots else ""
-    context = Context(launch, hardware, image, flaws, known.releases, program)
+    context = Context(launch, hardware, image, flaws, known.releases, is_own_build, program)
     all_matches = [(rule, match) for rule in rules() for match in matches(rule, context)]
     specific: dict[str, int] = {}
     for rule, match in all_matches:

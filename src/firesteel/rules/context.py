@@ -51,6 +51,8 @@ class Context:
     releases: Mapping[tuple[EngineName, str], Schema] = field(default_factory=dict)
     """Releases learned on this machine (`firesteel learn`)."""
 
+    is_own_build: bool = False
+    """The engine is no release, so that it may have any flag: see `reads.ReadLaunch`."""
     program: str = ""
     """The line that starts the engine, where it was read from a text."""
 

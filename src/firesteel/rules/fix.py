@@ -23,6 +23,9 @@ _LEADING_BLANKS = re.compile(r"(?:[^\S\n]|\\[^\S\n]*\n)+\Z")
 _EMPTY_LINE = re.compile(r"""[\s\-"':=,]*""")
 _CONTINUES = re.compile(r"(?:\b(?:then|do|else|in)|[{(]|&&|\|\|?|;;)$")
 """The end of a line that continues on the next."""
+_TRAILING_COMMENT = re.compile(r"[^\S\n]*\\?[^\S\n]+(#[^\n]*)\Z|[^\S\n]*\\\Z")
+"""A comment after a command, with the backslash that it makes useless."""
+_DASHES = re.compile("[\u2010-\u2015\u2212]{1,2}")
 _SAFE_VALUE = re.compile(r"[\w.,:/+@%=-]+\Z")
 
 V = TypeVar("V")
@@ -63,6 +66,10 @@ def change(text: str, finding: Finding, reading: ReadLaunch) -> str | None:
         return None
     if finding.key == "flaw:blank":
         return text[: spans[0][0]] + text[spans[0][1] :]
+    if fix.join:
+        return _join(text, spans[0][0])
+    if fix.hyphens:
+        return _hyphens(text, *spans[0])
     if fix.separate:
         start, end = spans[0]
         return text[:start] + re.sub(r"[^\S\n]+", "=", text[start:end], count=1) + text[end:]
@@ -71,6 +78,36 @@ def change(text: str, finding: Finding, reading: ReadLaunch) -> str | None:
     if fix.rename:
         return _rename(text, spans[0], fix.rename)
     return _set(text, spans, fix.set or "")
+
+
+def _join(text: str, start: int) -> str | None:
+    """The line before ends with a backslash; comments at its end and between the lines go above the command,
+    where they end nothing."""
+    lines = text.split("\n")
+    flag = text.count("\n", 0, start)
+    last = flag - 1
+    while last >= 0 and lines[last].lstrip().startswith("#"):
+        last -= 1
+    if last < 0 or not lines[last].strip():
+        return None
+    own = _TRAILING_COMMENT.search(lines[last])
+    ended = lines[last][: own.start()] if own else lines[last].rstrip()
+    first = last
+    while first > 0 and lines[first - 1].endswith("\\"):
+        first -= 1
+    indent = lines[first][: len(lines[first]) - len(lines[first].lstrip())]
+    comments = [*([own[1]] if own and own[1] else []), *(line.strip() for line in lines[last + 1 : flag])]
+    lines[last:flag] = [f"{ended} \\"]
+    lines[first:first] = [indent + comment for comment in comments]
+    return "\n".join(lines)
+
+
+def _hyphens(text: str, start: int, end: int) -> str | None:
+    word = _DASHES.match(text, start, end)
+    if word is None:
+        return None
+    name = text[word.end() : end].partition("=")[0]
+    return text[:start] + ("-" if len(name) == 1 else "--") + text[word.end() :]
 
 
 def _is_used_elsewhere(text: str, key: str, spans: Spans) -> bool:
@@ -148,11 +185,28 @@ def _changes_only(before: Sequence[ReadLaunch], read: Read, text: str, finding: 
         return False
     pairs = zip(before, after, strict=True)
     changed = [(old.launch, new.launch) for old, new in pairs if old.launch != new.launch]
+    if finding.fix and (finding.fix.join or finding.fix.hyphens):
+        return len(changed) == 1 and _only_adds_flags(*changed[0])
     if finding.key.startswith("flaw:"):
         return not changed
     if not changed:  # the same part was given twice
         return bool(finding.fix and finding.fix.drop)
     return len(changed) == 1 and _without(changed[0][0], finding) == _without(changed[0][1], finding)
+
+
+def _only_adds_flags(old: Launch, new: Launch) -> bool:
+    """The new launch has flags that the old one lost, and nothing else is different."""
+    is_more = new.flags.items() > old.flags.items() or (new.model, new.port) != (old.model, old.port)
+    rest = replace(
+        new,
+        flags=old.flags,
+        extra=old.extra,
+        port=old.port,
+        name=old.name,
+        sparks=old.sparks,
+        model=old.model,
+    )
+    return is_more and set(new.extra) <= set(old.extra) and rest == old and old.model in ("", new.model)
 
 
 def _without(launch: Launch, finding: Finding) -> Launch:

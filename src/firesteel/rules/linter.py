@@ -134,6 +134,9 @@ def _check_launches(
             find_machine(reading, source.path, around) if options.hardware == STATED else StatedMachine()
         )
         release = find_release(reading, source.path, around) if reading.launch.version is None else None
+        is_fork = machine.has_own_build or around.builds_fork(reading.launch.engine)
+        if reading.launch.container is None and is_fork:
+            reading = replace(reading, is_own_build=True)
         findings = _check_launch(reading, _hardware(machine, options), release, options)
         pairs += [(reading, finding) for finding in findings if options.includes(finding)]
         machines.append(machine)
@@ -153,7 +156,13 @@ def _check_launch(
 
     def check_with(version: str | None) -> tuple[Finding, ...]:
         held = replace(launch, version=version)
-        return check(held, hardware=hardware, spots=reading.spots, images=options.images)
+        return check(
+            held,
+            hardware=hardware,
+            spots=reading.spots,
+            images=options.images,
+            is_own_build=reading.is_own_build,
+        )
 
     if launch.version is not None:
         return check_with(launch.version)

@@ -38,7 +38,7 @@ def _release(context: Context) -> Schema | None:
     version = NEWEST_KNOWN[context.launch.engine] if context.is_assumed else context.launch.version
     if version is None or (container and not is_upstream(container.image)):
         return None
-    if context.may_serve_images:
+    if context.may_serve_images or context.is_own_build:
         return None
     learned = context.releases.get((context.launch.engine, version))
     known = learned or find_schema(context.launch.engine, version)

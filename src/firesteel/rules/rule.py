@@ -124,10 +124,14 @@ class Fix:
     """Another value of the same flag."""
     separate: Literal["true"] | None = None
     """A flag and its value that are one word, with `=` between them."""
+    join: Literal["true"] | None = None
+    """Flags that the command before them was meant to have: end its lines with backslashes."""
+    hyphens: Literal["true"] | None = None
+    """Hyphens in place of a typographic dash."""
 
     def __post_init__(self) -> None:
         if sum(value is not None for value in vars(self).values()) != 1:
-            raise ValueError("needs exactly one of `drop`, `rename`, `set` and `separate`")
+            raise ValueError(f"needs exactly one of {', '.join(vars(self))}")
 
 
 @file_schema

@@ -161,6 +161,8 @@ def up_arguments(
     if listen != LOOPBACK:
         options["--listen"] = listen
     flags = [(name, str(value)) for name, value in options.items() if value is not None]
+    if not service_file:
+        flags += [("--adapter", f"{each.name}={each.reference}") for each in ask.adapters]
     is_native = ask.runtime == "native" and not (ask.engine_path or service_file)
     switches = {"--native": is_native, "--trust-remote-code": trusts_code, "--boot": at_boot}
     return (

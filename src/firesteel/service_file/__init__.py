@@ -23,7 +23,6 @@ stands here: `key` names the variable or the file that has it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Annotated, Any, Literal, get_args
@@ -31,11 +30,12 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from firesteel import yaml_schema
-from firesteel.launch import Runtime
+from firesteel.launch import LOOPBACK, Runtime
 from firesteel.service_file.alerts import AlertEntry, alert_faults
 from firesteel.service_file.asks import NodeModel, asks, chosen, on_nodes, port_of
 from firesteel.service_file.commands import command_faults
 from firesteel.service_file.fallbacks import Fallback, fallback_faults
+from firesteel.service_file.names import NAME, name_faults
 from firesteel.service_file.parameters import Aliases, ParameterEntry, parameter_faults
 from firesteel.service_file.scalars import (
     VARIABLE,
@@ -54,12 +54,11 @@ from firesteel.web_origin import parse_origins
 __all__ = [
     "ModelEntry", "NodeModel", "Route", "ServiceFile", "asks", "chosen", "on_nodes", "read_service_file",
 ]  # fmt: skip
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
-_ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z")
 MAX_MODELS = 100
 MIN_BUFFER_BYTES = 8 * MIB
 MAX_REPLICAS = 32
 MAX_NODES = 8
+MAX_ADAPTERS = 32
 
 Route = Literal["least-busy", "prefix"]
 Cancel = Literal["cancel", "drain"]
@@ -177,9 +176,17 @@ class ModelEntry(FileSchema):
     """Where the API key of a server at a URL is: a variable's name, or the path of a file that holds it."""
     speaks: Annotated[tuple[ServerApi, ...], BeforeValidator(_apis)] = ()
     """What a server at a URL speaks, if not everything: requests in other APIs are translated."""
+    upstream: bool = False
+    """Of a `cmd` or a URL: all paths of its server can be reached, under `/upstream/NAME/`."""
     aliases: Aliases = {}
     """What else it answers to: clients ask for `gpt-oss:20b`, but a name is a folder's and docker's too. Each
     may have parameters of its own."""
+    adapters: Annotated[
+        dict[str, Annotated[str, Field(min_length=1, max_length=4096)]],
+        Field(max_length=MAX_ADAPTERS),
+        shaped(dict, "has a path for each", "adapters: {polite: /data/polite-lora}"),
+    ] = {}
+    """LoRA of a `recipe`: what clients ask for, and a PEFT folder, a GGUF, or a Hub id that was pulled."""
     parameters: Annotated[
         ParameterEntry, shaped(dict, "has keys of its own", "parameters: {defaults: {temperature: 0.6}}")
     ] = ParameterEntry()
@@ -278,15 +285,24 @@ def _line(lines: dict[yaml_schema.Path, int], path: yaml_schema.Path) -> int:
 
 def _faults(file: ServiceFile) -> Iterator[Fault]:
     for name, entry in file.models.items():
-        if not _NAME.match(name):
+        if not NAME.match(name):
             yield ("models", name), f"`{name}` is no name: letters, digits, dots, dashes, 63 at most"
         yield from _kind_faults(name, entry)
         yield from parameter_faults(("models", name, "parameters"), name, entry.parameters)
         for at, node in enumerate(entry.node or ()):
             if node not in file.hosts:
                 yield ("models", name, "node", at), f"`{name}`: `{node}` is not in `hosts`"
-    yield from _alias_faults(file)
-    targets = {alias: name for name, entry in file.models.items() for alias in (name, *entry.aliases)}
+        if LOOPBACK in (file.hosts.get(node) for node in entry.node or ()):
+            for key in ("pinned", "preload", "ttl"):
+                if getattr(entry, key):
+                    what = "a replica on this host is started by `up -f` and stays"
+                    yield ("models", name, key), f"`{name}`: {what}; it takes no `{key}`"
+    yield from name_faults(file.models)
+    targets = {
+        alias: name
+        for name, entry in file.models.items()
+        for alias in (name, *entry.aliases, *entry.adapters)
+    }
     for name, entry in file.models.items():
         yield from fallback_faults(name, entry.fallback, targets)
     yield from _port_faults(file)
@@ -316,8 +332,9 @@ def _kind_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
             )
         if entry.node:
             yield from _node_faults(name, entry)
-        if entry.speaks:
-            yield (*here, "speaks"), f"`{name}`: `speaks` is for a model at a `url`; ours speak everything"
+        for key in ("speaks", "upstream"):
+            if getattr(entry, key):
+                yield (*here, key), f"`{name}`: `{key}` is for a `url` or a `cmd`; ours speak everything"
     else:
         yield from _outside_faults(name, entry)
 
@@ -329,30 +346,8 @@ def _node_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
             (*here, "nodes"),
             f"`{name}`: several hosts serve it together (`nodes`), or each alone (`node`)",
         )
-    for key in ("pinned", "preload", "ttl"):
-        if getattr(entry, key):
-            yield (
-                (*here, key),
-                f"`{name}`: what runs on a `node` stays there; it takes no `{key}`",
-            )
     if len(set(entry.node or ())) < len(entry.node or ()):
         yield (*here, "node"), f"`{name}`: `node` has a host twice"
-
-
-def _alias_faults(file: ServiceFile) -> Iterator[Fault]:
-    """Whoever asks for one means one model."""
-    whose: dict[str, str] = {}
-    for name, entry in file.models.items():
-        for alias, parameters in entry.aliases.items():
-            here = ("models", name, "aliases", alias)
-            yield from parameter_faults(here, alias, parameters)
-            if not _ALIAS.match(alias):
-                yield here, f"`{name}`: `{alias[:80]}` cannot be asked for; write it like `gpt-oss:20b`"
-            elif alias in file.models:
-                yield here, f"`{name}`: the alias `{alias}` is the name of a model here"
-            elif alias in whose:
-                yield here, f"`{name}`: the alias `{alias}` is given already, to `{whose[alias]}`"
-            whose.setdefault(alias, name)
 
 
 def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
@@ -364,17 +359,8 @@ def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
             yield (*here, "urls", at), f"`{name}`: `urls` {wrong}"
         elif url in (entry.urls or ())[:at]:
             yield (*here, "urls", at), f"`{name}`: `urls` has this address twice"
-    for key in (
-        "context",
-        "users",
-        "port",
-        "ttl",
-        "runtime",
-        "engine_path",
-        "nodes",
-        "node",
-        "fallback_recipe",
-    ):
+    own = ("context", "users", "port", "ttl", "runtime", "engine_path", "nodes", "node", "fallback_recipe")
+    for key in own:
         if getattr(entry, key) is not None:
             yield (*here, key), f"`{name}`: a model at a `url` has no `{key}` of ours"
     for key in ("pinned", "preload"):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
-from firesteel.launch import Ask
+from firesteel.launch import LOOPBACK, AdapterReference, Ask
 
 if TYPE_CHECKING:
     from firesteel.service_file import ServiceFile
@@ -30,6 +30,11 @@ class NodeModel:
     ask: Ask
     addresses: dict[str, str]
     """By node."""
+
+    @property
+    def has_here(self) -> bool:
+        """This host is one of them."""
+        return LOOPBACK in self.addresses.values()
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -66,6 +71,7 @@ def _all_asks(file: ServiceFile) -> dict[str, Ask]:
             sparks=entry.nodes,
             runtime="native" if entry.engine_path else entry.runtime,
             engine_path=entry.engine_path,
+            adapters=tuple(AdapterReference(*each) for each in entry.adapters.items()),
         )
         for name, entry in file.models.items()
         if entry.recipe

@@ -44,6 +44,7 @@ class FakeDispatcher:
     def __init__(self) -> None:
         self.endpoint: Endpoint | None = None
         self.rejection: Rejection | None = None
+        self.direct_rejection: Rejection | None = None
         self.holds_requests = False
         self.keys: dict[bytes | None, Caller] | None = None
         self.local_targets: dict[bytes, GatewayResponse | Rejection | Endpoint] = {}
@@ -72,6 +73,9 @@ class FakeDispatcher:
         self, method: bytes, path: bytes, caller: Caller
     ) -> GatewayResponse | Rejection | Endpoint | None:
         return self.local_targets.get(path)
+
+    def check_direct(self, model: str, caller: Caller, *, is_path: bool) -> Rejection | None:
+        return self.direct_rejection
 
     def submit(self, request: PendingRequest) -> None:
         self.submitted.append(request)

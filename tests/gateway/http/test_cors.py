@@ -157,3 +157,32 @@ async def test_without_keys_only_allowed_pages_may_send(gateway: RunningGateway)
     assert await ask(ORIGIN) == 200
     assert await ask(FOREIGN) == 403
     assert await ask(ORIGIN, host=b"rebound.example") == 403
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        ((b"Origin: " + PAGE, b"Origin: " + PAGE), 403),
+        ((b"Origin: " + b"http://localhost" * 500,), 403),
+        ((b"Origin: http://localhost:99999999",), 403),
+        ((ORIGIN, b"Access-Control-Request-Headers: " + b"x-a," * 6000), 200),
+        ((ORIGIN, *(b"X-Header-%d: x" % number for number in range(200))), 431),
+        ((ORIGIN, b"Access-Control-Request-Headers: " + b"x" * 40_000), 431),
+    ],
+)
+async def test_hostile_preflights(gateway: RunningGateway, lines: tuple[bytes, ...], status: int) -> None:
+    """Answered from the head alone, within its limits; no key is looked at, and no engine is asked."""
+    gateway.server.origins = ("loopback",)
+    client = await gateway.client()
+    await client.send(preflight(*lines[:1], CHAT, *lines[1:]))
+    got = await client.get()
+    assert got.status == status and len(got.raw) < 40_000
+    assert not gateway.dispatcher.tokens and not gateway.engine.received
+
+
+async def test_a_preflight_with_a_body_that_never_comes(gateway: RunningGateway) -> None:
+    gateway.server.origins = ("loopback",)
+    client = await gateway.client()
+    await client.send(preflight(ORIGIN, CHAT, b"Content-Length: 60000000"))
+    assert (await client.get()).status == 200, "without waiting for it"
+    assert await client.is_closed()

@@ -294,3 +294,86 @@ async def test_a_page_may_use_it(gateway: RunningGateway) -> None:
         )
     )
     assert (await raw.get()).value(b"access-control-allow-origin") == b"http://localhost:3000"
+
+
+# What the Continue plugin (VS Code, JetBrains) sends, field by field; the texts are our own. Source:
+# https://github.com/continuedev/continue/blob/0108be5ef93e6fe3f511f49306f9bff414ef7efc/core/llm/llms/Ollama.ts,
+# seen 2026-11-16. `undefined` is left out by JSON.stringify; 1800 is its default for `keep_alive`.
+CONTINUE_OPTIONS = {
+    "temperature": 0.5, "top_p": 0.9, "top_k": 40, "num_predict": 64, "stop": ["END"], "num_ctx": 8192,
+    "mirostat": 0, "num_thread": 4, "use_mmap": True, "min_p": 0.05,
+}  # fmt: skip
+CONTINUE_TOOL = {
+    "type": "function",
+    "function": {"name": "read_file", "description": "Read a file", "parameters": {"type": "object"}},
+}
+
+
+async def post(gateway: RunningGateway, path: bytes, fields: Any) -> ClientResponse:
+    raw = await gateway.client()
+    return await raw.ask(json.dumps(fields).encode(), b"Authorization: Bearer secret", path=path)
+
+
+def sent_body(gateway: RunningGateway) -> Any:
+    return json.loads(gateway.engine.received[-1].body)
+
+
+async def test_a_chat_of_the_continue_plugin(gateway: RunningGateway) -> None:
+    gateway.engine.script = answering(STREAM + delta("one"), delta(" two", "stop"), END)
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "What is this?", "images": ["iVBORw0KGgo="]},
+        {"role": "assistant", "content": "A picture."},
+        {"role": "user", "content": "Of what?"},
+    ]
+    chat = {
+        "model": "m", "messages": messages, "options": CONTINUE_OPTIONS, "keep_alive": 1800, "stream": True,
+    }  # fmt: skip
+    got = await post(gateway, b"/api/chat", chat)
+    lines = [json.loads(line) for line in got.body.splitlines()]
+    assert all(line["message"]["role"] == "assistant" and "error" not in line for line in lines)
+    assert "".join(line["message"]["content"] for line in lines) == "one two" and lines[-1]["done"]
+    body = sent_body(gateway)
+    assert (body["temperature"], body["top_k"], body["min_p"]) == (0.5, 40, 0.05)
+    assert (body["max_tokens"], body["stop"]) == (64, ["END"])
+    assert not {"num_ctx", "num_thread", "use_mmap", "options", "keep_alive"} & set(body)
+    assert body["messages"][1]["content"][1]["image_url"]["url"] == "data:image/png;base64,iVBORw0KGgo="
+    assert gateway.dispatcher.kept_alive == [("m", 1800.0)]
+
+
+async def test_a_tool_of_the_continue_plugin(gateway: RunningGateway) -> None:
+    """It streams no request with tools, and takes the arguments as an object."""
+    call = {"id": "c", "type": "function", "function": {"name": "read_file", "arguments": '{"path": "a"}'}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    whole = json.dumps({"choices": [{"message": message, "finish_reason": "tool_calls"}], "usage": USAGE})
+    gateway.engine.script = answering(answer(whole.encode(), b"Content-Type: application/json"))
+    chat = {
+        "model": "m", "messages": HI, "options": CONTINUE_OPTIONS, "keep_alive": 1800, "stream": False,
+        "tools": [CONTINUE_TOOL],
+    }  # fmt: skip
+    got = json.loads((await post(gateway, b"/api/chat", chat)).body)
+    assert got["message"]["tool_calls"][0]["function"] == {"name": "read_file", "arguments": {"path": "a"}}
+    assert got["message"]["content"] == "" and sent_body(gateway)["tools"] == [CONTINUE_TOOL]
+
+
+async def test_an_autocompletion_of_the_continue_plugin(gateway: RunningGateway) -> None:
+    gateway.engine.script = answering(
+        STREAM + data({"choices": [{"text": "return 1", "finish_reason": "stop"}]}), END
+    )
+    generate = {
+        "model": "m", "prompt": "<PRE>def f():<SUF><MID>", "raw": True, "options": CONTINUE_OPTIONS,
+        "keep_alive": 1800, "stream": True,
+    }  # fmt: skip
+    got = await post(gateway, b"/api/generate", generate)
+    assert "".join(json.loads(line)["response"] for line in got.body.splitlines()) == "return 1"
+    assert gateway.engine.received[-1].head.startswith(b"POST /v1/completions")
+    assert sent_body(gateway)["prompt"] == "<PRE>def f():<SUF><MID>"
+
+
+async def test_embeddings_of_the_continue_plugin(gateway: RunningGateway) -> None:
+    rows = [{"index": index, "embedding": [0.5, float(index)]} for index in range(2)]
+    whole = json.dumps({"data": rows, "usage": {"prompt_tokens": 4}}).encode()
+    gateway.engine.script = answering(answer(whole, b"Content-Type: application/json"))
+    got = await post(gateway, b"/api/embed", {"model": "m", "input": ["a", "b"]})
+    assert json.loads(got.body)["embeddings"] == [[0.5, 0.0], [0.5, 1.0]]
+    assert sent_body(gateway)["input"] == ["a", "b"]

@@ -10,10 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from firesteel.edge.files.home import Home
 from firesteel.gateway.http.usage import HEAD_BYTES, TAIL_BYTES, find_usage
 from firesteel.gateway.interfaces import Usage
-from tests.conftest import run_firesteel
 
 LIE: Any = {"prompt_tokens": 999, "completion_tokens": 999, "input_tokens": 999, "output_tokens": 999}
 """What a model says of itself."""
@@ -176,14 +174,13 @@ def _ends(said: bytes, is_stream: bool) -> Usage | None:
 
 
 @pytest.mark.real
-def test_the_embedded_engines_answers(engine_home: Home, free_port: int) -> None:
-    up = run_firesteel(engine_home.root, "up", "smollm2", "--port", str(free_port))
-    assert up.code == 0, up.err
-    chat = json.loads(_post(free_port, "/v1/chat/completions", {"messages": TURNS, "max_tokens": 1}))["usage"]
-    text = json.loads(_post(free_port, "/completion", {"prompt": ASK, "n_predict": 1}))["tokens_evaluated"]
+def test_the_embedded_engines_answers(embedded_engine: int) -> None:
+    port = embedded_engine
+    chat = json.loads(_post(port, "/v1/chat/completions", {"messages": TURNS, "max_tokens": 1}))["usage"]
+    text = json.loads(_post(port, "/completion", {"prompt": ASK, "n_predict": 1}))["tokens_evaluated"]
     for path, body in ASKED:
         for is_stream in (False, True):
-            said = _post(free_port, path, body | {"stream": is_stream})
+            said = _post(port, path, body | {"stream": is_stream})
             usage = _ends(said, is_stream)
             assert usage is not None, (path, is_stream, said[-600:])
             assert usage.completion_tokens == 8, (path, is_stream, usage)
@@ -195,6 +192,6 @@ def test_the_embedded_engines_answers(engine_home: Home, free_port: int) -> None
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    counted = _ends(_post(free_port, "/v1/chat/completions", with_usage), True)
+    counted = _ends(_post(port, "/v1/chat/completions", with_usage), True)
     assert counted is not None
     assert (counted.prompt_tokens, counted.completion_tokens) == (chat["prompt_tokens"], 8)

@@ -12,13 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.edge.files.home import Home
 from firesteel.gateway.http.body import SEARCH_BYTES, edited
 from firesteel.gateway.http.limits import HttpLimits
 from firesteel.gateway.http.usage_filter import UsageFilter
 from firesteel.gateway.http.usage_request import request_usage
 from firesteel.gateway.interfaces import Counting, Endpoint, Usage
-from tests.conftest import run_firesteel
 from tests.gateway.http.kit import (
     DONE,
     STREAM,
@@ -228,10 +226,8 @@ async def test_a_bad_request_is_still_one(gateway: RunningGateway) -> None:
 
 
 @pytest.mark.real
-def test_the_embedded_engine_is_counted_also_when_it_is_cut(engine_home: Home, free_port: int) -> None:
-    up = run_firesteel(engine_home.root, "up", "smollm2", "--port", str(free_port))
-    assert up.code == 0, up.err
-    asyncio.run(_through_the_gateway(free_port))
+def test_the_embedded_engine_is_counted_also_when_it_is_cut(embedded_engine: int) -> None:
+    asyncio.run(_through_the_gateway(embedded_engine))
 
 
 async def _through_the_gateway(port: int) -> None:

@@ -7,7 +7,6 @@ the clock, the memory and the file system. Cutting the link and then killing the
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import shutil
 import signal
@@ -195,7 +194,3 @@ def hosts(folder: Path, count: int) -> Iterator[list[NamespaceHost]]:
                 host.unshare.wait(timeout=20)
         for name in [*(host.namespace for host in made), f"{prefix}-sw"]:
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
-
-
-def json_lines(text: str) -> list[dict[str, object]]:
-    return [json.loads(line) for line in text.splitlines() if line.strip()]

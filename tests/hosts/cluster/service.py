@@ -16,8 +16,11 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.native.installed import installed_engines
 
 NAME = "smollm2"
-QUESTION = {"prompt": "The capital of France is", "n_predict": 8, "temperature": 0}
-LONG = {"prompt": "Once upon a time", "n_predict": 4000, "temperature": 0, "ignore_eos": True}
+QUESTION = {"model": NAME, "prompt": "The capital of France is", "max_tokens": 8, "temperature": 0}
+LONG = {
+    "model": NAME, "prompt": "Once upon a time", "max_tokens": 1900, "temperature": 0, "ignore_eos": True,
+}  # fmt: skip
+_ENGINES = ("ggml-rpc-server", "llama-server", "VLLM::", "vllm serve")
 
 
 def test_engines() -> Home:
@@ -62,7 +65,7 @@ def notices(head: NamespaceHost) -> list[str]:
 
 
 def engines_on(host: NamespaceHost) -> list[str]:
-    words = ("ggml-rpc-server", "llama-server", "agent.py hold", "agent-", "cluster.runner")
+    words = (*_ENGINES, "agent.py hold", "agent-", "cluster.runner")
     return [
         line for line in host.processes("") if any(word in line for word in words) and "watch" not in line
     ]
@@ -96,5 +99,8 @@ def is_ready(head: NamespaceHost) -> bool:
 
 def ask(head: NamespaceHost, question: dict[str, Any] | None = None, limit_s: float = 30) -> str:
     """An answer of the engine, or nothing."""
-    body, url = json.dumps(question or QUESTION), "http://127.0.0.1:8000/completion"
-    return head.run("curl", "-sS", "-m", str(limit_s), "-d", body, url, timeout_s=limit_s + 30).out
+    body, url = json.dumps(question or QUESTION), "http://127.0.0.1:8000/v1/completions"
+    return head.run(
+        "curl", "-sS", "-m", str(limit_s), "-H", "Content-Type: application/json", "-d", body, url,
+        timeout_s=limit_s + 30,
+    ).out  # fmt: skip

@@ -101,6 +101,29 @@ def test_an_engine_that_ends_by_itself_is_told(folder: Path) -> None:
     assert "/no/such/program is not on this host" in watched(folder)["why"]
 
 
+def test_a_lost_part_of_the_engine_ends_the_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`vllm serve` may go on for half a minute after its worker was killed."""
+    find = agent.engine_parts
+
+    def find_and_kill(document: dict[str, Any], engine: int) -> dict[int, str]:
+        parts = find(document, engine)
+        for number in parts:
+            os.kill(number, signal.SIGKILL)
+        return parts
+
+    monkeypatch.setattr(agent, "engine_parts", find_and_kill)
+    (tmp_path / "lease").touch()
+    agent.renew(tmp_path)
+    script = "bash -c 'exec -a VLLM::Worker_TP1 sleep 1000' & while :; do sleep 1; done"
+    engine = subprocess.Popen(["/bin/bash", "-c", script])
+    try:
+        why = agent.wait_for_end(tmp_path, {"lease_s": 600}, engine, [], 0)
+        assert why == "its process VLLM::Worker_TP1 was lost" and engine.poll() is None
+    finally:
+        engine.kill()
+        engine.wait()
+
+
 def test_the_memory_floor_ends_the_rank(folder: Path) -> None:
     rank(folder, "/bin/sleep", "1000", floor_bytes=2**60)
     wait_for("it stays", lambda: "the memory guard" in (watched(folder)["why"] or ""))

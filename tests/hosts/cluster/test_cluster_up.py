@@ -82,8 +82,7 @@ def test_up_chat_ps_logs_down(cluster_of_three: list[NamespaceHost]) -> None:
     assert not [line for host in cluster_of_three for line in engines_on(host)], "nothing is left on any host"
 
 
-def test_faults_in_turn(cluster: list[NamespaceHost]) -> None:
-    """A cable that comes back, a rank that is killed, a supervisor that is killed, a node without power."""
+def test_a_cable_that_comes_back_and_a_killed_rank(cluster: list[NamespaceHost]) -> None:
     head, node = cluster
     assert head.firesteel("up", "smollm2", "--cluster").code == 0
     node.cable(False)
@@ -100,7 +99,14 @@ def test_faults_in_turn(cluster: list[NamespaceHost]) -> None:
     wait_until("the loss is not told", lambda: lost in str(read(head, "state.json").get("why")), TOLD_S)
     wait_until("it does not come back", lambda: is_ready(head))
     assert read(head, "state.json")["restarts"] == 1 and "Paris" in ask(head)
+    assert head.firesteel("down", "smollm2").code == 0
+    assert not engines_on(head) and not engines_on(node)
 
+
+@pytest.mark.slow  # two starts, two proofs, and the waits for a lease and for a node that is silent
+def test_a_killed_supervisor_and_a_node_without_power(cluster: list[NamespaceHost]) -> None:
+    head, node = cluster
+    assert head.firesteel("up", "smollm2", "--cluster").code == 0
     kill(head, "supervise.supervisor")
     wait_until("the head stays", lambda: not engines_on(head), TOLD_S)
     wait_until("the worker stays without its lease", lambda: not engines_on(node), TOLD_S + 30)

@@ -1,4 +1,4 @@
-"""A service file with `hosts:`: a replica on each of two hosts, behind the gateway, with real engines."""
+"""A service file with `hosts:`: models on other hosts, behind the gateway, with real engines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.hosts.cluster.namespaces import NamespaceHost
-from tests.hosts.cluster.service import wait_until
+from tests.hosts.cluster.service import kill, wait_until
 
 from firesteel.edge.files.home import Home
 
@@ -28,7 +28,7 @@ def gateway(head: NamespaceHost, path: Path) -> Iterator[None]:
     with (head.folder / "gateway.log").open("w") as log:
         child = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     try:
-        wait_until("the gateway does not answer", lambda: "pair" in curl(head, "/v1/models"))
+        wait_until("the gateway does not answer", lambda: '"data"' in curl(head, "/v1/models"))
         yield
     finally:
         child.terminate()
@@ -40,19 +40,66 @@ def curl(head: NamespaceHost, path: str, body: dict[str, object] | None = None) 
     return head.run("curl", "-sS", "-m", "120", *data, f"http://127.0.0.1:8080{path}", timeout_s=150).out
 
 
-def said(head: NamespaceHost, prompt: str) -> str:
-    return curl(head, "/v1/completions", {"model": "pair", "prompt": prompt, "max_tokens": 4})
+def said(head: NamespaceHost, prompt: str, model: str = "pair") -> str:
+    return curl(head, "/v1/completions", {"model": model, "prompt": prompt, "max_tokens": 4})
+
+
+def equip(head: NamespaceHost, node: NamespaceHost, pulled: Home) -> None:
+    """Both have engine and weights; packages of Python come from an index, which a namespace cannot reach."""
+    (node.home / ".bashrc").write_text(f"export PATH={Path(sys.executable).parent}:$PATH\n")
+    for home in (head.folder / "firesteel", node.home / ".local/share/firesteel"):
+        home.mkdir(parents=True, exist_ok=True)
+        for name in ("weights", "engines"):
+            (home / name).symlink_to(getattr(pulled, name))
+
+
+ON_DEMAND = """\
+hosts: {spark1: 127.0.0.1, spark2: 10.77.0.2}
+models:
+  far: {recipe: smollm2, node: spark2, context: 512, users: 1}
+  other: {recipe: smollm2, node: spark2, context: 1024, users: 1}
+never_together: [[far, other]]
+"""
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_serve_starts_swaps_and_stops_a_model_on_a_node(two_hosts: list[NamespaceHost], pulled: Home) -> None:
+    head, node = two_hosts
+    equip(head, node, pulled)
+    assert head.firesteel("cluster", "add", "spark2", "--yes").code == 0
+    path = head.folder / "firesteel.yaml"
+    path.write_text(ON_DEMAND)
+    with gateway(head, path):
+        assert not node.processes("supervise.supervisor"), "nothing runs before it is asked for"
+        assert '"choices"' in said(head, "Once", "far"), "it was started there"
+        assert node.processes("supervise.supervisor")
+        assert "http://10.77.0.2:" in head.firesteel("ps").out
+        kill(node, "embedded")
+        wait_until("it does not come back", lambda: '"choices"' in said(head, "again", "far"))
+        assert '"choices"' in said(head, "Once", "other"), "the other one takes its turn"
+        names = {service["name"] for service in services_on(node)}
+        assert names == {"other"}, "the first one was stopped there"
+        assert head.firesteel("down", "other").code == 0
+        assert not node.processes("supervise.supervisor"), "nothing is left there"
+        node.power_off()
+        refused = said(head, "nobody is there", "far")
+        assert "spark2" in refused and '"choices"' not in refused, "the reason reaches the client"
+
+
+def services_on(node: NamespaceHost) -> list[dict[str, object]]:
+    home = f"FIRESTEEL_HOME={node.home}/.local/share/firesteel"
+    listed: list[dict[str, object]] = node.run(
+        "env", home, sys.executable, "-m", "firesteel", "ps", "--json"
+    ).json["services"]
+    return listed
 
 
 @pytest.mark.real
 @pytest.mark.slow
 def test_replicas_on_two_hosts(two_hosts: list[NamespaceHost], pulled: Home) -> None:
     head, node = two_hosts
-    (node.home / ".bashrc").write_text(f"export PATH={Path(sys.executable).parent}:$PATH\n")
-    for home in (head.folder / "firesteel", node.home / ".local/share/firesteel"):
-        home.mkdir(parents=True, exist_ok=True)
-        for name in ("weights", "engines"):
-            (home / name).symlink_to(getattr(pulled, name))
+    equip(head, node, pulled)
     path = head.folder / "firesteel.yaml"
     path.write_text(FILE)
     refused = head.firesteel("up", "-f", str(path))

@@ -14,11 +14,13 @@ import pytest
 import yaml
 from tests.conftest import Firesteel
 
-from firesteel.catalog import shipped
+from firesteel.catalog import Image, shipped
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from firesteel.hosts.cluster.rendered import BY_NODE, render_by_node, render_for_kubernetes, usual_hosts
-from firesteel.launch import Ask
+from firesteel.hosts.cluster.rendered_rpc import RPC_FORMS
+from firesteel.launch import Ask, EngineProgram
+from firesteel.launch_pipeline import native
 from firesteel.library import host
 from firesteel.proposals import Proposal
 from firesteel.reads import read
@@ -111,9 +113,43 @@ def test_the_command(firesteel: Firesteel, tmp_path: Path) -> None:
     assert [row["host"] for row in both] == ["spark1", "spark2"]
 
 
-def test_llamacpp_has_no_container_for_it(proposal: Proposal) -> None:
-    launch = replace(proposal.plan.launch, engine="llamacpp")
-    with pytest.raises(UsageError, match="several hosts"):
-        render_by_node(
-            replace(proposal, plan=replace(proposal.plan, launch=launch)), usual_hosts(2), "docker", IMAGES
-        )
+@pytest.fixture
+def rpc_proposal(tmp_path: Path) -> Proposal:
+    """llama.cpp, as a program of this machine."""
+    workspace = Workspace(Home(tmp_path))
+    found = workspace.propose(Ask("smollm2"), host("gb10"))[0]
+    launch = native(found.plan.launch, EngineProgram(("/opt/llama/bin/llama-server",), "11434", False))
+    return replace(found, plan=replace(found.plan, launch=replace(launch, sparks=3)))
+
+
+IMAGE = Image("llamacpp", "11434", "llamacpp-here", "firesteel/llamacpp-here:1", gpu=False,
+              entrypoint=("/opt/engine/bin/llama-server",))  # fmt: skip
+WITH_RPC = replace(IMAGES, named={**IMAGES.named, "llamacpp-here": IMAGE})
+PROGRAM = ".local/share/firesteel/cluster/engines/rpc-1/ggml-rpc-server"
+
+
+@pytest.mark.parametrize("form", RPC_FORMS)
+def test_llamacpp_is_a_head_with_rpc_and_workers(rpc_proposal: Proposal, form: str) -> None:
+    head, *workers = render_by_node(rpc_proposal, usual_hosts(3), form, WITH_RPC, PROGRAM)
+    assert "192.168.100.11:50052,192.168.100.12:50052" in head.text and "--rpc" in head.text
+    for worker in workers:
+        assert "ggml-rpc-server" in worker.text and "GOMP_SPINCOUNT" in worker.text
+        assert f"192.168.100.{10 + worker.rank}" in worker.text and "50052" in worker.text
+    if form == "compose":
+        service = yaml.safe_load(workers[0].text)["services"]["firesteel-smollm2-rpc"]
+        assert service["entrypoint"] == ["/opt/engine/bin/ggml-rpc-server"]
+        assert service["command"] == ["-H", "192.168.100.11", "-p", "50052", "-c"]
+    elif form == "systemd":
+        assert f"ExecStart=%h/{PROGRAM} -H 192.168.100.11" in workers[0].text
+        assert "ExecStart=/opt/llama/bin/llama-server" in head.text
+    else:
+        assert "docker run" in workers[0].text and str(IMAGE.reference) in head.text
+
+
+def test_llamacpp_in_containers_needs_an_image_with_rpc(rpc_proposal: Proposal) -> None:
+    with pytest.raises(UsageError, match="built without it"):
+        render_by_node(rpc_proposal, usual_hosts(3), "docker", IMAGES)
+    with pytest.raises(UsageError, match="not written as quadlet"):
+        render_by_node(rpc_proposal, usual_hosts(3), "quadlet", WITH_RPC)
+    with pytest.raises(UsageError, match="not written for Kubernetes"):
+        render_for_kubernetes(rpc_proposal, usual_hosts(3), WITH_RPC)

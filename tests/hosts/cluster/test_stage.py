@@ -51,3 +51,42 @@ def test_files_are_sent_once_resumed_and_compared(two_hosts: list[NamespaceHost]
     assert sent == size - 100_000 - len(b"of another file") + second.stat().st_size
     assert all(one.read_bytes() == other.read_bytes() for one, other in files.items())
     assert not list(files[first].parent.glob("*.part"))
+
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 256,
+    "max_position_embeddings": 512,
+}  # fmt: skip
+
+
+def make_engine(folder: Path, release: str) -> None:
+    """What firesteel sees of an environment with vLLM: a script, and a Python that knows its release."""
+    folder.mkdir(parents=True)
+    for name, text in {"python3": f"echo {release}", "vllm": "exit 1"}.items():
+        shebang = "#!/bin/sh" if name == "python3" else f"#!{folder}/python3"
+        (folder / name).write_text(f"{shebang}\n{text}\n")
+        (folder / name).chmod(0o755)
+
+
+def test_a_folder_is_copied_and_another_engine_on_a_node_is_refused(two_hosts: list[NamespaceHost]) -> None:
+    head, node = two_hosts
+    config, folder = head.folder / "config.json", head.home / "models/tiny"
+    config.write_text(json.dumps(CONFIG))
+    make = Path(__file__).resolve().parents[3] / "scripts/make-random-checkpoint"
+    assert head.run(sys.executable, str(make), str(config), str(folder)).code == 0
+    (folder / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}')
+    make_engine(head.home / "engine/bin", "0.32.0+cpu")
+    model = (str(folder), "--engine-path", str(head.home / "engine"))
+    assert head.firesteel("cluster", "add", "spark2", "--yes").code == 0
+    staged = head.firesteel("cluster", "stage", *model)
+    assert staged.code == 0 and "digests equal" in staged.err, staged.err
+    copies = node.home / "models/tiny"
+    assert {path.name: path.read_bytes() for path in copies.iterdir()} == {
+        path.name: path.read_bytes() for path in folder.iterdir()
+    }
+    refused = head.firesteel("up", *model, "--cluster", "--allow-tcp")
+    assert refused.code == 5 and f"spark2 has no {node.home}/engine/bin/vllm" in refused.err, refused.err
+    make_engine(node.home / "engine/bin", "0.30.0+cpu")
+    refused = head.firesteel("up", *model, "--cluster", "--allow-tcp")
+    assert refused.code == 5 and "spark2 has vllm 0.30.0, and this host 0.32.0" in refused.err, refused.err

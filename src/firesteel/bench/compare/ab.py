@@ -85,6 +85,17 @@ async def measure_in_turns(
         yield side, event
 
 
+async def measure_alone(
+    history: History, server: FoundServer, salt: str, limits: RunLimits
+) -> AsyncIterator[Event]:
+    """One of two that cannot run side by side; with an equal `salt` the other gets the same prompts."""
+    own = _REQUESTS.get(server[0].subject.engine or "")
+    order = replace(make_order(server, limits=limits, requests=own), salt=salt)
+    async for event in measure(order):
+        record(history, order.id, event)
+        yield event
+
+
 def with_same_prompts(first: RunOrder, second: RunOrder) -> tuple[RunOrder, RunOrder]:
     """Equal prompts in equal order. Each waits while the other is measured, so both get twice the time."""
     salt = first.salt or first.id

@@ -117,20 +117,45 @@ class QualityComparison:
 async def ask_both(
     servers: tuple[FoundServer, FoundServer], budget_s: float, answer_tokens: int | None = None
 ) -> AsyncIterator[AskedPair]:
+    end = time.monotonic() + budget_s
+    for ask, pattern in _queue():
+        if time.monotonic() > end:
+            return
+        tokens = answer_tokens or _answer_tokens(pattern)
+        first, second = await asyncio.gather(*(_ask(server, ask, tokens) for server in servers))
+        yield AskedPair(ask, first, second, pattern)
+
+
+async def ask_alone(server: FoundServer, budget_s: float) -> tuple[Answer, ...]:
+    """One of two that cannot run side by side; `paired` puts the answers of both together."""
+    end, found = time.monotonic() + budget_s, []
+    for ask, pattern in _queue():
+        if time.monotonic() > end:
+            break
+        found.append(await _ask(server, ask, _answer_tokens(pattern)))
+    return tuple(found)
+
+
+def paired(first: Sequence[Answer], second: Sequence[Answer]) -> tuple[AskedPair, ...]:
+    """As many as both answered."""
+    asked = zip(_queue(), first, second, strict=False)
+    return tuple(AskedPair(ask, one, other, pattern) for (ask, pattern), one, other in asked)
+
+
+def _queue() -> list[tuple[str, str | None]]:
     """Questions and prompts in turns, so that what a budget cuts off is a part of both."""
-    book, end = quality_questions(), time.monotonic() + budget_s
+    book = quality_questions()
     share = max(1, len(book.questions) // len(book.prompts))
     queue: list[tuple[str, str | None]] = []
     for number, question in enumerate(book.questions):
         if number % share == 0 and number // share < len(book.prompts):
             queue.append((book.prompts[number // share], None))
         queue.append((question.ask, question.answer))
-    for ask, pattern in queue:
-        if time.monotonic() > end:
-            return
-        tokens = answer_tokens or (ANSWER_TOKENS if pattern else PROMPT_TOKENS)
-        first, second = await asyncio.gather(*(_ask(server, ask, tokens) for server in servers))
-        yield AskedPair(ask, first, second, pattern)
+    return queue
+
+
+def _answer_tokens(pattern: str | None) -> int:
+    return ANSWER_TOKENS if pattern else PROMPT_TOKENS
 
 
 async def _ask(server: FoundServer, prompt: str, tokens: int) -> Answer:

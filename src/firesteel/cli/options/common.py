@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from firesteel.launch import AdapterReference
 from firesteel.units import parse_count
 
 if TYPE_CHECKING:  # loads pydantic, which only `--json` needs
     from firesteel.facts.documents import Document
 
+_ADAPTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -53,6 +56,26 @@ def size_options(function: F) -> F:
     ):
         function = option(function)
     return function
+
+
+def _adapter(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> tuple[AdapterReference, ...]:
+    pairs = [value.partition("=") for value in values]
+    for name, equals, reference in pairs:
+        if not (_ADAPTER.match(name) and equals and reference):
+            raise click.BadParameter("write it like --adapter polite=/data/polite-lora", ctx, param)
+    return tuple(AdapterReference(name, reference) for name, _, reference in pairs)
+
+
+adapter_option = click.option(
+    "--adapter",
+    "adapters",
+    multiple=True,
+    callback=_adapter,
+    metavar="NAME=PATH",
+    help="Serve this LoRA adapter as model NAME, too: a PEFT folder, a GGUF, or a pulled Hub id; repeatable.",
+)
 
 
 def runtime_options(function: F) -> F:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 import click
 
 from firesteel import library
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.facts.host.host_facts import HostMeasurement, show_figure
-from firesteel.hosts.doctor.measure import Measuring, NotMeasured, measure
+from firesteel.hosts.doctor.measure import MeasureEvent, Measuring, NotMeasured, measure
+
+
+def _rails() -> Iterator[MeasureEvent]:
+    from firesteel.hosts.doctor.measure_rails import measure_rails  # ssh
+
+    yield Measuring("links to other hosts")
+    yield from measure_rails(library.home())
 
 
 def measure_host(as_json: bool) -> int:
     figures: list[HostMeasurement] = []
     missing: list[NotMeasured] = []
-    for event in measure(library.home()):
+    for event in chain(measure(library.home()), _rails()):
         if isinstance(event, Measuring):
             click.echo(f"measuring {event.what} ...", err=True)
         elif isinstance(event, NotMeasured):

@@ -28,6 +28,7 @@ from firesteel.units import MIB
 
 _MAX_DOCUMENT_BYTES = 4 * MIB
 """What registries themselves accept as a manifest."""
+_TAGS_PER_PAGE, _MAX_TAG_PAGES = 1000, 50
 _ACCEPT = ", ".join(
     (
         "application/vnd.oci.image.index.v1+json",
@@ -87,6 +88,25 @@ class Registry:
                 f"{self._reference.host} sent another manifest than {version[:19]}...", next="try again"
             )
         return data, digest
+
+    def tags(self) -> list[str]:
+        """All tags of the repository, page by page as registries hand them out."""
+        found: dict[str, None] = {}
+        last = ""
+        for _ in range(_MAX_TAG_PAGES):
+            query = urlencode({"n": _TAGS_PER_PAGE, **({"last": last} if last else {})})
+            try:
+                document = json.loads(self._document(f"tags/list?{query}"))
+                page = [tag for tag in document["tags"] or () if isinstance(tag, str) and tag not in found]
+            except (ValueError, KeyError, TypeError):
+                raise FiresteelError(
+                    f"{self._reference.host} sent no list of tags", next="try again later"
+                ) from None
+            if not page:
+                break
+            found.update(dict.fromkeys(page))
+            last = page[-1]
+        return [*found]
 
     def document(self, digest: str) -> bytes:
         """A small blob: the config."""

@@ -67,6 +67,20 @@ _FLASH = enum(
         for name, member in (("on", "ENABLED"), ("off", "DISABLED"), ("auto", "AUTO"))
     },
 )
+
+
+def _adapters(params: Any, text: str) -> None:
+    """`PATH:SCALE,PATH:SCALE`"""
+    import xllamacpp  # lazy: flags are refused without loading the engine
+
+    pairs = [each.rpartition(":") for each in text.split(",")]
+    params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(path, float(scale)) for path, _, scale in pairs]
+
+
+_POOLING = enum(
+    "llama_pooling_type",
+    {name: f"LLAMA_POOLING_TYPE_{name.upper()}" for name in ("none", "mean", "cls", "last", "rank")},
+)
 _LOAD = enum(
     "llama_load_mode",
     {name: f"LLAMA_LOAD_MODE_{name.upper()}" for name in ("auto", "none", "mmap", "mlock")},
@@ -87,6 +101,8 @@ TAKES_VALUE: dict[str, Setter] = {
     "cache-type-k": assign("cache_type_k", _KV_TYPES),
     "cache-type-v": assign("cache_type_v", _KV_TYPES),
     "flash-attn": assign("flash_attn_type", _FLASH),
+    "lora-scaled": _adapters,
+    "pooling": assign("pooling_type", _POOLING),
     "load-mode": assign("load_mode", _LOAD),
     "cache-ram": assign("cache_ram_mib", int),
     "fit": assign("fit_params", lambda text: {"on": True, "off": False}[text]),
@@ -100,6 +116,7 @@ TAKES_VALUE: dict[str, Setter] = {
     "api-key": assign("api_keys", lambda text: [text]),
 }
 SWITCHES: dict[str, Setter] = {
+    "embeddings": switch("embedding", True),
     "metrics": switch("endpoint_metrics", True),
     "slots": switch("endpoint_slots", True),
     "no-slots": switch("endpoint_slots", False),

@@ -132,6 +132,34 @@ async def complete(
     )
 
 
+async def embeddings(
+    url: str, model: str, texts: list[str], *, timeout_s: float = 60, key: str | None = None
+) -> list[list[float]]:
+    """A vector for each text, in the order of the texts."""
+    document = await _post_json(f"{url}/v1/embeddings", {"model": model, "input": texts}, timeout_s, key)
+    try:
+        rows = sorted(document["data"], key=lambda row: int(row["index"]))
+        return [[float("nan") if x is None else float(x) for x in row["embedding"]] for row in rows]
+    except (KeyError, TypeError, ValueError) as error:
+        raise not_openai(f"no embeddings: {error!r}") from error
+
+
+async def rerank(
+    url: str, model: str, query: str, documents: list[str], *, timeout_s: float = 60, key: str | None = None
+) -> list[float | None]:
+    """The score of each document, in the order that they were sent; None: it has none."""
+    body = {"model": model, "query": query, "documents": documents}
+    document = await _post_json(f"{url}/v1/rerank", body, timeout_s, key)
+    scores: list[float | None] = [None] * len(documents)
+    try:
+        for row in document["results"]:
+            score = row["relevance_score"]
+            scores[int(row["index"])] = float("nan") if score is None else float(score)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise not_openai(f"no ranking: {error!r}") from error
+    return scores
+
+
 async def count_tokens(
     url: str, model: str, text: str, *, timeout_s: float = 10, key: str | None = None
 ) -> int | None:

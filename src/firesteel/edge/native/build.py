@@ -26,7 +26,7 @@ from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, require_disk_space, wait_for_lock
 from firesteel.edge.host.memory import meminfo
 from firesteel.edge.host.process import run
-from firesteel.edge.native.build_recipe import BuildRecipe, BuildSettings, build_recipe, build_settings
+from firesteel.edge.native.build_recipe import BuildSettings, build_recipe, build_settings
 from firesteel.edge.native.installed import RECORD, InstalledEngine
 from firesteel.edge.native.programs import describe
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
@@ -66,7 +66,7 @@ async def build_llamacpp(
         require_disk_space(home.root, _CUDA_BYTES if gpus else _CPU_BYTES, "building llama.cpp")
         if source is None:
             yield BuildProgress(f"fetching {recipe.package}")
-            archive = await _fetch(home, recipe, work)
+            archive = await fetch_source(home, recipe.package, recipe.sha256, work)
             digest = recipe.sha256
         else:
             archive, digest = source, await asyncio.to_thread(_digest_of, source)
@@ -119,27 +119,27 @@ def _build_number(version: str) -> str:
     return match[1]
 
 
-async def _fetch(home: Home, recipe: BuildRecipe, work: Path) -> Path:
+async def fetch_source(home: Home, package: str, sha256: str, work: Path) -> Path:
     """The package's source archive, whose digest is known: it is about to be compiled and run."""
-    name, _, version = recipe.package.partition("==")
+    name, _, version = package.partition("==")
     archive = work / f"{name.replace('-', '_')}-{version}.tar.gz"
-    if not (archive.exists() and await asyncio.to_thread(_digest_of, archive) == recipe.sha256):
+    if not (archive.exists() and await asyncio.to_thread(_digest_of, archive) == sha256):
         async for _ in install.pull_engine(home, "pip"):
             pass
         pip = (str(install.engine_python(home, "pip")), "-P", "-m", "pip", "--disable-pip-version-check")
         code, output = await run(
-            *pip, "download", "--no-deps", "--no-binary", name, "--dest", str(work), recipe.package
+            *pip, "download", "--no-deps", "--no-binary", name, "--dest", str(work), package
         )
         if code:
             lines = [line for line in output.splitlines() if "rror" in line] or ["no output"]
             raise HostNotReady(
-                f"pip could not fetch {recipe.package}: {lines[-1].strip()}",
+                f"pip could not fetch {package}: {lines[-1].strip()}",
                 next="check the network and pip's index (pip config list), or --source PATH",
             )
         digest = await asyncio.to_thread(_digest_of, archive) if archive.exists() else "nothing"
-        if digest != recipe.sha256:
+        if digest != sha256:
             raise FiresteelError(
-                f"the source archive of {recipe.package} is not the expected one (sha256 {digest[:12]})",
+                f"the source archive of {package} is not the expected one (sha256 {digest[:12]})",
                 next="check which index pip uses: pip config list",
             )
     return archive

@@ -139,13 +139,17 @@ def describe(engine: EngineName, argv: tuple[str, ...], origin: str) -> EnginePr
     """The program with its release; None when it is not this engine, or does not run."""
     if engine == "llamacpp":
         return _llamacpp(argv, origin)
-    python = _python_of(argv[0]) or ""
-    for package in _PACKAGES[engine]:
-        release = (_ask(python, "-c", _PRINT_VERSION, package) or "").strip()
-        if release:
+    for package, question in release_questions(engine, argv[0]):
+        if release := (_ask(*question) or "").strip():
             version, _, local = release.partition("+")
             return EngineProgram(argv, version, not (package + local).endswith("cpu"), origin)
     return None
+
+
+def release_questions(engine: EngineName, program: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Of a Python engine: by package, the command that prints its release."""
+    for package in _PACKAGES[engine]:
+        yield package, (_python_of(program) or "", "-c", _PRINT_VERSION, package)
 
 
 def _llamacpp(argv: tuple[str, ...], origin: str) -> EngineProgram | None:

@@ -187,6 +187,8 @@ class Architecture:
     """Query heads, which are split over several Sparks; 0: not known."""
     feed_forward_size: int = field(default=0, compare=False)
     """The width of a dense MLP, or of one expert in an MoE model; 0: not known."""
+    expert_input_size: int = field(default=0, compare=False)
+    """What experts read, where narrower than the hidden size (Nemotron-3's latent experts); 0: it is not."""
 
     @cached_property
     def layer_counts(self) -> Mapping[Layer, int]:

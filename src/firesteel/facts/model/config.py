@@ -74,6 +74,7 @@ def architecture_of_config(config: object) -> Architecture:
         state_dtype=next((str(dtype) for key in _STATE_DTYPES if (dtype := values.get(key))), None),
         attention_heads=values.first_integer(["num_attention_heads"]),
         feed_forward_size=values.first_integer(["moe_intermediate_size", "intermediate_size"]),
+        expert_input_size=values.first_integer(["moe_latent_size"]),
     )
 
 

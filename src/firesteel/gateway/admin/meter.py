@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from firesteel.gateway.admin.prometheus import Kind, Labels, MetricFamily, MetricSample
-from firesteel.gateway.http.routes import ROUTES
+from firesteel.gateway.http.routes import DIRECT_ROUTES, ROUTES
 from firesteel.gateway.interfaces import RequestOutcome
 
 K = TypeVar("K")
@@ -38,7 +38,7 @@ _LOAD_S = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 240.0, 480.0, 900.0, 1800.0)
 
 def route_kind(path: bytes) -> str:
     """The `kind` of the path's route."""
-    route = ROUTES.get(path)
+    route = ROUTES.get(path) or DIRECT_ROUTES.get(path)
     return OTHER if route is None else route.kind
 
 

@@ -93,7 +93,7 @@ def model_document(models: list[ModelStateJson], name: str) -> dict[str, Any]:
         info[f"{family}.context_length"] = model["context"]
     return {
         "modelfile": f"# {model['name']} is served by firesteel; its service file has its settings.",
-        "parameters": "",
+        "parameters": f"num_ctx {model['context']}" if model["context"] else "",
         "template": "{{ .Prompt }}{{ .Tools }}",
         "details": _details(model),
         "model_info": info,

@@ -13,8 +13,9 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
-from firesteel.gateway.http.body import find_model
+from firesteel.gateway.http.body import ModelField, find_model
 from firesteel.gateway.http.cors import cors_lines, preflight_response
+from firesteel.gateway.http.direct import DirectExchange, Tunnel, direct_request
 from firesteel.gateway.http.exchange import Exchange
 from firesteel.gateway.http.forward import CLOSE, KEEP_ALIVE
 from firesteel.gateway.http.head import RequestHead
@@ -26,11 +27,21 @@ from firesteel.gateway.http.request_reader import (
     AT_BODY,
     AT_HEAD,
     LINGERING,
+    TUNNELING,
     WAITING_FOR_BODY,
     RequestReader,
 )
 from firesteel.gateway.http.responses import rejection_response, response_bytes
-from firesteel.gateway.http.routes import Route, TranslatedRoute, family_of, find_route
+from firesteel.gateway.http.routes import (
+    DIRECT_ROUTES,
+    UPSTREAM_AT,
+    DirectRoute,
+    Route,
+    TranslatedRoute,
+    check_upgrade,
+    family_of,
+    find_route,
+)
 from firesteel.gateway.http.translation import read_ollama
 from firesteel.gateway.interfaces import ApiFamily, Caller, Endpoint, GatewayResponse, Rejection
 
@@ -152,6 +163,11 @@ class ClientConnection(RequestReader):
         """Close now if idle, otherwise after the current response."""
         if self._state == AT_HEAD and not self._buffer:
             self.transport.close()
+        elif self._state == TUNNELING:
+            self.deadline = monotonic()
+
+    def is_draining(self) -> bool:
+        return self._server.is_draining
 
     def stop(self) -> bool:
         """End the current request with an error if possible. Return whether there was one."""
@@ -175,6 +191,23 @@ class ClientConnection(RequestReader):
     def keeps_alive(self) -> bool:
         is_ending = self._server.is_draining or self._is_half_closed
         return self._head is not None and self._head.keeps_alive and not is_ending
+
+    def begin_tunnel(self, deadline: float) -> None:
+        """From here on the client's bytes are the server's."""
+        self._state, self.deadline = TUNNELING, deadline
+        self.buffers.give(self._buffered)
+        data, self._buffer, self._buffered = self._buffer, b"", 0
+        self.resume_tunnel()
+        if data:
+            self._take_tunneled(data)
+
+    def _take_tunneled(self, data: bytes) -> None:
+        if isinstance(self._exchange, Tunnel) and not self._exchange.client_sent(data):
+            self._pause_reading()
+
+    def resume_tunnel(self) -> None:
+        if not self.transport.is_closing():
+            self._resume_reading()
 
     def watch_leaving(self, exchange: Exchange) -> None:
         """Keep its time limits and its body: the connection that does so is closed."""
@@ -219,7 +252,8 @@ class ClientConnection(RequestReader):
 
     def _admit(self, head: RequestHead, *, is_new: bool) -> None:
         if is_new:
-            self._route = find_route(head.method, head.path)
+            route = find_route(head.method, head.path)
+            self._route = check_upgrade(route, is_websocket=bool(head.websocket_key))
             self.cors = b""
         self._state = ANSWERING
         self._is_in_head = False
@@ -286,13 +320,29 @@ class ClientConnection(RequestReader):
         exchange.submit(route, model_field, body)
 
     def _dispatch_other(
-        self, destination: Endpoint | TranslatedRoute, head: RequestHead, body: bytes
+        self, destination: Endpoint | TranslatedRoute | DirectRoute, head: RequestHead, body: bytes
     ) -> None:
         if isinstance(destination, Endpoint):
             self._exchange = exchange = Exchange(self, head, self._caller, self._began)
             exchange.forward_to(destination, body)
+        elif isinstance(destination, DirectRoute):
+            self._dispatch_direct(destination, head, body)
         else:
             self._dispatch_ollama(destination, head, body)
+
+    def _dispatch_direct(self, route: DirectRoute, head: RequestHead, body: bytes) -> None:
+        request = direct_request(head)
+        if not isinstance(request, Rejection):
+            is_path = route is DIRECT_ROUTES[UPSTREAM_AT]
+            rejection = self.dispatcher.check_direct(request.model, self._caller, is_path=is_path)
+            request = rejection or request
+        if isinstance(request, Rejection):
+            self.respond(rejection_response(request, route.family))
+            return
+        kind = Tunnel if head.websocket_key else DirectExchange
+        self._exchange = exchange = kind(self, request.head, self._caller, self._began)
+        exchange.path = request.path
+        exchange.submit(route, ModelField(request.model, 0, 0), body)
 
     def _dispatch_ollama(self, route: TranslatedRoute, head: RequestHead, body: bytes) -> None:
         call = read_ollama(head.path, body)

@@ -44,6 +44,9 @@ _CORS = frozenset(
                  b"max-age")
 )  # fmt: skip
 """Engines allow every page to read their responses; the gateway decides itself (`cors.py`)."""
+_WEBSOCKET = b"sec-websocket-"
+"""Headers with values of one connection only."""
+_WEBSOCKET_KEY = re.compile(rb"[A-Za-z0-9+/]{22}==")
 _OWN_PREFIX = b"x-firesteel-"
 """Headers that tell the admin API who the caller is. Clients must not send them."""
 _ONCE = frozenset((b"host", b"content-length", b"transfer-encoding", b"content-type", b"expect", *_SECRET))
@@ -74,7 +77,8 @@ class _HeaderCache(dict[bytes, Field]):
         if line[:16].lower() == b"content-length: " and line[16:].isdigit():
             return b"content-length", line[16:], False
         field = self._parse(line)
-        if len(line) <= _CACHE_LINE_BYTES and field[0] not in _SECRET and field[0] != b"content-length":
+        is_own = field[0] in _SECRET or field[0] == b"content-length" or line[:14].lower() == _WEBSOCKET
+        if len(line) <= _CACHE_LINE_BYTES and not is_own:
             if len(self) >= _CACHE_LINES:
                 self.clear()
             self[line] = field
@@ -97,7 +101,7 @@ _REQUEST_HEADERS = _HeaderCache(
     frozenset(
         (b"content-type", b"content-encoding", b"accept-encoding", b"origin", b"sec-fetch-site",
          b"access-control-request-method", b"access-control-request-headers",
-         b"access-control-request-private-network")
+         b"access-control-request-private-network", b"sec-websocket-key", b"sec-websocket-version")
     ),
 )  # fmt: skip
 _RESPONSE_HEADERS = _HeaderCache(
@@ -190,7 +194,7 @@ class MessageHead:
 class RequestHead(MessageHead):
     __slots__ = (
         "asks_headers", "asks_method", "asks_private_network", "expects_continue", "forward_cache", "host",
-        "method", "origin", "path", "site", "target", "token",
+        "method", "origin", "path", "site", "target", "token", "websocket_key",
     )  # fmt: skip
 
     def __init__(
@@ -213,8 +217,26 @@ class RequestHead(MessageHead):
         self.expects_continue = False
         if b"expect" in headers:
             self._take_expect(headers[b"expect"])
+        self.websocket_key = b""
         if b"upgrade" in headers:
-            _check_upgrade(headers[b"upgrade"])
+            self._take_upgrade(headers)
+
+    def _take_upgrade(self, headers: dict[bytes, bytes]) -> None:
+        """`h2c` may be ignored (RFC 9110, 7.8); Java's client offers it with every first request."""
+        protocol = headers[b"upgrade"].lower()
+        if protocol == b"h2c":
+            return
+        if protocol != b"websocket":
+            raise ProtocolError(501, "bad_head", "the only supported protocol upgrade is `websocket`")
+        key, version = headers.get(b"sec-websocket-key", b""), headers.get(b"sec-websocket-version")
+        if version != b"13":
+            raise ProtocolError(400, "bad_head", "`Sec-WebSocket-Version` must be 13")
+        is_asked = b"upgrade" in _tokens(headers.get(b"connection", b""))
+        if self.method != b"GET" or not self.is_11 or not is_asked or self.length or self.is_chunked:
+            raise ProtocolError(400, "bad_head", "a WebSocket begins with a GET in HTTP/1.1 without a body")
+        if not _WEBSOCKET_KEY.fullmatch(key):
+            raise ProtocolError(400, "bad_head", "`Sec-WebSocket-Key` is not 16 bytes in base64")
+        self.websocket_key = key
 
     def _take_expect(self, value: bytes) -> None:
         if value.lower() != b"100-continue":
@@ -228,12 +250,6 @@ def _token(headers: dict[bytes, bytes]) -> BearerToken | None:
         return BearerToken(value[7:].strip(b" "))
     value = headers.get(b"x-api-key")
     return None if value is None else BearerToken(value)
-
-
-def _check_upgrade(value: bytes) -> None:
-    """`h2c` may be ignored (RFC 9110, 7.8); Java's client offers it with every first request."""
-    if value.lower() != b"h2c":
-        raise ProtocolError(501, "bad_head", "this server does not support protocol upgrades")
 
 
 class _RequestLineCache(dict[bytes, tuple[bytes, bytes, bytes, bool]]):

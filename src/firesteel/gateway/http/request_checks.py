@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from firesteel.gateway.http.body import ModelField
 from firesteel.gateway.http.head import RequestHead
-from firesteel.gateway.http.routes import query_model
+from firesteel.gateway.http.routes import DIRECT_ROUTES, UPSTREAM_AT, query_model
 from firesteel.gateway.interfaces import Rejection
 from firesteel.gateway.origin import is_plain_host, reject_foreign_page
 
@@ -18,7 +18,10 @@ def reject_page(head: RequestHead, *, is_allowed: bool) -> Rejection | None:
         return None
     origin = None if is_allowed else head.origin.decode("ascii", "replace") or None
     site = None if is_allowed else head.site.decode("ascii", "replace") or None
-    return reject_foreign_page(head.method.decode("ascii"), host, origin, site, has_keys=False)
+    # A page may open a WebSocket anywhere and read it, and what a GET does on a server's own path is unknown.
+    is_direct = head.path in DIRECT_ROUTES or head.path.startswith(UPSTREAM_AT)
+    method = "POST" if is_direct else head.method.decode("ascii")
+    return reject_foreign_page(method, host, origin, site, has_keys=False)
 
 
 def model_in_query(head: RequestHead) -> ModelField | Rejection:

@@ -21,7 +21,7 @@ _MAX_AHEAD = 64 * 1024
 _UNCOUNTED_BYTES = 4096
 """A body that arrives with its head and is no longer than this takes less than the connection itself."""
 
-AT_HEAD, WAITING_FOR_BODY, AT_BODY, ANSWERING, LINGERING = range(5)
+AT_HEAD, WAITING_FOR_BODY, AT_BODY, ANSWERING, LINGERING, TUNNELING = range(6)
 
 
 class RequestReader(asyncio.Protocol):
@@ -61,6 +61,10 @@ class RequestReader(asyncio.Protocol):
         """More of a request arrived that was rejected."""
 
     @abstractmethod
+    def _take_tunneled(self, data: bytes) -> None:
+        """Of a WebSocket."""
+
+    @abstractmethod
     def abort(self) -> None: ...
 
     def data_received(self, data: bytes) -> None:
@@ -70,6 +74,8 @@ class RequestReader(asyncio.Protocol):
             self._receive_body(data)
         elif self._state == LINGERING:
             self._discard()
+        elif self._state == TUNNELING:
+            self._take_tunneled(data)
         else:
             self._buffer_ahead(data)
 

@@ -44,6 +44,10 @@ class TranslatedRoute(Route):
     """Of a client's API that no engine speaks."""
 
 
+class DirectRoute(Route):
+    """Of a server's own paths and WebSockets (`direct.py`)."""
+
+
 def _openai(kind: str, body: BodyKind = "json", *, streams: bool = False) -> Route:
     return Route("openai", body, streams, kind, kind in ("chat", "completion"))
 
@@ -107,14 +111,34 @@ OLLAMA_PATHS = frozenset(
 """What Ollama's clients ask about models (`admin/ollama.py`); an inference key is enough."""
 
 _STORED_AT = b"/v1/responses/"
+UPSTREAM_AT = b"/upstream/"
+DIRECT_ROUTES = {
+    b"/v1/realtime": DirectRoute("openai", "none", False, "realtime"),
+    UPSTREAM_AT: DirectRoute("openai", "none", False, "upstream"),
+}
+_NOT_WEBSOCKET = Rejection(
+    426, "upgrade_required", "/v1/realtime is for WebSockets. Open it with a WebSocket client."
+)
+_ONLY_WEBSOCKETS = Rejection(
+    501, "not_supported", "WebSockets are for /v1/realtime?model=NAME and /upstream/NAME/ only."
+)
 
 
 def find_route(method: bytes, path: bytes) -> Route | Rejection | None:
     """The route of a path without its query; a `Rejection` (405) for a known path with another method."""
     route = ROUTES.get(path)
     if route is None:
-        return _stored(method, path) if path.startswith(_STORED_AT) else None
+        if path.startswith(UPSTREAM_AT):
+            return DIRECT_ROUTES[UPSTREAM_AT]
+        return _stored(method, path) if path.startswith(_STORED_AT) else DIRECT_ROUTES.get(path)
     return route if method == b"POST" else _wrong_method(method, path, "POST")
+
+
+def check_upgrade(route: Route | Rejection | None, *, is_websocket: bool) -> Route | Rejection | None:
+    """The same route, unless it is for WebSockets only and the request is not for one, or the reverse."""
+    if isinstance(route, DirectRoute):
+        return route if is_websocket or route.kind != "realtime" else _NOT_WEBSOCKET
+    return _ONLY_WEBSOCKETS if is_websocket else route
 
 
 def is_inference(path: bytes) -> bool:
@@ -122,7 +146,7 @@ def is_inference(path: bytes) -> bool:
     return (
         path in ROUTES
         or path in OLLAMA_PATHS
-        or path in (b"/v1/models", b"/health")
+        or path in (b"/v1/models", b"/health", b"/v1/realtime")
         or path.startswith((_STORED_AT, b"/v1/models/", b"/health/"))
     )
 

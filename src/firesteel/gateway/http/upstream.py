@@ -46,6 +46,13 @@ class ResponseReceiver(Protocol):
         """is_retryable: a reused connection closed before the first byte of a response."""
 
 
+class TunnelEnd(Protocol):
+    """Receives what follows a 101."""
+
+    def engine_drained(self) -> None:
+        """More may be sent."""
+
+
 _HEAD, _LENGTH, _CHUNKED, _CLOSE = range(4)
 
 
@@ -55,7 +62,7 @@ class Upstream(asyncio.Protocol):
     __slots__ = (
         "_boundaries", "_buffer", "_cached_head", "_chunks", "_heads", "_is_at_boundary", "_is_framed",
         "_is_fresh", "_is_head_only", "_is_paused", "_keeps_alive", "_left", "_lost", "_mode",
-        "_partial_chunk", "_release", "idle_since", "is_sending", "receiver", "transport",
+        "_partial_chunk", "_release", "idle_since", "is_sending", "receiver", "transport", "tunnel",
     )  # fmt: skip
 
     def __init__(self, release: Callable[[Upstream], None], lost: Callable[[Upstream], None]) -> None:
@@ -69,6 +76,8 @@ class Upstream(asyncio.Protocol):
         self._mode = _HEAD
         self._cached_head: CachedHead[ResponseHead] | None = None
         self.receiver: ResponseReceiver | None = None
+        self.tunnel: TunnelEnd | None = None
+        """Set: the request asks for another protocol."""
         self.idle_since = 0.0
         self.is_sending = False
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
@@ -145,6 +154,8 @@ class Upstream(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.is_sending = False
+        if self.tunnel is not None and self.receiver is not None:
+            self.tunnel.engine_drained()
 
     # -- the response --
 
@@ -165,12 +176,15 @@ class Upstream(asyncio.Protocol):
             self._buffer = data
 
     def _read_head(self, receiver: ResponseReceiver, data: bytes, end: int) -> None:
-        """Interim responses (100, 102, 103) are dropped. 101 is an error: no upgrade was requested."""
+        """Interim responses (100, 102, 103) are dropped. 101 is an error, unless an upgrade was requested."""
         self._heads += 1
         head = read_response(data[:end])
         rest = data[end + 4 :]
         if head.status >= 200:
             self._cached_head = CachedHead(data[: end + 4], head)
+            self._begin(receiver, head, rest)
+        elif head.status == 101 and self.tunnel is not None:
+            head.length, head.is_chunked = None, False
             self._begin(receiver, head, rest)
         elif head.status == 101 or self._heads > _MAX_HEADS:
             raise ProtocolError(502, "bad_answer", "unexpected 1xx responses")

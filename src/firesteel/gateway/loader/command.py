@@ -21,6 +21,7 @@ from firesteel.edge.http import engine_client
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady
 from firesteel.gateway.discovery import identity, identity_of, running_model
 from firesteel.gateway.loader.child import say
+from firesteel.hosts.cluster.on_nodes import key_of_nodes
 from firesteel.launch import Ask
 from firesteel.run import LOOPBACK
 from firesteel.run.down import remove_files, stop_processes
@@ -35,6 +36,8 @@ _START_LIMIT_S = 1800
 _POLL_S = 0.1
 _SAY_S = 5.0
 _GRACE_S = 20.0
+_NODE_GRACE_S = 120.0
+"""For ssh, and for an engine there to end and give its memory back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +53,18 @@ class CommandJob:
     """The guard stops it when the host has less."""
     env: Mapping[str, str] = field(default_factory=dict)
     path: str = ""
+    address: str = LOOPBACK
+    """Another host's, of a model on a `node`: the command watches it there and stops it at its end."""
+    secrets: str = ""
+    """The file with the key that it asks for."""
 
     @property
     def url(self) -> str:
-        return reached_at(LOOPBACK, self.port)
+        return reached_at(self.address, self.port)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return self.address != LOOPBACK
 
     @property
     def launch(self) -> str:
@@ -63,7 +74,7 @@ class CommandJob:
 
     @property
     def identity(self) -> str:
-        return identity(self.launch, self.url, False)
+        return identity(self.launch, self.url, bool(self.secrets))
 
     def spec(self) -> ServiceSpec:
         def filled(text: str) -> str:
@@ -73,18 +84,20 @@ class CommandJob:
             self.name,
             self.url,
             self.name,
-            (sys.executable, "-I", "-S", REAPER, *map(filled, self.cmd)),
+            self.cmd if self.is_elsewhere else (sys.executable, "-I", "-S", REAPER, *map(filled, self.cmd)),
             env={name: filled(value) for name, value in self.env.items()},
             ask=Ask(port=self.port, name=self.name),
             service_file=self.path,
             is_swapped_in=True,
             memory_floor_bytes=self.floor_bytes,
-            stop_grace_s=_GRACE_S,
+            stop_grace_s=_NODE_GRACE_S if self.is_elsewhere else _GRACE_S,
             available_bytes=meminfo().available_bytes,
             expected_bytes=self.memory_bytes,
             launch=self.launch,
             health=self.health,
             is_command=True,
+            secrets=self.secrets,
+            is_guarded_by_key=bool(self.secrets),
         )
 
 
@@ -108,7 +121,10 @@ async def _load(job: CommandJob, home: Home) -> None:
         async for _ in stop_processes(running):
             pass
     remove_files(folder_of(home, job.name))
-    _check_host(job)
+    if job.is_elsewhere:
+        key_of_nodes(home, job.name)
+    else:
+        _check_host(job)
     began, spec = process.uptime(), job.spec()
     try:
         await _start(spec, home)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Coroutine
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Coroutine, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from firesteel.catalog.request_settings import RecipeRequests
 from firesteel.edge.files import text_files
@@ -29,11 +29,12 @@ from firesteel.gateway.interfaces import Timeouts
 from firesteel.gateway.loader.child import end_with_parent, reason_of, say
 from firesteel.gateway.loader.command import CommandJob, load_command
 from firesteel.gateway.loader.duration import LoadClock, load_time
+from firesteel.gateway.loader.model_parameters import model_parameters
+from firesteel.gateway.loader.node_models import node_job, node_turns
 from firesteel.gateway.loader.unload import find_service, held_bytes
 from firesteel.gateway.service_config import (
     AlertSettings,
     ModelConfig,
-    ModelParameters,
     PlannedFigures,
     PlannedRange,
     Reason,
@@ -41,7 +42,7 @@ from firesteel.gateway.service_config import (
 )
 from firesteel.hosts.cluster.on_nodes import node_key_file
 from firesteel.hosts.cluster.up import bring_up_joined
-from firesteel.launch import Ask, Runtime
+from firesteel.launch import AdapterReference, Ask, Runtime
 from firesteel.planner import Band, Plan, launch_key
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run import (
@@ -60,15 +61,13 @@ from firesteel.run.start.listen import reached_at
 from firesteel.service_file import ModelEntry, NodeModel, ServiceFile, asks, on_nodes, read_service_file
 from firesteel.service_file.alerts import AlertEntry
 from firesteel.service_file.asks import own_ports
-from firesteel.service_file.parameters import ParameterEntry
 from firesteel.units import MIB, show_bytes
 from firesteel.workspace import Workspace
 
 _UNKNOWN_LOAD_S = 60.0
 """For the scheduler's arithmetic; it is never shown."""
 _GATEWAY_BYTES = 64 * MIB
-"""Of the gateway's process, without the bodies and buffers of its clients; `benchmarks/gateway` measures
-it."""
+"""Of the gateway's process, without bodies and buffers of its clients; `benchmarks/gateway` measures it."""
 _POLL_S = 0.2
 _OTHERS_S = 6 * 3600
 """As long as `up` itself may take."""
@@ -98,10 +97,12 @@ def read(path: str, home: Home) -> ServiceConfig:
             if name in ask_by_name
             else _command_model(path, name, entry, port_by_name[name], host, ceiling - external_bytes)
             if entry.cmd
+            else _job_model(node_job(path, elsewhere[name], home), entry, elsewhere[name].urls)
+            if name in elsewhere and not elsewhere[name].has_here
             else _external_model(name, entry, elsewhere.get(name), home)
             for name, entry in file.models.items()
         ),
-        never_together=file.never_together,
+        never_together=(*file.never_together, *node_turns(elsewhere, workspace, host)),
         queue=file.queue.size,
         max_wait_s=file.queue.max_wait,
         min_dwell_s=file.queue.min_dwell,
@@ -130,7 +131,7 @@ def _ceiling(file: ServiceFile, host: Host, own: list[Service], external_bytes: 
 
 
 def _external_model(name: str, entry: ModelEntry, node: NodeModel | None, home: Home) -> ModelConfig:
-    """One that others run: at a URL, or on a `node`, where `up -f` starts it."""
+    """One that others run: at a URL, or on this host and on nodes, where `up -f` starts it."""
     addresses = node.urls if node else entry.addresses
     urls = tuple(url.rstrip("/").removesuffix("/v1").rstrip("/") for url in addresses)
     key = str(node_key_file(home, name)) if node else entry.key
@@ -144,9 +145,9 @@ def _external_model(name: str, entry: ModelEntry, node: NodeModel | None, home: 
         route=entry.route or "least-busy",
         model=entry.model,
         key=key,
-        speaks=entry.speaks,
+        upstream=entry.upstream,
         timeouts=_timeouts(entry),
-        **_parameters(entry, RecipeRequests()),
+        **model_parameters(entry, RecipeRequests()),
     )
 
 
@@ -162,50 +163,29 @@ def _command_model(
     if entry.memory > room_bytes:
         what = f"{name} needs {show_bytes(entry.memory)}; there is room for {show_bytes(max(0, room_bytes))}"
         why_not = Reason(what, f"less `memory` for `{name}` in {path}", "does not fit")
+    return _job_model(job, entry, (job.url,), why_not)
+
+
+def _job_model(
+    job: CommandJob, entry: ModelEntry, urls: tuple[str, ...], why_not: Reason | None = None
+) -> ModelConfig:
     return ModelConfig(
-        name,
+        job.name,
         job.identity,
-        (job.url,),
-        entry.memory,
+        urls,
+        job.memory_bytes,
         pinned=entry.pinned,
         preload=entry.preload,
         ttl_s=entry.ttl,
         cancel=entry.cancel,
+        route=entry.route or "least-busy",
         model=entry.model,
+        upstream=entry.upstream,
         timeouts=_timeouts(entry),
         ask=asdict(job),
         why_not=why_not,
-        **_parameters(entry, RecipeRequests()),
+        **model_parameters(entry, RecipeRequests()),
     )
-
-
-def _parameters(entry: ModelEntry, requests: RecipeRequests) -> _ParameterFields:
-    """With what the recipe knows of requests as defaults below those of the file."""
-    own = replace(
-        _model_parameters(entry.parameters),
-        recipe=requests.body,
-        recipe_for_tools=requests.tool_body if requests.for_tools else {},
-    )
-    by_alias = {name: own.overridden(_model_parameters(each)) for name, each in entry.aliases.items()}
-    fallbacks = entry.fallback.model_dump(exclude_none=True) if entry.fallback else {}
-    return {
-        "fallbacks": fallbacks,
-        "aliases": tuple(entry.aliases),
-        "parameters": own,
-        "alias_parameters": {name: each for name, each in by_alias.items() if each != own},
-    }
-
-
-class _ParameterFields(TypedDict):
-    fallbacks: dict[str, str]
-    aliases: tuple[str, ...]
-    parameters: ModelParameters
-    alias_parameters: dict[str, ModelParameters]
-
-
-def _model_parameters(entry: ParameterEntry) -> ModelParameters:
-    limits = entry.limits
-    return ModelParameters(entry.defaults, entry.fixed, entry.strip, limits.max_tokens, limits.context)
 
 
 def _timeouts(entry: ModelEntry) -> Timeouts:
@@ -224,7 +204,7 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
         ttl_s=entry.ttl,
         cancel=entry.cancel,
         timeouts=_timeouts(entry),
-        **_parameters(entry, RecipeRequests()),
+        **model_parameters(entry, RecipeRequests()),
     )
     try:
         best = (workspace.propose_joined if ask.sparks else workspace.propose)(ask, host)[0]
@@ -233,7 +213,12 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
     launch, objection = best.plan.launch, _objection(best)
     return replace(
         bare,
-        **_parameters(entry, best.recipe.requests if best.recipe else RecipeRequests()),
+        **model_parameters(
+            entry,
+            best.recipe.requests if best.recipe else RecipeRequests(),
+            tuple(adapter.name for adapter in best.adapters),
+            launch.engine,
+        ),
         identity=_identity(best),
         bytes=round(best.plan.memory.needed.expected),
         load_s=load_time(best, workspace.home).all_s or _UNKNOWN_LOAD_S,
@@ -245,7 +230,7 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
             "name": ask.name, "recipe": ask.model, "context": ask.context, "users": ask.users,
             "port": ask.port, "path": path, "identity": _identity(best),
             "runtime": ask.runtime, "engine_path": ask.engine_path, "sparks": ask.sparks,
-            "fallback": entry.fallback_recipe,
+            "fallback": entry.fallback_recipe, "adapters": entry.adapters,
         },
         why_not=in_the_file(objection, ask.name, path) if objection else None,
     )  # fmt: skip
@@ -309,6 +294,7 @@ class Job:
     engine_path: str | None = None
     sparks: int | None = None
     fallback: str | None = None
+    adapters: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_job(text: str) -> Job | CommandJob:
@@ -329,6 +315,7 @@ async def load(job: Job | CommandJob, home: Home) -> None:
     ask = Ask(
         job.recipe, job.context, job.users, job.port, name=job.name,
         runtime=job.runtime, engine_path=job.engine_path, sparks=job.sparks,
+        adapters=tuple(AdapterReference(*each) for each in job.adapters.items()),
     )  # fmt: skip
     proposals = (workspace.propose_joined if job.sparks else workspace.propose)(ask, host)
     chosen = next((found for found in proposals if _identity(found) == job.identity), proposals[0])

@@ -32,6 +32,7 @@ POLL_S = 0.25
 MAX_LOG_BYTES = 64 * 2**20
 MAX_CHUNK_BYTES = 256 * 1024
 RETRANSMITS = 4
+PARTS_S = 2.0
 FLOOR_SAMPLES = 4
 """So many samples in a row below the memory floor end the rank."""
 
@@ -151,8 +152,14 @@ def wait_for_end(
     folder: Path, rank: dict[str, Any], engine: subprocess.Popen[bytes], stopping: list[str], parent: int
 ) -> str | None:
     """Why it has to end; None: it ended by itself."""
-    low = 0
+    parts: dict[int, str] = {}
+    low, next_look = 0, 0.0
     while engine.poll() is None:
+        if time.monotonic() > next_look:
+            before, parts = parts, engine_parts(rank, engine.pid)
+            if lost := [name for number, name in before.items() if number not in parts]:
+                return f"its process {lost[0]} was lost"
+            next_look = time.monotonic() + PARTS_S
         if stopping or (folder / "stop").exists():
             return "it was told to stop"
         if parent and os.getppid() != parent:
@@ -166,6 +173,28 @@ def wait_for_end(
         bound_log(folder / "engine.log")
         time.sleep(POLL_S)
     return None
+
+
+def engine_parts(rank: dict[str, Any], engine: int) -> dict[int, str]:
+    """The processes that vLLM and SGLang name after their work. They live as long as the engine, and what
+    started them may take half a minute to notice that one was killed."""
+    found = {}
+    for number in descendants(container_pid(rank) or engine):
+        with contextlib.suppress(OSError):
+            name = Path(f"/proc/{number}/cmdline").read_bytes().partition(b"\0")[0].decode(errors="replace")
+            if name.startswith(("VLLM::", "sglang::")):
+                found[number] = name.strip()
+    return found
+
+
+def container_pid(rank: dict[str, Any]) -> int:
+    """Of the first process in the rank's container, as this host numbers it; 0: there is none."""
+    if not rank.get("stop"):
+        return 0
+    inspect = ["docker", "inspect", "--format", "{{.State.Pid}}", rank["stop"][-1]]
+    with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+        return int(subprocess.run(inspect, capture_output=True, timeout=10, check=False).stdout)
+    return 0
 
 
 def end(rank: dict[str, Any], engine: subprocess.Popen[bytes]) -> int:

@@ -6,13 +6,14 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import field
 
 from firesteel.dataclass import dataclass
 from firesteel.edge import ssh
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.hosts.cluster.channel import Channel
 from firesteel.hosts.cluster.node_facts import Link, NodeFacts, links
-from firesteel.hosts.cluster.pairs import PairFinding, Reached, judge_pairs
+from firesteel.hosts.cluster.pairs import PairFinding, Reached, Tried, judge_pairs
 from firesteel.typed_json import from_json
 
 _MEASURE_S = 0.5
@@ -23,6 +24,7 @@ class ClusterCheck:
     facts: dict[str, NodeFacts]
     links: tuple[Link, ...]
     findings: tuple[PairFinding, ...]
+    tried: Tried = field(default_factory=dict)
 
     @property
     def unreachable(self) -> tuple[str, ...]:
@@ -71,7 +73,7 @@ async def check_cluster(channels: Sequence[Channel], measures: bool = True) -> C
     for link in found:  # one after the other: two at once would share the bandwidth
         tried |= await _try_link(link, by_name, _MEASURE_S if measures else 0)
     findings = judge_pairs(facts, found, tried, skews) if len(facts) > 1 else ()
-    return ClusterCheck(facts, found, (*unreachable, *findings))
+    return ClusterCheck(facts, found, (*unreachable, *findings), tried)
 
 
 async def _problem(channel: Channel) -> FiresteelError | None:

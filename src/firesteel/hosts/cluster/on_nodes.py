@@ -1,7 +1,7 @@
 """Models of a service file that other hosts serve: started there over ssh, by this firesteel, with one key.
 
 A node gets a service file with its model alone, and listens on its address in `hosts`, for those who have it.
-To the gateway it is a model at a URL: replicas, `route: prefix` and health are those of any server.
+`serve` has it started when it is asked for (`node_runner.py`), `up -f` at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from firesteel.edge import ssh
 from firesteel.edge.files.home import Home, write_text
-from firesteel.edge.files.secrets import new_key
+from firesteel.edge.files.secrets import new_key, secrets_path
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.hosts.cluster.elsewhere import SSH_FAILED, command_on_node, prepare_node
 from firesteel.hosts.cluster.nodes import find_node, target_of
@@ -38,7 +38,7 @@ async def up_on_node(home: Home, model: NodeModel, node: str) -> dict[str, Any]:
     ask, target = model.ask, target_of(home, find_node(home, node))
     name = ask.name or ""
     folder = await prepare_node(target, home)
-    await _send_key(target, name, _key(home, name))
+    await _send_key(target, name, key_of_nodes(home, name))
     words = ["up", "-f", await _send_file(target, folder, ask), "--listen", model.addresses[node], "--json"]
     code, out = await _run(ssh.session_argv(target, command_on_node(folder, words)))
     if code == SSH_FAILED:
@@ -47,6 +47,23 @@ async def up_on_node(home: Home, model: NodeModel, node: str) -> dict[str, Any]:
         raise FiresteelError(f"{name} did not start on {node}", next=f"firesteel --on {node} logs {name}")
     reports: list[dict[str, Any]] = json.loads(out)["reports"]
     return reports[0]
+
+
+async def is_gone(home: Home, model: NodeModel, node: str) -> str | None:
+    """Why the model no longer runs on the node; None: it does, or is being started again there."""
+    target = target_of(home, find_node(home, node))
+    try:
+        folder = await prepare_node(target, home)
+        code, out = await _run(ssh.session_argv(target, command_on_node(folder, ["ps", "--json"])))
+    except HostNotReady as error:
+        return error.what
+    if code:
+        return f"{node} does not answer"
+    services = {each["name"]: each for each in json.loads(out)["services"]}
+    there = services.get(model.ask.name)
+    if there is None:
+        return f"{node}: {model.ask.name} was stopped there"
+    return f"{node}: {there.get('why') or 'it has ended'}" if there["phase"] == "dead" else None
 
 
 async def down_on_node(home: Home, model: NodeModel, node: str) -> None:
@@ -67,22 +84,26 @@ async def _send_file(target: ssh.SshTarget, folder: str, ask: Ask) -> str:
     return f"{folder}/files/{ask.name}.yaml"
 
 
-def _key(home: Home, name: str) -> str:
-    """The same from start to start, and on every node."""
+def key_of_nodes(home: Home, name: str) -> str:
+    """The same from start to start, and on every node. Beside it as the secrets of a service of this host."""
     path = node_key_file(home, name)
     try:
-        return path.read_text().strip()
+        key = path.read_text().strip()
     except OSError:
         key = new_key()
         write_text(path, f"{key}\n")
-        return key
+    write_text(secrets_path(home, name), _key_lines(key))
+    return key
+
+
+def _key_lines(key: str) -> str:
+    return "".join(f"{variable}={key}\n" for variable in KEY_VARIABLES.values())
 
 
 async def _send_key(target: ssh.SshTarget, name: str, key: str) -> None:
     """`up --listen` on the node uses the key that it finds there."""
-    lines = "".join(f"{variable}={key}\n" for variable in KEY_VARIABLES.values())
     done = await ssh.run(
-        target, f'umask 077; d="{_SECRETS}"; mkdir -p "$d" && cat > "$d/{name}.env"', lines.encode()
+        target, f'umask 077; d="{_SECRETS}"; mkdir -p "$d" && cat > "$d/{name}.env"', _key_lines(key).encode()
     )
     if done.code:
         raise HostNotReady(f"{target.name}: {done.err.strip()[-200:]}", next=f"ssh {target.host} df -h '~'")
@@ -92,5 +113,9 @@ async def _run(argv: list[str]) -> tuple[int, str]:
     child = await asyncio.create_subprocess_exec(
         *argv, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
     )
-    out, _ = await child.communicate()
+    try:
+        out, _ = await child.communicate()
+    except asyncio.CancelledError:
+        child.kill()
+        raise
     return child.returncode or 0, out.decode(errors="replace")

@@ -16,8 +16,6 @@ from firesteel.hosts.cluster.node_facts import Link, NodeFacts, best_link
 Level = Literal["good", "note", "warn", "stop"]
 MAX_SKEW_S = 2.0
 JUMBO_MTU = 9000
-GOOD_RAIL_GBIT = 90.0
-DEGRADED_RAIL_GBIT = 30.0
 SLOW_RTT_MS = 1.0
 _PLAYBOOK = "NVIDIA dgx-spark-playbooks, connect-two-sparks, 2026-07-21"
 _NETWORKING = "eugr/spark-vllm-docker docs/NETWORKING.md, 2026-07"
@@ -54,8 +52,8 @@ def judge_pairs(
     facts: Mapping[str, NodeFacts], found: Sequence[Link], tried: Tried, skews_s: Mapping[str, float]
 ) -> tuple[PairFinding, ...]:
     findings = [
-        *_connected(facts, found), *_rails(facts), *_duplicates(facts), *_reached(found, tried),
-        *_clocks(skews_s), *_processors(facts),
+        *_connected(facts, found), *_rails(facts), *_same_port(facts), *_duplicates(facts),
+        *_reached(found, tried), *_clocks(skews_s), *_processors(facts),
     ]  # fmt: skip
     order: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2, "good": 3}
     return tuple(sorted(findings, key=lambda finding: order[finding.level]))
@@ -158,6 +156,28 @@ def _rails(facts: Mapping[str, NodeFacts]) -> list[PairFinding]:
     return findings
 
 
+def _same_port(facts: Mapping[str, NodeFacts]) -> list[PairFinding]:
+    """Of two: three may be a ring, from port 0 of each to port 1 of the next."""
+    ports = {
+        name: {rail.name.rpartition("np")[2] for rail in node.rails if rail.has_carrier}
+        for name, node in facts.items()
+    }
+    one, other = (*ports.values(), set(), set())[:2]
+    if len(facts) != 2 or not one or not other or one & other:
+        return []
+    shown = ", ".join(f"port {'/'.join(sorted(used))} of {name}" for name, used in ports.items())
+    return [
+        PairFinding(
+            "same-port",
+            "note",
+            tuple(facts),
+            f"the cable is in {shown}: files for one host do not fit the other",
+            next="plug it into the same port of both",
+            source=_PLAYBOOK,
+        )
+    ]
+
+
 def _duplicates(facts: Mapping[str, NodeFacts]) -> list[PairFinding]:
     owners: dict[str, list[str]] = {}
     for name, node in facts.items():
@@ -227,6 +247,9 @@ def _direction(link: Link, one: str, other: str, reached: Reached) -> list[PairF
                 source=_NETWORKING,
             )
         )
+    if link.is_fast and (reached.rtt_ms or 0) > SLOW_RTT_MS:
+        text = f"{way}: {reached.rtt_ms:.2f} ms; every token waits for the link several times a layer"
+        findings.append(PairFinding("latency", "warn", pair, text, next=f"look for load on {other}: top"))
     if reached.gbit_per_s is not None:
         findings.append(_bandwidth(link, way, pair, reached))
     return findings

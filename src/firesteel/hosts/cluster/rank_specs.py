@@ -19,7 +19,8 @@ from firesteel.hosts.cluster.ranks import (
     transport_of,
 )
 from firesteel.hosts.cluster.rpc import RpcProgram
-from firesteel.launch_pipeline import on_rank
+from firesteel.launch import Launch
+from firesteel.launch_pipeline import on_rank, openmp_environment
 from firesteel.proposals import Proposal
 from firesteel.run import make_steps
 
@@ -61,7 +62,7 @@ def cluster_spec(proposal: Proposal, home: Home, cluster: JoinedHosts, rpc: RpcP
                 peers=_peers(cluster, head), floor_bytes=floor,
             ),
             *(
-                _rpc_rank(member, rpc, cluster, floor)
+                _rpc_rank(launch, member, rpc, cluster, floor)
                 if rpc
                 else _engine_rank(proposal, home, cluster, member)
                 for member in workers
@@ -78,14 +79,16 @@ def fallback_spec(proposal: Proposal, home: Home) -> FallbackSpec:
     return FallbackSpec(recipe, expand_home(command.argv), dict(command.env), stop)
 
 
-def _rpc_rank(member: RankHost, rpc: RpcProgram, cluster: JoinedHosts, floor_bytes: int) -> RankSpec:
+def _rpc_rank(
+    launch: Launch, member: RankHost, rpc: RpcProgram, cluster: JoinedHosts, floor_bytes: int
+) -> RankSpec:
     threads = max(1, cluster.check.facts[member.name].cores - 1)
     program = f"~/{rpc.node_folder}/{rpc.path.name}"
     return RankSpec(
         member.name,
         member.rank,
         (program, "-H", member.address, "-p", str(RPC_PORT), "-t", str(threads)),
-        {},
+        openmp_environment(launch),
         member.rails,
         listens=(member.address, RPC_PORT),
         peers=_peers(cluster, member),

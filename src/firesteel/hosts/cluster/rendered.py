@@ -15,6 +15,7 @@ from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.hosts.cluster.rank_specs import as_rank
 from firesteel.hosts.cluster.ranks import RankHost
+from firesteel.hosts.cluster.rendered_rpc import RPC_FORMS, head_file, worker_file
 from firesteel.launch_pipeline import on_rank
 from firesteel.proposals import Proposal
 from firesteel.proposals.rendered import launch_facts
@@ -50,24 +51,39 @@ def usual_hosts(count: int) -> tuple[RankHost, ...]:
 
 
 def render_by_node(
-    proposal: Proposal, hosts: Sequence[RankHost], form: str, images: Images
+    proposal: Proposal, hosts: Sequence[RankHost], form: str, images: Images, rpc_program: str = ""
 ) -> tuple[NodeFile, ...]:
-    """The head first; it is started last."""
-    _require_container(proposal, form)
+    """The head first; it is started last. `rpc_program`: llama.cpp's, on the nodes."""
+    is_rpc = proposal.plan.launch.engine == "llamacpp"
+    if is_rpc and form not in RPC_FORMS:
+        raise UsageError(
+            f"llama.cpp over several hosts is not written as {form}", next=f"--as {' or '.join(RPC_FORMS)}"
+        )
     write, suffix = _FORMS[form]
     facts = _facts(proposal, images)
     files = []
     for host in hosts:
         launch = rank_alone(as_rank(proposal, hosts, host.rank).plan.launch)
-        text = _on_host(host, len(hosts)) + write(launch, facts)
-        files.append(NodeFile(host.name, host.rank, f"{host.name}.{suffix}", text))
+        if not is_rpc:
+            text = write(launch, facts)
+        elif host.rank:
+            text = worker_file(launch, host, form, images, rpc_program)
+        else:
+            text = head_file(launch, facts, form, images)
+        files.append(
+            NodeFile(host.name, host.rank, f"{host.name}.{suffix}", _on_host(host, len(hosts), is_rpc) + text)
+        )
     return tuple(files)
 
 
 def render_for_kubernetes(
     proposal: Proposal, hosts: Sequence[RankHost], images: Images, cluster: Cluster | None = None
 ) -> str:
-    _require_container(proposal, "kubernetes")
+    if proposal.plan.launch.engine == "llamacpp":
+        raise UsageError(
+            "llama.cpp over several hosts is not written for Kubernetes",
+            next=f"--as {' or '.join(RPC_FORMS)}",
+        )
     pods = [replace(host, address=LEADER_ADDRESS) for host in hosts]
     leader, worker = (as_rank(proposal, pods, rank).plan.launch for rank in (0, 1))
     worker = on_rank(worker, {"node-rank": WORKER_INDEX}, {})
@@ -81,18 +97,13 @@ def _facts(proposal: Proposal, images: Images) -> LaunchFacts:
     return replace(facts, flag_reasons=reasons)
 
 
-def _require_container(proposal: Proposal, form: str) -> None:
-    if proposal.plan.launch.engine == "llamacpp":
-        raise UsageError(
-            f"llama.cpp over several hosts runs as a program on each, which {form} does not describe",
-            next=f"firesteel up {proposal.name} --cluster --dry-run, for the commands",
-        )
-
-
-def _on_host(host: RankHost, count: int) -> str:
+def _on_host(host: RankHost, count: int, is_rpc: bool) -> str:
     order = "last, when all others run" if host.rank == 0 else "before the head"
     lines = [
         f"On {host.name} ({host.address} on {host.interface}): rank {host.rank} of {count}; start it {order}",
-        "A rank that is lost hangs the others: then stop and start all. `firesteel up --cluster` does that",
     ]
+    if not is_rpc:
+        lines.append(
+            "A lost rank hangs the others: stop and start all then, as `firesteel up --cluster` does"
+        )
     return "".join(f"{line}\n" for line in comments(lines))

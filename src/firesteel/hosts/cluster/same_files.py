@@ -1,6 +1,6 @@
-"""Before a start: is the image the same on every host, and are the weights complete on every node?
+"""Before a start: is the engine the same on every host, and are the weights complete on every node?
 
-vLLM starts with another image or other weights on one rank and answers wrongly or hangs; it does not check.
+vLLM starts with another release or other weights on one rank and answers wrongly or hangs; it does not check.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from pathlib import Path
 from firesteel.edge import ssh
 from firesteel.edge.docker.containers import image_id
 from firesteel.edge.files.home import Home
+from firesteel.edge.model_reference import is_path
+from firesteel.edge.native.programs import release_questions
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import HostNotReady
 from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.nodes import target_of
+from firesteel.launch import EngineProgram, Launch
 from firesteel.proposals import Proposal
 from firesteel.run.fetch.stored import staged_files
 
@@ -27,7 +30,11 @@ async def require_equal_files(proposal: Proposal, home: Home, cluster: JoinedHos
         return
     if launch.container:
         await _require_image(launch.container.image, proposal.name, home, cluster)
-    files = staged_files(proposal, home)
+    if launch.program:
+        await asyncio.gather(
+            *(_require_program(launch, launch.program, target_of(home, n), cluster) for n in cluster.nodes)
+        )
+    files = weight_files(proposal, home)
     await asyncio.gather(
         *(_require_weights(files, proposal.name, target_of(home, node), cluster) for node in cluster.nodes)
     )
@@ -46,6 +53,31 @@ async def _require_image(image: str, name: str, home: Home, cluster: JoinedHosts
                 f"({(own or 'none')[:19]})",
                 next=f"firesteel cluster stage {name}",
             )
+
+
+async def _require_program(
+    launch: Launch, program: EngineProgram, target: SshTarget, cluster: JoinedHosts
+) -> None:
+    path = cluster.on_node(program.argv[0], target.name)
+    questions = [question for _, question in release_questions(launch.engine, program.argv[0])]
+    asks = (shlex.join(cluster.on_node(word, target.name) for word in question) for question in questions)
+    command = f"test -x {shlex.quote(path)} && {{ {' || '.join(f'{ask} 2>/dev/null' for ask in asks)}; }}"
+    release = (await ssh.run(target, command)).out.strip().partition("+")[0]
+    if release == program.version:
+        return
+    what = f"has {launch.engine} {release}, and this host {program.version}" if release else f"has no {path}"
+    raise HostNotReady(
+        f"{target.name} {what}: every host needs the same engine at the same path",
+        next=f"firesteel --on {target.name} engine install {launch.engine}, or without --native",
+    )
+
+
+def weight_files(proposal: Proposal, home: Home) -> tuple[Path, ...]:
+    """What every rank reads: of the store, or the files of a folder that was named."""
+    folder = Path(proposal.asked or "")
+    if proposal.asked and is_path(proposal.asked) and folder.is_dir():
+        return tuple(sorted(path for path in folder.absolute().rglob("*") if path.is_file()))
+    return staged_files(proposal, home)
 
 
 async def missing_files(files: tuple[Path, ...], target: SshTarget, cluster: JoinedHosts) -> dict[Path, str]:

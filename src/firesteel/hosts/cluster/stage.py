@@ -26,10 +26,9 @@ from firesteel.hosts.cluster.channel import Channel
 from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.nodes import target_of
 from firesteel.hosts.cluster.rpc import find_rpc_program, stage_rpc
-from firesteel.hosts.cluster.same_files import missing_files
+from firesteel.hosts.cluster.same_files import missing_files, weight_files
 from firesteel.proposals import Proposal
 from firesteel.run import Event, PhaseDone, PhaseProgress
-from firesteel.run.fetch.stored import staged_files
 from firesteel.units import show_bytes, show_seconds
 
 STREAMS = 4
@@ -55,7 +54,7 @@ async def stage(proposal: Proposal, home: Home, cluster: JoinedHosts) -> AsyncIt
     if launch.container:
         async for event in _stage_image(launch.container.image, home, cluster):
             yield event
-    files = staged_files(proposal, home)
+    files = weight_files(proposal, home)
     targets = [await fast_target(target_of(home, node), cluster) for node in cluster.nodes]
     lacks = [await missing_files(files, target, cluster) for target in targets]
     for target, missing in zip(targets, lacks, strict=True):

@@ -69,7 +69,7 @@ def _measure(home: Home, size: int) -> Iterator[MeasureEvent]:
     cores = len(os.sched_getaffinity(0))
     rate = max(measure_read_bandwidth(cores) for _ in range(_ROUNDS))
     remember_bandwidth(home, cores, rate)
-    yield _figure("memory_read_bytes_per_s", rate, "B/s")
+    yield figure("memory_read_bytes_per_s", rate, "B/s")
     facts = host_facts(read_probe(only=("disks", "block")))
     yield from _disk(home, facts, size)
     yield from _wake_up()
@@ -97,10 +97,10 @@ def _disk(home: Home, facts: HostFacts, size: int) -> Iterator[MeasureEvent]:
                         knob.write_text(read_ahead)
                         _add(rates[f"mmap, read-ahead {read_ahead} KiB"], read_speed(path, "mmap", size))
     if rates["direct"]:
-        yield _figure("disk_read_bytes_per_s", median(rates["direct"]), "B/s")
+        yield figure("disk_read_bytes_per_s", median(rates["direct"]), "B/s")
     for how, found in rates.items():
         if found:
-            yield _figure(f"load ({how})", median(found), "B/s")
+            yield figure(f"load ({how})", median(found), "B/s")
     if not any("read-ahead" in how for how in rates):
         yield NotMeasured(
             "read-ahead", "another one can be set only by root: sudo firesteel doctor --measure"
@@ -133,11 +133,11 @@ def _wake_up() -> Iterator[MeasureEvent]:
         with no_idle_states() as is_held:
             if is_held:
                 held.append(wake_up_us())
-    yield _figure("wake_up_us", median(row[0] for row in plain), "µs")
-    yield _figure("wake_up_p99_us", median(row[1] for row in plain), "µs")
+    yield figure("wake_up_us", median(row[0] for row in plain), "µs")
+    yield figure("wake_up_p99_us", median(row[1] for row in plain), "µs")
     if held:
-        yield _figure("wake_up_us (no idle states)", median(row[0] for row in held), "µs")
-        yield _figure("wake_up_p99_us (no idle states)", median(row[1] for row in held), "µs")
+        yield figure("wake_up_us (no idle states)", median(row[0] for row in held), "µs")
+        yield figure("wake_up_p99_us (no idle states)", median(row[1] for row in held), "µs")
     else:
         yield NotMeasured("wake-up without idle states", "needs root and /dev/cpu_dma_latency")
 
@@ -167,16 +167,16 @@ def _gpu() -> Iterator[MeasureEvent]:
     if child.returncode:
         yield NotMeasured("GPU", error.decode(errors="replace").strip().rpartition("\n")[2])
         return
-    yield _figure("gpu_memory_bytes_per_s", float(json.loads(output)["bytes_per_s"]), "B/s")
+    yield figure("gpu_memory_bytes_per_s", float(json.loads(output)["bytes_per_s"]), "B/s")
     clock = busy_clock_mhz(tuple(busy))
     power = [reading.power_w for reading in busy if reading.power_w is not None]
     if clock is None:
         yield NotMeasured("GPU clock", "nvidia-smi showed no load")
         return
-    yield _figure("gpu_clock_mhz", clock, "MHz")
+    yield figure("gpu_clock_mhz", clock, "MHz")
     if power:
-        yield _figure("gpu_power_w", max(power), "W")
+        yield figure("gpu_power_w", max(power), "W")
 
 
-def _figure(name: str, value: float, unit: str) -> HostMeasurement:
+def figure(name: str, value: float, unit: str) -> HostMeasurement:
     return HostMeasurement(name, value, unit, datetime.now(UTC).date().isoformat())

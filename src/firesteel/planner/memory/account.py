@@ -13,10 +13,12 @@ from firesteel import engines
 from firesteel.dataclass import dataclass
 from firesteel.engines import KvCache
 from firesteel.facts import Architecture, Role, Weights
+from firesteel.facts.model.adapter import slot_bytes
 from firesteel.launch import Launch
 from firesteel.planner.band import Band
 from firesteel.planner.memory.loaded import LoadedWeights
 from firesteel.planner.memory.pool import MemoryPool
+from firesteel.planner.memory.step_memory import StepLoad, activations, graphs, rotary_tables
 from firesteel.units import GIB, MIB
 
 Verdict = Literal["fits", "tight", "does not fit"]
@@ -82,6 +84,7 @@ def account(
         if cache_bytes is None
         else MemoryPart("KV cache", Band.exactly(cache_bytes), "formula", "set by --kv-cache-memory-bytes"),
     ]
+    parts += _adapter_parts(launch, shape)
     if weights.padding_bytes:
         padding = Band.exactly(weights.padding_bytes)
         parts.append(MemoryPart("expert padding", padding, "formula", weights.padding_reason))
@@ -98,25 +101,46 @@ def _explain_cache(cache: KvCache) -> str:
     return f"{cache.users} x {cache.context:,} tokens{state}, {cache.dtype}{spare}"
 
 
+def _adapter_parts(launch: Launch, shape: Architecture) -> list[MemoryPart]:
+    """vLLM and SGLang allocate slots of the highest rank for every module; llama.cpp loads the files."""
+    if slots := engines.lora_slots(launch.engine, launch.flags):
+        count, rank = slots
+        total = count * slot_bytes(shape, rank)
+        text = f"{count} slot{'s' if count != 1 else ''} of rank {rank} for every module"
+        return [MemoryPart("adapters", Band(0.8 * total, total, 1.2 * total), "estimated", text)]
+    if launch.adapter_bytes and launch.engine == "llamacpp":
+        return [MemoryPart("adapters", Band.exactly(launch.adapter_bytes), "counted", "their files")]
+    return []
+
+
 def _vllm_parts(launch: Launch, shape: Architecture, weights: Weights, cache: KvCache) -> list[MemoryPart]:
     """What vLLM and SGLang take besides weights and KV cache.
 
-    Three boots on a GB10 took 3.4, 4.3 and 4.8 GiB in all with about 8192 tokens per step. What grows with
-    the step, the users and the vocabulary is computed separately, and so is a vision tower's largest image.
+    Three boots of vLLM on a GB10 took 3.4, 4.3 and 4.8 GiB in all. Less what the largest step takes by its
+    own formulas, and less what was only set aside for graphs, 0.7 to 2.3 GiB are left. The server's and the
+    engine's processes take host memory besides, which a GB10 shares: about 0.7 GiB, not measured there.
     """
-    tokens = _number(launch, "max-num-batched-tokens", 8192)
-    rows = cache.users * (1 + engines.speculative_tokens(launch.flags))
-    layer, logits = tokens * shape.hidden_size * 2, rows * shape.vocab_size * 4
-    steps = Band(8 * layer + logits, 16 * layer + 2 * logits, 32 * layer + 4 * logits)
+    sequences = _number(launch, "max-num-seqs", cache.users)
+    rows = sequences * (1 + engines.speculative_tokens(launch.flags))
+    tokens = max(_number(launch, "max-num-batched-tokens", 8192), 1)
+    load = StepLoad(tokens, sequences, min(rows, tokens), cache.context)
+    text = f"{tokens:,} tokens a step, logits of {load.rows} rows"
     parts = [
         MemoryPart(
             "engine",
-            Band(2.6 * GIB, 3.2 * GIB, 3.8 * GIB),
+            Band(1.2 * GIB, 2.0 * GIB, 3.0 * GIB),
             "estimated",
-            "CUDA context, libraries and graphs, from three vLLM boots on a GB10",
+            "CUDA context, libraries and processes, from three vLLM boots on a GB10",
         ),
-        MemoryPart("activations", steps, "estimated", f"{tokens:,} tokens per step, logits of {rows} rows"),
+        MemoryPart("activations", activations(launch, shape, load), "estimated", text),
     ]
+    captured = graphs(launch, shape, load)
+    if captured.high:
+        text = f"batches of up to {min(2 * sequences, 512)}"
+        parts.append(MemoryPart("CUDA graphs", captured, "estimated", text))
+    if tables := rotary_tables(shape):
+        text = f"a sine and a cosine for each of {shape.max_context:,} positions"
+        parts.append(MemoryPart("rotary tables", Band.exactly(tables), "formula", text))
     if weights.bytes_by_role.get(Role.TOWER):
         text = "the largest image, profiled at start, and the encoder cache"
         parts.append(MemoryPart("vision", Band(0.2 * GIB, 0.5 * GIB, 1.5 * GIB), "estimated", text))

@@ -41,7 +41,7 @@ class LoadedWeights:
 
 
 def loaded_weights(launch: Launch, shape: Architecture, weights: Weights) -> LoadedWeights:
-    weights = _without_idle_drafter(launch, weights)
+    weights = _without_idle_parts(launch, weights)
     flag = launch.flags.get("moe-backend")
     backend = flag.replace("-", "_") if isinstance(flag, str) and flag != "auto" else _DEFAULT
     experts = shape.experts * len(shape.layers)
@@ -59,18 +59,31 @@ def loaded_weights(launch: Launch, shape: Architecture, weights: Weights) -> Loa
     return LoadedWeights(weights, experts * expert_padding, reason)
 
 
-def _without_idle_drafter(launch: Launch, weights: Weights) -> Weights:
-    """vLLM and SGLang load the draft layers of a checkpoint only when speculation is on."""
+def _without_idle_parts(launch: Launch, weights: Weights) -> Weights:
+    """vLLM and SGLang load the draft layers of a checkpoint only when speculation is on, and vLLM its towers
+    only when the launch takes pictures or sound (seen with 0.26)."""
     drafts = speculative_tokens(launch.flags) or "speculative-algorithm" in launch.flags
-    if launch.engine == "llamacpp" or drafts or Role.DRAFTER not in weights.bytes_by_role:
+    idle = {
+        Role.DRAFTER: "drafter" if launch.engine != "llamacpp" and not drafts else None,
+        Role.TOWER: "vision tower" if launch.engine == "vllm" and _takes_text_alone(launch) else None,
+    }
+    left_out = {role: name for role, name in idle.items() if name and role in weights.bytes_by_role}
+    if not left_out:
         return weights
     by_role, by_format = weights.bytes_by_role.items(), weights.bytes_by_format.items()
     return replace(
         weights,
-        bytes_by_role={role: size for role, size in by_role if role is not Role.DRAFTER},
-        bytes_by_format={key: size for key, size in by_format if key[0] is not Role.DRAFTER},
-        source=f"{weights.source}; without the drafter, which is not loaded",
+        bytes_by_role={role: size for role, size in by_role if role not in left_out},
+        bytes_by_format={key: size for key, size in by_format if key[0] not in left_out},
+        source=f"{weights.source}; without the {' and the '.join(left_out.values())}, which is not loaded",
     )
+
+
+def _takes_text_alone(launch: Launch) -> bool:
+    """By `--language-model-only`, or by limits of 0 for each kind of input: `{"image": 0, "video": 0}`."""
+    limits = launch.flags.get("limit-mm-per-prompt")
+    is_limited = isinstance(limits, dict) and bool(limits) and not any(limits.values())
+    return is_limited or launch.flags.get("language-model-only") is True
 
 
 def _expert_bytes(hidden: int, width: int) -> int:

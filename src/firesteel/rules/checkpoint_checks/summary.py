@@ -55,7 +55,9 @@ def summarize_checkpoint(checkpoint: CheckpointContents | AuditSubject) -> Check
     drafter = sizes.get(Role.DRAFTER, 0)
     is_tied = subject.parameters is not None and subject.parameters.tied_head
     method = _method(subject.declared) if subject.declared else None
-    main = next((name for name, _ in formats.most_common() if name != "other"), "nothing")
+    # Embeddings and MTP layers stay in 16 bits; a cut or small model has more of these than of the rest.
+    quantized = {module.format for module in subject.modules.values() if module.is_quantized} - {"other"}
+    main = next((name for name, _ in formats.most_common() if name in (quantized or formats)), "nothing")
     by = f" by {subject.declared.method}" if subject.declared and contents.format == "safetensors" else ""
     return CheckpointSummary(
         format=f"{contents.format}, {main}{by}",

@@ -16,6 +16,7 @@ _NO_CABLE = "no cable in a QSFP port (without one the card is powered down)"
 _PORTS = (8000, 29501, 6379, 50052, 2233)
 _LINK_LOCAL = "169.254."
 _DEGRADED_GBPS, _RAIL_GBPS = 30.0, 90.0
+_NCCL_GBYTES_PER_S = 20.0
 
 
 def rails_up(facts: HostFacts) -> CheckVerdict:
@@ -147,14 +148,21 @@ def rails_bandwidth(facts: HostFacts) -> CheckVerdict:
     if not facts.cabled_rails:
         return skipped(_NO_CABLE)
     figures = [figure for name, figure in facts.measured.items() if name.startswith("rail_gbps")]
+    nccl = [figure for name, figure in facts.measured.items() if name.startswith("nccl_")]
+    if nccl and nccl[0].value < _NCCL_GBYTES_PER_S:
+        line = f"{nccl[0].name} {nccl[0].value:.1f} GB/s on {nccl[0].day}"
+        why = "half means one of two devices, an eighth TCP or an NCCL that is no release"
+        return bad(line, what="NCCL moves", speed=f"{nccl[0].value * 8:.0f}", of="190", why=why)
     if not figures:
-        return unknown("needs firesteel cluster check --measure, with the other Spark")
+        return unknown("needs firesteel doctor --measure, with the other Spark as a node")
     slowest = min(figures, key=lambda figure: figure.value)
     line = f"{slowest.name} {slowest.value:.1f} Gb/s on {slowest.day}"
     if slowest.value < _DEGRADED_GBPS:
-        return bad(line, "stop", speed=f"{slowest.value:.0f}", why="a degraded start of the ConnectX-7")
+        why = "a degraded start of the ConnectX-7"
+        return bad(line, "stop", what="a rail carries", speed=f"{slowest.value:.0f}", of="100", why=why)
     if slowest.value < _RAIL_GBPS:
-        return bad(line, speed=f"{slowest.value:.0f}", why="about 55 means PCIe x2, less means MTU or TCP")
+        why = "about 55 means PCIe x2, less means MTU or TCP"
+        return bad(line, what="a rail carries", speed=f"{slowest.value:.0f}", of="100", why=why)
     return good(line)
 
 

@@ -23,5 +23,8 @@ def pulled_gguf(need: WeightsNeed, home: Home) -> Path | None:
 
 
 def _stored_files(need: WeightsNeed, store: Store) -> list[Path]:
-    listing = cache.cached_listing(store, need.repository, need.revision)
+    """As the Hub listed them; what is there, if another program fetched them and we never asked the Hub."""
+    listing = cache.cached_listing(store, need.repository, need.revision) or cache.snapshot_listing(
+        store, need.repository, need.revision
+    )
     return [store.path(listing, file) for file in select_files(listing.files, need)] if listing else []

@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 from firesteel.edge.http.answer import Answer
+from firesteel.run.verify import checks
 from firesteel.run.verify.checks import CheckResult, Level, common_prefix_chars
 from firesteel.run.verify.garbage import quote
 
@@ -217,3 +218,25 @@ def samples_differ(samples: Sequence[Answer]) -> CheckResult:
     return CheckResult(
         "samples differ", False, f"{len(texts)} samples at a high temperature are equal: {quote(texts[0])}"
     )
+
+
+def adapter(name: str, base: Answer, adapted: Answer, again: Answer) -> CheckResult:
+    """`base` and `again`: the model without the adapter, before and after it was asked."""
+    check = f"adapter {name}"
+    if not checks.has_same_text(base, again):
+        return CheckResult(
+            check, False, f"it changes the base model: {quote(base.full_text)}, then {quote(again.full_text)}"
+        )
+    if not adapted.full_text.strip():
+        return CheckResult(check, False, "an empty answer")
+    if not checks.has_same_text(base, adapted):
+        return CheckResult(
+            check, True, f"{quote(adapted.full_text, 30)}, the base {quote(base.full_text, 30)}"
+        )
+    if not (base.logprobs and adapted.logprobs):
+        return CheckResult(check, True, "unknown: the same text as the base model, without logprobs", "note")
+    differs = [token.logprob for token in base.logprobs] != [token.logprob for token in adapted.logprobs]
+    observed = (
+        "the same text as the base model, with other probabilities" if differs else "not applied: the base"
+    )
+    return CheckResult(check, differs, observed)

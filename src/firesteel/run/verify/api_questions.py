@@ -11,6 +11,7 @@ from typing import Any
 
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer
+from firesteel.engines.adapters import adapter_request
 from firesteel.run.verify import api_checks, checks
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.questions import FACTS, SUM_PROMPT, TEXT_PROMPT, TOOL_PROMPT, WEATHER_TOOL
@@ -150,7 +151,7 @@ async def all_answers(session: VerifySession) -> list[CheckResult]:
 
 async def _names(session: VerifySession) -> set[str]:
     """What the model may be called: its aliases too, where an answer has another name."""
-    names = {session.model}
+    names = {session.model, *session.expected.adapters}
     seen = {answer.model or session.model for answer in session.answers}
     if all(api_checks.is_same_model(name, session.model) for name in seen):
         return names
@@ -177,3 +178,21 @@ async def _ask_if_offered(
 
 def _not_offered(name: str, words: str) -> CheckResult:
     return CheckResult(name, True, f"not offered: {words}", "note")
+
+
+async def adapters(session: VerifySession) -> list[CheckResult]:
+    """Each adapter between two questions to the base model, which it must not change."""
+    names, results = session.expected.adapters, []
+
+    async def asked(index: int | None) -> Answer:
+        extra: dict[str, Any] = {"logprobs": True, "top_logprobs": 1}
+        if session.expected.engine == "llamacpp":
+            extra |= adapter_request(len(names), index)
+        elif index is not None:
+            extra["model"] = names[index]
+        return await session.ask(TEXT_PROMPT, _LOGPROB_TOKENS, extra)
+
+    base = await asked(None)
+    for index, name in enumerate(names):
+        results.append(api_checks.adapter(name, base, await asked(index), await asked(None)))
+    return results

@@ -24,6 +24,8 @@ from firesteel.proposals import Proposal
 from firesteel.typed_json import InvalidValue, from_json
 
 Size = Literal["unknown", "tiny", "small", "able"]
+Task = Literal["chat", "embeddings", "rerank"]
+"""What a server is asked to do."""
 TINY_BELOW, ABLE_FROM = 1_000_000_000, 4_000_000_000
 """Parameters. A tiny model may get any fact wrong; an able one must know what a child knows."""
 _BITS = (
@@ -57,6 +59,13 @@ class Expected:
     plan: PlanSummary = field(default_factory=PlanSummary)
     kv_tokens: tuple[int, int] | None = None
     """The smallest and the largest KV cache size that the engine should report."""
+    task: Task = "chat"
+    takes: tuple[str, ...] = ()
+    """Beside text: `image`, `audio`."""
+    embedding_size: int | None = None
+    """Numbers of a vector."""
+    adapters: tuple[str, ...] = ()
+    """LoRA, in the order of the engine's flags."""
     is_cpu: bool = False
     """Nothing is compiled at first use, and other programs share the cores."""
 
@@ -85,6 +94,10 @@ def expected(proposal: Proposal) -> Expected:
         drafts=_drafts(plan),
         plan=summarize(plan),
         kv_tokens=_kv_tokens(plan),
+        task=_task(launch),
+        takes=_takes(proposal),
+        embedding_size=plan.shape.hidden_size if _task(launch) == "embeddings" else None,
+        adapters=tuple(adapter.name for adapter in proposal.adapters),
         is_cpu=not launch.uses_gpu,
     )
 
@@ -133,6 +146,28 @@ def estimate_parameters(weights: Weights) -> int | None:
 def _parser(launch: Launch, flag: str) -> str | None:
     value = launch.flags.get(flag)
     return value if isinstance(value, str) else None
+
+
+def _task(launch: Launch) -> Task:
+    """By the flags that turn a server of chats into another one."""
+    flags = launch.flags
+    if "rerank" in flags or "reranking" in flags or flags.get("task") == "score":
+        return "rerank"
+    kinds = (flags.get("task"), flags.get("convert"), flags.get("is-embedding") and "embed")
+    is_embedding = bool({"embed", "embedding"} & {kind for kind in kinds if isinstance(kind, str)})
+    return "embeddings" if is_embedding or flags.get("embeddings") or flags.get("embedding") else "chat"
+
+
+def _takes(proposal: Proposal) -> tuple[str, ...]:
+    """What the model takes and the launch leaves on."""
+    launch, model = proposal.plan.launch, proposal.model
+    if model is None or launch.flags.get("language-model-only") is True:
+        return ()
+    if launch.engine == "llamacpp" and not {"mmproj", "mmproj-url"} & launch.flags.keys():
+        return ()
+    limits = launch.flags.get("limit-mm-per-prompt")
+    off = {kind for kind, most in limits.items() if most == 0} if isinstance(limits, dict) else set()
+    return tuple(kind for kind in ("image", "audio") if kind in model.modality and kind not in off)
 
 
 def _thinking(requests: RecipeRequests) -> dict[str, Any]:

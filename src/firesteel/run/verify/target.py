@@ -10,7 +10,7 @@ from firesteel.errors import FiresteelError, HostNotReady, ServerNotReady, Usage
 from firesteel.launch import EngineName
 from firesteel.run.endpoints import KEY_VARIABLES
 from firesteel.run.service import Service, death, last_lines
-from firesteel.run.verify.expected import Expected, stored_expected
+from firesteel.run.verify.expected import Expected, Task, stored_expected
 from firesteel.run.verify.prove import key_of
 from firesteel.run.verify.verify import Verification, verify
 
@@ -66,8 +66,15 @@ async def target_of_service(service: Service) -> VerifyTarget:
     )
 
 
-async def target_at_url(base: str, model: str | None = None, key: str | None = None) -> VerifyTarget:
-    """`base`: without `/v1`. Without a model, the only one that the server has."""
+async def target_at_url(
+    base: str,
+    model: str | None = None,
+    key: str | None = None,
+    *,
+    task: Task = "chat",
+    takes: tuple[str, ...] = (),
+) -> VerifyTarget:
+    """`base`: without `/v1`. Without a model, the only one that the server has. `takes`: beside text."""
     models = await offered_models(base, key=key)
     names = [str(row["id"]) for row in models if isinstance(row.get("id"), str)]
     chosen = model or (names[0] if len(names) == 1 else None)
@@ -80,7 +87,9 @@ async def target_at_url(base: str, model: str | None = None, key: str | None = N
         engine=_ENGINES.get(str(row.get("owned_by")).lower()),
         parameters=_count(row, "n_params"),
         context=_count(row, "max_model_len", "n_ctx"),
-        tool_parser="its own" if await calls_tools(base, key=key) else None,
+        task=task,
+        takes=takes,
+        tool_parser="its own" if task == "chat" and await calls_tools(base, key=key) else None,
     )
     return VerifyTarget(chosen, base, chosen, expected, None if is_open else key)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer
 from firesteel.errors import FiresteelError
-from firesteel.run.verify import api_questions, questions
+from firesteel.run.verify import api_questions, media, questions, vectors
 from firesteel.run.verify.checks import Cause, CheckResult
 from firesteel.run.verify.expected import Expected
 from firesteel.run.verify.session import VerifySession
@@ -130,6 +130,10 @@ def _cause(error: FiresteelError) -> Cause:
 
 def _steps(session: VerifySession, thorough: bool) -> list[_Step]:
     expected = session.expected
+    if expected.task == "embeddings":
+        return [_Step("embeddings", "embedding pairs of sentences", vectors.embeddings, is_first=True)]
+    if expected.task == "rerank":
+        return [_Step("rerank", "ranking three documents", vectors.rerank, is_first=True)]
     ask, ask_api = questions, api_questions
     steps = [
         _Step("speaks", "asking what 2+2 is", ask.two_and_two, is_first=True),
@@ -150,6 +154,10 @@ def _steps(session: VerifySession, thorough: bool) -> list[_Step]:
     if expected.requests:
         steps.append(_Step("recipe's settings", "asking with the recipe's own settings", ask.recipe_settings))
     steps.append(_Step("long prompt", "asking for one fact in a long prompt", ask.long_prompt))
+    if "image" in expected.takes:
+        steps.append(_Step("image", "showing it two pictures", media.images))
+    if "audio" in expected.takes:
+        steps.append(_Step("sound", "playing it two words", media.sounds))
     if thorough:
         if expected.tool_parser or expected.engine != "llamacpp":  # which says whether it can
             steps.append(_Step("tool call", "demanding a tool call", ask_api.demanded_tool_call))
@@ -158,6 +166,8 @@ def _steps(session: VerifySession, thorough: bool) -> list[_Step]:
             _Step("system prompt", "asking with a system prompt, and in Unicode", ask_api.prompt_parts),
             _Step("samples differ", "asking at a high temperature", ask_api.samples),
         ]
+    if expected.adapters:
+        steps.append(_Step("adapters", "asking each adapter, and the base model", ask_api.adapters))
     steps.append(_Step("protocol", "comparing all answers", ask_api.all_answers, is_free=True))
     if session.key:
         steps.append(_Step("key", "asking without the key", ask.key, is_free=True))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from firesteel.sim.model import answers, prose, schemas, tokenizer
+from firesteel.sim.model import answers, media, prose, schemas, tokenizer
 from firesteel.sim.model.answers import SimReply
 
 Channel = Literal["reasoning", "content", "call"]
@@ -58,7 +58,11 @@ def chat(body: Mapping[str, Any], style: AnswerStyle) -> Completion:
     prompt += json.dumps(tools) if tools else ""
     role, question = turns[-1] if turns else ("user", "")
     before = "\n".join(text for _, text in turns[:-1])
-    if role == "tool":
+    content = messages[-1].get("content") if isinstance(messages[-1], dict) else None
+    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    if shown := next((answer for part in parts if (answer := media.seen(part))), None):
+        reply = SimReply(shown, "conversation")
+    elif role == "tool":
         reply = SimReply(f"The tool says: {question}", "conversation")
     else:
         reply = _tool_call(body, tools, question, style) or _reply(body, question, before)
@@ -84,7 +88,11 @@ def complete(body: Mapping[str, Any], style: AnswerStyle, tokenizer: tokenizer.T
 def _content(message: Mapping[str, Any]) -> str:
     content = message.get("content")
     if isinstance(content, list):
-        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+        parts = [part for part in content if isinstance(part, dict)]
+        return "\n".join(
+            " image" * media.TOKENS_OF_ONE if media.seen(part) else str(part.get("text", ""))
+            for part in parts
+        )
     return content if isinstance(content, str) else ""
 
 

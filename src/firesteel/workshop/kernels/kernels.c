@@ -10,12 +10,21 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Compilers do not find the instructions for the larger of two, and may not fuse a product and a sum by themselves. */
 #if defined(__AVX512F__)
+#include <immintrin.h>
 #define LANES 16
-#elif defined(__AVX2__)
+#define LARGER(a, b) ((vu)_mm512_max_epu32((__m512i)(a), (__m512i)(b)))
+#define ADD_PRODUCT(sum, a, b) ((vf)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(sum)))
+#elif defined(__AVX2__) && defined(__FMA__)
+#include <immintrin.h>
 #define LANES 8
+#define LARGER(a, b) ((vu)_mm256_max_epu32((__m256i)(a), (__m256i)(b)))
+#define ADD_PRODUCT(sum, a, b) ((vf)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(sum)))
 #else
 #define LANES 4
+#define LARGER(a, b) SELECT((a) > (b), a, b)
+#define ADD_PRODUCT(sum, a, b) ((sum) + (a) * (b))
 #endif
 #define GROUP 16 /* weights that share a scale in NVFP4; MXFP4 has two of these */
 #define INLINE static inline __attribute__((always_inline))
@@ -43,16 +52,16 @@ INLINE vf load(const void *w, int64_t at, int is_bf16)
 
 INLINE vf round_bf16(vf x) { return (vf)(((vu)x + 0x7FFFu + ((vu)x >> 16 & 1u)) & 0xFFFF0000u); }
 
-/* Codes of sizes that are not negative and at most the largest number; *back gets what they stand for.
+/* Codes of sizes that are not negative and at most the largest number; *back gets what they stand for. Only the last
+ * 8 bits of a code are right: the rest is left of the sum.
  * E4M3: 3 bits of mantissa from 2^-6 on. E2M1: 1 bit from 1 on. */
 INLINE vu small_float(vf size, uint32_t least_exponent, int mantissa, vf *back)
 {
-    vu exponent = (vu)size >> 23;
-    exponent = SELECT(exponent > least_exponent, exponent, (vu){0} + least_exponent);
-    vf shift = (vf)((exponent + (uint32_t)(23 - mantissa)) << 23 | 0x400000u);
+    vu exponent = LARGER((vu)size & NOT_FINITE, (vu){0} + (least_exponent << 23));
+    vf shift = (vf)(exponent + ((uint32_t)(23 - mantissa) << 23 | 0x400000u));
     vf sum = size + shift;
     *back = sum - shift;
-    return (vu)sum - (vu)shift + ((exponent - least_exponent) << mantissa);
+    return (vu)sum + (exponent >> (23 - mantissa)) - (least_exponent << mantissa);
 }
 #define E4M3(size, back) small_float(size, 127 - 6, 3, back)
 #define E2M1(size, back) small_float(size, 127, 1, back)
@@ -111,17 +120,18 @@ INLINE float fp8_scale(uint32_t largest, void *scales, int64_t at, int is_bf16)
 
 /* With inverse = 1 / scale where that gives the same, else 0. A quotient of two BF16 numbers (8 bits each) is at least
  * 2^-17 of its size away from the middle of two BF16 numbers: t * s has 17 bits, so x - t * s is never smaller. Times
- * the inverse it is off by 2^-23 at most, and rounds to the same BF16. */
+ * the inverse it is off by 2^-23 at most, and rounds to the same BF16. The largest is 450, since a BF16 scale is off by
+ * 2^-8 at most, and 450 becomes 448. */
 INLINE vb fp8_lanes(vf value, float scale, float inverse, vf *error, vf *norm, int is_bf16)
 {
     vf scaled = inverse != 0 ? value * inverse : value / scale, back;
     if (is_bf16)
         scaled = round_bf16(scaled);
-    vu sign = (vu)scaled & 0x80000000u;
-    vu code = E4M3(at_most((vf)((vu)scaled & 0x7FFFFFFFu), 448.0f), &back) | sign >> 24;
-    vf off = (vf)((vu)back | sign) * scale - value;
-    *error += off * off;
-    *norm += value * value;
+    vf size = (vf)((vu)scaled & 0x7FFFFFFFu);
+    vu code = E4M3(inverse != 0 ? size : at_most(size, 448.0f), &back) | ((vu)value >> 24 & 0x80u);
+    vf off = back * scale - (vf)((vu)value & 0x7FFFFFFFu);
+    *error = ADD_PRODUCT(*error, off, off);
+    *norm = ADD_PRODUCT(*norm, value, value);
     return __builtin_convertvector(code, vb);
 }
 
@@ -216,8 +226,8 @@ INLINE void fp4_group(const void *w, int64_t at, float step, uint8_t *packed, vf
         vu sign = (vu)(scaled < 0) & 0x80000000u;
         vu code = E2M1(at_most((vf)((vu)scaled & 0x7FFFFFFFu), 6.0f), &back) | sign >> 28;
         vf off = (vf)((vu)back | sign) * step - value;
-        *error += off * off;
-        *norm += value * value;
+        *error = ADD_PRODUCT(*error, off, off);
+        *norm = ADD_PRODUCT(*norm, value, value);
         vb byte = __builtin_convertvector(code, vb);
         memcpy(nibbles + k, &byte, sizeof byte);
     }
@@ -246,7 +256,7 @@ INLINE int nvfp4_of(const void *w, int64_t rows, int64_t columns, float divisor,
         if (is_bf16)
             scale = round_bf16(scale);
         vu code = E4M3(at_most(scale * divisor, 448.0f), &rounded);
-        vu zero = (vu)(code == 0);
+        vu zero = (vu)(rounded == 0);
         code = SELECT(zero, (vu){0} + 0x20u, code); /* 0.125 */
         rounded = (vf)SELECT(zero, (vu)((vf){0} + 0.125f), (vu)rounded);
         vf step = rounded / divisor;

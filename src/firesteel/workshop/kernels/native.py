@@ -1,6 +1,6 @@
 """The C kernel: compiled once for this processor, kept under FIRESTEEL_HOME, checked before use.
 
-    load_kernel(home.root / "kernels")     the C kernel, or the numpy one where there is no compiler
+    load_kernel(home.root / "kernels")     the C kernel, a wheel's own where no compiler is, or numpy
 
 ctypes lets go of Python's lock during a call, so that threads use all cores.
 """
@@ -11,23 +11,16 @@ import ctypes
 import hashlib
 import os
 import platform
-import shutil
 import subprocess
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from firesteel.workshop.kernels import reference
+from firesteel.workshop.kernels import compiler, reference
 from firesteel.workshop.kernels.reference import NotFinite, Quantized
-
-SOURCE = Path(__file__).with_name("kernels.c")
-_COMPILERS = ("cc", "gcc", "clang")
-_FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", "-w")
-_COMPILE_S = 120
 
 
 class Kernel(Protocol):
@@ -118,60 +111,49 @@ def _require_finite(code: int) -> None:
         raise NotFinite
 
 
-# --- compiling ---
+# --- loading ---
 
 
 def load_kernel(folder: Path, environ: Mapping[str, str] = os.environ) -> Kernel:
-    """The C kernel where it can be compiled and agrees with numpy; else numpy."""
-    compiler = _find_compiler(environ)
-    if compiler is None:
-        return NumpyKernel()
-    try:
-        library = folder / f"kernels-{_key(compiler)}.so"
-        if not library.exists():
-            _compile(compiler, library)
-        kernel = CKernel(library)
-    except (
-        OSError,
-        subprocess.SubprocessError,
-    ):  # no space, a folder that forbids execution, a broken compiler
-        return NumpyKernel()
-    return kernel if _agrees(kernel) else NumpyKernel()
+    """The C kernel that can be had and agrees with numpy; else numpy."""
+    for library in _libraries(folder, environ):
+        try:
+            kernel = CKernel(library)
+        except OSError:  # a folder that forbids execution, another C library
+            continue
+        if _agrees(kernel):
+            return kernel
+    return NumpyKernel()
 
 
-def _find_compiler(environ: Mapping[str, str]) -> str | None:
-    names = (environ["CC"],) if environ.get("CC") else _COMPILERS
-    return next(filter(None, (shutil.which(name, path=environ.get("PATH")) for name in names)), None)
+def _libraries(folder: Path, environ: Mapping[str, str]) -> Iterator[Path]:
+    about = _about_cpu()
+    native = "-mcpu=native" if platform.machine() == "aarch64" else "-march=native"
+    if found := compiler.find_compiler(environ):
+        try:
+            library = folder / f"kernels-{_key(found, about)}.so"
+            if not library.exists():
+                compiler.compile_kernel(found, library, native, "")
+            yield library
+        except (OSError, subprocess.SubprocessError):  # no space, a broken compiler
+            pass
+    yield from compiler.shipped_kernels(frozenset(" ".join(about).split()))
 
 
-def _key(compiler: str) -> str:
+def _about_cpu() -> list[str]:
+    cpu = Path("/proc/cpuinfo")
+    text = cpu.read_text("utf-8", "replace").split("\n\n")[0] if cpu.exists() else ""
+    wanted = ("flags", "Features", "model name", "CPU part")
+    return [line for line in text.splitlines() if line.startswith(wanted)]
+
+
+def _key(found: str, about: Sequence[str]) -> str:
     """A library is for one source, compiler and processor."""
     version = subprocess.run(
-        [compiler, "--version"], capture_output=True, timeout=_COMPILE_S, check=True
+        [found, "--version"], capture_output=True, timeout=compiler.COMPILE_S, check=True
     ).stdout
-    cpu = Path("/proc/cpuinfo")
-    flags = cpu.read_text("utf-8", "replace").split("\n\n")[0] if cpu.exists() else ""
-    about = [
-        line
-        for line in flags.splitlines()
-        if line.startswith(("flags", "Features", "model name", "CPU part"))
-    ]
-    parts = (SOURCE.read_bytes(), version, platform.machine().encode(), "\n".join(about).encode())
+    parts = (compiler.SOURCE.read_bytes(), version, platform.machine().encode(), "\n".join(about).encode())
     return hashlib.blake2b(b"\0".join(parts), digest_size=8).hexdigest()
-
-
-def _compile(compiler: str, library: Path) -> None:
-    library.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        made = Path(folder) / library.name
-        native = "-mcpu=native" if platform.machine() == "aarch64" else "-march=native"
-        for flags in ((native, *_FLAGS), _FLAGS):
-            command = [compiler, *flags, "-o", str(made), str(SOURCE)]
-            done = subprocess.run(command, capture_output=True, timeout=_COMPILE_S, check=False)
-            if done.returncode == 0:
-                made.replace(library)
-                return
-    raise OSError(f"{compiler} cannot compile {SOURCE.name}")
 
 
 def _agrees(kernel: Kernel) -> bool:

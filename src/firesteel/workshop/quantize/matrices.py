@@ -7,13 +7,14 @@ uses: engines load one matrix for each expert. A layout that is not known is ref
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from firesteel.dataclass import dataclass
 from firesteel.errors import Stopped, UsageError
 from firesteel.facts import Role
 from firesteel.facts.model.module_patterns import ModulePatterns, parse_modules
-from firesteel.facts.tensor_roles import ExpertLayout, quantize_policy, scale_partners, split_leaf
+from firesteel.facts.tensor_roles import quantize_policy, scale_partners, split_leaf
 from firesteel.workshop.quantize.formats import QuantizedFormat, Scheme, why_not
 from firesteel.workshop.quantize.source import SourceCheckpoint, SourceTensor
 
@@ -57,6 +58,8 @@ class KeptTensor:
     source: SourceTensor
     why: str
     block_scale: SourceTensor | None = None
+    cut_from: str | None = None
+    """The 3-D tensor of which `source` is a part."""
 
     @property
     def dtype(self) -> str:
@@ -128,9 +131,12 @@ class _Sorter:
                 continue  # goes with its weight
             scale = self._by_name.get(f"{module}.weight_scale_inv") if leaf == "weight" else None
             if why := self._why_kept(tensor, module):
-                yield KeptTensor(tensor, why, scale)
-            elif layout := self._layout(module, tensor):
-                yield from self._experts_of(tensor, module, layout)
+                experts = [] if self._is_transposed else self._experts_of(tensor, module)
+                yield from (_kept_expert(expert, why) for expert in experts)
+                if not experts:
+                    yield KeptTensor(tensor, why, scale)
+            elif self._is_fused(module, tensor):
+                yield from self._checked_experts(tensor, module)
             elif leaf == "weight" and len(tensor.shape) == 2 and tensor.role in _QUANTIZED_ROLES:
                 rows, columns = tensor.shape
                 yield from self._checked(
@@ -152,34 +158,48 @@ class _Sorter:
     def _scheme(self, tensor: SourceTensor) -> Scheme:
         return self._format.scheme_of(tensor.role)
 
-    def _layout(self, module: str, tensor: SourceTensor) -> ExpertLayout | None:
-        if len(tensor.shape) != 3 or not self._experts:
-            return None
-        parent, _, own = module.rpartition(".")
-        return self._experts if parent.endswith("experts") and own in _names(self._experts) else None
+    @property
+    def _is_transposed(self) -> bool:
+        return self._experts is not None and self._experts.transposed
 
-    def _experts_of(self, tensor: SourceTensor, module: str, layout: ExpertLayout) -> Iterator[Matrix]:
-        """Never along an axis that the config contradicts."""
-        experts, second, third = tensor.shape
-        outputs, inputs = (third, second) if layout.transposed else (second, third)
+    def _is_fused(self, module: str, tensor: SourceTensor) -> bool:
+        if len(tensor.shape) != 3 or not self._experts:
+            return False
         parent, _, own = module.rpartition(".")
-        parts = ("gate_proj", "up_proj") if own == layout.gate_up else ("down_proj",)
-        hidden = self._source.architecture.hidden_size
-        count = self._source.architecture.experts
-        if hidden != (inputs if len(parts) == 2 else outputs) or outputs % len(parts) or experts != count:
+        return parent.endswith("experts") and own in (self._experts.gate_up, self._experts.down)
+
+    def _checked_experts(self, tensor: SourceTensor, module: str) -> Iterator[Matrix]:
+        experts = self._experts_of(tensor, module)
+        if not experts:
+            about = self._source.architecture
             self.accidents.append(
-                f"`{tensor.name}` is {list(tensor.shape)}, but a `{self._source.model_type}` with a "
-                f"hidden size of {hidden:,} and {count} experts has its experts in another shape"
+                f"`{tensor.name}` is {list(tensor.shape)}, but a `{self._source.model_type}` with a hidden "
+                f"size of {about.hidden_size:,} and {about.experts} experts has its experts in another shape"
             )
-            return
+        for expert in experts:
+            yield from self._checked(expert)
+
+    def _experts_of(self, tensor: SourceTensor, module: str) -> list[Matrix]:
+        """Empty where it holds no experts, or along an axis that the config contradicts."""
+        if not self._is_fused(module, tensor) or self._experts is None:
+            return []
+        experts, second, third = tensor.shape
+        is_transposed = self._experts.transposed
+        outputs, inputs = (third, second) if is_transposed else (second, third)
+        parent, _, own = module.rpartition(".")
+        parts = ("gate_proj", "up_proj") if own == self._experts.gate_up else ("down_proj",)
+        hidden, count = self._source.architecture.hidden_size, self._source.architecture.experts
+        if hidden != (inputs if len(parts) == 2 else outputs) or outputs % len(parts) or experts != count:
+            return []
         rows = outputs // len(parts)
-        for expert in range(experts):
-            for number, part in enumerate(parts):
-                matrix = Matrix(
-                    f"{parent}.{expert}.{part}", tensor.role, self._scheme(tensor), (rows, inputs), tensor,
-                    expert, number * rows, outputs, layout.transposed,
-                )  # fmt: skip
-                yield from self._checked(matrix)
+        return [
+            Matrix(
+                f"{parent}.{expert}.{part}", tensor.role, self._scheme(tensor), (rows, inputs), tensor,
+                expert, number * rows, outputs, is_transposed,
+            )
+            for expert in range(experts)
+            for number, part in enumerate(parts)
+        ]  # fmt: skip
 
     def _checked(self, matrix: Matrix) -> Iterator[Matrix]:
         dtype, reason = matrix.source.dtype, why_not(matrix.scheme, matrix.shape)
@@ -203,8 +223,16 @@ class _Sorter:
         self.accidents.append(f"`{tensor.name}` {list(tensor.shape)}: firesteel does not know {what}")
 
 
-def _names(layout: ExpertLayout) -> tuple[str, str]:
-    return layout.gate_up, layout.down
+def _kept_expert(expert: Matrix, why: str) -> KeptTensor:
+    """Its rows under a name of their own: engines load one matrix for each expert of an MTP layer."""
+    whole = expert.source
+    row_bytes = whole.bytes // (whole.shape[0] * whole.shape[1])
+    first = expert.expert * expert.outputs + expert.first
+    part = replace(
+        whole, name=f"{expert.module}.weight", shape=expert.shape, bytes=expert.shape[0] * row_bytes,
+        offset=whole.offset + first * row_bytes,
+    )  # fmt: skip
+    return KeptTensor(part, why, cut_from=whole.name)
 
 
 def _stop_for(accidents: Sequence[str], format: QuantizedFormat) -> None:

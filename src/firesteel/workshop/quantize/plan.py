@@ -21,7 +21,7 @@ from firesteel.workshop.quantize.formats import (
     quantization_config,
 )
 from firesteel.workshop.quantize.matrices import KeptTensor, Matrix, sort_tensors
-from firesteel.workshop.quantize.source import SINGLE, SourceCheckpoint
+from firesteel.workshop.quantize.source import SINGLE, SourceCheckpoint, SourceTensor
 
 MAX_SHARD_BYTES = 5_000_000_000
 COMPRESSED_TENSORS = "0.19.0"
@@ -116,10 +116,11 @@ def _items(
     by_tensor: dict[str, list[Matrix]] = {}
     for matrix in matrices:
         by_tensor.setdefault(matrix.source.name, []).append(matrix)
-    keeps = {tensor.source.name: tensor for tensor in kept}
+    keeps: dict[str, list[KeptTensor]] = {}
+    for own_tensor in kept:
+        keeps.setdefault(own_tensor.cut_from or own_tensor.source.name, []).append(own_tensor)
     for tensor in source.tensors:
-        if tensor.name in keeps:
-            yield keeps[tensor.name]
+        yield from keeps.get(tensor.name, ())
         for matrix in by_tensor.get(tensor.name, ()):
             if matrix.module in groups:
                 yield groups.pop(matrix.module)
@@ -190,28 +191,39 @@ _OUTER = ("model", "language_model")
 
 def _ignore(matrices: Sequence[Matrix], kept: Sequence[KeptTensor]) -> tuple[str, ...]:
     """The modules that engines must load as they are: patterns that match no quantized module, else names."""
-    linear = [
-        split_leaf(tensor.source.name)[0]
+    roles = {
+        module: tensor.source.role
         for tensor in kept
-        if len(tensor.source.shape) == 2 and tensor.source.role not in (Role.EMBEDDINGS, Role.NORMS)
-    ]
-    roles = {split_leaf(tensor.source.name)[0]: tensor.source.role for tensor in kept}
+        if tensor.source.role not in (Role.EMBEDDINGS, Role.NORMS)
+        for module in _modules(tensor.source)
+    }
     quantized = list(dict.fromkeys(_NUMBER.sub("0", matrix.module) for matrix in matrices))
     exact = [matrix.module for matrix in matrices if _LAYER.search(matrix.module)]
     entries: dict[str, None] = {} if any(m.role is Role.HEAD for m in matrices) else {"lm_head": None}
     patterns: dict[str, re.Pattern[str]] = {}
-    for module in linear:
-        pattern = _pattern(module, roles[module])
+    for module, role in roles.items():
+        pattern = _pattern(module, role)
         if pattern in patterns and patterns[pattern].match(module):
             continue
         compiled = re.compile(pattern)
-        names = quantized if roles[module] is not Role.DRAFTER else exact
+        names = quantized if role is not Role.DRAFTER else exact
         if not _NUMBER.search(module) or any(map(compiled.match, names)) or len(patterns) == _MAX_PATTERNS:
             entries[module] = None
         else:
             patterns[pattern] = compiled
             entries[f"re:{pattern}"] = None
     return tuple(entries)
+
+
+def _modules(tensor: SourceTensor) -> Iterator[str]:
+    """The matrices that an engine makes of a tensor."""
+    module = split_leaf(tensor.name)[0]
+    parent = module.rpartition(".")[0]
+    if len(tensor.shape) == 2:
+        yield module
+    elif len(tensor.shape) == 3 and parent.endswith("experts"):
+        for expert in range(tensor.shape[0]):
+            yield from (f"{parent}.{expert}.{part}_proj" for part in ("gate", "up", "down"))
 
 
 def _pattern(module: str, role: Role) -> str:

@@ -151,6 +151,8 @@ class _Run:
         self._worker = Worker(plan, self._folder, kernel)
         self._pending: list[Entry] = []
         self._pending_bytes = 0
+        self._syncer = ThreadPoolExecutor(1)
+        self._synced: Future[None] | None = None
 
     def finish(self) -> QuantizationResult:
         started = time.monotonic()
@@ -173,7 +175,9 @@ class _Run:
                     pool.shutdown(wait=False, cancel_futures=True)
                     raise
             self._sync()
+            self._wait_for_sync()
         finally:
+            self._syncer.shutdown()
             self._journal.close()
             self._worker.close()
         seconds = time.monotonic() - started
@@ -225,10 +229,19 @@ class _Run:
         return cost
 
     def _sync(self) -> None:
-        self._worker.sync()
-        self._journal.append(self._pending)
+        """Of what is finished, in a thread of its own: the others go on until the next one is due."""
+        self._wait_for_sync()
+        self._synced = self._syncer.submit(self._write_down, self._pending)
         self._entries += self._pending
         self._pending, self._pending_bytes = [], 0
+
+    def _write_down(self, done: list[Entry]) -> None:
+        self._worker.sync()
+        self._journal.append(done)
+
+    def _wait_for_sync(self) -> None:
+        if self._synced:
+            self._synced.result()
 
     def _cost(self, unit: Unit) -> int:
         if isinstance(unit, CopyUnit):

@@ -6,6 +6,7 @@ Every read and write has its own offset, so that threads share the open files.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ class BlockError:
 class Worker:
     def __init__(self, plan: QuantizationPlan, folder: Path, kernel: Kernel) -> None:
         self._kernel = kernel
+        self._of_thread = threading.local()
         self._sources = _open_all(
             plan.source.folder, {tensor.file for tensor in plan.source.tensors}, os.O_RDONLY
         )
@@ -56,7 +58,7 @@ class Worker:
 
     def largest(self, block: RowBlock) -> float:
         """The first pass over a large group; the second reads it again."""
-        return self._amax(block, self._read_rows(block))
+        return self._amax(block, self._read_rows(block, {}, self._buffer(block)))
 
     def _amax(self, block: RowBlock, rows: NDArray[Any]) -> float:
         try:
@@ -66,7 +68,8 @@ class Worker:
 
     def quantize(self, unit: QuantizeUnit, largest: float | None) -> tuple[BlockError, ...]:
         slabs: dict[int, NDArray[Any]] = {}
-        blocks = [(block, self._read_rows(block, slabs)) for block in unit.blocks]
+        buffer = self._buffer(unit.blocks[0]) if len(unit.blocks) == 1 else None
+        blocks = [(block, self._read_rows(block, slabs, buffer)) for block in unit.blocks]
         slabs.clear()
         errors = []
         is_grouped = is_nvfp4(unit.blocks[0].matrix.scheme)
@@ -96,19 +99,28 @@ class Worker:
 
     # --- reading ---
 
-    def _read_rows(self, block: RowBlock, slabs: dict[int, NDArray[Any]] | None = None) -> NDArray[Any]:
-        """BF16 as its bits, else FP32."""
+    def _buffer(self, block: RowBlock) -> NDArray[np.uint8]:
+        """One for each thread: a new one costs as much as what is read into it."""
+        size = _row_range(block)[1]
+        if getattr(self._of_thread, "buffer", np.empty(0)).size < size:
+            self._of_thread.buffer = np.empty(size, np.uint8)
+        buffer: NDArray[np.uint8] = self._of_thread.buffer
+        return buffer
+
+    def _read_rows(
+        self, block: RowBlock, slabs: dict[int, NDArray[Any]], buffer: NDArray[np.uint8] | None
+    ) -> NDArray[Any]:
+        """BF16 as its bits, else FP32; in the buffer where they are stored as they are needed."""
         matrix, source = block.matrix, block.matrix.source
         if matrix.block_scale is not None:
             return self._dequantized(source, matrix.block_scale, block.start, block.stop)
         if matrix.transposed:
-            slabs = {} if slabs is None else slabs
             if matrix.expert not in slabs:
                 slabs[matrix.expert] = self._slab(matrix)
             first = matrix.first
             return np.ascontiguousarray(slabs[matrix.expert][:, first + block.start : first + block.stop].T)
         start, size = _row_range(block)
-        return _plain(self._read(source, start, size), source.dtype).reshape(-1, matrix.shape[1])
+        return _plain(self._read(source, start, size, buffer), source.dtype).reshape(-1, matrix.shape[1])
 
     def _slab(self, matrix: Matrix) -> NDArray[Any]:
         """An expert that is stored as [inputs, outputs]."""
@@ -128,8 +140,10 @@ class Worker:
         array = dequantize.as_array(scales, scale.dtype, (bottom - top, scale.shape[1]))
         return f32_to_bf16(dequantize.fp8_block(rows, dequantize.to_f32(array, scale.dtype)))
 
-    def _read(self, tensor: SourceTensor, start: int, size: int) -> NDArray[np.uint8]:
-        buffer = np.empty(size, np.uint8)
+    def _read(
+        self, tensor: SourceTensor, start: int, size: int, buffer: NDArray[np.uint8] | None = None
+    ) -> NDArray[np.uint8]:
+        buffer = np.empty(size, np.uint8) if buffer is None else buffer[:size]
         view, offset = memoryview(buffer.data), tensor.offset + start
         while view:
             count = os.preadv(self._sources[tensor.file], [view], offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from firesteel.bench import documents as bench
@@ -27,6 +28,7 @@ from firesteel.images import documents as images
 from firesteel.proposals import documents as proposals
 from firesteel.rules import documents as rules
 from firesteel.run import documents as run
+from firesteel.upgrade import documents as upgrade
 from firesteel.workshop.audit import documents as audit
 from firesteel.workshop.quantize import documents as quantize
 from firesteel.workshop.repair import documents as repair
@@ -55,7 +57,8 @@ DOCUMENTS: tuple[type[Document], ...] = (
     cluster.ClusterAddJson, cluster.ClusterListJson, cluster.ClusterCheckJson,
     cluster.ClusterStageJson, cluster.ClusterRemoveJson,
     engine.EngineListJson, images.ImageInspectJson, images.ImageCompareJson,
-    images.ImageBuildJson, images.ImagePruneJson, learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
+    images.ImageBuildJson, images.ImagePruneJson, images.ImageWatchJson, upgrade.UpgradeJson,
+    learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
     error.ErrorJson,
 )  # fmt: skip
 """In the order of `firesteel --help`."""
@@ -66,6 +69,7 @@ def id_of(document: type[Document]) -> str:
     return str(document.model_fields["document"].default)
 
 
+@cache
 def schemas() -> dict[str, dict[str, Any]]:
     """By id: the JSON Schema of what is printed."""
     return {id_of(document): document.model_json_schema(mode="serialization") for document in DOCUMENTS}

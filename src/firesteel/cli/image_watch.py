@@ -1,0 +1,130 @@
+"""`firesteel image watch`"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from firesteel import library
+from firesteel.cli.options import common
+from firesteel.cli.output.progress import SlowLines
+from firesteel.cli.output.show import out
+from firesteel.errors import FiresteelError, UsageError
+from firesteel.printable import escape_unprintable
+from firesteel.units import show_seconds
+
+if TYPE_CHECKING:
+    from firesteel.images.factory.decide import FactoryState
+    from firesteel.images.factory.policy import ImagePolicy
+
+_SHOWN = 10
+
+
+@click.command("watch")
+@click.argument("path", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--dry-run", is_flag=True, help="Look upstream, and say what would be done next; change nothing."
+)
+@click.option("--status", is_flag=True, help="Show how far each release has come, and look at nothing.")
+@click.option("--again", metavar="TAG", help="Try a refused release once more.")
+@common.json_option
+def watch(path: Path | None, dry_run: bool, status: bool, again: str | None, as_json: bool) -> int:
+    """Build new upstream releases, compare them with the current image, promote or refuse them.
+
+    FILE says which (default FIRESTEEL_HOME/factory.yaml; docs/images.md has an example). Does what is due now
+    and ends: a timer or a workflow runs it again (`firesteel render FILE --as timer|workflow`). What was
+    interrupted is continued.
+
+    \b
+    Exits 0  done, or nothing was due
+          1  a release was refused, or upstream could not be asked
+    """
+    from firesteel.images.factory import factory
+    from firesteel.images.factory.policy import read_policies
+
+    path = path or library.home().root / "factory.yaml"
+    policies = read_policies(path)
+    done: dict[str, list[str]] = {name: [] for name in policies}
+    problems: list[FiresteelError] = []
+    if again:
+        _try_again(policies, again)
+    if not status:
+        for name, policy in policies.items():
+            try:
+                asyncio.run(_run(path, name, policy, done[name], dry_run))
+            except FiresteelError as error:  # the other images do not depend on it
+                problems.append(error)
+    states = {name: factory.read_factory_state(library.home(), name) for name in policies}
+    _show(states, done, as_json)
+    if problems:
+        raise problems[0]
+    return int(any("refused" in line for lines in done.values() for line in lines))
+
+
+async def _run(path: Path, name: str, policy: ImagePolicy, done: list[str], dry_run: bool) -> None:
+    from firesteel.edge.host.signals import cancel_on_signals
+    from firesteel.images.factory import effects, factory
+    from firesteel.images.factory.policy import policy_recipe
+
+    cancel_on_signals()
+    home, lines = library.home(), SlowLines()
+    docker = effects.DockerFactory(home, name, policy, policy_recipe(path, policy))
+    if dry_run:
+        done.append(await factory.next_action(name, policy, docker, home, time.time()))
+        return
+    async for event in factory.run_policy(name, policy, docker, home, time.time):
+        if isinstance(event, factory.ActionDone):
+            done.append(factory.action_line(event))
+            lines.print(f"{name}: {escape_unprintable(done[-1])}")
+        else:
+            left = f", about {show_seconds(event.left_s)} left" if event.left_s else ""
+            lines.print(f"{name}: {escape_unprintable(event.text)}{left}")
+
+
+def _try_again(policies: Iterable[str], tag: str) -> None:
+    from firesteel.images.factory import factory
+
+    if not sum(factory.try_again(library.home(), name, tag) for name in policies):
+        raise UsageError(f"no release {tag} was refused", next="firesteel image watch --status")
+
+
+def _show(states: dict[str, FactoryState], done: dict[str, list[str]], as_json: bool) -> None:
+    if as_json:
+        from firesteel.images.documents import FactoryImageJson, ImageWatchJson  # loads pydantic
+
+        images = tuple(
+            FactoryImageJson(
+                name=name,
+                looked=_day(state.looked_s) if state.looked_s else None,
+                current=state.current.tag if state.current else None,
+                releases=state.releases,
+                done=tuple(done[name]),
+            )
+            for name, state in states.items()
+        )
+        common.print_json(ImageWatchJson(images=images))
+        return
+    for name, state in states.items():
+        looked = f"looked {_day(state.looked_s)}" if state.looked_s else "never looked"
+        _line(f"{name}: {looked}; current {state.current.image_tag if state.current else 'none'}")
+        for line in done[name]:
+            _line(f"  now           {line}")
+        for found in state.releases[:_SHOWN]:
+            why = f": {'; '.join(found.why)}" if found.why else ""
+            _line(f"  {found.tag:<13} {found.stage}{why}")
+        if len(state.releases) > _SHOWN:
+            _line(f"  ... and {len(state.releases) - _SHOWN} older ones (--json lists them)")
+
+
+def _line(text: str) -> None:
+    out.print(escape_unprintable(text), markup=False, highlight=False)
+
+
+def _day(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,116 @@
+"""`firesteel upgrade MODEL`"""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from firesteel import library
+from firesteel.cli.options import common
+from firesteel.cli.options.bench import one, seconds
+from firesteel.cli.output.invocation import typed
+from firesteel.cli.output.progress import SlowLines
+from firesteel.cli.output.show import err, out
+from firesteel.edge.host.signals import cancel_on_signals
+from firesteel.edge.native.build import BuildProgress
+from firesteel.errors import UsageError
+from firesteel.printable import escape_unprintable
+from firesteel.run import PhaseDone, PhaseProgress
+from firesteel.units import show_seconds
+from firesteel.upgrade.result import UpgradeOptions, UpgradeResult
+
+
+@click.command("upgrade")
+@click.argument("model", required=False)
+@click.option("--to", metavar="RELEASE", help="This release: a version, an image, or the path of an engine.")
+@click.option("--rollback", "goes_back", is_flag=True, help="Go back to the release before the last upgrade.")
+@click.option(
+    "--answers",
+    type=click.Choice(["equal", "as-good"]),
+    default="equal",
+    show_default=True,
+    help="At temperature 0: the same words, or as many right answers.",
+)
+@click.option(
+    "--budget",
+    default="4m",
+    show_default=True,
+    metavar="TIME",
+    callback=one(seconds),
+    help="Measure both for this long.",
+)
+@click.option("--unmeasured", is_flag=True, help="Switch once the candidate is verified, without measuring.")
+@common.json_option
+def command(
+    model: str | None,
+    to: str | None,
+    goes_back: bool,
+    answers: str,
+    budget: float,
+    unmeasured: bool,
+    as_json: bool,
+) -> int:
+    """Try another release of the engine beside a running MODEL; switch if it is as good, else keep.
+
+    Without --to the newest release is tried: of the image in its registry, of the embedded engine on PyPI, of
+    the programs that `firesteel engine` installed. The candidate starts beside the model, or after it where
+    both do not fit, is verified and measured against it. Clients of the gateway wait during the switch and
+    see no error. The choice holds for every later start.
+
+    \b
+    Exits 0  switched, or there is no newer release
+          3  the candidate was refused, and the model runs as before
+    """
+    if goes_back and to:
+        raise UsageError("--rollback goes back, and --to names a release", next="give one of them")
+    options = UpgradeOptions(to, "as_good" if answers == "as-good" else "equal", budget, not unmeasured)
+    result = asyncio.run(_run(model, options, goes_back))
+    if as_json:
+        from firesteel.upgrade.documents import UpgradeJson  # loads pydantic
+
+        common.print_json(UpgradeJson.model_validate(result))
+    else:
+        _show(result)
+    return 3 if result.outcome == "kept" else 0
+
+
+async def _run(model: str | None, options: UpgradeOptions, goes_back: bool) -> UpgradeResult:
+    cancel_on_signals()
+    lines, result = SlowLines(), None
+    events = library.roll_back_model(model) if goes_back else library.upgrade_model(model, options)
+    async for event in events:
+        match event:
+            case UpgradeResult():
+                result = event
+            case PhaseProgress() | PhaseDone():
+                lines.print(f"{event.phase}: {escape_unprintable(event.text)}")
+            case BuildProgress():
+                left = f", about {show_seconds(event.left_s)} left" if event.left_s else ""
+                lines.print(f"{escape_unprintable(event.text)}{left}")
+    assert result is not None
+    return result
+
+
+def _show(result: UpgradeResult) -> None:
+    name = result.model
+    if result.outcome == "newest":
+        _line(f"{name} runs on {result.before}; there is no newer release")
+        return
+    did = "switched to" if result.outcome == "switched" else "stays on"
+    _line(f"{name} {did} {result.after}")
+    for reason in result.reasons:
+        _line(f"  {'because' if result.outcome == 'switched' else 'refused'}  {result.tried}: {reason}")
+    for figure in result.figures:
+        _line(f"  measured {figure}")
+    if result.outcome == "switched":
+        hint = f"firesteel upgrade {name} --rollback, if you want {result.before} again"
+    elif any("answers changed" in reason for reason in result.reasons):
+        hint = f"firesteel upgrade {name} --answers as-good, if other words will do"
+    else:
+        hint = f"firesteel image inspect, or firesteel logs {name}-next"
+    err.print(typed(f"next: {hint}"), markup=False)
+
+
+def _line(text: str) -> None:
+    out.print(escape_unprintable(text), markup=False, highlight=False)

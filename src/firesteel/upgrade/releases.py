@@ -1,0 +1,142 @@
+"""Which releases of its engine a running model could use: of the image, the package or the program it has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from firesteel.edge.docker.registry import Registry, parse_reference
+from firesteel.edge.embedded import install
+from firesteel.edge.files.chosen_releases import EngineRelease
+from firesteel.edge.files.home import Home
+from firesteel.edge.host.process import run
+from firesteel.edge.native.installed import installed_engines
+from firesteel.edge.native.programs import find_program
+from firesteel.errors import HostNotReady, UsageError
+from firesteel.proposals import Proposal
+
+_NUMBER = re.compile(r"\d+")
+
+
+def release_of(proposal: Proposal) -> EngineRelease:
+    """What a proposal would run."""
+    launch, image = proposal.plan.launch, proposal.image
+    version = launch.version or "unknown"
+    if launch.program:
+        return EngineRelease(launch.engine, version, engine_path=launch.program.argv[0])
+    if launch.container:
+        return EngineRelease(launch.engine, version, image=launch.container.image)
+    return EngineRelease(launch.engine, version, package=image.package if image else None)
+
+
+async def find_release(home: Home, current: EngineRelease, to: str | None) -> EngineRelease | None:
+    """The one that was asked for, or the newest; None: there is no newer one."""
+    if current.engine_path:
+        return _program(home, current, to)
+    if current.package:
+        return await _package(home, current, to)
+    return _image(current, to)
+
+
+# --- a program of this machine ---
+
+
+def _program(home: Home, current: EngineRelease, to: str | None) -> EngineRelease | None:
+    if to and "/" in to:
+        found = find_program(current.engine, home, to)
+        return EngineRelease(current.engine, found.version or "unknown", engine_path=found.argv[0])
+    there = {
+        engine.version: str(folder / engine.program[0])
+        for folder, engine in reversed([*installed_engines(home).items()])
+        if engine.engine == current.engine
+    }
+    wanted = to.removeprefix("b") if to else newest(current.version, there)
+    if wanted is None:
+        return None
+    if wanted not in there:
+        raise UsageError(
+            f"no {current.engine} {wanted} is installed here; there is {', '.join(there) or 'none'}",
+            next=f"firesteel engine install {current.engine}=={wanted}, or --to PATH",
+        )
+    return EngineRelease(current.engine, wanted, engine_path=there[wanted])
+
+
+# --- the embedded engine ---
+
+
+async def _package(home: Home, current: EngineRelease, to: str | None) -> EngineRelease | None:
+    name, _, version = (current.package or "").partition("==")
+    if to and re.fullmatch(r"\d+(\.\d+){2,}", to.removeprefix(f"{name}==")):
+        wanted: str | None = to.removeprefix(f"{name}==")
+    else:
+        versions = await _published(home, name)
+        builds = {_build(one): one for one in reversed(versions)}
+        wanted = builds.get(to.removeprefix("b")) if to else newest(version, versions)
+        if to and wanted is None:
+            what = f"{name} has no release with llama.cpp {to[:40]}"
+            raise UsageError(what, next=f"pip index versions {name}")
+    if wanted is None:
+        return None
+    return EngineRelease(current.engine, _build(wanted), package=f"{name}=={wanted}")
+
+
+def _build(version: str) -> str:
+    """`2026.10.11549` -> `11549`, the build of llama.cpp."""
+    return version.split(".")[2] if version.count(".") >= 2 else version
+
+
+async def _published(home: Home, name: str) -> list[str]:
+    """By the pip of this user, with the user's index."""
+    async for _ in install.pull_engine(home, "pip"):
+        pass
+    pip = (str(install.engine_python(home, "pip")), "-P", "-m", "pip", "--disable-pip-version-check")
+    code, output = await run(*pip, "index", "versions", name)
+    listed = re.search(r"^Available versions: (.+)$", output, re.M)
+    if code or listed is None:
+        what = f"pip does not list the releases of {name}"
+        raise HostNotReady(what, next="check the network, or --to VERSION")
+    return [version.strip() for version in listed[1].split(",")]
+
+
+# --- an image ---
+
+
+def _image(current: EngineRelease, to: str | None) -> EngineRelease | None:
+    reference = (current.image or "").partition("@")[0]
+    folder, slash, last = reference.rpartition("/")
+    name, _, tag = last.partition(":")
+    repository = f"{folder}{slash}{name}"
+    if to and ("/" in to or ":" in to):
+        return EngineRelease(current.engine, _version(to.rpartition(":")[2]), image=to)
+    if to:
+        wanted: str | None = to if not to[0].isdigit() else _with_version(tag, to)
+    else:
+        tags = Registry(parse_reference(reference)).tags()
+        wanted = newest(tag, (one for one in tags if _shape(one) == _shape(tag)))
+    if wanted is None:
+        return None
+    return EngineRelease(current.engine, _version(wanted), image=f"{repository}:{wanted}")
+
+
+def _shape(tag: str) -> str:
+    """`v0.28.0-cu130` -> `v#.#.#-cu#`: tags of one shape are releases of the same thing."""
+    return _NUMBER.sub("#", tag)
+
+
+def _version(tag: str) -> str:
+    match = re.search(r"\d+(\.\d+)*", tag)
+    return match[0] if match else tag
+
+
+def _with_version(tag: str, version: str) -> str:
+    """`v0.28.0` and `0.29.0` -> `v0.29.0`."""
+    return re.sub(r"\d+(\.\d+)*", version, tag, count=1) if re.search(r"\d", tag) else version
+
+
+def newest(current: str, others: Iterable[str]) -> str | None:
+    """The newest that is newer than the current one, by their numbers."""
+
+    def order(version: str) -> tuple[int, ...]:
+        return tuple(map(int, _NUMBER.findall(version)))
+
+    return max((one for one in others if order(one) > order(current)), key=order, default=None)

@@ -1,0 +1,36 @@
+"""What `upgrade` is asked for, and what came of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from firesteel.dataclass import dataclass
+from firesteel.edge.files.chosen_releases import EngineRelease
+
+if TYPE_CHECKING:  # loads the statistics of benchmarks
+    from firesteel.upgrade.verdict import AnswerPolicy
+
+Outcome = Literal["switched", "kept", "newest"]
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeOptions:
+    to: str | None = None
+    answers: AnswerPolicy = "equal"
+    budget_s: float = 240.0
+    measures: bool = True
+    """False: it switches once the candidate is verified."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeResult:
+    model: str
+    outcome: Outcome
+    before: EngineRelease
+    after: EngineRelease
+    """What it runs now."""
+    tried: EngineRelease | None
+    how: Literal["beside", "after", "neither"]
+    """Whether the candidate ran beside the model, or after it."""
+    reasons: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()

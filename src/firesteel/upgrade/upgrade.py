@@ -1,0 +1,249 @@
+"""`upgrade MODEL`: another release of its engine under a model that runs; `--rollback` goes back.
+
+Where memory allows it by the plan, the candidate starts beside the model, is verified, and both are measured
+in turns; only then the model switches. Where it does not, the model is measured, switches, is measured again
+and, if that is worse, switches back.
+
+A switch writes the choice down (`edge.files.chosen_releases`) and then lets the model follow. A gateway that
+serves the model sees the choice: it finishes the requests that run, lets new ones wait, and stops the old
+engine, so no client sees an error. Without one the model is stopped and started. A start that fails writes
+the old choice down again and starts the old release.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Literal
+
+from firesteel.edge.files.chosen_releases import (
+    EngineRelease,
+    ModelRelease,
+    choose_release,
+    chosen_release,
+    swapped,
+)
+from firesteel.edge.files.home import Home, is_locked
+from firesteel.edge.host.process import port_is_free, uptime
+from firesteel.edge.native.build import BuildProgress
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.gateway.address import read_address
+from firesteel.planner import launch_key
+from firesteel.proposals import Proposal, require_runnable
+from firesteel.run import (
+    Event,
+    PhaseDone,
+    PhaseProgress,
+    RunOptions,
+    Service,
+    bring_up,
+    load,
+    stop,
+)
+from firesteel.run.endpoints import running_service
+from firesteel.upgrade.releases import find_release, release_of
+from firesteel.upgrade.result import Outcome, UpgradeOptions, UpgradeResult
+from firesteel.upgrade.trial import judge_in_sequence, measure_service, try_beside
+from firesteel.upgrade.verdict import TrialVerdict
+from firesteel.workspace import Workspace
+
+_DRAIN_S = 900.0
+"""For the requests that run while a gateway switches."""
+_POLL_S = 0.2
+
+
+class NotSwitched(FiresteelError):
+    """The other release did not start; the model runs on the one before."""
+
+
+UpgradeEvent = Event | BuildProgress | UpgradeResult
+
+
+async def upgrade(home: Home, name: str | None, options: UpgradeOptions) -> AsyncIterator[UpgradeEvent]:
+    """The last event is the result."""
+    service = running_service(home, name)
+    if service.phase != "ready" or service.spec.is_command or (service.spec.ask.sparks or 1) > 1:
+        raise UsageError(
+            f"{service.name} is {service.phase}; upgrade takes a model that runs on this host alone",
+            next="firesteel ps",
+        )
+    before = release_of(_proposal(home, service, None))
+    yield BuildProgress("looking for releases")
+    release = await find_release(home, before, options.to)
+    if release is None or release == before:
+        yield UpgradeResult(service.name, "newest", before, before, None, "neither")
+        return
+    beside = _proposal(home, service, release, f"{service.name[:50]}-next")
+    if beside.plan.fits:
+        trial = _beside(home, service, beside, release, options)
+    else:
+        require_runnable(beside, {service.name: service.spec.expected_bytes})
+        trial = _after(home, service, before, release, options)
+    async for event in trial:
+        yield replace(event, before=before) if isinstance(event, UpgradeResult) else event
+
+
+async def rollback(home: Home, name: str | None) -> AsyncIterator[UpgradeEvent]:
+    """Back to the release before the last upgrade, at once; the last event is the result."""
+    service = running_service(home, name)
+    chosen = chosen_release(home, service.name)
+    if chosen is None:
+        raise UsageError(f"{service.name} was never upgraded", next=f"firesteel upgrade {service.name}")
+    before = release_of(_proposal(home, service, None))
+    async for event in _switch(home, service, swapped(chosen, _today())):
+        yield event
+    after = release_of(_proposal(home, service, None))
+    yield UpgradeResult(service.name, "switched", before, after, after, "neither", ("rolled back",))
+
+
+def _proposal(
+    home: Home, service: Service, release: EngineRelease | None, name: str | None = None
+) -> Proposal:
+    """What runs, on another release, or under another name on a free port."""
+    workspace, ask = Workspace(home, release), service.spec.ask
+    if release and release.engine_path:
+        ask = replace(ask, engine_path=None)
+    if name:
+        first = (ask.port or 8000) + 1
+        ask = replace(ask, name=name, port=next(port for port in range(first, 65536) if port_is_free(port)))
+    return workspace.propose(ask, workspace.host())[0]
+
+
+# --- beside it ---
+
+
+async def _beside(
+    home: Home, service: Service, candidate: Proposal, release: EngineRelease, options: UpgradeOptions
+) -> AsyncIterator[UpgradeEvent]:
+    verdict = TrialVerdict(True, ("verified",))
+    try:
+        async for event in bring_up(candidate, home):
+            yield event
+        if options.measures:
+            trial = try_beside(home, service.name, candidate.name, options.answers, options.budget_s)
+            async for item in trial:
+                if isinstance(item, TrialVerdict):
+                    verdict = item
+                else:
+                    yield item
+    except (UsageError, HostNotReady):
+        raise
+    except FiresteelError as error:
+        verdict = TrialVerdict(False, (f"it does not serve {service.name}: {error.what}",))
+    finally:
+        if running := load(home, candidate.name):
+            async for _ in stop(running):
+                pass
+    current = release_of(_proposal(home, service, None))
+    if verdict.accepted:
+        async for event in _switch(home, service, _chosen(home, service, release)):
+            yield event
+    yield _result(service, release if verdict.accepted else current, release, "beside", verdict)
+
+
+# --- after it ---
+
+
+async def _after(
+    home: Home, service: Service, before: EngineRelease, release: EngineRelease, options: UpgradeOptions
+) -> AsyncIterator[UpgradeEvent]:
+    verdict, measured = TrialVerdict(True, ("verified",)), None
+    if options.measures:
+        yield BuildProgress(f"both do not fit: measuring {service.name} as it is")
+        measured = await measure_service(home, service.name, options.answers, options.budget_s)
+    try:
+        async for event in _switch(home, service, _chosen(home, service, release)):
+            yield event
+    except NotSwitched as error:
+        yield _result(service, before, release, "after", TrialVerdict(False, (error.what,)))
+        return
+    if measured is not None:
+        yield BuildProgress("measuring it on the other release")
+        other = await measure_service(home, service.name, options.answers, options.budget_s, measured)
+        verdict = judge_in_sequence(measured, other, options.answers)
+    if not verdict.accepted:
+        chosen = chosen_release(home, service.name)
+        assert chosen is not None
+        async for event in _switch(home, service, swapped(chosen, _today())):
+            yield event
+    yield _result(service, release if verdict.accepted else before, release, "after", verdict)
+
+
+def _result(
+    service: Service,
+    now: EngineRelease,
+    tried: EngineRelease,
+    how: Literal["beside", "after"],
+    verdict: TrialVerdict,
+) -> UpgradeResult:
+    outcome: Outcome = "switched" if verdict.accepted else "kept"
+    return UpgradeResult(service.name, outcome, now, now, tried, how, verdict.reasons, verdict.figures)
+
+
+# --- the switch ---
+
+
+def _chosen(home: Home, service: Service, release: EngineRelease) -> ModelRelease:
+    """The recipe's own release is not written down: it may change with the recipe."""
+    before = chosen_release(home, service.name)
+    return ModelRelease(service.name, release, before.current if before else None, _today())
+
+
+async def _switch(home: Home, service: Service, chosen: ModelRelease) -> AsyncIterator[Event]:
+    """The model on the chosen release, or on the one before when that does not start."""
+    old = chosen_release(home, service.name) or ModelRelease(service.name, None, None, "")
+    choose_release(home, chosen)
+    try:
+        async for event in _follow_choice(home, service):
+            yield event
+    except FiresteelError as error:
+        choose_release(home, replace(old, previous=old.previous or chosen.current))
+        async for event in _follow_choice(home, service):
+            yield event
+        raise NotSwitched(
+            f"{service.name} did not start on {chosen.current or 'its own release'} and is back on the one "
+            f"before: {error.what}",
+            next=error.next,
+        ) from error
+
+
+async def _follow_choice(home: Home, service: Service) -> AsyncIterator[Event]:
+    """Stops what runs and starts what is chosen; a gateway that serves the model stops it, when idle."""
+    spec, name = service.spec, service.name
+    wanted = _proposal(home, service, None)
+    key = launch_key(wanted.plan.launch)
+    address = read_address(home)
+    if address and name in address.models:
+        yield PhaseProgress("stop", "the gateway finishes what runs; new requests wait")
+        await _until_left(home, name, key)
+    elif (running := load(home, name)) and running.spec.launch != key:
+        async for event in stop(running):
+            yield event
+    options = RunOptions(spec.listen, spec.trusts_code, spec.at_boot, spec.service_file, spec.is_swapped_in)
+    while True:
+        wanted = _proposal(home, service, None)  # with the memory that is free by now
+        try:
+            async for event in bring_up(wanted, home, options):
+                yield event
+            break
+        except FiresteelError:
+            # A gateway whose client waits starts it, too; then it is under way, or up.
+            if not is_locked(home.services / name / "work.lock"):
+                raise
+            await asyncio.sleep(_POLL_S)
+    yield PhaseDone("launch", f"{name} runs on {release_of(wanted)}")
+
+
+async def _until_left(home: Home, name: str, key: str) -> None:
+    """Until the gateway has stopped the old engine, or has already started the new one."""
+    began = uptime()
+    while (running := load(home, name)) and running.spec.launch != key:
+        if uptime() - began > _DRAIN_S:
+            raise FiresteelError(f"the gateway still uses {name} after 15 minutes", next="firesteel ps")
+        await asyncio.sleep(_POLL_S)
+
+
+def _today() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
