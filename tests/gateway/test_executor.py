@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from firesteel.edge.files.home import Home
+from firesteel.facts import Meminfo
+from firesteel.gateway import executor
 from firesteel.gateway.executor import Executor
 from firesteel.gateway.file_watch import ServiceFileWatch
 from firesteel.gateway.health import Health
@@ -282,6 +284,22 @@ async def test_a_waiting_request_looks_at_two_models_of_many(
     assert loading.status and loading.status.phase == "loading"
     assert set(looked_at) <= {"m0", "m7"}
     assert it.executor.view("unknown") is None
+    await it.executor.close(keep=True)
+
+
+async def test_a_load_by_name_begins_when_another_program_frees_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a stop by the guard. No request waits, and no job ends."""
+    free = [10 * MIB]
+    monkeypatch.setattr(executor, "meminfo", lambda: Meminfo(1024 * MIB, free[0], free[0]))
+    monkeypatch.setattr(executor, "_MEMORY_READING_S", 0.01)
+    it = bench(tmp_path)
+    await it.executor.start()
+    it.executor.handle(LoadRequested("one", True))
+    assert it.executor.phase("one") == "off"
+    free[0] = 1000 * MIB
+    await it.listener.until(lambda: it.executor.running("one"), limit_s=60)
     await it.executor.close(keep=True)
 
 

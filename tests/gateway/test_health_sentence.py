@@ -42,6 +42,12 @@ def test_a_healthy_model_says_how_it_does() -> None:
     }
 
 
+def test_large_figures_are_no_powers_of_ten() -> None:
+    waited = (*([0] * 16), 20)
+    text = health_sentence(view(), replace(BUSY, tokens=1_234_000.0, firsts=waited), COOL)["text"]
+    assert "12340 tokens/s" in text and "e+" not in text, text
+
+
 def test_an_idle_model_is_healthy() -> None:
     assert health_sentence(view(), RecentActivity(), None) == {
         "ok": True,

@@ -72,6 +72,13 @@ def load_second(page: Page) -> None:
     expect(row(page, "second").locator(".phase")).to_have_text("ready")
 
 
+def set_tokens(page: Page, tokens: int) -> None:
+    """As a user types it: `fill` adds to a number in Firefox."""
+    field = page.get_by_label("At most so many tokens")
+    field.press("Control+a")
+    field.press_sequentially(str(tokens))
+
+
 def test_two_models_are_swapped_by_clicks(gateway: ServedGateway, open_page: OpenPage) -> None:
     page = open_page(gateway.url)
     expect(row(page, "first")).to_contain_text("fits beside what runs")
@@ -105,7 +112,7 @@ def test_a_load_that_fails_is_explained(gateway: ServedGateway, open_page: OpenP
 
 def test_a_chat_streams_and_is_found_in_the_requests(gateway: ServedGateway, open_page: OpenPage) -> None:
     page = open_page(f"{gateway.url}/#try?model=second")
-    page.get_by_label("At most so many tokens").fill("12")
+    set_tokens(page, 12)
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".said.assistant p")).not_to_be_empty()
     expect(page.locator("main [role=status]").first).to_contain_text("complete")
@@ -125,7 +132,7 @@ def test_a_chat_streams_and_is_found_in_the_requests(gateway: ServedGateway, ope
 def test_two_models_side_by_side(gateway: ServedGateway, open_page: OpenPage) -> None:
     page = open_page(f"{gateway.url}/#try")
     page.get_by_label("Two models side by side").check()
-    page.get_by_label("At most so many tokens").fill("6")
+    set_tokens(page, 6)
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".said.assistant p:not(:empty)")).to_have_count(2)
     expect(page.get_by_text("complete", exact=True)).to_have_count(2)

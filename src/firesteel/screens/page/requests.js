@@ -17,7 +17,7 @@ export function create(app) {
   const key = select("key", [["", "all"]], reload);
   const how = select("how", [["", "all"], ...Object.entries(RESULTS)], reload);
   const slower = h("input", { type: "number", name: "slower", min: "0", step: "any", placeholder: "any", onchange: reload });
-  const until = h("input", { type: "datetime-local", name: "until", step: "1", onchange: reload });
+  const until = h("input", { type: "datetime-local", name: "until", step: "60", onchange: reload });
   const quick = (text, set) => h("button", { type: "button", onclick: () => { set(); reload(); } }, text);
   const rows = table("Requests", COLUMNS, "requests");
   const list = new List(rows.body, (row) => row.id, () => requestRow((row) => pick(row)));
@@ -118,7 +118,7 @@ export function create(app) {
 function midnight() {
   const now = new Date();
   const pad = (value) => String(value).padStart(2, "0");
-  return `${now.getFullYear()}-${pad(now.getMonth() + 1)}-${pad(now.getDate())}T00:00:00`;
+  return `${now.getFullYear()}-${pad(now.getMonth() + 1)}-${pad(now.getDate())}T00:00`;
 }
 
 function requestRow(onpick) {

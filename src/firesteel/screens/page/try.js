@@ -112,6 +112,7 @@ function pane(app, label, onchange) {
       const values = [first && seconds((first - began) / 1000, 3), first && last > first && tokens > 1 ? rate((tokens - 1) / ((last - first) / 1000)) : null, usage ? count(usage.prompt_tokens) : null, count(tokens), seconds((performance.now() - began) / 1000, 2)];
       figures.forEach(([, node_], at) => put(node_, values[at] ?? NONE));
     };
+    tell(); // the figures of the last message are gone
     try {
       const json = { model: model.value, messages, ...settings, stream: true, stream_options: { include_usage: true } };
       const response = await request("/v1/chat/completions", { method: "POST", json, signal: running.signal });
