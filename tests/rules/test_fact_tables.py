@@ -31,6 +31,6 @@ def test_ptxas_by_the_release_of_triton() -> None:
 
 def test_the_command(firesteel: Firesteel) -> None:
     found = firesteel("facts", "hardware", "--json")
-    assert found.code == 0 and found.json["document"] == "firesteel.fact-table/1"
+    assert found.code == 0 and found.json["document"] == "firesteel.facts-table/1"
     wrong = firesteel("facts", "weather")
     assert wrong.code == 2 and "sm121, hardware, drivers, images, variables" in wrong.err

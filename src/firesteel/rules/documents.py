@@ -98,7 +98,7 @@ class FactTableJson(Document):
     """`firesteel facts hardware|drivers|images|variables --json`; `values` are those of `columns` after the
     first"""
 
-    document: Literal["firesteel.fact-table/1"] = "firesteel.fact-table/1"
+    document: Literal["firesteel.facts-table/1"] = "firesteel.facts-table/1"
     table: str
     title: str
     columns: tuple[str, ...]
