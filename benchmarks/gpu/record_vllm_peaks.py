@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +129,11 @@ def measure(boot: dict[str, Any], configs: Path, out: Path) -> dict[str, Any]:
         return result
 
     def step(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        call = lambda: original(self, *args, **kwargs)  # noqa: E731  # one name for both branches
+        call = partial(original, self, *args, **kwargs)
         return counted("forward", call) if "before_bytes" in figures and "profiled" not in figures else call()
 
     def sample(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        call = lambda: original(self, *args, **kwargs)  # noqa: E731  # one name for both branches
+        call = partial(original, self, *args, **kwargs)
         return counted("sampler", call) if "before_bytes" in figures and "profiled" not in figures else call()
 
     def capture(original: Any, self: Any) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -298,7 +299,7 @@ def test_an_older_release_is_never_built(found: list[tuple[int, str]]) -> None:
     from firesteel.images.factory.decide import ReleaseProgress
 
     releases = tuple(
-        ReleaseProgress(f"v{number}", str(number), "", stage=stage, ended_s=number)  # type: ignore[arg-type]
+        ReleaseProgress(f"v{number}", str(number), "", stage=cast(Any, stage), ended_s=number)
         for number, stage in dict(found).items()
     )
     state = FactoryState(0.0, tuple(sorted(releases, key=lambda one: one.release.order, reverse=True)))
@@ -395,7 +396,7 @@ def test_tags_of_a_git_remote(tmp_path: Path) -> None:
 
 def compared(verdict: str, ratio: float = 1.0, answers: AnswerComparison | None = None) -> Comparison:
     figure = MeasuredFigure(10.0, 9.0, 11.0, 5)
-    difference = FigureDifference(ratio, ratio - 0.02, ratio + 0.02, 0.001, verdict, 5)  # type: ignore[arg-type]
+    difference = FigureDifference(ratio, ratio - 0.02, ratio + 0.02, 0.001, cast(Any, verdict), 5)
     point = Point("single")
     return Comparison(
         "a", "b", (ComparedFigure(point, "decode", figure, figure, difference),), answers=answers
@@ -404,7 +405,7 @@ def compared(verdict: str, ratio: float = 1.0, answers: AnswerComparison | None 
 
 def quality(verdict: str) -> QualityComparison:
     figure = MeasuredFigure(0.5, 0.4, 0.6, 9)
-    score = QuestionScore(9, figure, figure, 3, 0, 0.01, verdict)  # type: ignore[arg-type]
+    score = QuestionScore(9, figure, figure, 3, 0, 0.01, cast(Any, verdict))
     return QualityComparison("a", "b", 9, figure, None, None, None, score, ())
 
 
@@ -439,7 +440,7 @@ SAME, CHANGED = AnswerComparison(6, 6), AnswerComparison(6, 4)
 def test_the_verdict(
     comparison: Comparison, policy: str, asked: QualityComparison | None, refused: str | None
 ) -> None:
-    verdict = judge_trial(comparison, policy, asked)  # type: ignore[arg-type]
+    verdict = judge_trial(comparison, cast(Any, policy), asked)
     assert verdict.accepted == (refused is None) and verdict.figures
     assert refused is None or refused in verdict.reasons[0]
     assert refused is not None or verdict.reasons
