@@ -141,6 +141,15 @@ def test_the_pool_has_a_block_to_spare() -> None:
     assert held("llamacpp", GPT_OSS, 131072).pool_bytes == held("llamacpp", GPT_OSS, 131072).bytes
 
 
+@pytest.mark.parametrize(("context", "users"), [(1024, 1), (1000, 1), (1000, 4), (130, 16), (131072, 4)])
+def test_blocks_of_128_tokens_hold_every_request_too(context: int, users: int) -> None:
+    """vLLM on a CPU has such blocks: with 1,024 tokens planned for one user, 896 fitted."""
+    architecture = shape(*[FullAttention(3, 64, 64)] * 30)
+    cache = held("vllm", architecture, context, users)
+    blocks = cache.pool_bytes // (128 * cache.bytes_per_token) - 1  # one stays empty
+    assert blocks >= users * -(-context // 128)
+
+
 def test_llamacpp_takes_256_users() -> None:
     assert held("llamacpp", GPT_OSS, 256, 256).users == 256
     with pytest.raises(UsageError, match="256 users") as refused:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 # The arithmetic of an engine is imported where it is used: a plan deals with one engine.
 
 _VLLM_SLACK = 1.02
-"""vLLM keeps one block empty, and an attention backend may want blocks of more than 16 tokens."""
+_LARGEST_BLOCK = 128
+"""vLLM keeps one block empty, and an attention backend may want blocks of more than 16 tokens: on a CPU they
+have 128, of which a short context needs more than 2 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,9 @@ class KvCache:
         """What the engine reserves for `bytes`; a launch of vLLM sets this as `--kv-cache-memory-bytes`."""
         if not self.block_bytes:
             return self.bytes
-        return ceil((self.bytes + self.block_bytes) * _VLLM_SLACK / MIB) * MIB
+        spare_tokens = _LARGEST_BLOCK + self.users * (-self.context % _LARGEST_BLOCK)
+        with_large_blocks = self.bytes + self.block_bytes + spare_tokens * self.bytes_per_token
+        return ceil(max((self.bytes + self.block_bytes) * _VLLM_SLACK, with_large_blocks) / MIB) * MIB
 
 
 def size_kv_cache(launch: Launch, architecture: Architecture, context: int, users: int) -> KvCache:
