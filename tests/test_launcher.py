@@ -20,7 +20,7 @@ def copy(tmp_path: Path) -> Path:
     """The files that a clone has and the launcher needs, in a folder with a blank in its name."""
     folder = tmp_path / "a clone"
     folder.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", "firesteel"):
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "firesteel"):
         shutil.copy(ROOT / name, folder / name)
     for name in ("src", "scripts"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))

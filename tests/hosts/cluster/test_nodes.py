@@ -28,7 +28,9 @@ def test_add_list_check_remove(two_hosts: list[NamespaceHost]) -> None:
     assert examined.keys() == {"spark1", "spark2"} and not found.json["doctor"]["unreachable"]
     stops = [row for host in examined.values() for row in host["findings"] if row["level"] == "stop"]
     assert found.code == (5 if stops else 0), "the hosts of this test are whatever this machine is"
-    assert not [row for row in found.json["findings"] if row["level"] in ("warn", "stop")]
+    # Both hosts are this machine, which may be busy: how long a packet takes says nothing about them.
+    others = [row for row in found.json["findings"] if row["check"] != "latency"]
+    assert not [row for row in others if row["level"] in ("warn", "stop")]
     assert head.firesteel("cluster", "remove", "spark2").code == 0
     assert not (node.home / NODE_FOLDER).exists()
     assert head.firesteel("cluster", "check").code == 1

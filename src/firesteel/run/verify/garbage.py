@@ -272,7 +272,7 @@ def _soup(text: str) -> TextFault | None:
             part = f"{common} of its {'last ' if some != words else ''}{len(some)} words"
             shown = quote(text if some == words else text[-120:])
             return TextFault("soup", f"{part} are common English ones: {shown}")
-    if fault := _no_grammar(words):
+    if fault := _no_grammar(text, words):
         return fault
     if len(words) >= 30 and sum(word.lower() in _FUNCTION_WORDS for word in words) < 3:
         return TextFault("soup", f"no English sentence: {quote(text)}")
@@ -288,16 +288,18 @@ def _soup(text: str) -> TextFault | None:
     return None
 
 
-def _no_grammar(words: list[str]) -> TextFault | None:
-    """Words that come twice in a row, or in an order that English never has: `the of`, `a is`."""
-    pairs = [(one.lower(), other.lower()) for one, other in pairwise(words)]
-    doubled = [one for one, other in pairs if one == other]
+def _no_grammar(text: str, words: list[str]) -> TextFault | None:
+    """Words that come twice in a row, or in an order that English never has: `the of`, `a is`. A number
+    parts two words: `of 256 or of 32`."""
+    pieces = (_WORD.findall(piece) for piece in re.split(r"\w*\d\w*", _ADDRESS.sub(" 0 ", text)))
+    pairs = [pair for piece in pieces for pair in pairwise(piece)]
+    doubled = [one for one, other in pairs if one.lower() == other.lower()]
     if len(doubled) > max(2, MAX_ODD_SHARE * len(words)):
         return TextFault(
             "soup", f"{len(doubled)} of its {len(words)} words come twice in a row: {quote(doubled[0])}"
         )
     # `A` may be a name, as in `option A is`.
-    wrong = [f"{one} {other}" for one, other in pairwise(words) if other.lower() in _NEVER_NEXT.get(one, ())]
+    wrong = [f"{one} {other}" for one, other in pairs if other.lower() in _NEVER_NEXT.get(one, ())]
     if len(wrong) >= MIN_WRONG_PAIRS and len(wrong) > MAX_WRONG_SHARE * len(words):
         return TextFault("soup", f"words in disorder: {quote(', '.join(wrong))}")
     return None
