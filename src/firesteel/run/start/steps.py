@@ -101,7 +101,10 @@ def _local_file(proposal: Proposal, home: Home) -> str:
 def _container_steps(launch: Launch, named: str) -> tuple[Step, ...]:
     container = launch.container
     if container is None:
-        raise FiresteelError(f"it is not known which image runs {launch.name}", next="firesteel models")
+        raise FiresteelError(
+            f"no container image is known that runs {launch.name} on this host",
+            next=f"firesteel up {named} --native, with an engine of this host: firesteel engine list",
+        )
     return (
         Step(Command(("firesteel", "pull", named)), "fetch the image and the weights, once"),
         Step(
