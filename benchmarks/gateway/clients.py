@@ -8,6 +8,7 @@ Debian's chromium. The order has `url`, `admin` (a key), `keys` by client, `mode
 not answer and has `model` as its fallback) and `embedding`. Prints a JSON object of cells for each client,
 and what came back in full to standard error. A cell says what the client saw, and what the gateway's log says
 where the client cannot know: that an engine stopped when its client left, who answered instead of whom.
+The file is long because it runs alone, by the Python of an environment that has nothing of ours.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from abc import ABC, abstractmethod
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -59,36 +61,35 @@ def shown(message: Any) -> str:
     return f"{called.name}({arguments if isinstance(arguments, str) else json.dumps(dict(arguments))})"
 
 
-class Client:
-    """What a client has a call for; the others are empty in the table."""
-
+class Client(ABC):
     packages: tuple[str, ...] = ()
 
     def __init__(self, key: str) -> None:
         self.key = key
 
+    @abstractmethod
     def chat(self, model: str, key: str) -> Any:
         """The text of an answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pieces(self, text: str, tokens: int) -> Iterator[str]:
         """Of a stream. Closed early: the client leaves."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tools(self) -> Any:
         """The call that the model makes, as text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def images(self) -> Any:
-        raise NotImplementedError
+        """The text of an answer about a picture."""
 
-    def embeddings(self) -> Any:
-        """How many numbers."""
-        raise NotImplementedError
+    def embeddings(self) -> int | None:
+        """How many numbers; None: the client has no call for this, and the cell stays empty."""
+        return None
 
-    def models(self) -> Any:
-        """How many."""
-        raise NotImplementedError
+    def models(self) -> int | None:
+        """How many; None: the client has no call for this, and the cell stays empty."""
+        return None
 
 
 class OpenAI(Client):
@@ -394,8 +395,9 @@ class LLM(Client):
 class Raw(Client):
     """A client without a library: paths and JSON."""
 
+    @abstractmethod
     def _send(self, path: str, body: Any = None, key: str = "") -> Any:
-        raise NotImplementedError
+        """The answer, as JSON."""
 
     def _ask(self, messages: Any, key: str = "", model: str = MODEL, **more: Any) -> Any:
         body = {"model": model, "messages": messages, "max_tokens": 8, **more}
@@ -572,13 +574,17 @@ def actions(client: Client, name: str) -> dict[str, Callable[[], str]]:
         "stream": lambda: stream(client),
         "tools": lambda: f"`{short(client.tools(), 60)}`",
         "images": lambda: f"“{short(client.images())}”",
-        "embeddings": lambda: f"{client.embeddings()} numbers",
-        "models": lambda: f"{client.models()} models",
+        "embeddings": lambda: counted(client.embeddings(), "numbers"),
+        "models": lambda: counted(client.models(), "models"),
         "cancel": lambda: cancel(client, name),
         "wrong key": lambda: f"let in: {client.chat(MODEL, 'fs-wrong')}",
         "loads": loads,
         "falls back": lambda: falls_back(client, name),
     }
+
+
+def counted(number: int | None, what: str) -> str:
+    return "" if number is None else f"{number} {what}"
 
 
 def short(value: object, size: int = 24) -> str:
@@ -589,8 +595,6 @@ def short(value: object, size: int = 24) -> str:
 def cell(action: Callable[[], str]) -> str:
     try:
         return action()
-    except NotImplementedError:
-        return ""
     except Exception as error:  # whatever a client raises is a result
         text = " ".join(str(error).split())
         print(f"    {type(error).__name__}: {text[:600]}", file=sys.stderr)

@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import traceback
+from importlib import import_module
 from pathlib import Path
 from statistics import fmean, pstdev
 
@@ -28,7 +29,7 @@ ROUNDED = "@fp8"
 
 
 def main(models: Path, out: Path, pairs: list[tuple[str, str]]) -> int:
-    import vllm.entrypoints.llm  # noqa: F401  # loaded here, so that no fork loads it
+    import_module("vllm.entrypoints.llm")  # here, so that no fork loads it
     from vllm.model_executor.models import registry
 
     registry._run_in_subprocess = lambda function: function()  # it would import vLLM again for each model

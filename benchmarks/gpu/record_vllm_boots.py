@@ -18,6 +18,9 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +59,8 @@ def main(boots_path: str, configs: str, out: str, seconds: str = "600") -> int:
     )
     began = time.monotonic()
     import vllm  # here, once, for all boots
-    from vllm.entrypoints.llm import LLM  # noqa: F401  # loaded here, so that no fork loads it
+
+    import_module("vllm.entrypoints.llm")  # here, so that no fork loads it
     from vllm.model_executor.models import registry
 
     registry._run_in_subprocess = lambda function: function()  # it would import vLLM again for each model
@@ -80,7 +84,7 @@ def run(boot: dict[str, Any], configs: Path, out: Path) -> dict[str, Any]:
     began = time.monotonic()
     pid = os.fork()
     if not pid:
-        _child(boot, configs, out, figures)
+        child(boot["name"], out, partial(_boot, boot, configs, out))
     status = None
     while time.monotonic() - began < LIMIT_S:
         ended, status = os.waitpid(pid, os.WNOHANG)
@@ -102,12 +106,14 @@ def run(boot: dict[str, Any], configs: Path, out: Path) -> dict[str, Any]:
     }
 
 
-def _child(boot: dict[str, Any], configs: Path, out: Path, figures: Path) -> None:
-    log = os.open(out / f"{boot['name']}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+def child(name: str, out: Path, measure: Callable[[], dict[str, Any]]) -> None:
+    """In a fork: what it prints goes to NAME.log, its figures or why there are none to NAME.json."""
+    log = os.open(out / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    figures = out / f"{name}.json"
     try:
-        figures.write_text(json.dumps(_boot(boot, configs, out)))
+        figures.write_text(json.dumps(measure()))
     except BaseException as error:
         traceback.print_exc()
         figures.write_text(json.dumps({"failed": f"{type(error).__name__}: {error}"[:300]}))

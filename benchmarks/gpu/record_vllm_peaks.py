@@ -19,12 +19,12 @@ import os
 import subprocess
 import sys
 import time
-import traceback
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from record_vllm_boots import write_model
+from record_vllm_boots import child, write_model
 
 LIMIT_S = 200
 
@@ -35,7 +35,7 @@ def main(peaks: str, configs: str, out: str, seconds: str = "600", at_once: str 
     results.parent.mkdir(parents=True, exist_ok=True)
     lines = results.read_text().splitlines() if results.exists() else []
     done = {json.loads(line)["name"] for line in lines}
-    from vllm.entrypoints.llm import LLM  # noqa: F401  # loaded here, so that no fork loads it
+    import_module("vllm.entrypoints.llm")  # here, so that no fork loads it
     from vllm.model_executor.models import registry
 
     registry._run_in_subprocess = lambda function: function()  # it would import vLLM again for each model
@@ -46,7 +46,7 @@ def main(peaks: str, configs: str, out: str, seconds: str = "600", at_once: str 
             boot = waiting.pop(0)
             pid = os.fork()
             if not pid:
-                child(boot, Path(configs), Path(out))
+                child(boot["name"], Path(out), partial(measure, boot, Path(configs), Path(out)))
             running[pid] = (boot, time.monotonic())
         if not running:
             break
@@ -81,21 +81,6 @@ def collect(boot: dict[str, Any], out: Path, results: Path, seconds: float) -> N
     with results.open("a") as file:
         file.write(json.dumps(row) + "\n")
     print(json.dumps(row)[:400], flush=True)
-
-
-def child(boot: dict[str, Any], configs: Path, out: Path) -> None:
-    log = os.open(out / f"{boot['name']}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    figures = out / f"{boot['name']}.json"
-    try:
-        figures.write_text(json.dumps(measure(boot, configs, out)))
-    except BaseException as error:
-        traceback.print_exc()
-        figures.write_text(json.dumps({"failed": f"{type(error).__name__}: {error}"[:300]}))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # not through the parent's handlers
 
 
 def measure(boot: dict[str, Any], configs: Path, out: Path) -> dict[str, Any]:

@@ -5,19 +5,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import cast
+from typing import Any, cast
 
 import uvloop
 
 
 class End(asyncio.Protocol):
-    other: asyncio.Transport | None = None
+    other: Any = None
+    """The transport of the other side, once there is one. Not typed: a check would be an instruction more."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        self.other.write(data)  # type: ignore[union-attr]  # the fewest instructions; it is set by then
+        self.other.write(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.other is not None:
