@@ -199,13 +199,19 @@ anything = st.recursive(
 )
 
 
-@given(st.data())
-def test_a_changed_config_is_read_or_refused(data: st.DataObject) -> None:
+def changed_config(data: st.DataObject) -> dict[str, object]:
+    """A published one, in which up to three values are anything."""
     config = load_config(data.draw(st.sampled_from(sorted(path.stem for path in CONFIGS.glob("*.json")))))
     text = config.get("text_config", config)
     assert isinstance(text, dict)
     for key in data.draw(st.lists(st.sampled_from(sorted(text)), max_size=3)):
         text[key] = data.draw(anything)
+    return config
+
+
+@given(st.data())
+def test_a_changed_config_is_read_or_refused(data: st.DataObject) -> None:
+    config = changed_config(data)
     try:
         assert architecture_of_config(config).layers
     except UnknownArchitecture as error:

@@ -20,7 +20,7 @@ from firesteel.facts.model.config import architecture_of_config
 from firesteel.facts.model.parameters import ParameterGroups, parameters_of_config
 
 from .test_config import CONFIGS, load_config, small
-from .test_every_config import anything
+from .test_every_config import changed_config
 
 CLASSES = {
     "MiniMaxAI--MiniMax-M2.5": 228_689_764_864,
@@ -341,11 +341,7 @@ def test_what_is_not_known_is_refused_by_name(figures: dict[str, object], line: 
 @settings(deadline=None, max_examples=50)
 @given(st.data())
 def test_a_changed_config_is_counted_or_refused(data: st.DataObject) -> None:
-    figures = load_config(data.draw(st.sampled_from(sorted(path.stem for path in CONFIGS.glob("*.json")))))
-    text = figures.get("text_config", figures)
-    assert isinstance(text, dict)
-    for key in data.draw(st.lists(st.sampled_from(sorted(text)), max_size=3)):
-        text[key] = data.draw(anything)
+    figures = changed_config(data)
     try:
         assert parameters_of_config(figures).total > 0
     except UnknownArchitecture as error:
