@@ -12,7 +12,8 @@
 Functions that wait for something are async or return a stream of events, whose last one is the result.
 Failures are FiresteelErrors: a sentence, and `next`, what to type. Nothing here prints, and what is slow to
 load (the HTTP client, the benchmark, the gateway) loads when a function first needs it. `docs/library.md` has
-an example of each.
+an example of each. The file is long because it has one short function for each thing that a command does, and
+nothing to split them by.
 """
 
 from __future__ import annotations
