@@ -149,6 +149,9 @@ def faults(served: Served) -> dict[str, tuple[Act, Act, bool]]:
         "power cut of the node, then back": (
             lambda head, node: node.power_off(), lambda head, node: node.power_on(), False,
         ),
+        "reboot of the node": (
+            lambda head, node: node.shut_down(), lambda head, node: node.power_on(), False,
+        ),
         "MTU lowered to 1500, a request": (
             request_then(lambda head, node: node.mtu(1500)), lambda head, node: node.mtu(9000), False,
         ),

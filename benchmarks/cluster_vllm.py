@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Serve SmolLM2 by real vLLM on a CPU over two hosts (TP=2) and over three (TP=3), and break it.
 
-    python benchmarks/cluster_vllm.py --env ENV --gguf FILE [--hosts 2 3] [--only PATTERN]
+    python benchmarks/cluster_vllm.py --env ENV --gguf FILE [--hosts 2 3] [--only PATTERN] [--times 1]
 
 ENV is an environment with vLLM's CPU build (`scripts/record-vllm-log` says how to make one), FILE is the GGUF
 of `firesteel pull smollm2`. Hosts are network namespaces; needs root, sshd, ip and nft, and 3 GB of memory a
 host. Two ranks cannot split 3 KV heads, so their model has heads of zeros besides, with the same answers.
 First every command once, from `cluster add` to `down`; then, over two hosts, faults of `cluster_faults.py`
-that match PATTERN, once each. Ends with 1 if a command fails or a bar of that script is missed.
+that match PATTERN (with `none` none). Ends with 1 if a command fails or a bar of that script is missed.
 """
 
 from __future__ import annotations
@@ -81,17 +81,17 @@ def write_recipe(head: NamespaceHost, config: str, count: int) -> None:
 
 
 def commands(
-    made: list[NamespaceHost], served: Served, engine: tuple[str, ...]
+    made: list[NamespaceHost], served: Served, engine: tuple[str, ...], are_all: bool
 ) -> Iterator[tuple[str, bool, str, float]]:
     """What was typed, whether it worked, what it printed last, and how long it took."""
     head = made[0]
     lines = [
         *(("cluster", "add", node.name, "--yes") for node in made[1:]), ("cluster", "check"),
-        ("cluster", "stage", NAME, *engine), served.up, (), (
-            "bench", NAME, "--users", "1", "--depth", "128", "--answer", "32", "--budget", "1m",
-        ), ("ps",),
-        ("logs", NAME, "--node", made[-1].name),
+        ("cluster", "stage", NAME, *engine), served.up, (),
     ]  # fmt: skip
+    if are_all:
+        bench = ("--users", "1", "--depth", "128", "--answer", "32", "--budget", "1m")
+        lines += [("bench", NAME, *bench), ("ps",), ("logs", NAME, "--node", made[-1].name)]
     for words in lines:
         began = time.monotonic()
         if words:
@@ -108,7 +108,7 @@ def down(made: list[NamespaceHost]) -> list[str]:
     return [line for host in made for line in engines_on(host)]
 
 
-def serve(made: list[NamespaceHost], env: Path, gguf: Path, only: str | None) -> bool:
+def serve(made: list[NamespaceHost], env: Path, gguf: Path, only: str, times: int) -> bool:
     head, count = made[0], len(made)
     engine = ("--native", "--engine-path", str(env))
     served = Served(
@@ -121,11 +121,11 @@ def serve(made: list[NamespaceHost], env: Path, gguf: Path, only: str | None) ->
     write_recipe(head, config, count)
     head.env |= {"HF_HOME": str(head.home / ".cache/huggingface"), "HF_HUB_OFFLINE": "1"}
     is_good = True
-    for words, worked, said, took_s in commands(made, served, engine):
+    for words, worked, said, took_s in commands(made, served, engine, are_all=only in ("", "none")):
         is_good &= worked
         how = f"{took_s:.0f} s{'' if worked else ', FAILED'}"
         print(f"## TP={count}: {words} ({how})\n{said.strip()[-1500:]}\n", flush=True)
-    rows = break_it(served, head, made[1], 1, only) if is_good and only is not None else []
+    rows = break_it(served, head, made[1], times, only) if is_good and count == 2 else []
     left = down(made)
     print(f"TP={count}: left after down: {len(left)}", flush=True)
     return is_good and not left and not are_bars_missed(rows)
@@ -136,7 +136,8 @@ def main() -> int:
     parser.add_argument("--env", type=Path, required=True)
     parser.add_argument("--gguf", type=Path, required=True)
     parser.add_argument("--hosts", type=int, nargs="+", default=[2, 3])
-    parser.add_argument("--only", default="", help="faults that match this; `none` for none")
+    parser.add_argument("--only", default="", help="only these faults, without bench; `none` for none")
+    parser.add_argument("--times", type=int, default=1)
     options = parser.parse_args()
     if lacks := missing():
         print(lacks)
@@ -150,7 +151,7 @@ def main() -> int:
             hosts(Path(folder), count) as made,
             small_disk(made[1]),
         ):
-            is_good &= serve(made, options.env, options.gguf, options.only if count == 2 else None)
+            is_good &= serve(made, options.env, options.gguf, options.only, options.times)
     return 0 if is_good else 1
 
 

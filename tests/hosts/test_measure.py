@@ -21,6 +21,7 @@ from firesteel.facts.host.host_facts import HostMeasurement
 from firesteel.hosts.doctor.measure import measure
 from firesteel.planner import Plan, plan
 from firesteel.units import MIB
+from tests.hosts.cluster.service import wait_until
 
 
 def test_figures_are_stored_and_nothing_is_left_over(tmp_path: Path) -> None:
@@ -31,10 +32,24 @@ def test_figures_are_stored_and_nothing_is_left_over(tmp_path: Path) -> None:
     assert {"memory_read_bytes_per_s", "load (read)", "load (mmap)", "wake_up_us"} <= figures.keys()
     assert all(figure.value > 0 for figure in figures.values())
     assert latest(home) == figures
-    assert not list(tmp_path.glob(".firesteel-speed-*"))
     assert {path: path.read_text() for path in knobs} == knobs, "the read-ahead is as it was"
     list(measure(home, size=16 * MIB))
     assert len(all_measurements(home)) == 2 * len(figures), "the history keeps both"
+
+
+def test_a_killed_measurement_leaves_the_read_ahead_as_it_was(tmp_path: Path) -> None:
+    knob = tmp_path / "read_ahead_kb"
+    knob.write_text("128\n")
+    script = f"""
+import os, pathlib
+from firesteel.hosts.doctor.measure import _kept
+knob = pathlib.Path({str(knob)!r})
+with _kept(knob):
+    knob.write_text("8192")
+    os.kill(os.getpid(), 9)
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+    wait_until("the value does not come back", lambda: knob.read_text() == "128")
 
 
 def test_plan_uses_the_best_bandwidth_since_boot(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from firesteel.facts.host.host_facts import host_facts
-from firesteel.facts.host.probe import Probe, Section, format_probe, parse_probe
+from firesteel.facts.host.probe import Probe, Section, format_probe, parse_probe, probe_script
 from firesteel.rules.host_checks import HostFinding, differences, host_checks, judge, judge_one
-from firesteel.rules.host_checks.findings import JUDGES
+from firesteel.rules.host_checks.findings import _ASKS, JUDGES
 from firesteel.rules.host_checks.fixes import FIXERS, plan_fix
 from firesteel.sim.host_files import host_faults, host_probe
 
@@ -136,8 +136,20 @@ def test_only_what_can_be_taken_back_has_an_undo(text: str, code: int, undo: str
     assert found.level == "stop" and found.undo == undo
 
 
-@pytest.mark.parametrize(("section", "check"), [("gpu", "driver-match"), ("docker", "docker")])
+ASKED = sorted(set(re.findall(r"^ask (\S+) ", probe_script(), re.M)))
+
+
+@pytest.mark.parametrize("section", ASKED)
 @pytest.mark.parametrize("code", [124, 137])
-def test_a_busy_host_is_not_a_broken_one(section: str, check: str, code: int) -> None:
-    found = findings(with_section(host_probe(), section, "", code))[check]
-    assert found.level == "unknown" and "in time" in found.says
+def test_a_busy_host_is_not_a_broken_one(section: str, code: int) -> None:
+    before, found = findings(host_probe()), findings(with_section(host_probe(), section, "", code))
+    assert [name for name, finding in found.items() if finding.is_bad] == []
+    new = [name for name in found if found[name].level == "unknown" != before[name].level]
+    assert all("in time" in found[name].says for name in new), new
+
+
+def test_what_a_program_did_not_answer_is_no_good_news_either() -> None:
+    assert _ASKS.keys() <= set(ASKED)
+    for section, (program, checks) in _ASKS.items():
+        found = findings(with_section(host_probe(), section, "", 124))
+        assert all(f"`{program}` did not answer" in found[check].says for check in checks), section

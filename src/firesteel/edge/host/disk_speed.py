@@ -23,20 +23,15 @@ _PAGE = 4096
 
 @contextmanager
 def temporary_file(folder: Path, size: int) -> Iterator[Path]:
-    """A file that does not compress, on the disk of this folder; removed at the end."""
+    """A file that does not compress, on the disk of this folder; it has no name, so none can be left over."""
     folder.mkdir(parents=True, exist_ok=True)
     block = os.urandom(MIB)
-    descriptor, name = tempfile.mkstemp(prefix=".firesteel-speed-", dir=folder)
-    path = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            for _ in range(size // MIB):
-                file.write(block)
-            file.flush()
-            os.fsync(file.fileno())
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(size // MIB):
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+        yield Path(f"/proc/self/fd/{file.fileno()}")
 
 
 def read_speed(path: Path, mode: LoadMode, max_bytes: int) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from firesteel.facts.host.probe import Probe, Section
+from firesteel.facts.host.probe import Probe, Section, probe_script
 
 _TOKENS = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{8,}|nvapi-[\w-]{8,}|sk-[\w-]{8,}|fs-[\w-]{16,}|gh[pousr]_\w{16,}|github_pat_\w{16,}"
@@ -44,50 +44,39 @@ def redact(text: str) -> str:
 
 def redact_probe(probe: Probe) -> Probe:
     """The user becomes `user`, other accounts `other`, the host `host`; public addresses are removed."""
-    user, host = probe.text("user").strip(), probe.text("host").strip()
-    names = {user: "user", host: "host"}
-    for row in probe.lines("processes"):
-        account = [*row.split(), "", "", ""][2]
-        if account not in ("root", user) and re.fullmatch(r"[a-z_][\w.-]*", account):
-            names.setdefault(account, account if account in _SYSTEM else "other")
+    names = _names(probe)
     sections: dict[str, Section] = {}
     for name, section in probe.sections.items():
         text = redact(section.text)
         for old, new in names.items():
-            if old and old not in ("root", new):
-                text = re.sub(rf"(?<![\w.-]){re.escape(old)}(?![\w-])", new, text)
+            text = re.sub(rf"(?<![\w.-]){re.escape(old)}(?![\w-])", new, text)
         if name not in _VERSIONED:
             text = _IPV4.sub(_public, text)
         sections[name] = Section(text, section.code)
     return Probe(sections)
 
 
-_SYSTEM = frozenset(
-    [
-        "avahi",
-        "colord",
-        "daemon",
-        "kernoops",
-        "messagebus",
-        "nobody",
-        "nvidia-persistenced",
-        "polkitd",
-        "rtkit",
-        "syslog",
-        "systemd-network",
-        "systemd-oom",
-        "systemd-resolve",
-        "systemd-timesync",
-        "uuidd",
-        "whoopsie",
-        "_rpc",
-        "_chrony",
-        "gdm",
-        "dnsmasq",
-        "statd",
-        "tss",
-    ]
-)
+def _names(probe: Probe) -> dict[str, str]:
+    """Names of people and of the host -> what stands for them.
+
+    A name that the probe itself uses stays: it says nothing about anybody, and a host called `vm` or a user
+    called `nvidia` would take `/proc/sys/vm` and the driver out of what is judged. So does an account that is
+    called like its own program (`postgres`).
+    """
+    user, host = probe.text("user").strip(), probe.text("host").strip()
+    rows = [row.split() for row in probe.lines("processes")]
+    accounts = {row[2] for row in rows if len(row) > 5 and re.fullmatch(r"[a-z_][\w.-]*", row[2])}
+    programs = {row[5] for row in rows if len(row) > 5}
+    names = dict.fromkeys(accounts - programs - _SYSTEM, "other") | {user: "user", host: "host"}
+    known = {"", "root", *re.findall(r"[\w-]+", probe_script())}
+    return {old: new for old, new in names.items() if old not in known}
+
+
+_SYSTEM = frozenset((
+    "avahi", "colord", "daemon", "kernoops", "messagebus", "nobody", "nvidia-persistenced", "polkitd",
+    "rtkit", "syslog", "systemd-network", "systemd-oom", "systemd-resolve", "systemd-timesync", "uuidd",
+    "whoopsie", "_rpc", "_chrony", "gdm", "dnsmasq", "statd", "tss",
+))  # fmt: skip
 
 
 def _public(match: re.Match[str]) -> str:

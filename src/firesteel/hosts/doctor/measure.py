@@ -33,6 +33,8 @@ from firesteel.units import GIB
 _ROUNDS = 3
 _READ_AHEADS = ("128", "4096", "8192")
 _FILE_BYTES, _MIN_FREE_BYTES = 1 * GIB, 8 * GIB
+_READ_S = 2.0
+"""A slow or busy disk reads less of the file, or 18 readings would take minutes."""
 _GPU_S, _GPU_TIMEOUT_S = 3.0, 60
 
 
@@ -88,6 +90,7 @@ def _disk(home: Home, facts: HostFacts, size: int) -> Iterator[MeasureEvent]:
     knob = Path(f"/sys/block/{disk.block}/queue/read_ahead_kb") if disk else Path("/nonexistent")
     rates: defaultdict[str, list[float]] = defaultdict(list)
     with temporary_file(home.root, size) as path:
+        size = min(size, int(_READ_S * (read_speed(path, "read", size // 8) or size)))
         for _ in range(_ROUNDS):
             for mode in MODES:
                 _add(rates[mode], read_speed(path, mode, size))
@@ -114,11 +117,10 @@ def _add(found: list[float], rate: float | None) -> None:
 
 @contextmanager
 def _kept(knob: Path) -> Iterator[None]:
-    before = knob.read_text()
-    try:
+    """A shell puts the value back when the pipe to it is closed, also because this process was killed."""
+    restore = ("sh", "-c", 'cat >/dev/null; printf %s "$1" >"$2"', "sh", knob.read_text().strip(), str(knob))
+    with subprocess.Popen(restore, stdin=subprocess.PIPE, start_new_session=True):
         yield
-    finally:
-        knob.write_text(before)
 
 
 # --- wake-up ---

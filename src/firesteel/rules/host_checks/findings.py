@@ -12,7 +12,7 @@ from firesteel.facts.evidence import Confidence, Evidence
 from firesteel.facts.host.host_facts import HostFacts
 from firesteel.rules.host_checks import gpu, memory, rails, system
 from firesteel.rules.host_checks.check import host_check, host_checks
-from firesteel.rules.host_checks.verdict import BAD, CheckLevel, Judge
+from firesteel.rules.host_checks.verdict import BAD, CheckLevel, CheckVerdict, Judge, unknown
 
 JUDGES: dict[str, Judge] = {**gpu.JUDGES, **memory.JUDGES, **rails.JUDGES, **system.JUDGES}
 _ORDER: dict[CheckLevel, int] = {"stop": 0, "warn": 1, "note": 2, "unknown": 3, "good": 4, "skipped": 5}
@@ -21,6 +21,29 @@ WATCHED_CHECKS = (
     "jumbo-frames",
 )  # fmt: skip
 """What can change while a model runs; enough for them: the sections `facts.host.probe.WATCHED`."""
+
+_ASKS = {
+    "gpu": ("nvidia-smi", ("clock-under-load", "clock-locked", "heat", "driver-match", "driver-branch")),
+    "gpu-processes": ("nvidia-smi", ("memory-lost",)),
+    "uname": ("uname", ("kernel-known", "load-mode")),
+    "updates": ("fwupdmgr", ("firmware-updates",)),
+    "processes": ("ps", ("orphans", "desktop")),
+    "kernel-log": ("dmesg", ("kernel-faults",)),
+    "last-boot": ("journalctl", ("last-boot",)),
+    "units": ("systemctl", ("memory-killers", "suspend")),
+    "held": ("apt-mark", ("driver-upgrades",)),
+    "addresses": ("ip addr", ("rails-addressed", "rails-subnets", "address-owner")),
+    "connections": ("nmcli", ("address-owner",)),
+    "routes": ("ip route", ("default-route",)),
+    "listeners": ("ss", ("ports",)),
+    "linger": ("loginctl", ("remove-ipc",)),
+    "docker": ("docker info", ("docker", "docker-gpu")),
+    "ngc": ("grep", ("ngc-login",)),
+    "time": ("timedatectl", ("time-sync",)),
+    "disks": ("df", ("store-disk", "store-free", "read-ahead")),
+    "smart": ("nvme", ("nvme-health",)),
+}
+"""section of the probe: the program that fills it, and the checks that cannot be made without its answer"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +74,7 @@ def judge(facts: HostFacts, only: Iterable[str] = ()) -> tuple[HostFinding, ...]
 
 
 def judge_one(facts: HostFacts, name: str) -> HostFinding:
-    check, verdict = host_check(name), JUDGES[name](facts)
+    check, verdict = host_check(name), _not_in_time(facts, name) or JUDGES[name](facts)
     level: CheckLevel = check.level if verdict.level == "bad" else verdict.level
     is_bad = level in BAD
     do = verdict.values.get("do") or _fill(check.do, verdict.values)
@@ -67,6 +90,15 @@ def judge_one(facts: HostFacts, name: str) -> HostFinding:
         confidence=check.confidence,
         sources=check.sources,
     )
+
+
+def _not_in_time(facts: HostFacts, name: str) -> CheckVerdict | None:
+    """No answer says nothing about what was asked, neither good nor bad."""
+    for section, (program, checks) in _ASKS.items():
+        read = facts.probe.sections.get(section)
+        if name in checks and read is not None and read.timed_out:
+            return unknown(f"`{program}` did not answer in time: the host is busy, or it is stuck; try again")
+    return None
 
 
 def worst(findings: Sequence[HostFinding]) -> CheckLevel:
