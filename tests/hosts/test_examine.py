@@ -122,15 +122,16 @@ def test_a_redacted_host_is_judged_the_same(fault: str, user: str, host: str) ->
 def test_json_and_exit_codes(firesteel: Firesteel, tmp_path: Path) -> None:
     good, bad = tmp_path / "good.txt", tmp_path / "bad.txt"
     good.write_text(format_probe(host_probe()))
-    bad.write_text(format_probe(host_probe("rails-subnets")))
+    bad.write_text(format_probe(host_probe("rails-up")))
     ran = firesteel("doctor", "--from", str(good), "--json")
     assert ran.code == 0 and ran.json["level"] == "unknown" and ran.json["is_spark"]
     ran = firesteel("doctor", "--from", str(bad), "--json")
     first = ran.json["findings"][0]
-    assert ran.code == 5 and first["check"] == "rails-subnets" and first["level"] == "stop"
+    assert ran.code == 5 and first["check"] == "rails-up" and first["level"] == "stop"
     assert first["evidence"] and first["costs"] and first["do"] and first["sources"][0]["url"]
     ran = firesteel("doctor", "--from", str(bad))
-    assert "rails-subnets" in ran.out and "costs" in ran.out and "seen" in ran.out
+    assert "rails-up" in ran.out and "costs" in ran.out and "seen" in ran.out
+    assert "next:" not in ran.out, "that host is elsewhere"
     assert firesteel("doctor", "--from", str(bad), "nope").code == 2
     (tmp_path / "x").write_text("hello")
     ran = firesteel("doctor", "--from", str(tmp_path / "x"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,18 +81,22 @@ def command(
         return _fix(examination, checks, root, yes, as_json)
     if not source:
         _tell_half_done(root)
-    return _show(examination, everything, as_json)
+    return _show(examination, everything, as_json, is_here=source is None)
 
 
 def _tell_half_done(root: Path | None) -> None:
     from firesteel.hosts.doctor.fix import half_done
 
     for name in half_done(root):
-        text = f"the fix of {name} was interrupted half-way; next: firesteel doctor --undo {name}"
-        click.echo(typed(text), err=True)
+        again = f"firesteel doctor --undo {name}{_root_words(root)}"
+        click.echo(typed(f"the fix of {name} was interrupted half-way; next: {again}"), err=True)
 
 
-def _show(examination: Examination, everything: bool, as_json: bool) -> int:
+def _root_words(root: Path | None) -> str:
+    return f" --root {shlex.quote(str(root))}" if root else ""
+
+
+def _show(examination: Examination, everything: bool, as_json: bool, *, is_here: bool) -> int:
     from firesteel.hosts.doctor.fix import fixable
 
     if as_json:
@@ -101,7 +106,7 @@ def _show(examination: Examination, everything: bool, as_json: bool) -> int:
     else:
         from firesteel.cli.output.doctor import show_examination
 
-        show_examination(examination, everything=everything, fixable=fixable(examination))
+        show_examination(examination, fixable(examination), everything=everything, is_here=is_here)
     return HostNotReady.exit_code if examination.level == "stop" else 0
 
 
@@ -152,7 +157,7 @@ def _fix(
                 fixed = apply_fix(plan, library.home(), root)
                 done.append(fixed)
                 click.echo(f"{'done' if fixed.verified else 'failed'}  {fixed.check}: {fixed.says}", err=True)
-            click.echo(typed("firesteel doctor --undo takes it back"), err=True)
+            click.echo(typed(f"firesteel doctor --undo{_root_words(root)} takes it back"), err=True)
         else:
             click.echo("nothing was changed", err=True)
     elif not plans:

@@ -18,7 +18,10 @@ from firesteel.rules.host_checks import HostFinding
 _STYLE = {"stop": "bold red", "warn": "yellow", "note": "cyan", "unknown": "magenta", "good": "green"}
 
 
-def show_examination(examination: Examination, *, everything: bool, fixable: frozenset[str]) -> None:
+def show_examination(
+    examination: Examination, fixable: frozenset[str], *, everything: bool, is_here: bool
+) -> None:
+    """A host that is not here, but in a bundle, is not fixed by a command that is typed here."""
     findings = examination.findings
     counts = Counter(finding.level for finding in findings)
     parts = [
@@ -33,7 +36,7 @@ def show_examination(examination: Examination, *, everything: bool, fixable: fro
         return
     unknown = [finding for finding in findings if finding.level == "unknown"]
     for finding in unknown:
-        row = Text.assemble(("not known  ", _STYLE["unknown"]), f"{finding.check}: ", finding.says)
+        row = Text.assemble(("not known  ", _STYLE["unknown"]), f"{finding.check}: ", typed(finding.says))
         out.print(row)
     good = [finding.check for finding in findings if finding.level == "good"]
     out.print(Text.assemble(("good  ", _STYLE["good"]), ", ".join(good) or "nothing"))
@@ -41,7 +44,7 @@ def show_examination(examination: Examination, *, everything: bool, fixable: fro
         rows = [f"{figure.name} {show_figure(figure)}" for figure in figures]
         out.print(Text(f"measured  {', '.join(rows)}; last on {max(figure.day for figure in figures)}"))
     fixes = [finding.check for finding in findings if finding.is_bad and finding.check in fixable]
-    if fixes:
+    if fixes and is_here:
         out.print(Text(typed(f"next: firesteel doctor --fix {' '.join(fixes)}")))
 
 
@@ -76,8 +79,8 @@ def _show_bad(finding: HostFinding, can_fix: bool) -> None:
     out.print(head)
     source = finding.sources[0]
     rows = [("read", finding.evidence), ("costs", finding.costs or ""), ("do", typed(finding.do or ""))]
-    if can_fix:
-        rows.append(("fix", typed(f"firesteel doctor --fix {finding.check}")))
+    if can_fix and (fix := f"firesteel doctor --fix {finding.check}") not in (finding.do or ""):
+        rows.append(("fix", typed(fix)))
     if finding.undo:
         rows.append(("undo", typed(finding.undo)))
     rows.append(("seen", f"{source.seen}, {finding.confidence}, {source.url}"))
