@@ -47,10 +47,23 @@ def test_a_busy_host_does_not_take_its_own_silence_for_a_lost_link() -> None:
     assert watch.after(70.0, {})[1].loss, "not for ever"
 
 
+def test_the_host_that_is_away_is_named_beside_the_rank_that_ended_of_it() -> None:
+    """A node that reboots: llama.cpp's head aborts at once, before the silence counts."""
+    watch = ClusterWatch.begin(("one", "two"), 0.0)
+    watch, _ = watch.after(1.0, {"one": GOOD, "two": GOOD})
+    watch, _ = watch.after(3.5, {"one": GOOD})
+    _, what = watch.after(4.0, {"one": RankReport(False, exit=134)})
+    assert what.loss == "one: its rank was killed by signal 6; no answer from two for 3 s"
+
+
+def test_a_worker_that_ended_is_the_reason_not_the_head_that_ended_with_it() -> None:
+    ended = {"one": RankReport(False, exit=134), "two": RankReport(False, why="it was told to stop")}
+    assert happened((1.0, ended))[-1].loss == "two: its rank ended: it was told to stop"
+
+
 def test_a_longer_silence_is_a_loss() -> None:
     found = happened(*((float(second), {}) for second in range(1, 12)), (11.9, {}), (12, {}))
     assert [bool(what.loss) for what in found] == [False] * 12 + [True]
-    assert found[-1].lost_host == "two"
 
 
 @pytest.mark.parametrize(

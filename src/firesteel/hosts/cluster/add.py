@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from firesteel.dataclass import dataclass
 from firesteel.edge import ssh
@@ -44,11 +43,11 @@ async def add_node(home: Home, node: ClusterNode, accepts: Callable[[str], bool]
         with writable_folder(folder_of_node(home, node.name)):
             facts = await _reach(home, node, accepts)
         save_node(home, node)
-    except FiresteelError as error:
+    except FiresteelError:
         # Of a failed `add` only a key stays that the next one uses; without one, nothing does.
         if not is_known and not (folder_of_node(home, node.name) / "id_ed25519").exists():
             delete_node(home, node.name)
-        raise error
+        raise
     return Added(node, facts, f"~/{NODE_FOLDER}", sent_bytes())
 
 
@@ -105,8 +104,7 @@ async def _with_key(home: Home, node: ClusterNode) -> None:
 
 async def remove_node(home: Home, node: ClusterNode) -> str:
     """Remove what was copied to it, its key there, and what is kept here. The text says what was left."""
-    target, channel = target_of(home, node), channel_of(home, node)
-    left = ""
+    target, left = target_of(home, node), ""
     try:
         public = folder_of_node(home, node.name) / "id_ed25519.pub"
         await ssh.run(target, f"rm -rf ~/{NODE_FOLDER}")
@@ -119,7 +117,7 @@ async def remove_node(home: Home, node: ClusterNode) -> str:
             )
     except HostNotReady as error:
         left = f"{error.what}, so ~/{NODE_FOLDER} stays there"
-    await ssh.forget(replace(channel.target) if channel.target else target)
+    await ssh.forget(target)
     delete_node(home, node.name)
     return left
 

@@ -123,7 +123,7 @@ def hold(folder: Path, parent: int) -> int:
     os.set_inheritable(lock.fileno(), False)
     rank = read_json(folder / "rank.json")
     stopping: list[str] = []
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.append("it was told to stop"))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     reaper = Path(__file__).resolve().parent / rank["reaper"]

@@ -36,7 +36,6 @@ from firesteel.units import show_bytes
 
 _LISTEN_S = 60.0
 _RETRY_S = 2.0
-_MEMORY_BACK_S = 15.0
 
 
 class _NodesAreBack(Exception):
@@ -58,7 +57,6 @@ class Runner:
         self.workers = [self._worker(home, rank, nodes) for rank in spec.ranks[1:]]
         self.holder: asyncio.subprocess.Process | None = None
         self.notices: list[str] = []
-        self.available: dict[str, int] = {}
         self.is_fallback = False
         self.is_stopping = False
         """What is being stopped is stopped to its end, whoever asks for it meanwhile."""
@@ -122,7 +120,6 @@ class Runner:
         answer = await self._until_reached(rank, watches)
         if not answer["is_stopped"]:
             raise HostNotReady(f"{rank.host}: a rank of an earlier run does not end", next="")
-        self.available[rank.host] = answer["available_bytes"]
 
     async def _until_reached(self, rank: Rank, watches: list[asyncio.Task[None]]) -> dict[str, Any]:
         """Starts are counted and few: none is spent on a node that does not answer. It may come back."""

@@ -59,8 +59,9 @@ async def stage(proposal: Proposal, home: Home, cluster: JoinedHosts) -> AsyncIt
     lacks = [await missing_files(files, target, cluster) for target in targets]
     for target, missing in zip(targets, lacks, strict=True):
         size = sum(path.stat().st_size for path in missing)
-        time = show_seconds(size / BYTES_PER_S)
-        yield PhaseProgress("pull", f"{target.name}: {len(missing)} files, {show_bytes(size)}, about {time}")
+        if size:
+            about = f"{len(missing)} files, {show_bytes(size)}, about {show_seconds(size / BYTES_PER_S)}"
+            yield PhaseProgress("pull", f"{target.name}: {about}")
     await asyncio.gather(
         *(stage_files(target, missing) for target, missing in zip(targets, lacks, strict=True))
     )

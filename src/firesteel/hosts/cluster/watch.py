@@ -15,7 +15,7 @@ it, so this host is busy. With all hosts on two busy cores a healthy service was
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from firesteel.dataclass import dataclass
@@ -64,7 +64,6 @@ class RankWatch:
 class Happened:
     notices: tuple[str, ...] = ()
     loss: str | None = None
-    lost_host: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +86,10 @@ class ClusterWatch:
             rank, notice, loss = _one(rank, now_s, reports.get(rank.host), 0.0 if is_over else busy_s)
             ranks.append(rank)
             notices += [notice] if notice else []
-            losses += [(rank.host, loss)] if loss else []
-        host, loss = losses[0] if losses else (None, None)
-        return ClusterWatch(tuple(ranks)), Happened(tuple(notices), loss, host)
+            losses += [loss] if loss else []
+        # The last one: llama.cpp's head aborts when a worker goes, never the other way round.
+        loss = losses[-1] + _silent(ranks, now_s) if losses else None
+        return ClusterWatch(tuple(ranks)), Happened(tuple(notices), loss)
 
 
 def _one(
@@ -120,6 +120,15 @@ def _judge(rank: RankWatch, bad_s: float) -> tuple[RankWatch, str | None, str | 
         away_s = rank.good_s - rank.told_s
         return replace(rank, is_told=False), f"{rank.host}: the link is back after {away_s:.0f} s", None
     return rank, None, None
+
+
+def _silent(ranks: Sequence[RankWatch], now_s: float) -> str:
+    """A rank that ended while another host was away did so because of it."""
+    silent = [rank for rank in ranks if now_s - rank.reported_s > _REPORT_S]
+    is_ended = any(rank.report and not rank.report.is_alive for rank in ranks)
+    if not silent or not is_ended:
+        return ""
+    return f"; no answer from {silent[0].host} for {now_s - silent[0].reported_s:.0f} s"
 
 
 def _changed_mtu(rank: RankWatch, report: RankReport) -> str | None:
