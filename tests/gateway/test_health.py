@@ -393,6 +393,7 @@ async def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
         for _ in range(2):
             await health.check_outside()
         assert "does not answer" in ask(it, 3) and first.url in it.listener.rejected_[-1].why
+        assert it.listener.rejected_[-1].why.endswith("; start it there")
         second.statuses["/health"] = OK
         await health.check_outside()
         assert ask(it, 4) == "granted" and health.replica_health("far") == (False, True)

@@ -40,7 +40,7 @@ def test_a_model_on_nodes_is_loaded_and_has_as_many_endpoints(tmp_path: Path) ->
         "  pair: {recipe: smollm2, node: [spark1, spark2]}\n"
     )
     far, pair = read(str(path), Home(tmp_path)).models
-    assert pair.is_outside, "this host is one of them: `up -f` starts it"
+    assert pair.is_outside and pair.start == f"firesteel up -f {path} starts it", "this host is one of them"
     assert not far.is_outside and far.ttl_s == 300 and far.bytes == 0
     assert far.ask["cmd"][-2] == str(tmp_path / "services/far")
     running = RunningModel("http://192.168.100.11:8000", 0, key="k")

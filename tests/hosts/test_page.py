@@ -1,17 +1,26 @@
-"""docs/doctor.md: its commands are run as they are written."""
+"""docs/doctor.md and docs/cluster.md: their commands are run as they are written.
+
+Those of a cluster take minutes and hosts (`cluster/test_page_as_written.py`, slow); here they are parsed.
+"""
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 from pathlib import Path
 
+import click
 import pytest
 
 import firesteel
+from firesteel.cli.main import COMMANDS
+from firesteel.service_file import on_nodes, read_service_file
 from tests.conftest import run_firesteel
+from tests.hosts.cluster.service import cluster_page_commands
 
-PAGE = Path(__file__).parents[2] / "docs/doctor.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "doctor.md"
 
 
 def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,3 +39,22 @@ def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_library_has_what_the_page_shows() -> None:
     assert "firesteel.doctor()" in PAGE.read_text()
     assert firesteel.doctor(["heat"]).findings[0].check == "heat"
+
+
+def test_the_commands_of_the_cluster_page_have_these_options() -> None:
+    commands = cluster_page_commands()
+    assert len(commands) > 20
+    for words in commands:
+        rest = [word for word in words if word not in ("--on", "spark2")] if "--on" in words else words
+        at = next(index for index, word in enumerate(rest) if word in COMMANDS)
+        command = importlib.import_module(f"firesteel.cli.{rest[at]}").command
+        if isinstance(command, click.Group):
+            at += 1
+            command = command.commands[rest[at]]
+        command.make_context("firesteel", rest[at + 1 :]).close()
+
+
+def test_the_service_file_of_the_cluster_page_is_one() -> None:
+    (text,) = re.findall(r"^```yaml\n(.*?)^```", (DOCS / "cluster.md").read_text(), re.M | re.S)
+    file = read_service_file("page", text)
+    assert file.models["big"].nodes == 2 and on_nodes(file)["pair"].has_here

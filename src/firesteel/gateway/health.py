@@ -228,6 +228,6 @@ class Health:
                 self._executor.handle(ModelLoaded(name))
         elif name not in self._is_down:
             self._is_down.add(name)
-            why = f"no answer from {', '.join(silent)}"
+            why = f"no answer from {', '.join(silent)}; {model.start}"
             self._executor.note(name, why)
             self._executor.handle(ModelCrashed(name, why))

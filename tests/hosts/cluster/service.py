@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import time
 from collections.abc import Callable
@@ -21,6 +23,13 @@ LONG = {
     "model": NAME, "prompt": "Once upon a time", "max_tokens": 1900, "temperature": 0, "ignore_eos": True,
 }  # fmt: skip
 _ENGINES = ("ggml-rpc-server", "llama-server", "VLLM::", "vllm serve")
+
+
+def cluster_page_commands() -> list[list[str]]:
+    """The commands of docs/cluster.md, from top to bottom, without `firesteel`."""
+    page = (Path(__file__).parents[3] / "docs/cluster.md").read_text()
+    blocks = [text for kind, text in re.findall(r"^```(\w*)\n(.*?)^```", page, re.M | re.S) if not kind]
+    return [shlex.split(line)[1:] for text in blocks for line in text.splitlines()]
 
 
 def test_engines() -> Home:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.hosts.cluster.namespaces import NamespaceHost
-from tests.hosts.cluster.service import kill, wait_until
+from tests.hosts.cluster.service import built_engine, engines_on, kill, wait_until
+from tests.hosts.cluster.service import equip as equip_head
 
 from firesteel.edge.files.home import Home
 
@@ -85,6 +86,37 @@ def test_serve_starts_swaps_and_stops_a_model_on_a_node(two_hosts: list[Namespac
         node.power_off()
         refused = said(head, "nobody is there", "far")
         assert "spark2" in refused and '"choices"' not in refused, "the reason reaches the client"
+
+
+TOGETHER = """\
+hosts: {spark1: 127.0.0.1, spark2: 10.77.0.2}
+models:
+  both: {recipe: smollm2, nodes: 2, runtime: native, context: 512, users: 1}
+  pair: {recipe: smollm2, node: [spark1, spark2], context: 512, users: 1}
+"""
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_serve_loads_a_model_that_two_hosts_serve_together(
+    two_hosts: list[NamespaceHost], pulled: Home
+) -> None:
+    head, node = two_hosts
+    engine = built_engine()
+    if engine is None:
+        pytest.skip("no llama-server was built; scripts/make-test-engine PYTHON does")
+    equip_head(head, engine, pulled.weights)
+    assert head.firesteel("cluster", "add", "spark2", "--yes").code == 0
+    path = head.folder / "firesteel.yaml"
+    path.write_text(TOGETHER)
+    with gateway(head, path):
+        assert not engines_on(node), "nothing runs before it is asked for"
+        assert '"choices"' in said(head, "Once", "both") and node.processes("ggml-rpc-server")
+        kill(node, "ggml-rpc-server")
+        wait_until("it does not come back", lambda: '"choices"' in said(head, "again", "both"))
+        assert f"firesteel up -f {path} starts it" in said(head, "Once", "pair")
+        assert head.firesteel("down", "both").code == 0
+        assert not (engines_on(head) or engines_on(node)), "nothing is left on any host"
 
 
 def services_on(node: NamespaceHost) -> list[dict[str, object]]:

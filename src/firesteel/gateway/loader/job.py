@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
 from collections.abc import Coroutine, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -99,7 +100,7 @@ def read(path: str, home: Home) -> ServiceConfig:
             if entry.cmd
             else _job_model(node_job(path, elsewhere[name], home), entry, elsewhere[name].urls)
             if name in elsewhere and not elsewhere[name].has_here
-            else _external_model(name, entry, elsewhere.get(name), home)
+            else _external_model(path, name, entry, elsewhere.get(name), home)
             for name, entry in file.models.items()
         ),
         never_together=(*file.never_together, *node_turns(elsewhere, workspace, host)),
@@ -130,7 +131,9 @@ def _ceiling(file: ServiceFile, host: Host, own: list[Service], external_bytes: 
     return max(0, min(most, free - gateway_bytes))
 
 
-def _external_model(name: str, entry: ModelEntry, node: NodeModel | None, home: Home) -> ModelConfig:
+def _external_model(
+    path: str, name: str, entry: ModelEntry, node: NodeModel | None, home: Home
+) -> ModelConfig:
     """One that others run: at a URL, or on this host and on nodes, where `up -f` starts it."""
     addresses = node.urls if node else entry.addresses
     urls = tuple(url.rstrip("/").removesuffix("/v1").rstrip("/") for url in addresses)
@@ -141,6 +144,7 @@ def _external_model(name: str, entry: ModelEntry, node: NodeModel | None, home: 
         urls,
         entry.memory or 0,
         is_outside=True,
+        **({"start": f"firesteel up -f {shlex.quote(path)} starts it"} if node else {}),
         cancel=entry.cancel,
         route=entry.route or "least-busy",
         model=entry.model,

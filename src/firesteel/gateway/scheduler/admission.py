@@ -24,7 +24,7 @@ def check_admission(
         # The dispatcher adds the names of the models: a key may not see all of them.
         return RejectRequest(request, "unknown", f"there is no model `{event.model[:200]}` here")
     if state.is_outside and state.phase == "off":
-        why = f"`{state.name}` runs outside firesteel and does not answer: {state.why}. Start it there"
+        why = f"`{state.name}` runs outside firesteel and does not answer: {state.why}"
         return RejectRequest(request, "failed", why, _OUTSIDE_RETRY_S)
     if isinstance(event, RequestReturned):
         return None  # it was admitted before
