@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
+import threading
 from dataclasses import replace
 
 import pytest
 from tests.hosts.cluster.namespaces import NamespaceHost
 
+from firesteel.hosts.cluster import probe
 from firesteel.hosts.cluster.node_facts import NodeFacts, NodeInterface, RdmaDevice, links
 from firesteel.hosts.cluster.pairs import Reached, judge_pairs
 from firesteel.hosts.cluster.rail_tests import (
@@ -81,10 +84,10 @@ def test_each_rail_is_tested_by_its_own_devices() -> None:
     assert all(rail_devices(link, without) is None for link in links(without))
 
 
-def levels(one: NodeFacts, other: NodeFacts, rtt_ms: float) -> dict[str, str]:
+def levels(one: NodeFacts, other: NodeFacts, rtt_ms: float, lost: int = 0) -> dict[str, str]:
     facts = {"spark1": one, "spark2": other}
     found = links(facts)
-    reached = Reached(rtt_ms, "ok", "ok", 96.0)
+    reached = Reached(rtt_ms, "ok", "ok", 96.0, lost)
     tried = {(link.one, link.other, link.other_interface.address or ""): reached for link in found}
     return {finding.check: finding.level for finding in judge_pairs(facts, found, tried, {"spark2": 0.0})}
 
@@ -93,11 +96,28 @@ def test_a_slow_answer_and_different_ports_are_told() -> None:
     told = levels(node(10), node(11, port=0), 3.0)
     assert told["latency"] == "warn" and told["same-port"] == "note"
     told = levels(node(10), node(11), 0.1)
-    assert "latency" not in told and "same-port" not in told
+    assert "latency" not in told and "same-port" not in told and "loss" not in told
+    assert levels(node(10), node(11), 0.1, lost=4)["loss"] == "warn"
+
+
+@pytest.mark.parametrize(("every", "patience_s"), [(1000, 30.0), (10, 0.5)])
+def test_lost_packets_are_counted(every: int, patience_s: float) -> None:
+    def echo() -> None:
+        for number in range(probe.PACKETS):
+            data, peer = server.recvfrom(64)
+            if number % every < every - 1:
+                server.sendto(data, peer)
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        threading.Thread(target=echo, daemon=True).start()
+        lost = probe.lost(*server.getsockname(), patience_s)
+    assert lost == 0 if every > probe.PACKETS else lost >= 10
 
 
 SCRIPT = """
 import json
+import socket
 from firesteel.edge.files.home import find_home
 from firesteel.hosts.doctor.measure_rails import measure_rails
 print(json.dumps([repr(event) for event in measure_rails(find_home())]))

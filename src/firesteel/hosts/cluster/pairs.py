@@ -41,6 +41,8 @@ class Reached:
     small_packet: str | None = None
     whole_packet: str | None = None
     gbit_per_s: float | None = None
+    lost: int = 0
+    """Of 100 small packets."""
     error: str | None = None
 
 
@@ -250,6 +252,9 @@ def _direction(link: Link, one: str, other: str, reached: Reached) -> list[PairF
     if link.is_fast and (reached.rtt_ms or 0) > SLOW_RTT_MS:
         text = f"{way}: {reached.rtt_ms:.2f} ms; every token waits for the link several times a layer"
         findings.append(PairFinding("latency", "warn", pair, text, next=f"look for load on {other}: top"))
+    if reached.lost:
+        text = f"{way}: {reached.lost} of 100 small packets were lost"
+        findings.append(PairFinding("loss", "warn", pair, text, next="try another cable or port"))
     if reached.gbit_per_s is not None:
         findings.append(_bandwidth(link, way, pair, reached))
     return findings

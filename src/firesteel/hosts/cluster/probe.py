@@ -3,7 +3,8 @@
     probe.py facts                      what the node is, as one JSON document
     probe.py listen ADDRESS             print a port, then echo datagrams and swallow TCP until stdin ends
     probe.py reach ADDRESS PORT BYTES SECONDS
-                                        try that port: round trip, a whole packet of BYTES, then throughput
+                                        try that port: round trip, a whole packet of BYTES, then lost packets
+                                        and throughput
 
 Nothing is changed, nothing needs root. A whole packet is a datagram that may not be fragmented: what
 `ping -M do -s` tries, without needing ping.
@@ -11,6 +12,7 @@ Nothing is changed, nothing needs root. A whole packet is a datagram that may no
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -29,6 +31,7 @@ IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3
 """Not in Python's `socket`. PROBE: never fragment, and do not ask what was learned about the path."""
 UDP_HEADERS = 28
 TRIES = 3
+PACKETS = 100
 
 
 def facts() -> dict[str, Any]:
@@ -194,7 +197,9 @@ def reach(where: str, port: int, size: int, seconds: float) -> dict[str, Any]:
     found["whole_packet"] = echoed(where, port, size) if size else None
     if found["rtt_ms"] is not None:
         with connection:
-            found["gbit_per_s"] = throughput(connection, seconds) if seconds else None
+            if seconds:
+                found["lost"] = lost(where, port)
+                found["gbit_per_s"] = throughput(connection, seconds)
     return found
 
 
@@ -215,6 +220,19 @@ def echoed(where: str, port: int, size: int) -> str:
             if len(answer) == len(data):
                 return "ok"
         return "lost"
+
+
+def lost(where: str, port: int, patience_s: float = 3.0) -> int:
+    """Of `PACKETS` small ones, those that never came back."""
+    seen = set()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.settimeout(patience_s)
+        with contextlib.suppress(OSError):
+            for number in range(PACKETS):
+                probe.sendto(bytes([number]), (where, port))
+            while len(seen) < PACKETS:
+                seen.add(probe.recv(64))
+    return PACKETS - len(seen)
 
 
 def throughput(connection: socket.socket, seconds: float) -> float | None:

@@ -24,7 +24,7 @@ WATCHED_CHECKS = (
 
 _ASKS = {
     "gpu": ("nvidia-smi", ("clock-under-load", "clock-locked", "heat", "driver-match", "driver-branch")),
-    "gpu-processes": ("nvidia-smi", ("memory-lost",)),
+    "gpu-processes": ("nvidia-smi", ("memory-lost", "gpu-processes")),
     "uname": ("uname", ("kernel-known", "load-mode")),
     "updates": ("fwupdmgr", ("firmware-updates",)),
     "processes": ("ps", ("orphans", "desktop")),

@@ -20,6 +20,7 @@ _DESKTOP = re.compile(
     r"gnome-shell|Xorg|Xwayland|code|cursor|chrome|firefox|xrdp|nxagent|rustdesk|plasmashell"
 )
 _DESKTOP_BYTES = 2 * GIB
+_ENGINES = re.compile(r"VLLM::|vllm|sglang|llama-server|rpc-server|trtllm|firesteel")
 _ORPHAN_S = 60
 _FAULTS: tuple[tuple[str, str, str], ...] = (
     (r"NVRM: Xid \(", "stop", "an Xid: the GPU reported a fault"),
@@ -85,6 +86,17 @@ def orphans(facts: HostFacts) -> CheckVerdict:
         line = f"{row.pid} {row.user} {row.name}, {show_bytes(row.resident_bytes)}"
         return bad(line, pid=row.pid, name=row.name)
     return good("no engine process without its server")
+
+
+def gpu_processes(facts: HostFacts) -> CheckVerdict:
+    if facts.gpu_processes is None:
+        return unknown("needs nvidia-smi") if facts.is_spark else skipped("no NVIDIA GPU")
+    others = [row for row in facts.gpu_processes if not _ENGINES.search(row.name)]
+    if not others:
+        return good(f"nvidia-smi: {', '.join(row.name for row in facts.gpu_processes) or 'no process'}")
+    most = max(others, key=lambda row: row.used_bytes or 0)
+    held = f" with {show_bytes(most.used_bytes)}" if most.used_bytes else ""
+    return bad(f"nvidia-smi: {most.pid}, {most.name}{held}", pid=most.pid, name=most.name, held=held)
 
 
 def kernel_faults(facts: HostFacts) -> CheckVerdict:
@@ -190,6 +202,7 @@ JUDGES: dict[str, Judge] = {
     "memory-lost": memory_lost,
     "memory-pressure": memory_pressure,
     "orphans": orphans,
+    "gpu-processes": gpu_processes,
     "kernel-faults": kernel_faults,
     "last-boot": last_boot,
     "memory-killers": memory_killers,
