@@ -371,7 +371,7 @@ async def test_what_an_outside_server_speaks_is_asked_once_each_time_that_it_com
 
 
 def outside(*urls: str) -> ServiceConfig:
-    return replace(CONFIG, models=(ModelConfig("far", "1", urls, 0, is_outside=True),))
+    return replace(CONFIG, models=(ModelConfig("far", "1", urls, 0, is_outside=True, start="start it there"),))
 
 
 async def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:

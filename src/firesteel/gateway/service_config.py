@@ -99,7 +99,7 @@ class ModelConfig:
     """Duration of the last load, with warm-up and verification; before the first load the planned
     start-up."""
     is_outside: bool = False
-    start: str = "start it there"
+    start: str = ""
     """What to do where an outside model does not answer."""
     engine: str | None = None
     context: int | None = None

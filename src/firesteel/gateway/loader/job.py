@@ -144,7 +144,7 @@ def _external_model(
         urls,
         entry.memory or 0,
         is_outside=True,
-        **({"start": f"firesteel up -f {shlex.quote(path)} starts it"} if node else {}),
+        start=f"firesteel up -f {shlex.quote(path)} starts it" if node else "start it there",
         cancel=entry.cancel,
         route=entry.route or "least-busy",
         model=entry.model,

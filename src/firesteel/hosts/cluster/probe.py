@@ -224,7 +224,7 @@ def echoed(where: str, port: int, size: int) -> str:
 
 def lost(where: str, port: int, patience_s: float = 3.0) -> int:
     """Of `PACKETS` small ones, those that never came back."""
-    seen = set()
+    seen: set[bytes] = set()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.settimeout(patience_s)
         with contextlib.suppress(OSError):
