@@ -371,7 +371,7 @@ async def test_what_an_outside_server_speaks_is_asked_once_each_time_that_it_com
 
 
 def outside(*urls: str) -> ServiceConfig:
-    return replace(CONFIG, models=(ModelConfig("far", "1", urls, 0, is_outside=True, start="start it there"),))
+    return replace(CONFIG, models=(ModelConfig("far", "1", urls, 0, is_outside=True, start="start it"),))
 
 
 async def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ async def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
         for _ in range(2):
             await health.check_outside()
         assert "does not answer" in ask(it, 3) and first.url in it.listener.rejected_[-1].why
-        assert it.listener.rejected_[-1].why.endswith("; start it there")
+        assert it.listener.rejected_[-1].why.endswith("; start it")
         second.statuses["/health"] = OK
         await health.check_outside()
         assert ask(it, 4) == "granted" and health.replica_health("far") == (False, True)
