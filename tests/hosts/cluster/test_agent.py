@@ -96,6 +96,7 @@ def test_an_engine_that_ends_by_itself_is_told(folder: Path) -> None:
     rank(folder, "/bin/sh", "-c", "exit 7")
     wait_for("it does not end", lambda: watched(folder)["exit"] is not None)
     assert watched(folder)["exit"] == 7 and not watched(folder)["is_alive"]
+    call("stop", str(folder), "60")  # the holder writes the exit code just before it ends itself
     rank(folder, "/no/such/program")
     wait_for("it does not end", lambda: watched(folder)["exit"] == 127)
     assert "/no/such/program is not on this host" in watched(folder)["why"]
