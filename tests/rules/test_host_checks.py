@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from firesteel.facts.host.host_facts import host_facts
+from firesteel.facts.host.host_facts import HostMeasurement, host_facts, measured_section
 from firesteel.facts.host.probe import Probe, Section, format_probe, parse_probe, probe_script
 from firesteel.rules.host_checks import HostFinding, differences, host_checks, judge, judge_one
 from firesteel.rules.host_checks.findings import _ASKS, JUDGES
@@ -134,6 +134,23 @@ def test_only_what_can_be_taken_back_has_an_undo(text: str, code: int, undo: str
     probe = with_section(host_probe(), "user", "nvidia")
     found = findings(with_section(probe, "docker", text, code))["docker"]
     assert found.level == "stop" and found.undo == undo
+
+
+def test_figures_of_any_size_are_judged() -> None:
+    """A rate of 2 GB/s is written as 2e+09."""
+    figure = HostMeasurement("disk_read_bytes_per_s", 2.0e9, "B/s", "2026-11-16")
+    probe = host_probe()
+    sections = {**probe.sections, "measured": measured_section({figure.name: figure})}
+    facts = host_facts(Probe(sections))
+    assert facts.measured == {figure.name: figure}
+    assert "2.0 GB/s on 2026-11-16" in judge_one(facts, "store-disk").evidence
+
+
+def test_a_machine_with_another_gpu_needs_no_docker() -> None:
+    gpu = "NVIDIA H200, 580.159.04, 9.0, 143771, 36, 78.0, 345, 1980, 0, P0, 0x0000000000000001"
+    probe = with_section(with_section(host_probe(), "gpu", gpu), "dmi", "")
+    facts = host_facts(with_section(probe, "docker", "docker: not found", 127))
+    assert judge_one(facts, "docker").level == "warn" and facts.product == "a machine with NVIDIA H200"
 
 
 ASKED = sorted(set(re.findall(r"^ask (\S+) ", probe_script(), re.M)))

@@ -164,11 +164,12 @@ def host_facts(probe: Probe, measured: Mapping[str, HostMeasurement] | None = No
         memory = parse_meminfo(text)
     except ValueError:
         memory = None
+    nameless = f"a machine with {gpu[0].name}" if gpu else "unknown machine"
     uid = re.match(r"uid=(\d+)", probe.text("id"))
     uname = probe.text("uname").split()
     return HostFacts(
         probe=probe,
-        product=" ".join(dict.fromkeys(name for name in names if name)) or "unknown machine",
+        product=" ".join(dict.fromkeys(name for name in names if name)) or nameless,
         is_spark=any("GB10" in reading.name for reading in gpu) or bool(_SPARKS.search(" ".join(names[1:]))),
         user=probe.text("user").strip(),
         uid=int(uid[1]) if uid else None,
@@ -189,9 +190,12 @@ def host_facts(probe: Probe, measured: Mapping[str, HostMeasurement] | None = No
     )
 
 
+_MEASURED = r"^([^|\n]+)\|(\d+(?:\.\d+)?(?:e\+\d\d)?)\|([^|\n]*)\|([^|\n]*)$"
+
+
 def _measured(probe: Probe) -> dict[str, HostMeasurement]:
     """The section `measured`: `NAME|VALUE|UNIT|DAY`."""
-    rows = re.findall(r"^([^|\n]+)\|(\d+(?:\.\d+)?)\|([^|\n]*)\|([^|\n]*)$", probe.text("measured"), re.M)
+    rows = re.findall(_MEASURED, probe.text("measured"), re.M)
     return {name: HostMeasurement(name, float(value), unit, day) for name, value, unit, day in rows}
 
 

@@ -172,7 +172,7 @@ def default_route(facts: HostFacts) -> CheckVerdict:
         return (
             unknown("needs a default route (ip route)")
             if facts.probe.text("addresses")
-            else unknown("needs ip")
+            else unknown("needs ip (sudo apt install iproute2)")
         )
     name = min(rows, key=lambda row: int(row[1] or 0))[0]
     interface = next((each for each in facts.interfaces if each.name == name), None)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Literal
 
 from firesteel.facts.host.host_facts import DiskUse, HostFacts
-from firesteel.rules.host_checks.verdict import CheckVerdict, Judge, bad, good, skipped, unknown
+from firesteel.rules.host_checks.verdict import CheckLevel, CheckVerdict, Judge, bad, good, skipped, unknown
 from firesteel.units import GIB, show_bytes
 
 _SLEEP = ("sleep.target", "suspend.target", "hibernate.target", "hybrid-sleep.target")
@@ -74,8 +75,9 @@ def docker(facts: HostFacts) -> CheckVerdict:
         else:
             what, do = f"may not be used by {user}", f"sudo usermod -aG docker {user}, then log in again"
             undo = f"sudo gpasswd -d {user} docker"
-    # Without a GPU a model runs in no container.
-    return bad(line, "bad" if facts.is_spark or facts.gpu else "note", what=what, do=do, undo=undo)
+    # Other machines have engines of their own (`--native`); without a GPU a model runs in no container.
+    level: CheckLevel | Literal["bad"] = "bad" if facts.is_spark else "warn" if facts.gpu else "note"
+    return bad(line, level, what=what, do=do, undo=undo)
 
 
 def docker_gpu(facts: HostFacts) -> CheckVerdict:
