@@ -277,10 +277,12 @@ def _bandwidth(link: Link, way: str, pair: tuple[str, ...], reached: Reached) ->
 def _clocks(skews_s: Mapping[str, float]) -> list[PairFinding]:
     return [
         PairFinding(
-            "clock", "warn", (name,),
+            "clock",
+            "warn",
+            (name,),
             f"the clock of {name} is {abs(skew):.1f} s {'ahead' if skew > 0 else 'behind'}",
             next="sudo timedatectl set-ntp true",
-        )  # fmt: skip
+        )
         for name, skew in skews_s.items()
         if abs(skew) > MAX_SKEW_S
     ] or [PairFinding("clock", "good", tuple(skews_s), "clocks agree")]
