@@ -18,6 +18,7 @@ import tarfile
 import time
 from collections.abc import AsyncIterator, Mapping
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 from firesteel.dataclass import dataclass
@@ -25,7 +26,7 @@ from firesteel.edge.embedded import install
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, require_disk_space, wait_for_lock
 from firesteel.edge.host.memory import meminfo
-from firesteel.edge.host.process import run
+from firesteel.edge.host.process import die_with_parent, run
 from firesteel.edge.native.build_recipe import BuildSettings, build_recipe, build_settings
 from firesteel.edge.native.installed import RECORD, InstalledEngine
 from firesteel.edge.native.programs import describe
@@ -91,12 +92,11 @@ async def _build(
     log = work / "build.log"
     definitions = [f"-D{name}={value}" for name, value in settings.options.items()]
     compiler = [f"-DCMAKE_CUDA_COMPILER={nvcc}"] if nvcc and settings.uses_gpu else []
-    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     build = work / "build"
-    await _run_logged(log, "cmake", "-S", str(root), "-B", str(build), *generator, *definitions, *compiler)
+    await _run_logged(log, "cmake", "-S", str(root), "-B", str(build), "-G", "Ninja", *definitions, *compiler)
     jobs = str(job_count(meminfo().available_bytes, settings.uses_gpu))
-    argv = ("cmake", "--build", str(build), "--parallel", jobs, "--target", *settings.targets)
-    async for progress in _follow(log, argv):
+    # Not `cmake --build`: when that is killed, the ninja below it goes on.
+    async for progress in _follow(log, ("ninja", "-C", str(build), f"-j{jobs}", *settings.targets)):
         yield progress
     yield BuildProgress("checking that its programs run")
     await asyncio.to_thread(_finish, build, settings, work / "engine", target)
@@ -182,9 +182,7 @@ def _cmake_root(tree: Path) -> Path:
 
 def _require_tools(has_gpu: bool) -> str | None:
     """The path of nvcc, where one is needed."""
-    missing = [tool for tool in ("cmake", "c++") if shutil.which(tool) is None]
-    if not (shutil.which("ninja") or shutil.which("make")):
-        missing.append("ninja")
+    missing = [tool for tool in ("cmake", "c++", "ninja") if shutil.which(tool) is None]
     if missing:
         raise HostNotReady(
             f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} needed to build llama.cpp",
@@ -218,7 +216,10 @@ async def _follow(log: Path, argv: tuple[str, ...]) -> AsyncIterator[BuildProgre
             stdout=file,
             stderr=file,
             env=_plain_output(os.environ),
-            start_new_session=True,  # so that cmake, ninja and the compilers can be ended together
+            start_new_session=True,  # Ctrl-C is ours to pass on
+            # A killed firesteel must not leave compilers behind, or the next build would work beside them in
+            # the same folder. With this signal ninja ends what it has started.
+            preexec_fn=partial(die_with_parent, signal.SIGTERM),
         )
         began, first, start = time.monotonic(), None, log.stat().st_size
         try:
@@ -235,7 +236,7 @@ async def _follow(log: Path, argv: tuple[str, ...]) -> AsyncIterator[BuildProgre
                         yield BuildProgress(f"compiling, {done} of {total}", left)
         finally:
             if child.returncode is None:  # interrupted: what is compiled stays, and the next build goes on
-                os.killpg(child.pid, signal.SIGTERM)
+                child.terminate()
                 await child.wait()
     if child.returncode:
         raise _failure(log, _tail(log, start).decode(errors="replace"))
