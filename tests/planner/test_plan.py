@@ -16,7 +16,7 @@ from firesteel.facts import Gpu, Host, LinearAttention, Role
 from firesteel.launch import Ask, FlagValue
 from firesteel.planner import Band, Plan, plan
 from firesteel.proposals import Proposal, require_runnable
-from firesteel.units import GIB
+from firesteel.units import GIB, MIB
 
 GB10 = firesteel.host("gb10")
 
@@ -205,6 +205,15 @@ def test_the_fraction_is_of_gpu_memory() -> None:
     fraction = known.launch.flags["gpu-memory-utilization"]
     assert isinstance(fraction, str)
     assert known.memory.needed.high <= float(fraction) * 141 * GIB < known.memory.needed.high + 2 * GIB
+
+
+def test_a_plan_names_what_it_computes_on() -> None:
+    host = replace(DESKTOP, gpus=(Gpu("NVIDIA H200", "580", "9.0", 141 * GIB),))
+    assert best("qwen3.6-35b-a3b-nvfp4", host).plan.machine == "NVIDIA H200"
+    embedded = best("smollm2", host).plan
+    assert embedded.machine == DESKTOP.title
+    engine = part(embedded, "engine")
+    assert engine and engine.high < 200 * MIB  # no CUDA context
 
 
 def test_unknown_gpu_memory_is_noted() -> None:

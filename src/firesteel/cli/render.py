@@ -234,7 +234,7 @@ def _show(
     for proposal in proposals:
         name = proposal.name
         if not proposal.plan.fits:
-            click.echo(f"{name} does not fit {proposal.plan.host.title}; see firesteel plan {name}", err=True)
+            click.echo(f"{name} does not fit {proposal.plan.machine}; see firesteel plan {name}", err=True)
         for finding in proposal.stops:
             click.echo(f"{name}: {finding.rule}: {finding.says}", err=True)
     _print(form, tuple(proposal.name for proposal in proposals), text, output, as_json, files)

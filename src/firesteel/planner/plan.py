@@ -47,6 +47,12 @@ class Plan:
         return self.memory.verdict != "does not fit" and not self.is_refused
 
     @property
+    def machine(self) -> str:
+        """What the launch computes on, by name: a GPU with memory of its own, or the host."""
+        gpus = () if self.host.hardware or not self.launch.uses_gpu else self.host.gpus
+        return gpus[0].name if gpus else self.host.title
+
+    @property
     def kv_bytes(self) -> int:
         """What the cache gets: as the launch says, or as its requests need."""
         return round(sum(part.bytes.expected for part in self.memory.parts if part.name == "KV cache"))

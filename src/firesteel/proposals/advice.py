@@ -42,7 +42,7 @@ def require_runnable(proposal: Proposal, held: Mapping[str, int] | None = None) 
         )
     if not proposal.plan.fits:
         raise DoesNotFit(
-            f"{proposal.name} does not fit {proposal.plan.host.title}: it needs "
+            f"{proposal.name} does not fit {proposal.plan.machine}: it needs "
             f"{show_bytes(round(memory.needed.expected))}, there is room for "
             f"{show_bytes(memory.budget_bytes)}",
             next=how_to_fit(proposal, held),

@@ -88,5 +88,5 @@ def _flag_reasons(proposal: Proposal, launch: Launch) -> dict[str, str]:
     for name in engines.size_flags(launch.engine, context, users):
         reasons.setdefault(name, f"{context:,} tokens for each of {users} at once")
     for name in PLANNED_FLAGS:
-        reasons.setdefault(name, f"from the plan for {plan.host.title}")
+        reasons.setdefault(name, f"from the plan for {plan.machine}")
     return reasons

@@ -16,7 +16,7 @@ def picture(proposal: Proposal) -> str:
     charts = [_memory(plan), *([_speed(plan.speed)] if plan.speed else [])]
     if proposal.recipe and proposal.recipe.quality:
         charts.append(_quality(proposal.recipe.quality))
-    title = f"{plan.launch.model} on {plan.host.title}: {plan.memory.verdict}"
+    title = f"{plan.launch.model} on {plan.machine}: {plan.memory.verdict}"
     engine = f"{plan.launch.engine} {plan.launch.version or ''}".rstrip()
     size = f"{plan.cache.users} x {plan.cache.context:,} tokens"
     return draw_panels(title, charts, f"{engine}, {size}; whiskers are the bands of estimated values")

@@ -140,9 +140,7 @@ def plan_view(proposal: Proposal, others: tuple[Proposal, ...]) -> Group:
     status = f", {proposal.recipe.status}" if proposal.recipe else ""
     engine = f"{plan.launch.engine} {plan.launch.version or ''}".rstrip()
     views: list[RenderableType] = [
-        Text.assemble(
-            (proposal.name, "bold"), f"  {plan.launch.model} on {plan.host.title}, {engine}{status}"
-        ),
+        Text.assemble((proposal.name, "bold"), f"  {plan.launch.model} on {plan.machine}, {engine}{status}"),
         verdict(proposal),
         Text(),
         _memory_table(plan.memory),

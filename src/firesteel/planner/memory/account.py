@@ -180,7 +180,7 @@ def _llamacpp_parts(
     parts = [MemoryPart("compute buffers", buffers, "estimated", text)]
     if pool.is_host_memory:
         parts += _llamacpp_copies(launch, cache, pool)
-    if pool.has_gpu:
+    if pool.has_gpu and (launch.uses_gpu or launch.container):
         overhead, text = Band(0.3 * GIB, 0.6 * GIB, 1.2 * GIB), "CUDA context, libraries and HTTP threads"
     else:
         overhead, text = Band(30 * MIB, 50 * MIB, 120 * MIB), "the process itself: code, heap, threads"
