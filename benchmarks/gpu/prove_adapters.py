@@ -2,8 +2,8 @@
 
     PYTHONPATH=src:. python benchmarks/gpu/prove_adapters.py --engine-path ENV --model FOLDER --out FILE
 
-`up --native` with two adapters, the models that the port lists, one question to the model, to both adapters and
-to the model again with the probabilities of its first token, `verify`, `down`. FOLDER is SmolLM2-135M as
+`up --native` with two adapters, the models that the port lists, one question to the model, to both adapters
+and to the model again with the probabilities of its first token, `verify`, `down`. FOLDER is SmolLM2-135M as
 safetensors (`make_models.py` makes it); the adapters are made here. vLLM's build for CPUs is enough.
 """
 
