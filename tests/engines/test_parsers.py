@@ -1,4 +1,4 @@
-"""Tool-call and reasoning parsers, as vLLM's and SGLang's own code reads every format (`scripts/record-parsers`)."""
+"""Tool-call and reasoning parsers: what vLLM's and SGLang's own code reads (`scripts/record-parsers`)."""
 
 from __future__ import annotations
 
@@ -67,11 +67,12 @@ def test_every_reasoning_parser_reads_its_notation_alone(name: str) -> None:
         for notation, cases in notations.items():
             is_own = notation.startswith(THOUGHT_PARSERS[parser])
             read = {case for case, results in cases.items() if results == ["ok", "ok"]}
-            if is_own:
-                always_thinks = parser in ("deepseek_r1", "deepseek-r1")
-                assert cases.keys() - read == ({"answer alone"} if always_thinks else set()), (parser, notation)
-            else:
+            if not is_own:
                 assert read <= {"answer alone", "cut off"}, (parser, notation)
+            elif parser in ("deepseek_r1", "deepseek-r1"):
+                assert cases.keys() - read == {"answer alone"}
+            else:
+                assert cases.keys() == read, (parser, notation)
 
 
 def test_every_reasoning_parser_of_a_recipe_was_run() -> None:

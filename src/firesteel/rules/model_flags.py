@@ -113,16 +113,15 @@ def parser_of_another_model(context: Context) -> list[Match]:
         found.append(Match("flag:tool-call-parser", f"--tool-call-parser {tools}", str(tools), reads))
     for flag in ("tool-call-parser", "reasoning-parser"):
         parser = context.flags.get(flag)
+        if family is None or not isinstance(parser, str):
+            continue
         if flag == "reasoning-parser" and family in THOUGHT_NOTATIONS and parser in THOUGHT_PARSERS:
             notation = THOUGHT_PARSERS[parser]
-            if notation != THOUGHT_NOTATIONS[family]:
-                meant = "<think>" if notation == "think" else notation
-                found.append(Match(f"flag:{flag}", f"--{flag} {parser}", parser, meant))
-            continue
-        if family is None or not isinstance(parser, str) or parser in _MANY_FAMILIES:
-            continue
-        meant = next((of for start, of in _PARSER_FAMILIES.items() if parser.startswith(start)), None)
-        if meant and meant != family:
+            is_other, meant = notation != THOUGHT_NOTATIONS[family], notation.replace("think", "<think>")
+        else:
+            meant = next((of for start, of in _PARSER_FAMILIES.items() if parser.startswith(start)), family)
+            is_other = meant != family and parser not in _MANY_FAMILIES
+        if is_other:
             found.append(Match(f"flag:{flag}", f"--{flag} {parser}", parser, meant))
     return found
 
