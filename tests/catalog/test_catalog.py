@@ -67,7 +67,7 @@ def test_what_ships() -> None:
         "qwen3-coder-next-fp8", "qwen3-coder-next-fp8-dynamic", "qwen3-coder-next-q4", "qwen3-coder-next-q3",
         "qwen3-235b-gptq-int4-two-sparks",
         "gemma-4-31b-nvfp4", "gemma-4-31b-dflash",
-        "gemma-4-26b-a4b-nvfp4", "gemma-4-26b-a4b-nvfp4-plain",
+        "gemma-4-26b-a4b-nvfp4", "gemma-4-26b-a4b-nvfp4-plain", "gemma-4-26b-a4b-nvfp4-mtp", "qwen3.6-27b-nvfp4-plain",
         "gemma-4-12b-coder-nvfp4", "gemma-4-12b-coder-nvfp4-mtp",
         "diffusiongemma-26b-a4b-nvfp4",
         "nemotron-3-nano-nvfp4", "nemotron-3-nano-nvfp4-plain",
