@@ -83,16 +83,13 @@ def command(
 
 
 def _show_broken(engine: EngineName, version: str, as_json: bool) -> int:
-    from firesteel.proposals.release_findings import release_findings  # plans every recipe
+    from firesteel.rules.release_findings import release_findings  # plans every recipe
 
     workspace = library.workspace()
     host, images = workspace.host("gb10"), workspace.images()
     recipes = [each for each in workspace.catalog.recipes.values() if each.engine == engine]
-    found = [
-        each
-        for recipe in recipes
-        for each in release_findings(workspace.propose(Ask(recipe.name), host)[0], version, images)
-    ]
+    launches = [workspace.propose(Ask(recipe.name), host)[0].plan.launch for recipe in recipes]
+    found = [each for launch in launches for each in release_findings(launch, version, host.hardware, images)]
     stopped = {each.recipe for each in found if each.level == "stop"}
     if as_json:
         from firesteel.cli.output.documents.learn import LearnRecipesJson

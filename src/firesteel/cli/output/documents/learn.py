@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from firesteel.facts.documents import Document
-from firesteel.proposals.release_findings import ReleaseFinding
+from firesteel.rules.release_findings import ReleaseFinding
 
 
 class LearnJson(Document):

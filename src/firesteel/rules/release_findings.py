@@ -1,4 +1,4 @@
-"""What another release of its engine breaks in a recipe: flags, values, JSON keys and parsers that it lacks."""
+"""What another release of its engine breaks in a recipe: flags, values, JSON keys and parsers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from firesteel.catalog import Images
 from firesteel.dataclass import dataclass
-from firesteel.proposals.propose import Proposal
+from firesteel.launch import Launch
 from firesteel.rules.checker import check
 from firesteel.rules.rule import Level
 
@@ -21,14 +21,15 @@ class ReleaseFinding:
     instead: str | None
 
 
-def release_findings(proposal: Proposal, version: str, images: Images) -> Iterator[ReleaseFinding]:
-    """Stops and warnings that the recipe has with this release, and not with its own.
+def release_findings(
+    launch: Launch, version: str, hardware: str | None, images: Images
+) -> Iterator[ReleaseFinding]:
+    """Stops and warnings that the launch of a recipe has with this release, and not with its own.
 
     Its image is of its own release and would say so: only engine and flags are compared.
     """
-    launch, hardware = proposal.plan.launch, proposal.plan.host.hardware
     own = replace(launch, container=None)
     known = {finding.rule for finding in check(own, hardware=hardware, images=images)}
     for finding in check(replace(own, version=version), hardware=hardware, images=images):
         if finding.level in ("stop", "warn") and finding.rule not in known:
-            yield ReleaseFinding(proposal.name, finding.level, finding.rule, finding.says, finding.instead)
+            yield ReleaseFinding(launch.name, finding.level, finding.rule, finding.says, finding.instead)
