@@ -1,4 +1,4 @@
-"""What a recipe knows of requests reaches the engine through every way in: flags, the gateway, clients' files.
+"""What a recipe knows of requests reaches the engine by every way in: flags, the gateway, clients' files.
 
 Launch flags are read back in `tests/catalog/test_request_settings.py`.
 """
