@@ -18,6 +18,8 @@ from firesteel.catalog import Recipe
 from firesteel.dataclass import dataclass
 
 FOLDER = Path(__file__).parent
+READ = "2026-11-16"
+"""The day on which the registries were read for launches.json."""
 SIZES = {
     "max-model-len", "max-num-seqs", "gpu-memory-utilization", "kv-cache-memory-bytes", "host", "port",
     "served-model-name", "tensor-parallel-size", "pipeline-parallel-size", "distributed-executor-backend",
