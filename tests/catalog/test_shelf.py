@@ -37,6 +37,13 @@ HOSTILE = {
     "a long note": f"note: {'a' * 3000}",
     "an escape": 'note: "\\e]0;owned\\a"',
     "requests that name a file": "requests: {per_request: {guided_grammar: /etc/passwd}}",
+    "requests to another model": "requests: {per_request: {model: other, n: 10000}}",
+    "requests with an escape": 'requests: {per_request: {"\\e[2J": 1}}',
+    "requests with more in them": "requests: {per_request: {chat_template_kwargs: {thinking: {a: 1}}}}",
+    "a name of a setting with an escape": 'requests: {instead: {"\\e[2J": {top_k: 1}}}',
+    "a system prompt of the host": "requests: {system_prompt: ../../etc/passwd}",
+    "a fallback that is none": "fallback: ../../etc/passwd",
+    "a thousand Sparks": "sparks: 1000",
 }
 FLAGS = {
     "remote code": "trust-remote-code: {value: true, why: x}",
@@ -50,12 +57,14 @@ FLAGS = {
     "a variable": "moe-backend: {value: $HOME, why: x}",
     "a command": "moe-backend: {value: marlin; rm -rf ~, why: x}",
     "a substitution": "moe-backend: {value: '$(reboot)', why: x}",
+    "two words": "moe-backend: {value: marlin --trust-remote-code, why: x}",
     "another flag": "moe-backend: {value: --trust-remote-code, why: x}",
     "an address": "moe-backend: {value: https://evil.example, why: x}",
 }
 JSON_KEYS = {
     "a draft from anywhere": "{method: eagle, model: evil/pickle, num_speculative_tokens: 2}",
     "a path in JSON": "{method: /tmp/x, num_speculative_tokens: 2}",
+    "JSON in JSON": "{method: {model: evil/pickle}, num_speculative_tokens: 2}",
 }
 
 
@@ -107,7 +116,7 @@ def test_files_that_are_no_such_recipe_are_refused(was: str, now: str) -> None:
     assert refused(GOOD.replace(was, now))
 
 
-@pytest.mark.parametrize("name", ["gpt-oss-20b", "-rm", "a b", "x;y"])
+@pytest.mark.parametrize("name", ["gpt-oss-20b", "GPT-OSS-20B", "-rm", "a b", "x;y"])
 def test_names_that_are_taken_or_no_names_are_refused(name: str) -> None:
     assert refused(GOOD, name)
     assert shipped().recipes["gpt-oss-20b"].title != "gpt-oss-20b, by somebody"

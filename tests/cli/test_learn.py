@@ -36,6 +36,28 @@ def test_list() -> None:
     assert "0.5.23" in output["versions"]
 
 
+def test_recipes_that_a_release_breaks(tmp_path: Path) -> None:
+    """0.10.1 has none of the newer flags and parsers; what does not fit is no fault of a release."""
+    newest = CliRunner().invoke(command, ["vllm", "0.32.0", "--recipes"], standalone_mode=False)
+    assert newest.return_value == 0 and "it stops 0" in newest.stdout
+    old = CliRunner().invoke(command, ["vllm", "0.10.1", "--recipes", "--json"], standalone_mode=False)
+    findings = json.loads(old.stdout)["findings"]
+    assert old.return_value == 3
+    assert "qwen3.6-35b-a3b-nvfp4" in {row["recipe"] for row in findings if row["level"] == "stop"}
+
+
+def test_an_own_recipe_is_held_against_a_release(tmp_path: Path) -> None:
+    own = tmp_path / "catalog" / "recipes" / "mine.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text(
+        "title: mine\nmodel: openai/gpt-oss-20b\nengine: vllm\nimage: vllm-openai-0.28\n"
+        "serves: {context: 8192, users: 2}\nflags: {moe-backend: {value: marlin, why: x}}\n"
+        "status: untried\nsources: [{url: https://example.org/r, seen: 2026-11-16}]\n"
+    )
+    ran = CliRunner().invoke(command, ["vllm", "0.10.1", "--recipes"], standalone_mode=False)
+    assert "stop  mine: " in ran.stdout and "moe-backend" in ran.stdout
+
+
 def test_missing_arguments() -> None:
     ran = CliRunner().invoke(command, [])
     assert isinstance(ran.exception, UsageError)

@@ -18,6 +18,7 @@ from firesteel.reads import read
 from firesteel.run.start.caches import staged
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel
+from tests.made_adapters import write_peft
 
 MODEL = "qwen3.6-35b-a3b-nvfp4"
 
@@ -109,6 +110,18 @@ def test_from_a_service_file(firesteel: Firesteel, tmp_path: Path) -> None:
     assert "--served-model-name coder" in one and "--max-model-len 32768" in one
 
 
+@pytest.mark.parametrize("form", ["docker", "compose", "quadlet", "systemd", "kubernetes"])
+def test_adapters_are_mounted_and_named(firesteel: Firesteel, tmp_path: Path, form: str) -> None:
+    """As `up --adapter` starts them; one for another model is told, and left out."""
+    folder = write_peft(tmp_path / "sql", ("q_proj",), {"q_proj": (8192, 8192)}, layers=1)
+    model = ("render", "llama-3.3-70b-nvfp4", "--as", form)
+    text = firesteel(*model, "--adapter", f"sql={folder}").out
+    assert "--enable-lora" in text and "sql=/adapters/sql" in text and str(folder) in text
+    other = write_peft(tmp_path / "other", ("q_proj",), {"q_proj": (576, 576)}, layers=1)
+    refused = firesteel(*model, "--adapter", f"other={other}")
+    assert refused.code == 3 and "adapter-base" in refused.err and "--enable-lora" not in refused.out
+
+
 def test_a_model_that_does_not_fit_is_reported(firesteel: Firesteel) -> None:
     ran = firesteel("render", "llama-3.1-405b", "--as", "compose")
     assert ran.code == 4 and "does not fit" in ran.err and "services:" in ran.out
@@ -125,6 +138,7 @@ def test_a_model_that_does_not_fit_is_reported(firesteel: Firesteel) -> None:
         ((MODEL, "--as", "kubernetes", "--service", "A b"), "not a valid name of a Service"),
         ((MODEL, "--listen", "nowhere"), "is not an address to listen on"),
         ((MODEL, "--nodes", "3"), "split over 3 Sparks"),
+        (("-f", "s.yaml", "--adapter", "a=/a"), "adapters in the service file"),
         ((MODEL, "--nodes", "2", "--as", "kubernetes-swap"), "runs on 2 Sparks"),
         ((MODEL, "--as", "helm"), "'helm' is not one of"),
         ((MODEL, "-o", "/nonexistent/x"), "cannot be written"),

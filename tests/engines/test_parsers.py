@@ -1,4 +1,4 @@
-"""Tool-call parsers, as vLLM's and SGLang's own code reads every format (`scripts/record-parsers`)."""
+"""Tool-call and reasoning parsers: what vLLM's and SGLang's own code reads (`scripts/record-parsers`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from firesteel import catalog
-from firesteel.rules.model_flags import CALL_FORMATS, PARSER_FORMATS
+from firesteel.rules.model_flags import CALL_FORMATS, PARSER_FORMATS, THOUGHT_PARSERS
 
 FOLDER = Path(__file__).with_name("parsers")
 RECORDS: dict[str, dict[str, Any]] = {
@@ -57,3 +57,29 @@ def test_every_tool_parser_of_a_recipe_was_run() -> None:
         if "tool-call-parser" in recipe.flags
     }
     assert named - run == {"openai"}  # of tokens, not of text: gpt-oss has its own protocol
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_every_reasoning_parser_reads_its_notation_alone(name: str) -> None:
+    """Thoughts and answers are kept apart, whole and streamed, but for an answer without thoughts that
+    DeepSeek-R1's parser takes for one: that model always thinks."""
+    for parser, notations in RECORDS[name]["reasoning"].items():
+        for notation, cases in notations.items():
+            is_own = notation.startswith(THOUGHT_PARSERS[parser])
+            read = {case for case, results in cases.items() if results == ["ok", "ok"]}
+            if not is_own:
+                assert read <= {"answer alone", "cut off"}, (parser, notation)
+            elif parser in ("deepseek_r1", "deepseek-r1"):
+                assert cases.keys() - read == {"answer alone"}
+            else:
+                assert cases.keys() == read, (parser, notation)
+
+
+def test_every_reasoning_parser_of_a_recipe_was_run() -> None:
+    run = {parser for record in RECORDS.values() for parser in record["reasoning"]}
+    named = {
+        str(recipe.flags["reasoning-parser"].value)
+        for recipe in catalog.shipped().recipes.values()
+        if "reasoning-parser" in recipe.flags
+    }
+    assert named - run == {"nano_v3"}  # a plugin of the model's repository

@@ -25,11 +25,12 @@ from firesteel.file_schema import file_schema
 from firesteel.launch import EngineName
 from firesteel.printable import printable
 
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._,:+=-]{0,99}\Z", re.ASCII)
-"""A value without a path, a variable, an address or an escape."""
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,:+=-]{0,99}\Z", re.ASCII)
+"""A value without a path, a variable, an address, an escape or a second word, which may be another flag."""
 _DRIVE = re.compile(r"\.\.|://")
 _MAX_TEXT = 2000
 _MAX_FLAGS = 60
+_MAX_SPARKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,13 @@ def with_shelf(catalog: Catalog, files: Iterable[File]) -> tuple[Catalog, tuple[
     """The catalog with the recipes of others that ask for no more than flags, and those that do not."""
     taken: dict[str, Recipe] = {}
     refused = []
+    known = {name.lower() for name in catalog.recipes}  # `find` looks for names without regard to case
     for path, text in files:
         name = PurePosixPath(path).stem
         try:
             recipe = read_recipe(name, path, text)
             reason = next(reasons(recipe, catalog), None)
-            if name in catalog.recipes:
+            if name.lower() in known:
                 reason = "a recipe of this name exists already"
             if reason is None:
                 check_recipe(recipe, text, catalog.models, catalog.images)
@@ -94,37 +96,42 @@ def reasons(recipe: Recipe, catalog: Catalog) -> Iterator[str]:
         yield f"it sets the environment variable {variable}"
     if len(recipe.flags) > _MAX_FLAGS:
         yield f"it has {len(recipe.flags)} flags"
+    if recipe.sparks > _MAX_SPARKS:
+        yield f"it is for {recipe.sparks:,} Sparks"
+    if recipe.fallback is not None and recipe.fallback not in catalog.recipes:
+        yield "its `fallback` is no recipe of the catalog"
     allowed = _allowed()
     for flag, setting in recipe.flags.items():
         if flag not in allowed.flags[recipe.engine]:
             yield f"--{flag} is not among the flags that recipes by others may set"
-        elif reason := _unsafe_value(setting.value, allowed.keys.get(flag)):
+        elif reason := _unsafe_value(setting.value, flag, allowed.keys):
             yield f"--{flag}: {reason}"
     settings = recipe.requests
-    for body in (settings.body, settings.for_tools, *settings.instead.values()):
-        if reason := _unsafe_value(body, None):
+    for body in (settings.body, settings.for_tools, *settings.instead.values(), settings.system_prompt):
+        if reason := _unsafe_value(body, "requests", allowed.keys):
             yield f"requests: {reason}"
     for text in _texts(recipe):
         if len(text) > _MAX_TEXT or printable(text, _MAX_TEXT) != text:
             yield "its texts are longer than 2,000 characters or move a terminal's cursor"
 
 
-def _unsafe_value(value: object, keys: frozenset[str] | None) -> str | None:
-    """Why a value is not plain; `keys`: those that a JSON value may have."""
+def _unsafe_value(value: object, name: str, keys: Mapping[str, frozenset[str]]) -> str | None:
+    """Why the value of this name is not plain; `keys`: those that a JSON value may have, by its name."""
     if isinstance(value, Mapping):
-        unknown = next((key for key in value if keys is not None and key not in keys), None)
+        unknown = next((key for key in value if key not in keys.get(name, ())), None)
         if unknown is not None:
-            return f"`{unknown}` is not among the keys that recipes by others may set"
-        return next((reason for item in value.values() if (reason := _unsafe_value(item, None))), None)
-    if isinstance(value, list | tuple):
-        return next((reason for item in value if (reason := _unsafe_value(item, None))), None)
-    if isinstance(value, str) and (not _PLAIN.match(value) or _DRIVE.search(value)):
-        return f"`{printable(value, 80)}` may name a file, an address or a program"
-    return None
+            return f"`{printable(unknown, 80)}` is not among the keys that recipes by others may set"
+        found = (_unsafe_value(item, key, keys) for key, item in value.items())
+    elif isinstance(value, list | tuple):
+        found = (_unsafe_value(item, name, keys) for item in value)
+    else:
+        is_plain = not isinstance(value, str) or (_PLAIN.match(value) and not _DRIVE.search(value))
+        return None if is_plain else f"`{printable(str(value), 80)}` may name a file, an address or a program"
+    return next((reason for reason in found if reason), None)
 
 
 def _texts(recipe: Recipe) -> Iterator[str]:
-    yield from (recipe.title, recipe.note or "", recipe.requests.why or "")
+    yield from (recipe.title, recipe.note or "", recipe.requests.why or "", *recipe.requests.instead)
     yield from (setting.why for setting in recipe.flags.values())
     yield from (source.url for source in recipe.sources)
     yield from (source.note or "" for source in recipe.sources)

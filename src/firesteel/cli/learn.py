@@ -19,7 +19,7 @@ from firesteel.edge.files.home import Home
 from firesteel.engines.schema import releases as schemas
 from firesteel.engines.schema.symbols import Schema
 from firesteel.errors import UsageError
-from firesteel.launch import EngineName
+from firesteel.launch import Ask, EngineName
 
 
 @click.command("learn")
@@ -29,6 +29,7 @@ from firesteel.launch import EngineName
     "--image", metavar="IMAGE", help="Read an image that is on this machine instead; pulls nothing."
 )
 @click.option("--list", "is_list", is_flag=True, help="List the known releases; downloads nothing.")
+@click.option("--recipes", "is_recipes", is_flag=True, help="Say which recipes the release breaks.")
 @click.option("--again", is_flag=True, help="Read it again even if it is known.")
 @common.json_option
 def command(
@@ -36,9 +37,10 @@ def command(
     version: str | None,
     image: str | None,
     is_list: bool,
+    is_recipes: bool,
     again: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Read the flags of an engine release from its sources, so that `check` knows them.
 
     Write VERSION as the engine does: 0.33.0, or 11549 for llama.cpp. This takes about a minute. The engine
@@ -46,6 +48,9 @@ def command(
 
     With --image the sources are copied out of an image that docker has on this machine, for example a
     nightly, a fork or your own build. A llama.cpp image is run with `--version` and `--help`.
+
+    With --recipes every recipe of the engine, yours included, is held against the release for a Spark:
+    flags, values, JSON keys and parsers. Exits 3 when a rule stops one that runs with its own release.
     """
     home = library.home()
     if image:
@@ -57,7 +62,7 @@ def command(
             again,
             as_json,
         )
-        return
+        return 0
     if engine is None:
         raise UsageError(
             "which engine?",
@@ -65,10 +70,44 @@ def command(
         )
     if is_list:
         _show_known(home, engine, as_json)
-        return
+        return 0
     if not version:
         raise UsageError("which release?", next=f"firesteel learn {engine} VERSION, or --list")
-    _learn_release(home, engine, learned_engines.release_name(engine, version), again, as_json)
+    version = learned_engines.release_name(engine, version)
+    if is_recipes:
+        if again or learned_engines.known_release(home, engine, version) is None:
+            learned_engines.save_schema(home, asyncio.run(_download(home, engine, version)))
+        return _show_broken(engine, version, as_json)
+    _learn_release(home, engine, version, again, as_json)
+    return 0
+
+
+def _show_broken(engine: EngineName, version: str, as_json: bool) -> int:
+    from firesteel.rules.release_findings import release_findings  # plans every recipe
+
+    workspace = library.workspace()
+    host, images = workspace.host("gb10"), workspace.images()
+    recipes = [each for each in workspace.catalog.recipes.values() if each.engine == engine]
+    launches = [workspace.propose(Ask(recipe.name), host)[0].plan.launch for recipe in recipes]
+    found = [each for launch in launches for each in release_findings(launch, version, host.hardware, images)]
+    stopped = {each.recipe for each in found if each.level == "stop"}
+    if as_json:
+        from firesteel.cli.output.documents.learn import LearnRecipesJson
+
+        document = LearnRecipesJson(
+            engine=engine, version=version, recipes=len(recipes), findings=tuple(found)
+        )
+        common.print_json(document)
+        return 3 if stopped else 0
+    for each in found:
+        click.echo(f"{each.level}  {each.recipe}: {each.rule}: {each.says}")
+        if each.instead:
+            click.echo(f"      use    {each.instead}")
+    warned = {each.recipe for each in found} - stopped
+    click.echo(
+        f"{engine} {version}: of {len(recipes)} recipes it stops {len(stopped)} and warns of {len(warned)}"
+    )
+    return 3 if stopped else 0
 
 
 def _counts(schema: Schema) -> str:

@@ -59,6 +59,7 @@ FACTORY_FORMS = ("workflow", "timer", "kubernetes-runner")
     "--engine-version", "version", metavar="VERSION", help="Write it for this release of the engine."
 )
 @common.runtime_options
+@common.adapter_option
 @click.option(
     "--quant", metavar="NAME", help="Assume this weight format for a config: nvfp4, fp8, q4_k_m, ..."
 )
@@ -193,6 +194,8 @@ def _render_factory(models: tuple[str, ...], form: str, output: Path | None, as_
 
 def _asks(models: tuple[str, ...], file: Path | None, form: str, sizes: dict[str, Any]) -> list[Ask]:
     if file:
+        if any(sizes.values()):
+            raise UsageError("set sizes, engines and adapters in the service file", next=f"edit {file}")
         hint = "firesteel models, to list models that need no file"
         known = asks(read_service_file(str(file), text_files.read_text(file, next=hint)))
         unknown = [name for name in models if name not in known]

@@ -60,6 +60,15 @@ PARSER_FORMATS: Mapping[str, str] = {
     "qwen3_coder": "qwen-xml", "qwen3_xml": "qwen-xml", "hermes": "hermes-json", "qwen25": "hermes-json",
 }  # fmt: skip
 """What each parser reads: run on all formats, `tests/engines/parsers`."""
+THOUGHT_NOTATIONS: Mapping[str, str] = {
+    "qwen": "think", "glm": "think", "nemotron": "think", "gemma": "gemma", "mistral": "mistral",
+}  # fmt: skip
+"""How families mark their thoughts: `<think>`, `<|channel>`, `[THINK]`."""
+THOUGHT_PARSERS: Mapping[str, str] = {
+    "qwen3": "think", "glm45": "think", "nemotron_v3": "think", "nemotron_3": "think", "poolside_v1": "think",
+    "deepseek_r1": "think", "deepseek-r1": "think", "gemma4": "gemma", "mistral": "mistral",
+}  # fmt: skip
+"""The notation that each reasoning parser reads: run on all, `tests/engines/parsers`."""
 _MANY_FAMILIES = ("deepseek_r1", "deepseek-r1", "llama3_json", "llama4_pythonic", "llama3")
 
 
@@ -104,10 +113,15 @@ def parser_of_another_model(context: Context) -> list[Match]:
         found.append(Match("flag:tool-call-parser", f"--tool-call-parser {tools}", str(tools), reads))
     for flag in ("tool-call-parser", "reasoning-parser"):
         parser = context.flags.get(flag)
-        if family is None or not isinstance(parser, str) or parser in _MANY_FAMILIES:
+        if family is None or not isinstance(parser, str):
             continue
-        meant = next((of for start, of in _PARSER_FAMILIES.items() if parser.startswith(start)), None)
-        if meant and meant != family:
+        if flag == "reasoning-parser" and family in THOUGHT_NOTATIONS and parser in THOUGHT_PARSERS:
+            notation = THOUGHT_PARSERS[parser]
+            is_other, meant = notation != THOUGHT_NOTATIONS[family], notation.replace("think", "<think>")
+        else:
+            meant = next((of for start, of in _PARSER_FAMILIES.items() if parser.startswith(start)), family)
+            is_other = meant != family and parser not in _MANY_FAMILIES
+        if is_other:
             found.append(Match(f"flag:{flag}", f"--{flag} {parser}", parser, meant))
     return found
 

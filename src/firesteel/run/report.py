@@ -81,6 +81,8 @@ def compare(
 ) -> tuple[Compared, ...]:
     """Every planned figure that was also measured."""
     parts = {part.name: part.bytes for part in plan.memory.parts}
+    if plan.launch.engine == "vllm" and "adapters" in parts:
+        parts["weights"] += parts["adapters"]  # its line about loading counts the slots of adapters, too
     weights_bytes = reported.weights_bytes
     if weights_bytes is not None and plan.memory.host_total_bytes != plan.host.memory_total_bytes:
         weights_bytes -= reported.host_weights_bytes  # the plan is of the GPU's own memory

@@ -58,7 +58,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     cluster.ClusterStageJson, cluster.ClusterRemoveJson,
     engine.EngineListJson, images.ImageInspectJson, images.ImageCompareJson,
     images.ImageBuildJson, images.ImagePruneJson, images.ImageWatchJson, upgrade.UpgradeJson,
-    learn.LearnJson, learn.LearnImageJson, learn.LearnListJson,
+    learn.LearnJson, learn.LearnImageJson, learn.LearnListJson, learn.LearnRecipesJson,
     error.ErrorJson,
 )  # fmt: skip
 """In the order of `firesteel --help`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from firesteel.facts.documents import Document
+from firesteel.rules.release_findings import ReleaseFinding
 
 
 class LearnJson(Document):
@@ -40,3 +41,14 @@ class LearnListJson(Document):
     document: Literal["firesteel.learn-list/1"] = "firesteel.learn-list/1"
     engine: str
     versions: tuple[str, ...]
+
+
+class LearnRecipesJson(Document):
+    """`firesteel learn ENGINE VERSION --recipes --json`"""
+
+    document: Literal["firesteel.learn-recipes/1"] = "firesteel.learn-recipes/1"
+    engine: str
+    version: str
+    recipes: int
+    findings: tuple[ReleaseFinding, ...]
+    """What a recipe has with this release, and not with its own."""
