@@ -65,6 +65,11 @@ def installed(words: Sequence[str]) -> tuple[EngineName, str] | None:
     return (_PACKAGES[pinned[1]], pinned[2]) if pinned else None
 
 
+def is_chosen(word: str) -> bool:
+    """Whether a variable without a known value names the program."""
+    return _NAMED_BY.match(word) is not None
+
+
 def _program_name(word: str) -> str:
     named = _NAMED_BY.match(word)
     return named[1].lower().replace("_", "-") if named else base_name(word)
@@ -98,8 +103,10 @@ def _module_at(words: Sequence[str], index: int) -> Program | None:
         engine = _MODULES.get(words[option + 1])
         if engine is None:
             return None
-        has_serve = words[option + 1].endswith("cli.main") and _word(words, option + 2) == "serve"
-        return Program(engine, option + 2 - index + has_serve)
+        is_command_line = words[option + 1].endswith("cli.main")  # of which `bench serve` is a client
+        if is_command_line and _word(words, option + 2) != "serve":
+            return None
+        return Program(engine, option + 2 - index + is_command_line)
     return None
 
 
