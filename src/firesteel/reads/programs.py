@@ -22,9 +22,10 @@ _PYTHON = re.compile(r"python(3(\.\d+)?)?\Z|\$\{?\w+\}?\Z")
 _NAMED_BY = re.compile(r"\$\{?\w*?(VLLM|SGLANG|LLAMA_SERVER)(_BIN|_EXE|_CMD|_PATH)?\}?\Z")
 """A variable whose name says which program it is: `"$LLAMA_SERVER" -m FILE`, `$VLLM_BIN serve MODEL`."""
 _SCRIPT_OPTION = re.compile(r"-[a-z]*c\Z")
-_NOT_STARTING = frozenset(
-    {"echo", "printf", "grep", "egrep", "pgrep", "which", "man", "pip", "pip3", "cat", "alias"}
-)
+_NOT_STARTING = frozenset({
+    "echo", "printf", "grep", "egrep", "pgrep", "which", "man", "pip", "pip3", "cat", "alias", "find", "ls",
+    "cp", "mv", "rm",
+})  # fmt: skip
 _LOOK_AHEAD = 24
 _INSTALLERS = frozenset({"pip", "pip3", "uv", "uvx", "pipx"})
 _PACKAGES: dict[str, EngineName] = {"vllm": "vllm", "sglang": "sglang"}
