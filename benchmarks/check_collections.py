@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from firesteel import catalog
@@ -26,7 +28,10 @@ def main() -> None:
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     stops: list[Finding] = []
     for name in sys.argv[1:]:
-        results = list(filter(None, (result_of(path) for path in text_files.find_files([Path(name)]))))
+        folder = Path(name).resolve()
+        options = replace(OPTIONS, open_beside=partial(text_files.read_beside, (folder,)))
+        paths = text_files.find_files([folder])
+        results = list(filter(None, (result_of(path, options) for path in paths)))
         kinds = Counter(machine.kind for result in results for machine in result.machines)
         findings = [finding for result in results for finding in result.findings]
         levels = Counter(finding.level for finding in findings)
@@ -48,9 +53,9 @@ def main() -> None:
         print(f"{stop.rule}  {where}  {stop.says}")
 
 
-def result_of(path: Path) -> LintResult | None:
+def result_of(path: Path, options: LintOptions) -> LintResult | None:
     try:
-        return lint(text_files.read_text(path), str(path), OPTIONS)
+        return lint(text_files.read_text(path), str(path), options)
     except FiresteelError:
         return None
 

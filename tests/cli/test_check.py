@@ -208,7 +208,7 @@ def test_a_command_is_checked_without_the_planner_and_the_parsers_of_files(tmp_p
         assert not heavy & set(ran.stderr.split())
 
 
-EIGHT_GPUS = "vllm serve org/m --gpu-memory-utilization 0.95 -tp 8"
+EIGHT_GPUS = "vllm serve org/m --gpu-memory-utilization 0.97 -tp 8"
 
 
 def test_the_machine_that_the_text_speaks_of_another_one_and_none(inside: Firesteel) -> None:

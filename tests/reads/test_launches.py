@@ -122,6 +122,8 @@ def test_plain_lines(images: Images) -> None:
         "bash -c 'vllm serve org/d'\n"
         "ssh -tp 22 -oUser=me spark 'A=1 vllm serve org/f'; ssh spark vllm serve org/g; ssh spark hostname\n"
         "echo vllm serve org/e; pip install vllm; docker logs vllm; docker run --rm cuda nvidia-smi\n"
+        "find build -name llama-server -o -name llama-cli; cp bin/llama-server -t /opt\n"
+        "python3 -m vllm.entrypoints.cli.main bench serve --model org/h --dataset-name random\n"
     )
     found = [reading.launch for reading in read(text, "run.sh", images)]
     assert [(launch.engine, launch.model) for launch in found] == [

@@ -33,7 +33,7 @@ TRUE_OF_003 = {
     "qwen35": {RESTART, FROZEN, "warn utilization-over-0.85"},
     "gemma4-31b": {TWICE, RESTART},
     "gemma4-26b": {TWICE, RESTART},
-    "gemma4-coder": {RESTART, "stop utilization-over-0.90"},
+    "gemma4-coder": {RESTART, "warn utilization-over-0.90"},
     "diffgemma": {TWICE, RESTART, UNSET},
     "nemotron-nano": {RESTART, UNSET},  # its image is old enough to read both variables
     "nemotron": {TWICE, RESTART, FROZEN},

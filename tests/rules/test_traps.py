@@ -1,4 +1,4 @@
-"""Forty launches with one trap each, twenty without: the traps are seen, and nothing else raises an alarm."""
+"""Launches with one trap each, and launches without: the traps are seen, and nothing else raises an alarm."""
 
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,17 @@ import yaml
 from firesteel import catalog
 from firesteel.rules import Finding, LintOptions, lint
 
-TRAPS = yaml.safe_load((Path(__file__).parent / "traps" / "traps.yaml").read_text())
-NEEDED = 36
+SETS = {
+    name: yaml.safe_load((Path(__file__).parent / "traps" / f"{name}.yaml").read_text())
+    for name in ("traps", "second")
+}
+GOOD = [case for each in SETS.values() for case in each["good"]]
+MISSED: dict[str, set[str]] = {
+    "traps": set(),
+    # `llama3_json` reads several formats; the context of a model outside the catalog is not known;
+    # several GPUs give a note only, as the release is not known.
+    "second": {"parser-of-another-model", "context-beyond-the-model", "two-gpus-in-one-spark"},
+}
 
 
 def findings(case: dict[str, Any]) -> tuple[Finding, ...]:
@@ -27,13 +36,14 @@ def is_seen(case: dict[str, Any]) -> bool:
     )
 
 
-def test_at_least_36_of_40_traps_are_seen() -> None:
-    assert len(TRAPS["bad"]) == 40
-    missed = [case["id"] for case in TRAPS["bad"] if not is_seen(case)]
-    assert len(missed) <= len(TRAPS["bad"]) - NEEDED, missed
+@pytest.mark.parametrize(("name", "count"), [("traps", 40), ("second", 20)])
+def test_the_traps_are_seen(name: str, count: int) -> None:
+    bad = SETS[name]["bad"]
+    assert len(bad) == count
+    assert {case["id"] for case in bad if not is_seen(case)} == MISSED[name]
 
 
-@pytest.mark.parametrize("case", TRAPS["good"], ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", GOOD, ids=lambda case: case["id"])
 def test_no_alarm_on_a_good_launch(case: dict[str, Any]) -> None:
     alarms = [finding for finding in findings(case) if finding.level == "stop"]
     warnings = [finding.rule for finding in findings(case) if finding.level == "warn"]

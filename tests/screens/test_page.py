@@ -170,11 +170,11 @@ def test_what_fits_is_planned_and_a_command_is_checked(gateway: ServedGateway, o
     expect(page.locator(".copyable code").first).to_have_text("firesteel up smollm2 --context 4096")
     expect(page.locator(".copyable code").nth(1)).to_contain_text("smollm2: {recipe: smollm2, context: 4096}")
     page.locator("textarea[name=command]").fill(
-        "docker run --gpus all vllm/vllm-openai:v0.24.0 vllm serve org/x --gpu-memory-utilization 0.95"
+        "docker run --gpus all vllm/vllm-openai:v0.24.0 vllm serve org/x --gpu-memory-utilization 0.97"
     )
     page.get_by_role("button", name="Check", exact=True).click()
-    expect(page.locator("mark.stop").last).to_have_text("--gpu-memory-utilization 0.95")
-    expect(page.get_by_text("utilization-over-0.90:")).to_be_visible()
+    expect(page.locator("mark.stop").last).to_have_text("--gpu-memory-utilization 0.97")
+    expect(page.get_by_text("utilization-over-0.95:")).to_be_visible()
 
 
 def test_runs_say_what_to_do_when_there_are_none(gateway: ServedGateway, open_page: OpenPage) -> None:

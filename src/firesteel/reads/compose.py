@@ -99,6 +99,8 @@ def _limited(starts: Iterable[EngineStart], file: SourceFile) -> Iterator[Engine
 
 def _starts(services: Mapping[str, Node]) -> Iterator[EngineStart]:
     cache: dict[str, _Service] = {}
+    # A guide or a script may hold several compose files, of which one runs.
+    together = f"compose {start_word(next(iter(services.values()))).line}"
     for name, node in services.items():
         service = _inherit(name, services, cache)
         entrypoint = service.entrypoint or ()
@@ -115,7 +117,7 @@ def _starts(services: Mapping[str, Node]) -> Iterator[EngineStart]:
         image = image or start_word(node)
         arguments = (*entrypoint[1:], *(service.command or ()))
         # A service with a profile runs only where that is asked for.
-        runs_with = "" if node.get("profiles") else "compose"
+        runs_with = "" if node.get("profiles") else together
         yield EngineStart(
             arguments, image, tuple(options), name=name, missing=service.missing, runs_with=runs_with
         )

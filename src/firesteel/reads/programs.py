@@ -22,9 +22,10 @@ _PYTHON = re.compile(r"python(3(\.\d+)?)?\Z|\$\{?\w+\}?\Z")
 _NAMED_BY = re.compile(r"\$\{?\w*?(VLLM|SGLANG|LLAMA_SERVER)(_BIN|_EXE|_CMD|_PATH)?\}?\Z")
 """A variable whose name says which program it is: `"$LLAMA_SERVER" -m FILE`, `$VLLM_BIN serve MODEL`."""
 _SCRIPT_OPTION = re.compile(r"-[a-z]*c\Z")
-_NOT_STARTING = frozenset(
-    {"echo", "printf", "grep", "egrep", "pgrep", "which", "man", "pip", "pip3", "cat", "alias"}
-)
+_NOT_STARTING = frozenset({
+    "echo", "printf", "grep", "egrep", "pgrep", "which", "man", "pip", "pip3", "cat", "alias", "find", "ls",
+    "cp", "mv", "rm",
+})  # fmt: skip
 _LOOK_AHEAD = 24
 _INSTALLERS = frozenset({"pip", "pip3", "uv", "uvx", "pipx"})
 _PACKAGES: dict[str, EngineName] = {"vllm": "vllm", "sglang": "sglang"}
@@ -65,6 +66,11 @@ def installed(words: Sequence[str]) -> tuple[EngineName, str] | None:
     return (_PACKAGES[pinned[1]], pinned[2]) if pinned else None
 
 
+def is_chosen(word: str) -> bool:
+    """Whether a variable without a known value names the program."""
+    return _NAMED_BY.match(word) is not None
+
+
 def _program_name(word: str) -> str:
     named = _NAMED_BY.match(word)
     return named[1].lower().replace("_", "-") if named else base_name(word)
@@ -98,8 +104,10 @@ def _module_at(words: Sequence[str], index: int) -> Program | None:
         engine = _MODULES.get(words[option + 1])
         if engine is None:
             return None
-        has_serve = words[option + 1].endswith("cli.main") and _word(words, option + 2) == "serve"
-        return Program(engine, option + 2 - index + has_serve)
+        is_command_line = words[option + 1].endswith("cli.main")  # of which `bench serve` is a client
+        if is_command_line and _word(words, option + 2) != "serve":
+            return None
+        return Program(engine, option + 2 - index + is_command_line)
     return None
 
 

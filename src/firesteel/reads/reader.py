@@ -203,8 +203,10 @@ class LaunchReader:
         version = self.installed.get(program.engine)
         launch = self._launch(engine, texts, _env_words(env), version=version)
         is_exec = self.is_exec or programs.is_exec(command.texts[:index])
-        is_own_build = version is None and (is_exec or _SOURCE_TREE.search(texts.get("PYTHONPATH", "")))
-        return replace(launch, is_own_build=bool(is_own_build))
+        # `"$LLAMA_SERVER" -m FILE`: whoever sets the variable chooses the build.
+        is_chosen = programs.is_chosen(command.texts[index])
+        is_unseen = is_exec or is_chosen or _SOURCE_TREE.search(texts.get("PYTHONPATH", ""))
+        return replace(launch, is_own_build=version is None and bool(is_unseen))
 
     def _container_launch(
         self, image: Word, options: Sequence[docker.DockerOption], arguments: Sequence[Word]

@@ -14,7 +14,7 @@ from itertools import combinations
 
 from firesteel.launch import Launch, Spot
 from firesteel.printable import escape_unprintable
-from firesteel.reads import NotRead, ReadLaunch
+from firesteel.reads import NotRead, ReadLaunch, StatedMachine
 from firesteel.rules.checker import Finding
 from firesteel.rules.context import as_number
 from firesteel.rules.rule import Rule, rules
@@ -29,18 +29,24 @@ Clash = tuple[ReadLaunch, str, str, str]
 """The launch that fails, the part of it, what was seen, and the name of what clashes."""
 
 
-def check_across(readings: Sequence[ReadLaunch], unread: Sequence[NotRead]) -> Iterator[Finding]:
+def check_across(
+    readings: Sequence[ReadLaunch], machines: Sequence[StatedMachine], unread: Sequence[NotRead]
+) -> Iterator[Finding]:
     groups: dict[str, list[ReadLaunch]] = {}
-    for reading in readings:
+    on_one_gpu: dict[str, list[ReadLaunch]] = {}
+    for reading, machine in zip(readings, machines, strict=True):
         if reading.runs_with:
             groups.setdefault(reading.runs_with, []).append(reading)
+        # Another machine may have a GPU, or a card that is none, for each of them.
+        if reading.runs_with and (machine.kind != "other" or _gpu(reading.launch)):
+            on_one_gpu.setdefault(reading.runs_with, []).append(reading)
     for rule in _across_rules():
         if rule.when.across == "not-read":
             yield from (
                 _finding(rule, place.spot, place.spot.text, place.engine, place.why) for place in unread
             )
         elif rule.when.across:
-            for group in groups.values():
+            for group in (on_one_gpu if rule.when.across == "memory-shares" else groups).values():
                 for reading, key, saw, name in _CHECKS[rule.when.across](group):
                     spot = (
                         reading.spots.get(key) or reading.spots.get("image") or reading.spots.get("program")

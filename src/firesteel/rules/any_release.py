@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
+from functools import cache
 
+from firesteel import package_data
 from firesteel.catalog import is_upstream
 from firesteel.dataclass import dataclass
 from firesteel.engines.flags import name_set
@@ -30,6 +32,8 @@ _OTHER_PARSERS = frozenset({"omni", "config"})
 
 _PARSERS = ("reasoning-parser", "tool-call-parser")
 """Open sets, but what a release registers is listed in full."""
+_MOST_SLIPS = 2
+"""Unknown flags in one launch that may be slips; more are a fork's, or another program's."""
 _PLAIN_VALUE = re.compile(r"(?!(?:your|my)[_-])[\w.+:/-]+")
 """`[a|b]`, `$X` and `<x>` stand for something else."""
 PREFIXES: dict[EngineName, str] = {"vllm": "VLLM_", "sglang": "SGLANG_", "llamacpp": "LLAMA_ARG_"}
@@ -71,18 +75,54 @@ def own_flags(context: Context) -> set[str]:
     return {"help", "version", *(("model-type",) if context.is_sglang_serve else ())}
 
 
-def flags_of_no_release(context: Context) -> list[Match]:
-    """Flags that no release has, nor takes as an abbreviation."""
+def _unknown_flags(context: Context) -> list[str]:
+    """Flags that no known release has, nor takes as an abbreviation."""
     if not is_undecided(context):
         return []
     engine = context.launch.engine
     names = [name for name in context.launch.flags if is_final(name) and name not in own_flags(context)]
     unknown = [name for name in names if not release_ranges(engine, f"--{name}")]
-    return [
-        Match(f"flag:{name}", f"--{name}", name, _similar(engine, name))
-        for name in unknown
-        if not _is_abbreviation(engine, name)
-    ]
+    return [name for name in unknown if not _is_abbreviation(engine, name)]
+
+
+def flags_of_no_release(context: Context) -> list[Match]:
+    """Flags that no release ever had. More than two of them are no slips."""
+    engine = context.launch.engine
+    names = [name for name in _unknown_flags(context) if not _last_release(engine, name)]
+    few = names if len(names) <= _MOST_SLIPS else []
+    return [Match(f"flag:{name}", f"--{name}", name, _similar(engine, name)) for name in few]
+
+
+def flags_of_older_releases(context: Context) -> list[Match]:
+    last = {name: _last_release(context.launch.engine, name) for name in _unknown_flags(context)}
+    return [Match(f"flag:{name}", f"--{name}", name, release) for name, release in last.items() if release]
+
+
+def flags_of_a_fork(context: Context) -> list[Match]:
+    """One match for all flags of an engine, or of another program, that is not known here."""
+    unknown = _unknown_flags(context)
+    names = [f"--{name}" for name in unknown if not _last_release(context.launch.engine, name)]
+    if len(names) <= _MOST_SLIPS:
+        return []
+    return [Match("program", ", ".join(names), str(len(names)), ", ".join(names[:6]))]
+
+
+def _last_release(engine: EngineName, name: str) -> str:
+    """Of a flag, or of one that this abbreviates, that was gone before the oldest known release."""
+    older = _older_flags().get(engine, {})
+    return older.get(name) or next((last for full, last in older.items() if full.startswith(name)), "")
+
+
+@cache
+def _older_flags() -> dict[str, dict[str, str]]:
+    return package_data.load("engines/older_flags.yaml", _read_older_flags)
+
+
+def _read_older_flags(path: str, text: str) -> dict[str, dict[str, str]]:
+    import yaml  # only where the compiled value is not at hand
+
+    read: dict[str, dict[str, str]] = yaml.safe_load(text)
+    return read
 
 
 def _is_abbreviation(engine: EngineName, name: str) -> bool:
@@ -221,6 +261,8 @@ def _needs(context: Context) -> Iterator[_Need]:
 
 PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
     "flags-of-no-release": flags_of_no_release,
+    "flags-of-older-releases": flags_of_older_releases,
+    "flags-of-a-fork": flags_of_a_fork,
     "values-of-no-release": values_of_no_release,
     "variables-of-no-release": variables_of_no_release,
     "build-variables": build_variables,

@@ -91,7 +91,7 @@ def lint(text: str, path: str, options: LintOptions) -> LintResult:
     findings = [finding for _, finding in pairs]
     mentioned = mentions(source)
     in_prose = check_mentions(mentioned, _hardware(StatedMachine(), options))
-    others = (*in_prose, *check_across(readings, unread))
+    others = (*in_prose, *check_across(readings, machines, unread))
     findings += [finding for finding in others if options.includes(finding)]
     comments = allowed(source.text, path, readings)
     suppressed = {

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 
+from firesteel.engines.flags import name_set
 from firesteel.launch import EngineName
 from firesteel.rules.context import Context, Match
 
@@ -25,6 +26,27 @@ def _json_error(text: str) -> str:
     except (ValueError, RecursionError):
         return "this is not JSON; the shell takes its quotes away unless it is quoted as a whole"
     return "" if isinstance(parsed, dict) else "it takes a JSON object"
+
+
+_GRAPH_KEYS = name_set(
+    "backend max_bs bs tc_compiler full_prefill_max_req full_prefill_prefix_chunk_tokens max_context_size"
+    " max_seq_len"
+)
+"""Of `--cuda-graph-config` in any release from 0.5.14 to 0.5.23."""
+
+
+def _graph_config_error(text: str) -> str:
+    """`{"decode": {"max_bs": 16}}`: the phase, then its settings; anything else is refused."""
+    if error := _json_error(text):
+        return error
+    for phase, settings in json.loads(text).items():
+        if phase not in ("decode", "prefill"):
+            return f"`{phase}` is no phase: decode or prefill"
+        if not isinstance(settings, dict):
+            return f"`{phase}` takes a JSON object"
+        if unknown := sorted(settings.keys() - _GRAPH_KEYS):
+            return f"no release has the key `{unknown[0]}` of `{phase}`"
+    return ""
 
 
 def _kv_override_error(text: str) -> str:
@@ -51,6 +73,7 @@ _SYNTAX: dict[EngineName, dict[str, Callable[[str], str]]] = {
         "spec-draft-override-tensor": _tensor_override_error,
     },
     "sglang": {
+        "cuda-graph-config": _graph_config_error,
         "json-model-override-args": _json_error,
         "preferred-sampling-params": _json_error,
         "default-chat-template-kwargs": _json_error,
@@ -68,7 +91,8 @@ def _malformed(context: Context) -> Iterator[Match]:
     syntax = _SYNTAX[context.launch.engine]
     for name, given in context.launch.flags.items():
         find_error = syntax.get(name)
-        for text in given if isinstance(given, list) else [given]:
+        for item in given if isinstance(given, list) else [given]:
+            text = json.dumps(item) if isinstance(item, dict) else item
             if find_error is None or not isinstance(text, str) or _PLACEHOLDER.search(text):
                 continue
             if error := find_error(text):
