@@ -147,7 +147,7 @@ def test_names_and_files(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_a_failed_build_says(log: str, says: str) -> None:
     error = build_failure(log, Path("build.log"))
-    assert says in error.what and error.next
+    assert says in error.what and error.next and "build.log" in error.next
 
 
 def report_of(folder: Path, kernels: str, **versions: str) -> ImageReport:

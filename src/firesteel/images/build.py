@@ -263,7 +263,8 @@ def build_failure(text: str, log: Path) -> FiresteelError:
     plain = re.sub(r"\x1b\[[0-9;]*m|^#\d+ (?:\d+\.\d+ )?", "", text, flags=re.M)
     cause = engines.diagnose(plain).cause
     if cause is not None:
-        return FiresteelError(f"the image was not built: {cause.says}", next=cause.next or f"less {log}")
+        hint = f"{cause.next}; the log: {log}" if cause.next else f"less {log}"
+        return FiresteelError(f"the image was not built: {cause.says}", next=hint)
     errors = [line.strip() for line in plain.splitlines() if re.search(r"\berror\b", line, re.IGNORECASE)]
     return FiresteelError(
         f"the image was not built: {last_line(chr(10).join(errors) or plain)}", next=f"less {log}"
