@@ -241,12 +241,9 @@ def docker_daemon_in(folder: Path, *options: str) -> Iterator[str]:
         daemon = subprocess.Popen([*words, "--pidfile", f"{folder}/pid", *options], stdout=log, stderr=log)
     try:
         asked = ["docker", "-H", address, "version"]
-        for _ in range(200):
-            if subprocess.run(asked, capture_output=True, check=False).returncode == 0:
-                break
+        while subprocess.run(asked, capture_output=True, check=False).returncode:
+            assert daemon.poll() is None, (folder / "log").read_text()[-2000:]
             time.sleep(0.1)
-        else:
-            raise AssertionError((folder / "log").read_text()[-2000:])
         yield address
     finally:
         daemon.send_signal(signal.SIGTERM)

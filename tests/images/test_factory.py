@@ -444,3 +444,5 @@ def test_the_verdict(
     assert verdict.accepted == (refused is None) and verdict.figures
     assert refused is None or refused in verdict.reasons[0]
     assert refused is not None or verdict.reasons
+    has_interval = comparison.rows[0].difference.verdict != "too few"
+    assert ("ratio" in verdict.figures[0]) == has_interval, "an interval only where there is one"

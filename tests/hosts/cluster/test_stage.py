@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.conftest import docker_daemon_in
 from tests.hosts.cluster.namespaces import NamespaceHost
 from tests.images.made_images import layer, write_docker_archive
@@ -110,15 +111,17 @@ asyncio.run(send())
 
 
 def test_an_image_goes_to_the_other_host_with_its_digest(
-    two_hosts: list[NamespaceHost], docker_daemon: str, tmp_path: Path
+    two_hosts: list[NamespaceHost],
+    docker_daemon: str,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     head, node = two_hosts
     head.env["DOCKER_HOST"] = docker_daemon
     assert head.firesteel("cluster", "add", "spark2", "--yes").code == 0
     archive = write_docker_archive(tmp_path / "image.tar", [layer({"etc/motd": os.urandom(100_000)})])
     assert head.run("docker", "load", "--input", str(archive)).code == 0
-    (tmp_path / "docker2").mkdir()
-    with docker_daemon_in(tmp_path / "docker2", "--bridge=none", "--iptables=false") as other:
+    with docker_daemon_in(tmp_path_factory.mktemp("docker"), "--bridge=none", "--iptables=false") as other:
         assert node.run("ln", "-s", other.removeprefix("unix://"), "/run/docker.sock").code == 0
         sent = head.run(sys.executable, "-c", SEND_IMAGE)
         assert "test:1 copied, digests equal" in sent.out, sent
