@@ -198,7 +198,9 @@ async def _docker_build(
         if not _NO_BUILDX.search(_tail(log)):
             raise build_failure(_tail(log), log)
     what = f"the builder {builder}" if builder else "what the recipe needs: caches, or another processor"
-    raise HostNotReady(f"docker has no buildx for {what}", next="sudo apt install docker-buildx")
+    raise HostNotReady(
+        f"docker has no buildx for {what}", next="sudo apt install docker-buildx-plugin, or docker-buildx"
+    )
 
 
 def build_commands(
