@@ -185,8 +185,8 @@ async def stage_image(image: str, targets: Sequence[SshTarget]) -> AsyncIterator
             )
         # Daemons with different stores give one image different ids, and its layers the same digests.
         layers = f"docker image inspect --format {shlex.quote('{{.RootFS.Layers}}')} {shlex.quote(image)}"
-        _, sent = await process.run("sh", "-c", layers)
-        if (await ssh.run(target, layers)).out.strip() != sent.strip():
+        code, sent = await process.run("sh", "-c", layers)
+        if code or (await ssh.run(target, layers)).out.strip() != sent.strip():
             raise HostNotReady(
                 f"{target.name}: {image} arrived with other layers than it has here",
                 next=f"ssh {target.host} docker image rm {image}, then firesteel cluster stage again",
