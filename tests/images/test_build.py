@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
@@ -26,11 +27,12 @@ from firesteel.catalog.image_recipe import (
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.image_recipes import load_image_recipe
 from firesteel.edge.native.installed import installed_engines
-from firesteel.errors import FiresteelError, UsageError
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.images import ImageReport, inspect_image, open_image
 from firesteel.images.build import (
     build_commands,
     build_failure,
+    docker_build,
     image_tag,
     require_contents,
 )
@@ -118,6 +120,23 @@ def test_how_docker_is_called(tmp_path: Path) -> None:
     assert other[other.index("--platform") + 1] == "linux/s390x"
     ((cached, env),) = build_commands(image_recipe("llamacpp-cpu"), tmp_path, tmp_path, None)
     assert cached[:2] == ("docker", "build") and env == {"DOCKER_BUILDKIT": "1"}
+
+
+def test_docker_without_buildx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docker 28 says it: a recipe without caches is built by the older builder, one with caches is not."""
+    missing = "ERROR: BuildKit is enabled but the buildx component is missing or broken."
+    script = f'#!/bin/sh\n[ "$DOCKER_BUILDKIT" = 0 ] || {{ echo "{missing}" >&2; exit 1; }}\n'
+    (tmp_path / "docker").write_text(script)
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    async def build(name: str) -> None:
+        async for _ in docker_build(image_recipe(name), tmp_path, tmp_path, None):
+            pass
+
+    asyncio.run(build("llamacpp-here"))
+    with pytest.raises(HostNotReady, match="docker has no buildx"):
+        asyncio.run(build("llamacpp-cpu"))
 
 
 def test_names_and_files(tmp_path: Path) -> None:

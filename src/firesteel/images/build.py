@@ -81,7 +81,7 @@ async def build_and_prove(
             (context / "sources").mkdir(exist_ok=True)
             shutil.copy(archive, context / "sources" / f"{pin.name}.tar.gz")
         write_text(folder / "Dockerfile", dockerfile(name, recipe, digests))
-        async for progress in _docker_build(recipe, folder, context, builder):
+        async for progress in docker_build(recipe, folder, context, builder):
             yield progress
     finally:
         shutil.rmtree(context, ignore_errors=True)
@@ -184,7 +184,7 @@ async def _base_digest(base: str) -> str:
 # --- docker build ---
 
 
-async def _docker_build(
+async def docker_build(
     recipe: ImageRecipe, folder: Path, context: Path, builder: str | None
 ) -> AsyncIterator[BuildProgress]:
     log = folder / "build.log"
