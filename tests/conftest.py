@@ -15,6 +15,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -226,23 +227,23 @@ def docker_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pytest.skip("needs root and dockerd (Debian: docker.io)")
     with (Path(tempfile.gettempdir()) / "firesteel-test-docker.lock").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
-        yield from _daemon(tmp_path_factory)
+        # A short name: paths of sockets may have 108 letters.
+        with docker_daemon_in(tmp_path_factory.mktemp("docker")) as address:
+            yield address
 
 
-def _daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("docker")  # a short name: paths of sockets may have 108 letters
+@contextmanager
+def docker_daemon_in(folder: Path, *options: str) -> Iterator[str]:
+    """The address of a daemon whose files are all in the folder."""
     address = f"unix://{folder}/docker.sock"
     words = ["dockerd", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "-H", address]
     with (folder / "log").open("wb") as log:
-        daemon = subprocess.Popen([*words, "--pidfile", f"{folder}/pid"], stdout=log, stderr=log)
+        daemon = subprocess.Popen([*words, "--pidfile", f"{folder}/pid", *options], stdout=log, stderr=log)
     try:
         asked = ["docker", "-H", address, "version"]
-        for _ in range(200):
-            if subprocess.run(asked, capture_output=True, check=False).returncode == 0:
-                break
+        while subprocess.run(asked, capture_output=True, check=False).returncode:
+            assert daemon.poll() is None, (folder / "log").read_text()[-2000:]
             time.sleep(0.1)
-        else:
-            raise AssertionError((folder / "log").read_text()[-2000:])
         yield address
     finally:
         daemon.send_signal(signal.SIGTERM)

@@ -59,7 +59,7 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.hosts.doctor.examine import Examination
     from firesteel.hosts.doctor.nodes import ClusterExamination
     from firesteel.images import ImageReport
-    from firesteel.images.build import BuiltImage
+    from firesteel.images.built import BuiltImage
     from firesteel.proposals import Proposal
     from firesteel.proposals.choose import Choice, Use
     from firesteel.proposals.guides import GuideClaim

@@ -32,6 +32,16 @@ def test_flags_reach_the_parameters() -> None:
     assert applied.endpoint_metrics is True and applied.use_jinja is False
 
 
+def test_the_address_reaches_releases_that_take_one_and_those_that_take_several() -> None:
+    """2026.9 has `hostname`, 2026.10 has `hostnames`; `upgrade` goes from one to the other."""
+    for target, expected in (
+        (SimpleNamespace(hostnames=[]), {"hostnames": ["127.0.0.1"]}),
+        (SimpleNamespace(hostname=""), {"hostname": "127.0.0.1"}),
+    ):
+        TAKES_VALUE["host"](target, "127.0.0.1")
+        assert vars(target) == expected
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

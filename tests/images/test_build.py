@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -24,17 +27,19 @@ from firesteel.catalog.image_recipe import (
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.image_recipes import load_image_recipe
 from firesteel.edge.native.installed import installed_engines
-from firesteel.errors import FiresteelError, UsageError
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.images import ImageReport, inspect_image, open_image
 from firesteel.images.build import (
     build_commands,
     build_failure,
+    docker_build,
     image_tag,
-    needs_buildx,
     require_contents,
 )
+from firesteel.images.built import ProvedImage
+from firesteel.images.matrix_product import SCRIPT, MatrixProduct, read_products
 from firesteel.images.provenance import catalog_entry, provenance, sbom
-from firesteel.render.dockerfile import dockerfile, uses_buildkit
+from firesteel.render.dockerfile import dockerfile
 from tests.conftest import Firesteel, Ran, run_firesteel
 from tests.images.made_images import VLLM_CONFIG, layer, vllm_files, write_layout
 from tests.run.test_native import _test_engines
@@ -50,7 +55,6 @@ def test_recipes_are_pinned_and_their_models_exist(name: str) -> None:
     assert recipe.prove in catalog.shipped().recipes
     assert catalog.shipped().recipes[recipe.prove].engine == recipe.engine
     text = dockerfile(name, recipe)
-    assert text.startswith("# syntax=docker/dockerfile:1\n") == uses_buildkit(recipe)
     for pin in recipe.pins:
         assert pin.pin in text
     if recipe.gpu:
@@ -105,7 +109,7 @@ def test_recipes_that_are_refused(change: dict[str, object]) -> None:
 
 
 def test_how_docker_is_called(tmp_path: Path) -> None:
-    """Another processor, caches and a builder need buildx, and say so; others try BuildKit first."""
+    """Another processor and a builder need buildx, caches need BuildKit; others do without."""
     here = image_recipe("llamacpp-here")
     plain = [argv for argv, _ in build_commands(here, tmp_path, tmp_path, None)]
     assert [argv[:2] for argv in plain] == [("docker", "build")] * 2
@@ -114,7 +118,25 @@ def test_how_docker_is_called(tmp_path: Path) -> None:
     ((other, _),) = build_commands(replace(here, platform="linux/s390x"), tmp_path, tmp_path, None)
     assert other[:3] == ("docker", "buildx", "build")
     assert other[other.index("--platform") + 1] == "linux/s390x"
-    assert needs_buildx(image_recipe("vllm-gb10"), None) and not needs_buildx(here, None)
+    ((cached, env),) = build_commands(image_recipe("llamacpp-cpu"), tmp_path, tmp_path, None)
+    assert cached[:2] == ("docker", "build") and env == {"DOCKER_BUILDKIT": "1"}
+
+
+def test_docker_without_buildx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docker 28 says it: a recipe without caches is built by the older builder, one with caches is not."""
+    missing = "ERROR: BuildKit is enabled but the buildx component is missing or broken."
+    script = f'#!/bin/sh\n[ "$DOCKER_BUILDKIT" = 0 ] || {{ echo "{missing}" >&2; exit 1; }}\n'
+    (tmp_path / "docker").write_text(script)
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    async def build(name: str) -> None:
+        async for _ in docker_build(image_recipe(name), tmp_path, tmp_path, None):
+            pass
+
+    asyncio.run(build("llamacpp-here"))
+    with pytest.raises(HostNotReady, match="docker has no buildx"):
+        asyncio.run(build("llamacpp-cpu"))
 
 
 def test_names_and_files(tmp_path: Path) -> None:
@@ -144,7 +166,7 @@ def test_names_and_files(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_a_failed_build_says(log: str, says: str) -> None:
     error = build_failure(log, Path("build.log"))
-    assert says in error.what and error.next
+    assert says in error.what and error.next and "build.log" in error.next
 
 
 def report_of(folder: Path, kernels: str, **versions: str) -> ImageReport:
@@ -175,6 +197,49 @@ def test_what_is_built_must_be_what_the_recipe_says(
         require_contents(recipe, report)
 
 
+def products_line(gpu: str | None, **product: object) -> str:
+    found = {"format": "nvfp4", "size": 8192, "tflops": 355.0, "error": 0.002, "failed": None, **product}
+    return f"a warning of torch\n{json.dumps({'gpu': gpu, 'torch': '2.12.0', 'products': [found]})}\n"
+
+
+def test_matrix_products_are_a_share_of_the_peak() -> None:
+    assert read_products(products_line("NVIDIA GB10")) == (
+        MatrixProduct("nvfp4", "NVIDIA GB10", 355.0, 0.71),
+    )
+    (product,) = read_products(products_line("NVIDIA H200", format="bf16", tflops=700.0))
+    assert product.peak_share == pytest.approx(700 / 989)
+    assert read_products(products_line("NVIDIA H200"))[0].peak_share is None, "it has no FP4"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "product", "reason"),
+    [
+        (None, {}, "finds no GPU"),
+        ("NVIDIA GB10", {"tflops": None, "error": None, "failed": "no kernel image"}, "no kernel image"),
+        ("NVIDIA GB10", {"error": 1.4}, "wrong by 140%"),
+        ("NVIDIA GB10", {"error": math.nan}, "is wrong"),
+    ],
+)
+def test_a_matrix_product_that_fails_or_is_wrong(
+    gpu: str | None, product: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(FiresteelError, match=reason):
+        read_products(products_line(gpu, **product))
+
+
+def test_the_script_of_products_needs_no_firesteel() -> None:
+    """It runs in images that have torch and not firesteel; a torch that fails is told for each format."""
+    torch = "import sys, types; sys.modules['torch'] = t = types.ModuleType('torch')\n"
+    torch += "t.__version__ = '0'; t.manual_seed = int\n"
+    torch += "t.cuda = types.SimpleNamespace(is_available=lambda: False)\n"
+    argv = [sys.executable, "-I", "-c", torch + SCRIPT.read_text(), "bf16", "nvfp4"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["gpu"] is None
+    assert ["has no attribute" in found["failed"] for found in document["products"]] == [True, True]
+
+
 def test_an_image_without_the_engine_is_refused(tmp_path: Path) -> None:
     made = write_layout(tmp_path / "layout", [layer({"bin/sh": b"#!"})])
     with pytest.raises(FiresteelError, match="it has no vllm inside"):
@@ -186,8 +251,14 @@ def test_provenance_and_catalog_entry(tmp_path: Path) -> None:
     tag = image_tag("vllm-gb10", recipe, DAY)
     assert tag == "firesteel/vllm-gb10:0.27.1-20261116-6e448d0"
     base = recipe.stages[0].base
-    text = provenance("vllm-gb10", recipe, {base: f"sha256:{'1' * 64}"}, tag, report, ("2+2",), DAY)
-    statement = json.loads(text)
+    product = MatrixProduct("nvfp4", "NVIDIA GB10", 355.0, 0.71)
+    proved = ProvedImage(
+        report.digests[-1], "0.27.1", True, DAY.isoformat(), 60.0, {base: f"sha256:{'1' * 64}"}, ("2+2",),
+        "folder", (product,),
+    )  # fmt: skip
+    statement = json.loads(provenance("vllm-gb10", recipe, tag, report, proved))
+    *_, products = statement["predicate"]["runDetails"]["byproducts"]
+    assert products["annotations"] == [asdict(product)]
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
     assert statement["subject"][0]["digest"]["sha256"] == report.digests[-1][7:]
     digests = [found["digest"] for found in statement["predicate"]["buildDefinition"]["resolvedDependencies"]]

@@ -14,8 +14,9 @@ from firesteel.images import traps
 from tests.images.made_images import VLLM_CONFIG, layer, vllm_files, write_layout, write_oci_archive
 
 PAGE = (Path(__file__).parents[2] / "docs" / "images.md").read_text()
-(BLOCK,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-COMMANDS = [shlex.split(line, comments=True) for line in BLOCK.splitlines()]
+BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS = [shlex.split(line, comments=True) for block in BLOCKS for line in block.splitlines()]
+(POLICY,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -23,9 +24,13 @@ def test_a_command_of_the_page(words: list[str], tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path / "home"))
     write_oci_archive(Path("image.tar"), write_layout(Path("layout"), [layer(vllm_files())], **VLLM_CONFIG))
+    for policy in (Path("factory.yaml"), tmp_path / "home" / "factory.yaml"):
+        policy.parent.mkdir(exist_ok=True)
+        policy.write_text(POLICY)
     assert words[0] == "firesteel"
-    ran = CliRunner().invoke(firesteel, words[1:], standalone_mode=False)
-    assert ran.exception is None and ran.return_value == 0, ran.output
+    words = [word.replace("~", str(tmp_path)) for word in words[1:]]
+    ran = CliRunner().invoke(firesteel, words, standalone_mode=False)
+    assert ran.exception is None and not ran.return_value, ran.output
 
 
 def test_the_page_names_every_trap() -> None:

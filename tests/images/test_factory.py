@@ -174,14 +174,14 @@ def test_a_factory_day(tmp_path: Path) -> None:
     stages, current, tags, untagged, catalog = outcome(factory, home)
     assert stages == {
         "v0.4": ("promoted", ("as fast as before",)),
-        "v0.3": ("refused", ("the image was not built: a compiler was killed",)),
+        "v0.3": ("refused", ("the image was not built: a compiler was killed", "less build.log")),
         "v0.2": ("refused", ("decode (prose, 1 user) is slower by 8.0%",)),
         "v0.1": ("promoted", ("the first image of this policy",)),
     }
     assert current == "v0.4" and catalog == {"firesteel/llm:0.4"}
     assert len(tags) == 2 and untagged == [], "two are kept, what was refused is removed"
     assert [line.partition(" as ")[0] for line in factory.log] == [
-        "looked upstream: 1 releases, 1 not tried yet",
+        "looked upstream: 1 release, 1 not tried yet",
         "built and verified v0.1",
         "promoted v0.1",
         "looked upstream: 2 releases, 1 not tried yet",
@@ -189,7 +189,7 @@ def test_a_factory_day(tmp_path: Path) -> None:
         "refused v0.2: decode (prose, 1 user) is slower by 8.0%",
         factory.log[6],
         "looked upstream: 3 releases, 1 not tried yet",
-        "refused v0.3: the image was not built: a compiler was killed",
+        "refused v0.3: the image was not built: a compiler was killed; less build.log",
         "looked upstream: 4 releases, 1 not tried yet",
         "built and verified v0.4",
         "compared v0.4:",
@@ -444,3 +444,5 @@ def test_the_verdict(
     assert verdict.accepted == (refused is None) and verdict.figures
     assert refused is None or refused in verdict.reasons[0]
     assert refused is not None or verdict.reasons
+    has_interval = comparison.rows[0].difference.verdict != "too few"
+    assert ("ratio" in verdict.figures[0]) == has_interval, "an interval only where there is one"

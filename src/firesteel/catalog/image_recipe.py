@@ -118,6 +118,8 @@ class ImageRecipe:
     left_out: tuple[LeftOut, ...] = ()
     prove: Line
     """The recipe of the model that it has to serve before it gets its tag."""
+    products: tuple[Literal["bf16", "fp8", "nvfp4"], ...] = ()
+    """Formats in which its torch has to multiply matrices on this GPU."""
     sources: Sources
     note: Line | None = None
 

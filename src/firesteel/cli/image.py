@@ -107,12 +107,15 @@ def build(what: str | None, is_list: bool, builder: str | None, as_json: bool) -
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise click.Abort("nothing was tagged; docker keeps the steps that are done") from None
     if as_json:
-        from firesteel.images.documents import image_build_json  # loads pydantic
+        from firesteel.images.documents import ImageBuildJson  # loads pydantic
 
-        common.print_json(image_build_json(image))
+        common.print_json(ImageBuildJson.model_validate(image))
         return
     _line(f"{image.tag}: {image.engine} {image.version}, {show_bytes(image.bytes)}")
     _line(f"  verified      {', '.join(image.verified)}")
+    for product in image.products:
+        share = f", {product.peak_share:.0%} of the peak" if product.peak_share else ""
+        _line(f"  {product.format:<13} {product.tflops:.0f} TFLOPS on {product.gpu}{share}")
     _line(f"  in            {show_seconds(image.seconds)}; Dockerfile, log and provenance in {image.folder}")
     _next(f"image: {name} in a recipe of yours, or docker run {image.tag}")
 
@@ -172,9 +175,9 @@ def _inspect(opened: OpenedImage) -> ImageReport:
 
 def _print_comparison(comparison: ImageComparison, as_json: bool) -> None:
     if as_json:
-        from firesteel.images.documents import image_compare_json  # loads pydantic
+        from firesteel.images.documents import ImageCompareJson  # loads pydantic
 
-        common.print_json(image_compare_json(comparison))
+        common.print_json(ImageCompareJson.model_validate(comparison))
         return
     _line(f"{comparison.first} ({show_bytes(comparison.first_bytes)})")
     _line(f"{comparison.second} ({show_bytes(comparison.second_bytes)})")

@@ -119,7 +119,8 @@ def _show(states: dict[str, FactoryState], done: dict[str, list[str]], as_json: 
             _line(f"  now           {line}")
         for found in state.releases[:_SHOWN]:
             why = f": {'; '.join(found.why)}" if found.why else ""
-            _line(f"  {found.tag:<13} {found.stage}{why}")
+            stage = "current" if found == state.current else found.stage
+            _line(f"  {found.tag:<13} {stage}{why}")
         if len(state.releases) > _SHOWN:
             _line(f"  ... and {len(state.releases) - _SHOWN} older ones (--json lists them)")
 

@@ -186,7 +186,8 @@ def _render_factory(models: tuple[str, ...], form: str, output: Path | None, as_
         text = factory.workflow(job)
         if form == "kubernetes-runner":
             text = factory.runner_manifests(job)
-        if output:
+        if output:  # .github/workflows of a repository that has no workflow yet
+            output.parent.mkdir(parents=True, exist_ok=True)
             text_files.write_new(output, text)
     _print(form, tuple(policies), text, output, as_json)
     return 0

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from firesteel.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from firesteel.images.build import BuiltImage, build_image
+    from firesteel.images.build import build_image
+    from firesteel.images.built import BuiltImage
     from firesteel.images.compare import ImageComparison, compare_reports
     from firesteel.images.inspect import RecipeVerdict, inspect_image, judge_recipes, save_inspection
     from firesteel.images.layers import DamagedImage
@@ -27,7 +28,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
     __getattr__ = lazy_exports(
         __name__,
         {
-            "build": ("BuiltImage", "build_image"),
+            "build": ("build_image",),
+            "built": ("BuiltImage",),
             "compare": ("ImageComparison", "compare_reports"),
             "inspect": ("RecipeVerdict", "inspect_image", "judge_recipes", "save_inspection"),
             "layers": ("DamagedImage",),

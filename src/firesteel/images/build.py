@@ -19,7 +19,6 @@ from pathlib import Path
 
 from firesteel import engines
 from firesteel.catalog.image_recipe import ImageRecipe, PinnedSource
-from firesteel.dataclass import dataclass
 from firesteel.edge.docker.containers import last_line, require_docker
 from firesteel.edge.docker.registry import Registry, parse_reference
 from firesteel.edge.files import state_file
@@ -27,6 +26,7 @@ from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.host import process
 from firesteel.edge.native.build import BuildProgress, fetch_source
 from firesteel.errors import FiresteelError, HostNotReady
+from firesteel.images.built import PROVED, BuiltImage, ProvedImage
 from firesteel.images.inspect import inspect_image, save_inspection
 from firesteel.images.local_engine import lay_out_engine
 from firesteel.images.prove import prove_image
@@ -41,40 +41,8 @@ _STEP = re.compile(
 )
 _NO_BUILDX = re.compile("buildx component is missing|unknown command: docker buildx|'buildx' is not a docker")
 _POLL_S = 0.2
-PROVED = "proved.json"
-"""In the folder of a build."""
 _ONLY_ON_SPARK = ("wrong-processor",)
 """Problems that an image for this machine has only elsewhere."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProvedImage:
-    """An image that was built, inspected, started and verified. It has no tag yet."""
-
-    id: str
-    """`sha256:...`"""
-    version: str
-    uses_gpu: bool
-    started: str
-    seconds: float
-    digests: Mapping[str, str]
-    """Of bases that the recipe does not pin."""
-    checks: tuple[str, ...]
-    """Those that it passed."""
-    folder: str
-    """Dockerfile, log and, once it is tagged, provenance."""
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltImage:
-    tag: str
-    id: str
-    engine: str
-    version: str
-    bytes: int
-    seconds: float
-    verified: tuple[str, ...]
-    folder: str
 
 
 async def build_image(
@@ -113,7 +81,7 @@ async def build_and_prove(
             (context / "sources").mkdir(exist_ok=True)
             shutil.copy(archive, context / "sources" / f"{pin.name}.tar.gz")
         write_text(folder / "Dockerfile", dockerfile(name, recipe, digests))
-        async for progress in _docker_build(recipe, folder, context, builder):
+        async for progress in docker_build(recipe, folder, context, builder):
             yield progress
     finally:
         shutil.rmtree(context, ignore_errors=True)
@@ -122,10 +90,10 @@ async def build_and_prove(
     report = await asyncio.to_thread(inspect_local, home, image_id)
     require_contents(recipe, report)
     yield BuildProgress(f"starting {recipe.prove} on it")
-    checks = await prove_image(home, name, recipe, image_id, report)
+    checks, products = await prove_image(home, name, recipe, image_id, report)
     proved = ProvedImage(
         image_id, recipe.version, recipe.gpu, started.isoformat(), time.monotonic() - began, digests, checks,
-        str(folder),
+        str(folder), products,
     )  # fmt: skip
     state_file.write_state(folder / PROVED, proved)
     yield proved
@@ -145,20 +113,14 @@ async def tag_image(home: Home, name: str, recipe: ImageRecipe, proved: ProvedIm
         )
     report = replace(report, reference=tag)
     save_inspection(home, report)
-    statement = provenance(name, recipe, proved.digests, tag, report, proved.checks, started)
+    statement = provenance(name, recipe, tag, report, proved)
     write_text(folder / "provenance.json", statement)
     write_text(folder / "sbom.json", sbom(tag, report))
     write_text(home.catalog / "built" / name / "images.yaml", catalog_entry(name, recipe, tag, report))
     return BuiltImage(
-        tag,
-        proved.id,
-        recipe.engine,
-        recipe.version,
-        report.bytes,
-        proved.seconds,
-        proved.checks,
-        proved.folder,
-    )
+        tag, proved.id, recipe.engine, recipe.version, report.bytes, proved.seconds, proved.checks,
+        proved.products, proved.folder,
+    )  # fmt: skip
 
 
 def inspect_local(home: Home, image_id: str) -> ImageReport:
@@ -222,26 +184,23 @@ async def _base_digest(base: str) -> str:
 # --- docker build ---
 
 
-async def _docker_build(
+async def docker_build(
     recipe: ImageRecipe, folder: Path, context: Path, builder: str | None
 ) -> AsyncIterator[BuildProgress]:
     log = folder / "build.log"
     steps = sum(len(stage.steps) for stage in recipe.stages)
-    code = -1
     for argv, env in build_commands(recipe, folder, context, builder):
         child = await _started(argv, env, log)
         async for progress in _follow(child, log, steps):
             yield progress
-        code = child.returncode or 0
-        if not code or not _NO_BUILDX.search(_tail(log)):
-            break
-        if needs_buildx(recipe, builder):
-            what = (
-                f"the builder {builder}" if builder else "what the recipe needs: caches, or another processor"
-            )
-            raise HostNotReady(f"docker has no buildx for {what}", next="sudo apt install docker-buildx")
-    if code:
-        raise build_failure(_tail(log), log)
+        if not child.returncode:
+            return
+        if not _NO_BUILDX.search(_tail(log)):
+            raise build_failure(_tail(log), log)
+    what = f"the builder {builder}" if builder else "what the recipe needs: caches, or another processor"
+    raise HostNotReady(
+        f"docker has no buildx for {what}", next="sudo apt install docker-buildx-plugin, or docker-buildx"
+    )
 
 
 def build_commands(
@@ -251,17 +210,14 @@ def build_commands(
     target = () if recipe.platform == "here" else ("--platform", recipe.platform)
     paths = ("--file", str(folder / "Dockerfile"), "--iidfile", str(folder / "image-id"))
     plain = ("docker", "build", *paths, *target, str(context))
-    if needs_buildx(recipe, builder):
+    if builder or recipe.platform not in ("here", _own_platform()):
         # --load: what a builder elsewhere made is proved here, so it has to come here.
         where = ("--builder", builder) if builder else ()
         buildx = ("docker", "buildx", "build", *where, "--load", "--progress", "plain", *plain[2:])
         return ((buildx, {}),)
-    buildkit = ("docker", "build", "--progress", "plain", *plain[2:])
-    return ((buildkit, {"DOCKER_BUILDKIT": "1"}), (plain, {"DOCKER_BUILDKIT": "0"}))
-
-
-def needs_buildx(recipe: ImageRecipe, builder: str | None) -> bool:
-    return bool(builder) or uses_buildkit(recipe) or recipe.platform not in ("here", _own_platform())
+    # Docker 20.10 has BuildKit without buildx; later clients use buildx by themselves.
+    buildkit = (("docker", "build", "--progress", "plain", *plain[2:]), {"DOCKER_BUILDKIT": "1"})
+    return (buildkit,) if uses_buildkit(recipe) else (buildkit, (plain, {"DOCKER_BUILDKIT": "0"}))
 
 
 def _own_platform() -> str:
@@ -309,7 +265,8 @@ def build_failure(text: str, log: Path) -> FiresteelError:
     plain = re.sub(r"\x1b\[[0-9;]*m|^#\d+ (?:\d+\.\d+ )?", "", text, flags=re.M)
     cause = engines.diagnose(plain).cause
     if cause is not None:
-        return FiresteelError(f"the image was not built: {cause.says}", next=cause.next or f"less {log}")
+        hint = f"{cause.next}; the log: {log}" if cause.next else f"less {log}"
+        return FiresteelError(f"the image was not built: {cause.says}", next=hint)
     errors = [line.strip() for line in plain.splitlines() if re.search(r"\berror\b", line, re.IGNORECASE)]
     return FiresteelError(
         f"the image was not built: {last_line(chr(10).join(errors) or plain)}", next=f"less {log}"

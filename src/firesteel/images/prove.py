@@ -20,6 +20,7 @@ from firesteel.edge.docker.containers import last_line
 from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.host import process
 from firesteel.errors import FiresteelError, HostNotReady
+from firesteel.images.matrix_product import MatrixProduct, measure_products
 from firesteel.images.report import ImageReport, inspection
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal, propose
@@ -29,11 +30,12 @@ from firesteel.workspace import Workspace
 
 async def prove_image(
     home: Home, name: str, recipe: ImageRecipe, image_id: str, report: ImageReport
-) -> tuple[str, ...]:
-    """The names of the checks that it passed; raises with the reason when one fails."""
+) -> tuple[tuple[str, ...], tuple[MatrixProduct, ...]]:
+    """The names of the checks that it passed, and its products; raises with the reason when one fails."""
     try:
+        products = await measure_products(image_id, recipe.products)
         async with started_image(home, f"proof-{name}"[:40], recipe, image_id, report) as ready:
-            return tuple(check.name for check in ready.report.checks if check.passed)
+            return tuple(check.name for check in ready.report.checks if check.passed), products
     except HostNotReady:
         raise
     except FiresteelError as error:

@@ -6,30 +6,21 @@ Pure. The SBOM is made from what `inspect` read: syft and its like come by no pa
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime
 from typing import Any
 
 from firesteel import __version__
 from firesteel.catalog.image_recipe import ImageRecipe
+from firesteel.images.built import ProvedImage
 from firesteel.images.report import ImageReport
 
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _PREDICATE = "https://slsa.dev/provenance/v1"
 
 
-def provenance(
-    name: str,
-    recipe: ImageRecipe,
-    digests: Mapping[str, str],
-    tag: str,
-    report: ImageReport,
-    checks: tuple[str, ...],
-    started: datetime,
-) -> str:
+def provenance(name: str, recipe: ImageRecipe, tag: str, report: ImageReport, proved: ProvedImage) -> str:
     """JSON. The packages inside stand under `byproducts`, each with the path that shows it."""
-    bases = {stage.base: stage.digest or digests.get(stage.base) for stage in recipe.stages}
+    bases = {stage.base: stage.digest or proved.digests.get(stage.base) for stage in recipe.stages}
     dependencies: list[dict[str, Any]] = [
         {"uri": pin.url, "name": pin.name, "digest": {"gitCommit" if pin.commit else "sha256": pin.pin}}
         for pin in recipe.pins
@@ -51,10 +42,14 @@ def provenance(
             },
             "runDetails": {
                 "builder": {"id": f"firesteel/{__version__}"},
-                "metadata": {"startedOn": started.isoformat(timespec="seconds")},
+                "metadata": {"startedOn": proved.started},
                 "byproducts": [
                     {"name": "components", "annotations": [asdict(found) for found in report.components]},
-                    {"name": "verification", "annotations": list(checks)},
+                    {"name": "verification", "annotations": list(proved.checks)},
+                    {
+                        "name": "matrix products",
+                        "annotations": [asdict(product) for product in proved.products],
+                    },
                 ],
             },
         },

@@ -8,14 +8,12 @@ from shlex import quote
 
 from firesteel.catalog.image_recipe import BuildStage, BuildStep, ImageRecipe, SourcePatch
 
-BUILDKIT = "# syntax=docker/dockerfile:1"
 _NOT_PINNED = "not pinned: `firesteel image build` pins it to what its registry has on that day"
 
 
 def dockerfile(name: str, recipe: ImageRecipe, digests: Mapping[str, str] | None = None) -> str:
     """`digests`: of bases that the recipe does not pin, by their names."""
-    lines = [BUILDKIT] if uses_buildkit(recipe) else []
-    lines += [f"# {recipe.title}", f"# firesteel render {name} --as dockerfile"]
+    lines = [f"# {recipe.title}", f"# firesteel render {name} --as dockerfile"]
     lines += [
         f"# from {pin.name} {pin.package or pin.image or ''} {pin.pin}".replace("  ", " ")
         for pin in recipe.pins

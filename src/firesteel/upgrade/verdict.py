@@ -82,7 +82,8 @@ def _what(row: ComparedFigure) -> str:
 
 def _figure_line(row: ComparedFigure) -> str:
     difference = row.difference
-    return (
-        f"{_what(row)}: {row.first.value:.1f} -> {row.second.value:.1f} {row.unit}, "
-        f"ratio {difference.ratio:.3f} ({difference.low:.3f} to {difference.high:.3f}), {difference.verdict}"
-    )
+    measured = f"{_what(row)}: {row.first.value:.1f} -> {row.second.value:.1f} {row.unit}"
+    if difference.verdict == "too few":
+        return f"{measured}, too few measurements to compare"
+    interval = f"{difference.low:.3f} to {difference.high:.3f}"
+    return f"{measured}, ratio {difference.ratio:.3f} ({interval}), {difference.verdict}"

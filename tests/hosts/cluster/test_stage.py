@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+from tests.conftest import docker_daemon_in
 from tests.hosts.cluster.namespaces import NamespaceHost
+from tests.images.made_images import layer, write_docker_archive
 
 SCRIPT = """
 import asyncio, json, sys
@@ -90,3 +93,39 @@ def test_a_folder_is_copied_and_another_engine_on_a_node_is_refused(two_hosts: l
     make_engine(node.home / "engine/bin", "0.30.0+cpu")
     refused = head.firesteel("up", *model, "--cluster", "--allow-tcp")
     assert refused.code == 5 and "spark2 has vllm 0.30.0, and this host 0.32.0" in refused.err, refused.err
+
+
+SEND_IMAGE = """
+import asyncio
+from firesteel.edge.files.home import find_home
+from firesteel.hosts.cluster.nodes import find_node, target_of
+from firesteel.hosts.cluster.stage import stage_image
+
+async def send():
+    home = find_home()
+    async for event in stage_image("test:1", [target_of(home, find_node(home, "spark2"))]):
+        print(event)
+
+asyncio.run(send())
+"""
+
+
+def test_an_image_goes_to_the_other_host_with_its_digest(
+    two_hosts: list[NamespaceHost],
+    docker_daemon: str,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    head, node = two_hosts
+    head.env["DOCKER_HOST"] = docker_daemon
+    assert head.firesteel("cluster", "add", "spark2", "--yes").code == 0
+    archive = write_docker_archive(tmp_path / "image.tar", [layer({"etc/motd": os.urandom(100_000)})])
+    assert head.run("docker", "load", "--input", str(archive)).code == 0
+    with docker_daemon_in(tmp_path_factory.mktemp("docker"), "--bridge=none", "--iptables=false") as other:
+        assert node.run("ln", "-s", other.removeprefix("unix://"), "/run/docker.sock").code == 0
+        sent = head.run(sys.executable, "-c", SEND_IMAGE)
+        assert "test:1 copied, digests equal" in sent.out, sent
+        asked = ("docker", "image", "inspect", "--format", "{{.Id}}", "test:1")
+        assert node.run(*asked).out == head.run(*asked).out != ""
+        again = head.run(sys.executable, "-c", SEND_IMAGE)
+        assert "was there already" in again.out, again

@@ -69,6 +69,13 @@ _FLASH = enum(
 )
 
 
+def _host(params: Any, text: str) -> None:
+    if hasattr(params, "hostnames"):
+        params.hostnames = [text]
+    else:  # releases before 2026.10 listen on one address
+        params.hostname = text
+
+
 def _adapters(params: Any, text: str) -> None:
     """`PATH:SCALE,PATH:SCALE`"""
     import xllamacpp  # lazy: flags are refused without loading the engine
@@ -89,7 +96,7 @@ _LOAD = enum(
 TAKES_VALUE: dict[str, Setter] = {
     "model": assign("model.path"),
     "alias": assign("model_alias", lambda text: {text}),
-    "host": assign("hostnames", lambda text: [text]),
+    "host": _host,
     "port": assign("port", int),
     "ctx-size": assign("n_ctx", int),
     "parallel": assign("n_parallel", int),

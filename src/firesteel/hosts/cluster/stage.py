@@ -13,13 +13,14 @@ import json
 import re
 import shlex
 import tarfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from firesteel.edge import ssh
 from firesteel.edge.docker.containers import image_id
 from firesteel.edge.files.home import Home
+from firesteel.edge.host import process
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.hosts.cluster.channel import Channel
@@ -51,11 +52,11 @@ async def stage(proposal: Proposal, home: Home, cluster: JoinedHosts) -> AsyncIt
                 "pull", f"{node.name}: llama.cpp's RPC server, {what}; the head sends the weights"
             )
         return
+    targets = [await fast_target(target_of(home, node), cluster) for node in cluster.nodes]
     if launch.container:
-        async for event in _stage_image(launch.container.image, home, cluster):
+        async for event in stage_image(launch.container.image, targets):
             yield event
     files = weight_files(proposal, home)
-    targets = [await fast_target(target_of(home, node), cluster) for node in cluster.nodes]
     lacks = [await missing_files(files, target, cluster) for target in targets]
     for target, missing in zip(targets, lacks, strict=True):
         size = sum(path.stat().st_size for path in missing)
@@ -164,15 +165,14 @@ async def _link_snapshots(files: tuple[Path, ...], target: SshTarget, cluster: J
             raise HostNotReady(f"{target.name}: {done.err.strip()[-200:]}", next="firesteel cluster check")
 
 
-async def _stage_image(image: str, home: Home, cluster: JoinedHosts) -> AsyncIterator[Event]:
+async def stage_image(image: str, targets: Sequence[SshTarget]) -> AsyncIterator[Event]:
     own = await image_id(image)
-    for node in cluster.nodes:
-        target = await fast_target(target_of(home, node), cluster)
+    for target in targets:
         asked = await ssh.run(target, f"docker image inspect --format {{{{.Id}}}} {shlex.quote(image)}")
         if asked.code == 0 and asked.out.strip() == own:
-            yield PhaseDone("pull", f"{node.name}: {image} was there already")
+            yield PhaseDone("pull", f"{target.name}: {image} was there already")
             continue
-        yield PhaseProgress("pull", f"{node.name}: copying {image}")
+        yield PhaseProgress("pull", f"{target.name}: copying {image}")
         load = shlex.join(ssh.session_argv(target, "docker load"))
         child = await asyncio.create_subprocess_shell(
             f"docker save {shlex.quote(image)} | {load}",
@@ -181,7 +181,15 @@ async def _stage_image(image: str, home: Home, cluster: JoinedHosts) -> AsyncIte
         said, _ = await child.communicate()
         if child.returncode:
             raise HostNotReady(
-                f"{node.name}: {image} could not be loaded: {said.decode(errors='replace')[-200:]}",
-                next=f"ssh {node.host} docker pull {image}",
+                f"{target.name}: {image} could not be loaded: {said.decode(errors='replace')[-200:]}",
+                next=f"ssh {target.host} docker pull {image}",
             )
-        yield PhaseDone("pull", f"{node.name}: {image} copied")
+        # Daemons with different stores give one image different ids, and its layers the same digests.
+        layers = f"docker image inspect --format {shlex.quote('{{.RootFS.Layers}}')} {shlex.quote(image)}"
+        code, sent = await process.run("sh", "-c", layers)
+        if code or (await ssh.run(target, layers)).out.strip() != sent.strip():
+            raise HostNotReady(
+                f"{target.name}: {image} arrived with other layers than it has here",
+                next=f"ssh {target.host} docker image rm {image}, then firesteel cluster stage again",
+            )
+        yield PhaseDone("pull", f"{target.name}: {image} copied, digests equal")

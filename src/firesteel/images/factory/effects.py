@@ -15,7 +15,8 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.native.build import BuildProgress
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady
 from firesteel.images import retention
-from firesteel.images.build import PROVED, ProvedImage, build_and_prove, inspect_local, tag_image
+from firesteel.images.build import build_and_prove, inspect_local, tag_image
+from firesteel.images.built import PROVED, ProvedImage
 from firesteel.images.factory.decide import (
     ActionResult,
     FactoryAction,

@@ -70,7 +70,7 @@ async def run_policy(
                 except FiresteelError as error:
                     if not isinstance(action, ReleaseAction):
                         raise
-                    result = ActionResult(accepted=False, why=(error.what,))
+                    result = ActionResult(accepted=False, why=(error.what, error.next))
                 state = conclude(state, action, result, clock())
                 state_file.write_state(path, state)
                 yield ActionDone(action, result, state)
@@ -130,7 +130,8 @@ def action_line(done: ActionDone) -> str:
     action, result = done.action, done.result
     if isinstance(action, LookUpstream):
         new = [found.tag for found in done.state.releases if found.stage == "seen" and not found.ended_s]
-        return f"looked upstream: {len(result.found)} releases, {len(new)} not tried yet"
+        releases = "release" if len(result.found) == 1 else "releases"
+        return f"looked upstream: {len(result.found)} {releases}, {len(new)} not tried yet"
     if isinstance(action, RemoveImage):
         return f"removed {_image_name(action.image)}"
     found = done.state.release(action.tag)

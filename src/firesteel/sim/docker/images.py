@@ -42,6 +42,7 @@ def document(reference: str) -> dict[str, Any]:
     return {
         "Id": digest, "RepoTags": [reference], "RepoDigests": [f"{repository}@{digest}"], "Os": "linux",
         "Architecture": "arm64", "Size": 20_000_000_000, "Config": {"Labels": {"simulated": "true"}},
+        "RootFS": {"Type": "layers", "Layers": [digest]},
     }  # fmt: skip
 
 

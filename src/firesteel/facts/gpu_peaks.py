@@ -1,0 +1,31 @@
+"""The peak of a GPU's tensor cores by format, dense, as its maker states it."""
+
+from __future__ import annotations
+
+from firesteel import package_data, yaml_schema
+from firesteel.facts.evidence import Sources
+from firesteel.file_schema import file_schema
+
+
+@file_schema
+class GpuPeak:
+    name: str
+    """A part of the name that CUDA and `nvidia-smi` give."""
+    tflops: dict[str, float]
+    """By format: bf16, fp8, nvfp4. Without sparsity, which no engine here uses."""
+    sources: Sources
+
+
+@file_schema
+class GpuPeaks:
+    peaks: tuple[GpuPeak, ...]
+
+
+def peak_tflops(gpu: str, format: str) -> float | None:
+    known = package_data.load("gpu_peaks.yaml", _read).peaks
+    found = next((peak for peak in known if peak.name.lower() in gpu.lower()), None)
+    return found.tflops.get(format) if found else None
+
+
+def _read(path: str, text: str) -> GpuPeaks:
+    return yaml_schema.load(path, text, GpuPeaks)

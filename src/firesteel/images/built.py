@@ -1,0 +1,43 @@
+"""What a build made: an image that is proved, and one that has its tag."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from firesteel.dataclass import dataclass
+from firesteel.images.matrix_product import MatrixProduct
+
+PROVED = "proved.json"
+"""In the folder of a build."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProvedImage:
+    """An image that was built, inspected, started and verified. It has no tag yet."""
+
+    id: str
+    """`sha256:...`"""
+    version: str
+    uses_gpu: bool
+    started: str
+    seconds: float
+    digests: Mapping[str, str]
+    """Of bases that the recipe does not pin."""
+    checks: tuple[str, ...]
+    """Those that it passed."""
+    folder: str
+    """Dockerfile, log and, once it is tagged, provenance."""
+    products: tuple[MatrixProduct, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltImage:
+    tag: str
+    id: str
+    engine: str
+    version: str
+    bytes: int
+    seconds: float
+    verified: tuple[str, ...]
+    products: tuple[MatrixProduct, ...]
+    folder: str

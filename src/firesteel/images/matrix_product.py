@@ -1,0 +1,67 @@
+"""Matrix products in the formats that an image is for, as a share of the GPU's peak; refused if wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from firesteel.dataclass import dataclass
+from firesteel.edge.docker.containers import last_line
+from firesteel.edge.host import process
+from firesteel.errors import FiresteelError
+from firesteel.facts.gpu_peaks import peak_tflops
+
+SCRIPT = Path(__file__).with_name("product_script.py")
+_MAX_ERROR = 0.02
+"""Of the result, relative; rounding to BF16 leaves 0.002, kernels for another GPU leave noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixProduct:
+    format: str
+    gpu: str
+    tflops: float
+    peak_share: float | None
+    """None: the peak of this GPU is not known."""
+
+
+async def measure_products(image_id: str, formats: tuple[str, ...]) -> tuple[MatrixProduct, ...]:
+    """Raises with the reason when a product fails or is wrong."""
+    if not formats:
+        return ()
+    options = ("--rm", "--gpus", "all", "--network", "none", "--entrypoint", "python3")
+    code, output = await process.run(
+        "docker", "run", *options, image_id, "-c", SCRIPT.read_text("utf-8"), *formats
+    )
+    if code:
+        raise FiresteelError(
+            f"its torch multiplies no matrices: {last_line(output)}",
+            next=f"docker run --rm --gpus all --entrypoint python3 {image_id} -c 'import torch'",
+        )
+    return read_products(output)
+
+
+def read_products(output: str) -> tuple[MatrixProduct, ...]:
+    """The last line of what the script printed: torch may warn before it."""
+    document: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
+    gpu = document["gpu"]
+    if gpu is None:
+        raise FiresteelError("its torch finds no GPU", next="nvidia-smi, on this host and in the image")
+    return tuple(_judged(gpu, found) for found in document["products"])
+
+
+def _judged(gpu: str, found: dict[str, Any]) -> MatrixProduct:
+    format, error = found["format"], found["error"]
+    if found["failed"]:
+        raise FiresteelError(
+            f"no matrix product in {format} on {gpu}: {found['failed']}",
+            next="the arch list of the recipe, or a newer torch",
+        )
+    if not error <= _MAX_ERROR:  # a NaN is wrong, too
+        raise FiresteelError(
+            f"a matrix product in {format} on {gpu} is wrong by {error:.0%}",
+            next="kernels built for another GPU do this: the arch list of the recipe",
+        )
+    peak = peak_tflops(gpu, format)
+    return MatrixProduct(format, gpu, found["tflops"], found["tflops"] / peak if peak else None)
