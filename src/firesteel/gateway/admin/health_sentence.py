@@ -4,7 +4,8 @@
 
 What is watched: does it answer, do requests end well, is the GPU slowed down, is the KV cache full, are
 drafted tokens accepted, do later turns of a cached conversation start at once, does it decode as planned.
-A model that is not loaded is healthy unless its last load failed. Thresholds are our choice unless a source
+A model that is not loaded is healthy unless its last load failed, and the wait for a load or for other
+requests is not counted as its own slowness. Thresholds are our choice unless a source
 stands beside them; each needs enough requests, so that one slow answer is no verdict.
 """
 
@@ -136,7 +137,7 @@ def _doing(recent: RecentActivity) -> str:
     parts = []
     if recent.tokens and recent.busy_s:
         parts.append(f"{_figure(recent.tokens / recent.busy_s)} tokens/s")
-    if (first_s := first_quantile(recent.firsts, 0.95)) is not None:
+    if (first_s := first_quantile(recent.unqueued_firsts, 0.95)) is not None:
         parts.append(f"first token within {_figure(first_s)} s")
     if recent.kv_used is not None:
         parts.append(f"KV cache {_percent(recent.kv_used)} used")
