@@ -53,6 +53,10 @@ def test_an_idle_model_is_healthy() -> None:
         "ok": True,
         "text": "healthy: no request in the last 5 min",
     }
+    serving = view()
+    assert serving.status
+    serving = replace(serving, status=replace(serving.status, busy=1))
+    assert health_sentence(serving, RecentActivity(), None)["text"] == "healthy: a request is running"
 
 
 @pytest.mark.parametrize(

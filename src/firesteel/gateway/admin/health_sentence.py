@@ -52,7 +52,7 @@ def health_sentence(view: ModelView, recent: RecentActivity, gpu: GpuReading | N
     if status.phase != "ready":
         return _not_ready(view)
     problem = next(_problems(view, recent, gpu), None)
-    return _verdict(False, problem) if problem else _verdict(True, f"healthy: {_doing(recent)}")
+    return _verdict(False, problem) if problem else _verdict(True, f"healthy: {_doing(recent, status.busy)}")
 
 
 def _verdict(ok: bool, text: str) -> HealthJson:
@@ -133,7 +133,7 @@ def stream_rate(recent: RecentActivity) -> float | None:
     return max(1.0, recent.tokens / recent.pieces) * gaps / recent.gaps_s
 
 
-def _doing(recent: RecentActivity) -> str:
+def _doing(recent: RecentActivity, busy: int) -> str:
     parts = []
     if recent.tokens and recent.busy_s:
         parts.append(f"{_figure(recent.tokens / recent.busy_s)} tokens/s")
@@ -143,7 +143,9 @@ def _doing(recent: RecentActivity) -> str:
         parts.append(f"KV cache {_percent(recent.kv_used)} used")
     if recent.acceptance is not None:
         parts.append(f"{_percent(recent.acceptance)} of drafts accepted")
-    return ", ".join(parts) if recent.requests or recent.tokens else f"no request in the last {_WINDOW}"
+    if recent.requests or recent.tokens:
+        return ", ".join(parts)
+    return "a request is running" if busy else f"no request in the last {_WINDOW}"
 
 
 def _figure(value: float) -> str:
