@@ -138,7 +138,7 @@ def _doing(recent: RecentActivity, busy: int) -> str:
     if recent.tokens and recent.busy_s:
         parts.append(f"{_figure(recent.tokens / recent.busy_s)} tokens/s")
     if (first_s := first_quantile(recent.unqueued_firsts, 0.95)) is not None:
-        parts.append(f"first token within {_figure(first_s)} s")
+        parts.append(f"first token within {_figure(first_s, 2)} s")
     if recent.kv_used is not None:
         parts.append(f"KV cache {_percent(recent.kv_used)} used")
     if recent.acceptance is not None:
@@ -148,9 +148,9 @@ def _doing(recent: RecentActivity, busy: int) -> str:
     return "a request is running" if busy else f"no request in the last {_WINDOW}"
 
 
-def _figure(value: float) -> str:
-    """Three digits, and never as a power of ten."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+def _figure(value: float, digits: int = 3) -> str:
+    """Never as a power of ten."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.{digits}g}"
 
 
 def _percent(share: float) -> str:

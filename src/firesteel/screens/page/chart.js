@@ -35,14 +35,17 @@ export function lineChart(title, format, unit = 1) {
       },
     };
   });
-  const none = h("p", { class: "message" }, "No data yet in this range.");
+  const none = h("p", { class: "message" }, "Reading …");
   const node = h("section", { class: "panel" }, h("h2", {}, title), none, svg, reading, rows.node);
   let data = null;
+  const showData = (hasData) => { for (const part of [svg, reading, rows.node]) part.style.visibility = hasData ? "" : "hidden"; };
+  showData(false); // its place is kept
 
   function draw() {
     const hasData = data.series.length > 0;
+    put(none, "No data yet in this range.");
     show(none, !hasData);
-    for (const part of [svg, reading, rows.node]) part.style.visibility = hasData ? "" : "hidden";
+    showData(hasData);
     list.set(data.series);
     rows.node.classList.toggle("no-plan", !data.series.some((row) => row.band));
     const width = Math.max(240, svg.clientWidth || 600);

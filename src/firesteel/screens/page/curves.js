@@ -21,7 +21,7 @@ const EVERY_MS = { "15m": 5000, "24h": 60_000, "30d": 300_000 };
 export function create(app) {
   const range = select("range", [["15m", "last 15 minutes"], ["24h", "last 24 hours"], ["30d", "last 30 days"]], () => load());
   const model = select("model", [["", "all"]], () => load());
-  const status = h("p", { class: "message", role: "status" }, "Reading …");
+  const status = h("p", { class: "message bad", role: "status", hidden: true });
   const charts = new Map(CHARTS.map(([name, title, format, unit]) => [name, lineChart(title, format, unit)]));
   const node = h("div", { class: "view" }, h("div", { class: "heading" }, h("h1", {}, "Curves"), h("p", { class: "lead" }, "Shaded: the plan. Time to first token: with waiting and loading. Point at a chart for its values.")),
     h("section", { class: "panel" }, h("form", { class: "filters", onsubmit: (event) => event.preventDefault() }, field("Range", range), field("Model", model)), status),
