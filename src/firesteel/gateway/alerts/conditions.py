@@ -28,8 +28,8 @@ def conditions(
 ) -> dict[AlertKey, str]:
     """The text of each. A model has one at most, the one that says most: the guard, a load, its health.
 
-    `failed_loads`: why the last load of a model failed. `guarded`: why the guard stopped an engine, until the model
-    runs again. `disks`: free bytes by folder.
+    `failed_loads`: why the last load of a model failed. `guarded`: why the guard stopped an engine, until
+    the model runs again. `disks`: free bytes by folder.
     """
     found = {}
     for model in state["models"]:
