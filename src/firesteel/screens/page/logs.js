@@ -92,7 +92,7 @@ export function create(app) {
       for (const line of log.children) mark(line);
       tell(found);
     } catch (error) {
-      if (error.name !== "AbortError" && !log.hidden) { finding.replaceChildren(h("p", { class: "message" }, error.message)); show(finding, app.get(shown)?.why); }
+      if (error.name !== "AbortError" && !log.hidden) { finding.replaceChildren(h("p", { class: "message" }, error.message)); show(finding, true); }
     }
   }
 
