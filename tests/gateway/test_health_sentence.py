@@ -23,8 +23,8 @@ SPIKES = (0, 0, 0, 0, 0, 18, 0, 0, 0, 2, *([0] * 7))
 """Two of twenty between 3 and 6 s."""
 GAPS = (*([0] * 6), 400, *([0] * 10))
 BUSY = RecentActivity(
-    300.0, 100.0, 2, tokens=3000.0, pieces=420, firsts=FIRSTS, gaps=GAPS, gaps_s=70.0, cached_firsts=FIRSTS,
-    requests=20, drafted=1000, accepted=600, kv_used=0.31, tokens_per_s=30.0,
+    300.0, 100.0, 2, tokens=3000.0, pieces=420, gaps=GAPS, gaps_s=70.0, unqueued_firsts=FIRSTS,
+    cached_firsts=FIRSTS, requests=20, drafted=1000, accepted=600, kv_used=0.31, tokens_per_s=30.0,
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def test_a_healthy_model_says_how_it_does() -> None:
 
 def test_large_figures_are_no_powers_of_ten() -> None:
     waited = (*([0] * 16), 20)
-    text = health_sentence(view(), replace(BUSY, tokens=1_234_000.0, firsts=waited), COOL)["text"]
+    text = health_sentence(view(), replace(BUSY, tokens=1_234_000.0, unqueued_firsts=waited), COOL)["text"]
     assert "12340 tokens/s" in text and "e+" not in text, text
 
 
@@ -53,6 +53,10 @@ def test_an_idle_model_is_healthy() -> None:
         "ok": True,
         "text": "healthy: no request in the last 5 min",
     }
+    serving = view()
+    assert serving.status
+    serving = replace(serving, status=replace(serving.status, busy=1))
+    assert health_sentence(serving, RecentActivity(), None)["text"] == "healthy: a request is running"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,7 @@ def test_up_understands_the_command() -> None:
 
 def test_a_service_file_has_the_sizes_itself() -> None:
     assert FROM_FILE.again == "firesteel up -f '/my files/s.yaml' coder"
+    assert replace(FROM_FILE, is_swapped_in=True).again == "load it again", "the gateway starts it"
 
 
 def test_a_service_whose_spec_is_lost_is_started_by_its_name() -> None:

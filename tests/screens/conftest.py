@@ -25,7 +25,6 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 from tests.screens import firefox
 
 IS_FIREFOX = os.environ.get("FIRESTEEL_TEST_BROWSER") == "firefox"
-PROGRAM = firefox.PROGRAM if IS_FIREFOX else "/usr/bin/chromium"
 OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -37,17 +36,22 @@ WAIT_MS = 240_000
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """Not for the session: while it is open, its event loop runs, and no async test of another module can."""
-    if shutil.which(PROGRAM) is None:
-        assert os.environ.get("CI") != "true", "scripts/test installs chromium in CI"
-        pytest.skip(f"needs Debian's {Path(PROGRAM).name}")
+    yield from launched(tmp_path_factory.mktemp("browser"), is_firefox=IS_FIREFOX)
+
+
+def launched(folder: Path, *, is_firefox: bool) -> Iterator[Browser]:
+    program = firefox.PROGRAM if is_firefox else "/usr/bin/chromium"
+    if shutil.which(program) is None:
+        assert os.environ.get("CI") != "true", "scripts/test installs both browsers in CI"
+        pytest.skip(f"needs Debian's {Path(program).name}")
     with sync_playwright() as playwright:
-        if IS_FIREFOX:
-            start = tmp_path_factory.mktemp("firefox") / "firefox"
+        if is_firefox:
+            start = folder / "firefox"
             start.write_text(f'#!/bin/sh\nexec {sys.executable} {firefox.__file__} "$@"\n')
             start.chmod(0o755)
             browser = playwright.firefox.launch(channel="moz-firefox", executable_path=start)
         else:
-            browser = playwright.chromium.launch(executable_path=PROGRAM, args=list(OPTIONS))
+            browser = playwright.chromium.launch(executable_path=program, args=list(OPTIONS))
         yield browser
         browser.close()
 

@@ -55,7 +55,7 @@ def played(
     ends = Event()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(first, events, answers or {}, ends))
     server.daemon_threads = True
-    thread = Thread(target=server.serve_forever)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

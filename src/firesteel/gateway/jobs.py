@@ -37,7 +37,7 @@ _PHASE_VERBS = {
     "verify": "verifying",
 }
 
-JobResult = Literal["loaded", "failed", "gone"]
+JobResult = Literal["loaded", "failed", "unloaded"]
 JobEvent = ModelLoaded | LoadFailed | ModelUnloaded
 
 
@@ -128,7 +128,7 @@ class ModelJobs:
             if model is None:
                 event, reason = LoadFailed(name, f"`{name}` is no longer in the service file"), "removed"
                 return
-            self._listener.noted(name, f"{name} is loading, waiting requests: {waiting}")
+            self._listener.noted(name, f"{name} is loading" + (f"; {waiting} waiting" if waiting else ""))
             await self._stop_stale(model)
             running = await self._bring_up(model)
             self.running[name], self.identities[name] = running, model.identity
@@ -210,7 +210,7 @@ class ModelJobs:
                 await self._stop(name)
         finally:
             self.running.pop(name, None)
-            self._listener.job_finished(name, "gone", uptime() - began_s, "")
+            self._listener.job_finished(name, "unloaded", uptime() - began_s, "")
             self._end(ModelUnloaded(name))
 
     async def _was_replaced(self, name: str) -> bool:

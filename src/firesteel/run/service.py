@@ -106,7 +106,9 @@ class ServiceSpec:
 
     @property
     def again(self) -> str:
-        """The command that starts it again, to print."""
+        """What starts it again, to print: a command, unless a gateway does."""
+        if self.is_swapped_in:
+            return "load it again"
         return f"firesteel up {shlex.join(self.up_arguments)}"
 
 

@@ -25,6 +25,7 @@ from firesteel.gateway.service_config import AlertSettings, ServiceConfig
 from firesteel.run.supervise.guard import GuardLimits, MemoryWatch
 from firesteel.units import GIB
 
+FAILED = {"coder": "it does not fit"}
 ALERT = Alert("load_failed", "coder", "coder did not load: it does not fit")
 
 
@@ -41,20 +42,20 @@ def state(phase: str = "ready", why: str | None = None, ok: bool = True) -> Gate
 def test_a_model_has_one_problem_the_one_that_says_most() -> None:
     guarded = {"coder": "the memory guard stopped it: 1 GiB were left"}
     off = state("off", "it does not fit", ok=False)
-    found = conditions(off, {"coder"}, guarded, {}, 0)
+    found = conditions(off, FAILED, guarded, {}, 0)
     assert found == {AlertKey("guard", "coder"): f"coder: {guarded['coder']}"}
-    assert conditions(off, {"coder"}, {}, {}, 0) == {
+    assert conditions(off, FAILED, {}, {}, 0) == {
         AlertKey("load_failed", "coder"): "coder did not load: it does not fit"
     }
-    assert conditions(state(ok=False), {"coder"}, {}, {}, 0) == {
+    assert conditions(state(ok=False), FAILED, {}, {}, 0) == {
         AlertKey("unhealthy", "coder"): "coder: its KV cache is 99 % full"
     }
-    assert conditions(state(), set(), {}, {}, 0) == {}
-    assert conditions(state("cannot", ok=False), set(), {}, {}, 0) == {}, "it never was healthy"
+    assert conditions(state(), {}, {}, {}, 0) == {}
+    assert conditions(state("cannot", ok=False), {}, {}, {}, 0) == {}, "it never was healthy"
 
 
 def test_a_disk_that_fills() -> None:
-    found = conditions(state(), set(), {}, {"/a": 30 * GIB, "/b": 19 * GIB}, 20 * GIB)
+    found = conditions(state(), {}, {}, {"/a": 30 * GIB, "/b": 19 * GIB}, 20 * GIB)
     assert list(found) == [AlertKey("disk", "/b")] and "19.0 GiB left" in found[AlertKey("disk", "/b")]
 
 
@@ -99,6 +100,9 @@ async def test_loads_that_fail_until_one_succeeds(tmp_path: Path) -> None:
     gateway.watch.job_finished("coder", "failed")
     gateway.state = state("off", "it does not fit", ok=False)
     await gateway.pass_time(600)
+    gateway.state = state("loading")  # again, and for minutes: nothing is over yet
+    await gateway.pass_time(600)
+    assert gateway.said == ["coder did not load: it does not fit"]
     gateway.watch.job_finished("coder", "loaded")
     gateway.state = state()
     await gateway.pass_time(600)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from firesteel.facts.host.gpu_reading import GpuReading
+from firesteel.gateway.admin.health_sentence import health_sentence
 from firesteel.gateway.admin.meter import Meter
 from firesteel.gateway.curves.sampler import CurveSampler, page_activity, pause_s
 from firesteel.gateway.curves.store import RANGES, VALUES, CurveStore
@@ -150,6 +151,22 @@ async def test_recent_activity_is_of_the_last_five_minutes(gateway: Gateway) -> 
     recent = gateway.sampler.recent("coder")
     assert (recent.requests, recent.drafted, sum(recent.gaps)) == (0, 0, 0)
     assert gateway.sampler.recent("nobody").requests == 0
+
+
+async def test_a_load_does_not_make_a_model_look_slow(gateway: Gateway) -> None:
+    counters = gateway.meter.counters("coder", "laptop")
+    for _ in range(10):
+        counters.first(78.3)
+        loaded = RequestOutcome("whole", 200, Usage(100, 50, 80), is_stream=True, first_s=78.3, waited_s=78.0)
+        counters.finish("chat", loaded)
+        # The first byte of an answer that is not streamed is its end: nothing about how soon it began.
+        whole = RequestOutcome("whole", 200, Usage(100, 50, 80), first_s=30.0, total_s=30.0)
+        counters.finish("chat", whole)
+    await gateway.step()
+    (coder, _), recent = gateway.views(), gateway.sampler.recent("coder")
+    said = health_sentence(coder, recent, None)
+    assert said["ok"] and "first token within 0.39 s" in said["text"], said
+    assert sum(recent.cached_firsts) == sum(recent.unqueued_firsts) == 10
 
 
 async def test_an_engine_that_restarted_begins_to_count_anew(gateway: Gateway) -> None:

@@ -179,10 +179,8 @@ def test_a_day_back_ends_at_midnight() -> None:
 
 
 def test_what_a_load_needs_is_said_before_anybody_asks() -> None:
-    shown = text(FULL, Selection("big"))
-    assert "big: not loaded. It needs 65.0 GiB, 69.0 are free for models: coder would have to go" in " ".join(
-        shown.split()
-    )
+    shown = " ".join(text(FULL, Selection("big")).split())
+    assert "It needs 65.0 GiB, 69.0 GiB are free for models: coder would have to go" in shown
     stuck = replace(BIG, why_not="`big` needs 65 GiB; beside `coder`, which stays, 40 are left")
     snapshot = replace(FULL, state=replace(FULL.state, models=(CODER, stuck)))
     assert "A load is impossible: `big` needs 65 GiB" in text(snapshot, Selection("big"))

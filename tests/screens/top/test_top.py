@@ -25,7 +25,7 @@ from tests.conftest import run_firesteel
 from tests.sim.spark import free_port
 
 pytestmark = pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
-_WAIT_S = 40
+_WAIT_S = 120
 FILE = """listen: 127.0.0.1:{}
 models:
   coder: {{recipe: qwen3.6-35b-a3b-nvfp4, port: {}}}
@@ -86,7 +86,7 @@ class Terminal:
     def _tmux(self, *arguments: str, env: dict[str, str] | None = None) -> str:
         command = ["tmux", "-S", str(self._socket), *arguments]
         env = {**(env or os.environ), "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TERM": "xterm-256color"}
-        ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=20, check=True)
+        ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=_WAIT_S, check=True)
         return ran.stdout
 
     def type(self, text: str) -> None:
@@ -193,7 +193,7 @@ def test_it_leaves_the_terminal_as_it_was(terminal: Terminal, key: str) -> None:
     terminal.until("0" if key == "q" else "130")
 
 
-def test_ctrl_z_and_back(terminal: Terminal) -> None:
+def test_ctrl_z_and_back_and_killed(terminal: Terminal) -> None:
     terminal.type("set -m; PS1='job> '")
     before = terminal.modes()
     terminal.type(TOP)
@@ -203,8 +203,10 @@ def test_ctrl_z_and_back(terminal: Terminal) -> None:
     assert terminal.modes() == before
     terminal.type("fg")
     terminal.until("q quit")
-    terminal.press("q")
+    terminal.press("C-z")
     terminal.until("job>")
+    terminal.type("kill %1; clear; fg; echo ended with $?")
+    terminal.until("ended with 130")
     assert terminal.modes() == before
 
 

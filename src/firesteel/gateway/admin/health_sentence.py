@@ -4,7 +4,8 @@
 
 What is watched: does it answer, do requests end well, is the GPU slowed down, is the KV cache full, are
 drafted tokens accepted, do later turns of a cached conversation start at once, does it decode as planned.
-A model that is not loaded is healthy unless its last load failed. Thresholds are our choice unless a source
+A model that is not loaded is healthy unless its last load failed, and the wait for a load or for other
+requests is not counted as its own slowness. Thresholds are our choice unless a source
 stands beside them; each needs enough requests, so that one slow answer is no verdict.
 """
 
@@ -51,7 +52,7 @@ def health_sentence(view: ModelView, recent: RecentActivity, gpu: GpuReading | N
     if status.phase != "ready":
         return _not_ready(view)
     problem = next(_problems(view, recent, gpu), None)
-    return _verdict(False, problem) if problem else _verdict(True, f"healthy: {_doing(recent)}")
+    return _verdict(False, problem) if problem else _verdict(True, f"healthy: {_doing(recent, status.busy)}")
 
 
 def _verdict(ok: bool, text: str) -> HealthJson:
@@ -132,22 +133,24 @@ def stream_rate(recent: RecentActivity) -> float | None:
     return max(1.0, recent.tokens / recent.pieces) * gaps / recent.gaps_s
 
 
-def _doing(recent: RecentActivity) -> str:
+def _doing(recent: RecentActivity, busy: int) -> str:
     parts = []
     if recent.tokens and recent.busy_s:
         parts.append(f"{_figure(recent.tokens / recent.busy_s)} tokens/s")
-    if (first_s := first_quantile(recent.firsts, 0.95)) is not None:
-        parts.append(f"first token within {_figure(first_s)} s")
+    if (first_s := first_quantile(recent.unqueued_firsts, 0.95)) is not None:
+        parts.append(f"first token within {_figure(first_s, 2)} s")
     if recent.kv_used is not None:
         parts.append(f"KV cache {_percent(recent.kv_used)} used")
     if recent.acceptance is not None:
         parts.append(f"{_percent(recent.acceptance)} of drafts accepted")
-    return ", ".join(parts) if recent.requests or recent.tokens else f"no request in the last {_WINDOW}"
+    if recent.requests or recent.tokens:
+        return ", ".join(parts)
+    return "a request is running" if busy else f"no request in the last {_WINDOW}"
 
 
-def _figure(value: float) -> str:
-    """Three digits, and never as a power of ten."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+def _figure(value: float, digits: int = 3) -> str:
+    """Never as a power of ten."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.{digits}g}"
 
 
 def _percent(share: float) -> str:

@@ -62,7 +62,7 @@ class ModelCounters:
 
     __slots__ = (
         "cached_firsts", "cached_tokens", "completion_tokens", "firsts", "gaps", "prompt_tokens", "requests",
-        "stream_tokens", "totals", "waits",
+        "stream_tokens", "totals", "unqueued_firsts", "waits",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -77,8 +77,10 @@ class ModelCounters:
         self.cached_tokens = 0
         self.stream_tokens = 0
         """The part of `completion_tokens` that was streamed."""
+        self.unqueued_firsts = [0] * (len(FIRST_S) + 1)
+        """Times to the first token of streams, without the wait for a load or for other requests."""
         self.cached_firsts = [0] * (len(FIRST_S) + 1)
-        """Times to the first token of later turns: at least half of the prompt was cached. Without waits."""
+        """Those of later turns: at least half of the prompt was cached."""
 
     def first(self, seconds: float) -> None:
         self.firsts.add(seconds)
@@ -109,6 +111,10 @@ class ModelCounters:
             totals, total_s = self.totals, outcome.total_s
             totals.counts[bisect_left(_TOTAL_S, total_s)] += 1
             totals.total += total_s
+        first: int | None = None
+        if outcome.is_stream and outcome.first_s is not None:
+            first = bisect_left(FIRST_S, outcome.first_s - waited_s)
+            self.unqueued_firsts[first] += 1
         if (usage := outcome.usage) is not None:
             prompt, completion = usage.prompt_tokens or 0, usage.completion_tokens or 0
             self.prompt_tokens += prompt
@@ -117,8 +123,8 @@ class ModelCounters:
                 self.stream_tokens += completion
             if cached := usage.cached_tokens:
                 self.cached_tokens += cached
-                if 2 * cached >= prompt and outcome.first_s is not None:
-                    self.cached_firsts[bisect_left(FIRST_S, outcome.first_s - waited_s)] += 1
+                if 2 * cached >= prompt and first is not None:
+                    self.cached_firsts[first] += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +135,7 @@ class ModelTotals:
     gaps: tuple[int, ...]
     gaps_s: float
     """All of them together."""
+    unqueued_firsts: tuple[int, ...]
     cached_firsts: tuple[int, ...]
     completion_tokens: int
     stream_tokens: int
@@ -285,6 +292,7 @@ def _totals(parts: list[ModelCounters]) -> ModelTotals:
         _summed(part.firsts for part in parts),
         _summed(part.gaps for part in parts),
         sum(part.gaps.total for part in parts),
+        tuple(map(sum, zip(*(part.unqueued_firsts for part in parts), strict=True))),
         tuple(map(sum, zip(*(part.cached_firsts for part in parts), strict=True))),
         sum(part.completion_tokens for part in parts),
         sum(part.stream_tokens for part in parts),

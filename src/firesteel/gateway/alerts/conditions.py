@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from firesteel.gateway.admin.state import GatewayState, ModelStateJson
@@ -21,15 +21,15 @@ class AlertKey(NamedTuple):
 
 def conditions(
     state: GatewayState,
-    failed_loads: Collection[str],
+    failed_loads: Mapping[str, str],
     guarded: Mapping[str, str],
     disks: Mapping[str, int],
     disk_floor_bytes: int,
 ) -> dict[AlertKey, str]:
     """The text of each. A model has one at most, the one that says most: the guard, a load, its health.
 
-    `failed_loads`: models whose last load failed. `guarded`: why the guard stopped an engine, until the model
-    runs again. `disks`: free bytes by folder.
+    `failed_loads`: why the last load of a model failed. `guarded`: why the guard stopped an engine, until
+    the model runs again. `disks`: free bytes by folder.
     """
     found = {}
     for model in state["models"]:
@@ -43,12 +43,17 @@ def conditions(
 
 
 def _of_model(
-    model: ModelStateJson, failed_loads: Collection[str], guarded: Mapping[str, str]
+    model: ModelStateJson, failed_loads: Mapping[str, str], guarded: Mapping[str, str]
 ) -> Iterator[tuple[AlertKind, str]]:
     name, health = model["name"], model["health"]
     if name in guarded and model["phase"] != "ready":
         yield "guard", f"{name}: {guarded[name]}"
-    elif name in failed_loads and model["phase"] == "off" and model["why"]:
-        yield "load_failed", f"{name} did not load: {model['why']}"
+    elif name in failed_loads and (why := _why_failed(model, failed_loads[name])):
+        yield "load_failed", f"{name} did not load: {why}"
     elif not health["ok"] and model["phase"] != "cannot":  # that was said when the file was read
         yield "unhealthy", f"{name}: {health['text']}"
+
+
+def _why_failed(model: ModelStateJson, last: str) -> str | None:
+    """A load takes minutes, and whether it succeeds is known at its end: until then nothing is over."""
+    return last if model["phase"] == "loading" else model["why"] if model["phase"] == "off" else None

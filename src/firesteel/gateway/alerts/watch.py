@@ -32,7 +32,8 @@ class AlertWatch:
         """`report` gets every alert, and what cannot be delivered, for the operator's log."""
         self._state, self._config, self._report, self._clock = state, config, report, clock
         self._sender = AlertSender(self._settings, report)
-        self._failed_loads: set[str] = set()
+        self._failed_loads: dict[str, str] = {}
+        """Why each last load failed, until one succeeds."""
         self._guarded: dict[str, str] = {}
         self.guard_stops: dict[str, int] = {}
         """By model, since the gateway started."""
@@ -59,17 +60,20 @@ class AlertWatch:
 
     def job_finished(self, model: str, result: JobResult) -> None:
         if result == "failed":
-            self._failed_loads.add(model)
+            self._failed_loads.setdefault(model, "")
         elif result == "loaded":
-            self._failed_loads.discard(model)
+            self._failed_loads.pop(model, None)
 
     async def check(self) -> None:
         config, state = self._config(), self._state()
+        for model in state["models"]:
+            if model["name"] in self._failed_loads and model["why"]:
+                self._failed_loads[model["name"]] = model["why"]
         disks = self.disks = await asyncio.to_thread(_free_bytes, config.disk_folders)
         found = conditions(state, self._failed_loads, self._guarded, disks, config.alerts.disk_bytes)
         ready = {model["name"] for model in state["models"] if model["phase"] == "ready"}
-        for model in ready & self._guarded.keys():
-            del self._guarded[model]
+        for name in ready & self._guarded.keys():
+            del self._guarded[name]
         tracker = replace(self.tracker, repeat_s=config.alerts.repeat_s)
         self.tracker, alerts = tracker.after(found, self._clock())
         for alert in alerts:

@@ -36,7 +36,7 @@ _GPU_EVERY = 3
 _GPU_RETRY = 60
 _MAX_TOKENS_PER_PIECE = 64.0
 _PREFIXES: Mapping[str, EngineName] = {"vllm:": "vllm", "sglang:": "sglang", "llamacpp:": "llamacpp"}
-_NONE = ModelTotals((), (), 0.0, (), 0, 0, 0, 0)
+_NONE = ModelTotals((), (), 0.0, (), (), 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class RecentActivity:
     most_busy: int = 0
     tokens: float = 0.0
     pieces: int = 0
-    firsts: Counts = ()
     gaps: Counts = ()
     gaps_s: float = 0.0
+    unqueued_firsts: Counts = ()
     cached_firsts: Counts = ()
     requests: int = 0
     broke: int = 0
@@ -242,6 +242,7 @@ def _difference(now: ModelTotals, before: ModelTotals) -> ModelTotals:
         _less(now.firsts, before.firsts),
         _less(now.gaps, before.gaps),
         now.gaps_s - before.gaps_s,
+        _less(now.unqueued_firsts, before.unqueued_firsts),
         _less(now.cached_firsts, before.cached_firsts),
         now.completion_tokens - before.completion_tokens,
         now.stream_tokens - before.stream_tokens,
@@ -281,9 +282,9 @@ def _recent(samples: Iterable[ModelSample]) -> RecentActivity:
         max(row.busy for row in rows),
         sum(row.tokens for row in rows),
         sum(_pieces(row.totals) for row in rows),
-        added(row.totals.firsts for row in rows),
         added(row.totals.gaps for row in rows),
         sum(row.totals.gaps_s for row in rows),
+        added(row.totals.unqueued_firsts for row in rows),
         added(row.totals.cached_firsts for row in rows),
         sum(row.totals.requests for row in rows),
         sum(row.totals.broke for row in rows),

@@ -77,13 +77,11 @@ function receive(name, data) {
 }
 
 function remember(name, event) {
-  const texts = {
-    loaded: () => `${event.model} was loaded in ${event.seconds} s`,
-    unloaded: () => `${event.model} was unloaded in ${event.seconds} s`,
-    failed: () => `${event.model} failed to load: ${event.why}`,
-  };
-  const text = texts[name]?.() ?? event.words ?? event.text ?? name;
-  app.events.unshift({ at: event.at ?? Date.now() / 1000, kind: name, text, id: (app.lastEvent = (app.lastEvent ?? 0) + 1) });
+  if (name === "failed") return; // a note has said it already, with the reason in full
+  const text = event.words ?? event.text ?? `${event.model} was ${name} in ${event.seconds} s`;
+  if (app.events.some((each) => text === `alert: ${each.text}`)) return;
+  const kind = text.startsWith(`${event.model} did not load`) ? "failed" : name;
+  app.events.unshift({ at: event.at ?? Date.now() / 1000, kind, text, id: (app.lastEvent = (app.lastEvent ?? 0) + 1) });
   app.events.length = Math.min(app.events.length, MAX_EVENTS);
 }
 

@@ -24,7 +24,7 @@ export function lineChart(title, format, unit = 1) {
     return {
       node: h("tr", {}, columns),
       update(row) {
-        sample.replaceChildren(s("line", { x1: 0, x2: 18, y1: 5, y2: 5, class: `line-${row.at % HUES} dash-${Math.floor(row.at / HUES) % 3}` }));
+        sample.replaceChildren(s("line", { x1: 0, x2: 18, y1: 5, y2: 5, class: lineClass(row.at) }));
         put(name, ` ${row.label}`);
         const known = row.values.filter((value) => value !== null);
         const last = known.length ? row.values.findLast((value) => value !== null) : null;
@@ -35,15 +35,19 @@ export function lineChart(title, format, unit = 1) {
       },
     };
   });
-  const none = h("p", { class: "message" }, "No data yet in this range.");
+  const none = h("p", { class: "message" }, "Reading …");
   const node = h("section", { class: "panel" }, h("h2", {}, title), none, svg, reading, rows.node);
   let data = null;
+  const showData = (hasData) => { for (const part of [svg, reading, rows.node]) part.style.visibility = hasData ? "" : "hidden"; };
+  showData(false); // its place is kept
 
   function draw() {
     const hasData = data.series.length > 0;
+    put(none, "No data yet in this range.");
     show(none, !hasData);
-    for (const part of [svg, reading, rows.node]) part.style.visibility = hasData ? "" : "hidden";
+    showData(hasData);
     list.set(data.series);
+    rows.node.classList.toggle("no-plan", !data.series.some((row) => row.band));
     const width = Math.max(240, svg.clientWidth || 600);
     svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     const bands = data.series.filter((row) => row.band);
@@ -54,7 +58,7 @@ export function lineChart(title, format, unit = 1) {
     const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / top);
     const parts = [0, 0.5, 1].flatMap((share) => [
       s("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(top * share), y2: y(top * share) }),
-      s("text", { x: LEFT - 6, y: y(top * share) + 4, "text-anchor": "end" }, format(top * share).replace(/\.0+(?= |$)/, "")),
+      s("text", { x: LEFT - 6, y: y(top * share) + 4, "text-anchor": "end" }, share ? format(top * share).replace(/\.0+(?= |$)/, "") : "0"),
     ]);
     const marks = width > 500 ? 5 : 3;
     for (let mark = 0; mark < marks; mark++) {
@@ -65,7 +69,7 @@ export function lineChart(title, format, unit = 1) {
     for (const { band: { low, high }, at } of bands) {
       parts.push(s("rect", { class: `band band-${at % HUES}`, x: LEFT, width: width - LEFT - RIGHT, y: y(high), height: Math.max(1, y(low) - y(high)) }));
     }
-    for (const row of data.series) parts.push(s("path", { class: `line-${row.at % HUES} dash-${Math.floor(row.at / HUES) % 3}`, d: path(row.values, x, y) }));
+    for (const row of data.series) parts.push(s("path", { class: lineClass(row.at), d: path(row.values, x, y) }));
     svg.replaceChildren(...parts);
     svg.setAttribute("aria-label", `${title}. The figures are in the table below.`);
   }
@@ -81,6 +85,11 @@ export function lineChart(title, format, unit = 1) {
 
   svg.addEventListener("pointermove", point);
   return { node, update(now) { data = now; draw(); }, redraw() { if (data) draw(); } };
+}
+
+/** `at`: which model of the service file, as on Now; -1 is the machine. */
+function lineClass(at) {
+  return at < 0 ? "line-machine" : `line-${at % HUES} dash-${Math.floor(at / HUES) % 3}`;
 }
 
 function path(values, x, y) {

@@ -21,9 +21,9 @@ const EVERY_MS = { "15m": 5000, "24h": 60_000, "30d": 300_000 };
 export function create(app) {
   const range = select("range", [["15m", "last 15 minutes"], ["24h", "last 24 hours"], ["30d", "last 30 days"]], () => load());
   const model = select("model", [["", "all"]], () => load());
-  const status = h("p", { class: "message", role: "status" }, "Reading …");
+  const status = h("p", { class: "message bad", role: "status", hidden: true });
   const charts = new Map(CHARTS.map(([name, title, format, unit]) => [name, lineChart(title, format, unit)]));
-  const node = h("div", { class: "view" }, h("div", { class: "heading" }, h("h1", {}, "Curves"), h("p", { class: "lead" }, "Shaded: the plan. Point at a chart for the values at a time.")),
+  const node = h("div", { class: "view" }, h("div", { class: "heading" }, h("h1", {}, "Curves"), h("p", { class: "lead" }, "Shaded: the plan. Time to first token: with waiting and loading. Point at a chart for its values.")),
     h("section", { class: "panel" }, h("form", { class: "filters", onsubmit: (event) => event.preventDefault() }, field("Range", range), field("Model", model)), status),
     h("div", { class: "columns charts" }, [...charts.values()].map((chart) => chart.node)));
   let timer = null;
@@ -47,10 +47,10 @@ export function create(app) {
   }
 
   function draw({ start, step_s, series }) {
-    const names = [...new Set(series.map((row) => row.model ?? ""))].sort();
+    const names = [...new Set([...app.state?.models.map((each) => each.name) ?? [], ...series.map((row) => row.model).filter(Boolean)])];
     const steps = Math.max(0, ...series.map((row) => row.values.length));
     for (const [name, chart] of charts) {
-      const rows = series.filter((row) => row.name === name).map((row) => ({ label: row.model ?? "machine", at: names.indexOf(row.model ?? ""), values: row.values, band: row.band }));
+      const rows = series.filter((row) => row.name === name).map((row) => ({ label: row.model ?? "machine", at: names.indexOf(row.model), values: row.values, band: row.band }));
       chart.update({ start, step_s, steps, series: rows });
     }
   }

@@ -28,6 +28,15 @@ export function put(node, text) {
   if (node.textContent !== value) node.textContent = value;
 }
 
+/** A text in which words between backticks are code. */
+export function coded(text) {
+  return text.split("`").map((part, at, all) => (at % 2 && at < all.length - 1 ? h("code", {}, part) : at % 2 ? `\`${part}` : part));
+}
+
+export function putCoded(node, text) {
+  if (node.textContent !== text.replaceAll("`", "")) node.replaceChildren(...coded(text));
+}
+
 export function attribute(node, name, value) {
   if (value === null || value === undefined || value === false) node.removeAttribute(name);
   else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value === true ? "" : String(value));

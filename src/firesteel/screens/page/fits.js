@@ -1,8 +1,8 @@
 // What fits: the catalog planned for this machine, one plan in detail, and the check of a pasted command.
 
 import { commandDocument } from "./api.js";
-import { List, attribute, cells, copyable, field, h, message, put, select, show, table } from "./dom.js";
-import { NONE, band, count, duration, gib, names, rate } from "./format.js";
+import { List, attribute, cells, coded, copyable, field, h, message, put, select, show, table } from "./dom.js";
+import { NONE, band, columnBytes, count, duration, gib, names, plural, rate } from "./format.js";
 
 const COLUMNS = [["Model", "name"], ["Fits alone", ""], ["Beside what runs", ""], ["Needs", "num"], ["Tokens/s, one user", "num"], ["Speed is", ""], ["Engine", "word"], ["Plan", ""]];
 const BASES = { "measured here": "measured here", "measured recipe": "measured, same recipe", "measured model": "measured, same model", fitted: "estimated", roofline: "a rough estimate" };
@@ -13,8 +13,8 @@ const PAUSE_MS = 300;
 
 export function create(app) {
   const goal = select("goal", GOALS, () => load());
-  const [context, contextText] = slider("context", 0, CONTEXTS.length, "as the recipe", (at) => `${count(CONTEXTS[at - 1])} tokens`);
-  const [users, usersText] = slider("users", 0, 32, "as the recipe", (at) => `${at}`);
+  const [context, contextText] = slider("context", 0, CONTEXTS.length, "as in the recipe", (at) => `${count(CONTEXTS[at - 1])} tokens`);
+  const [users, usersText] = slider("users", 0, 32, "as in the recipe", (at) => `${at}`);
   const fitsOnly = h("input", { type: "checkbox", checked: true, onchange: () => draw() });
   const status = h("p", { class: "message", role: "status" }, "Planning …");
   const rows = table("Models of the catalog", COLUMNS);
@@ -72,7 +72,8 @@ export function create(app) {
     const memory = app.state.memory;
     const left = Math.min(memory.ceiling_bytes ?? Infinity, found.host.room_bytes + memory.loaded_bytes) - memory.loaded_bytes;
     const limit = Math.max(memory.ceiling_bytes ?? 0, found.host.room_bytes);
-    const rated = found.models.map((row) => ({ ...row, left, fit: fit(row, limit), isPicked: row.name === picked }));
+    const bytes = columnBytes(found.models.map((row) => row.needed_bytes?.expected));
+    const rated = found.models.map((row) => ({ ...row, bytes, left, fit: fit(row, limit), isPicked: row.name === picked }));
     const all = rated.filter((row) => row.fit === "yes" || !fitsOnly.checked);
     list.set(all);
     show(rows.node, all.length);
@@ -120,7 +121,7 @@ function catalogRow(onpick) {
       columns[1].className = now.fit === "yes" ? "good" : "bad";
       const need = now.needed_bytes?.high;
       put(columns[2], need == null ? NONE : need <= now.left ? "yes" : `no, ${gib(need - now.left)} too much`);
-      put(columns[3], gib(now.needed_bytes?.expected));
+      put(columns[3], now.bytes(now.needed_bytes?.expected));
       put(columns[4], now.decode_tokens_per_s ? band(now.decode_tokens_per_s) : NONE);
       put(columns[5], BASES[now.speed_basis] ?? "not known");
       put(columns[6], now.engine);
@@ -134,16 +135,17 @@ function planPanel(app) {
   const parts = table("Parts of the memory", PARTS);
   const list = new List(parts.body, (part) => part.name, () => {
     const columns = cells(PARTS);
-    return { node: h("tr", {}, columns), update(part) { put(columns[0], part.name); put(columns[1], gib(part.bytes.expected)); put(columns[2], `${part.basis}: ${part.explanation}`); } };
+    return { node: h("tr", {}, columns), update(part) { put(columns[0], part.name); put(columns[1], bytes(part.bytes.expected)); put(columns[2], `${part.basis}: ${part.explanation}`); } };
   });
   const figures = h("dl", { class: "figures" });
   const notes = h("div");
   const up = copyable("Start it alone");
-  const file = copyable("Line for the service file, under `models:`");
+  const file = copyable("Line for the service file, under models:");
   const docker = copyable("Without firesteel");
-  const details = h("div", { class: "stack", hidden: true }, figures, notes, parts.node, up.node, file.node, docker.node);
+  const details = h("div", { class: "stack", hidden: true }, figures, notes, parts.node, h("div", { class: "columns" }, up.node, file.node), docker.node);
   const node = h("section", { class: "panel", hidden: true }, title, status, details);
   let asked = null;
+  let bytes = gib;
   return {
     node,
     async load(name, sizes) {
@@ -172,6 +174,7 @@ function planPanel(app) {
     put(status, isFit ? `It ${memory.verdict === "tight" ? "fits tightly" : "fits"}${beside}.` : `It does not fit${beside}: it needs ${gib(memory.needed_bytes.expected)}, and ${gib(memory.budget_bytes)} are left.${alone}`);
     status.className = `message ${isFit ? "good" : "bad"}`;
     show(details, true);
+    bytes = columnBytes(memory.parts.map((part) => part.bytes.expected));
     list.set(memory.parts);
     const start = speed?.start_up?.reduce((sum, step) => sum + step.seconds.expected, 0);
     const pairs = [
@@ -195,8 +198,8 @@ function planPanel(app) {
 
 function finding(each) {
   return h("div", { class: "finding" },
-    h("p", {}, h("strong", { class: { stop: "bad", warn: "warn" }[each.level] ?? "" }, each.level), ` ${each.rule}: ${each.says}`),
-    each.instead && h("p", { class: "small" }, "use ", h("code", {}, each.instead)));
+    h("p", {}, h("strong", { class: { stop: "bad", warn: "warn" }[each.level] ?? "" }, each.level), ` ${each.rule}: `, coded(each.says)),
+    each.instead && h("p", { class: "small" }, "instead: ", h("code", {}, each.instead)));
 }
 
 // --- check a pasted command ---
@@ -214,7 +217,7 @@ function checkPanel() {
     try {
       const found = await commandDocument("/api/check", { method: "POST", body: text.value });
       const all = found.findings;
-      put(status, all.length ? `${all.length} findings in ${found.launches} launch${found.launches === 1 ? "" : "es"}.` : found.launches ? "Nothing wrong was found." : "No launch of an engine was found in this text.");
+      put(status, all.length ? `${plural(all.length, "finding")} in ${plural(found.launches, "launch", "launches")}.` : found.launches ? "Nothing wrong was found." : "No launch of an engine was found in this text.");
       status.className = `message ${all.some((each) => each.level === "stop") ? "bad" : all.length ? "" : "good"}`;
       findings.replaceChildren(...all.map(finding), ...found.unread.map((each) => message("bad", each.why ?? each.message ?? String(each))));
       show(marked, all.length);

@@ -13,7 +13,13 @@ const known = (value) => value !== null && value !== undefined && Number.isFinit
 
 export function gib(bytes, digits = 1) {
   if (!known(bytes)) return NONE;
-  return bytes < GIB ? `${number(bytes / MIB, 0)} MiB` : `${number(bytes / GIB, digits)} GiB`;
+  return bytes && bytes < GIB ? `${number(bytes / MIB, 0)} MiB` : `${number(bytes / GIB, digits)} GiB`;
+}
+
+/** One unit for a whole column, so that its points are aligned: that of the largest. */
+export function columnBytes(values) {
+  if (!values.some((value) => value >= GIB)) return gib;
+  return (bytes) => (known(bytes) ? `${number(bytes / GIB, 1)} GiB` : NONE);
 }
 
 export function count(value) {
@@ -32,14 +38,14 @@ export function seconds(value, digits = 2) {
   return known(value) ? `${number(value, digits)} s` : NONE;
 }
 
-/** 85 -> 1 min 25 s */
+/** 85 -> 1 min 25 s; 120 -> 2 min */
 export function duration(value) {
   if (!known(value)) return NONE;
   const whole = Math.max(0, Math.round(value));
   if (whole < 60) return `${whole} s`;
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
-  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
-  return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
+  const [large, unit, small, rest] = whole < 3600 ? [60, "min", 1, "s"] : whole < 86400 ? [3600, "h", 60, "min"] : [86400, "d", 3600, "h"];
+  const left = Math.floor((whole % large) / small);
+  return `${Math.floor(whole / large)} ${unit}${left ? ` ${left} ${rest}` : ""}`;
 }
 
 const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });

@@ -1,8 +1,8 @@
 // Logs: what an engine writes, live, with the phases of its start and what `diagnose` makes of it.
 
 import { commandDocument, follow } from "./api.js";
-import { field, h, options, put, select, show } from "./dom.js";
-import { count, time } from "./format.js";
+import { coded, field, h, options, put, putCoded, select, show } from "./dom.js";
+import { count, plural, time } from "./format.js";
 
 const MAX_LINES = 2000;
 
@@ -34,14 +34,21 @@ export function create(app) {
     marks = [];
     log.replaceChildren();
     show(finding, false);
+    show(log, true);
     if (!name) return put(status, "No model has a log yet.");
     put(status, "Reading …");
     let count_ = 0;
     stream = follow(`/api/models/${encodeURIComponent(name)}/logs?follow=1&lines=1000`, {
       up() { log.replaceChildren(); count_ = 0; put(status, "live"); },
-      event(kind, line) { if (kind === "line") { add(line); put(status, `live, ${count(++count_)} lines`); } },
+      event(kind, line) { if (kind === "line") { add(line); put(status, `live, ${plural(++count_, "line")}`); } },
       down(error, pause) { put(status, `${error.message} Trying again in ${Math.ceil(pause / 1000)} s.`); },
-      refused(error) { put(status, error.message); },
+      refused(error) {
+        if (error.status !== 404) return put(status, error.message);
+        const why = app.get(name)?.why;
+        putCoded(status, `${name} has no log: its engine was not started here. ${why ? `Its last load failed: ${why}` : "Load it on Now."}`);
+        show(log, false);
+        show(finding, false);
+      },
     });
     diagnose();
   }
@@ -85,7 +92,7 @@ export function create(app) {
       for (const line of log.children) mark(line);
       tell(found);
     } catch (error) {
-      if (error.name !== "AbortError") { finding.replaceChildren(h("p", { class: "message" }, error.message)); show(finding, app.get(shown)?.why); }
+      if (error.name !== "AbortError" && !log.hidden) { finding.replaceChildren(h("p", { class: "message" }, error.message)); show(finding, true); }
     }
   }
 
@@ -97,7 +104,7 @@ export function create(app) {
       h("h2", {}, `Diagnosis: ${states[found.state] ?? found.state}`),
       h("p", { class: "small" }, `${engine}, ${count(found.lines)} lines${found.suspect && found.state === "failed" && !causes.length ? `; an unknown error in line ${found.suspect.line}: ${found.suspect.text}` : ""}`),
       ...causes.map((cause) => h("div", { class: "finding" },
-        h("p", {}, h("strong", { class: cause.kind === "note" ? "warn" : "bad" }, cause.kind === "note" ? "note" : "cause"), ` ${cause.says}`),
+        h("p", {}, h("strong", { class: cause.kind === "note" ? "warn" : "bad" }, cause.kind === "note" ? "note" : "cause"), " ", coded(cause.says)),
         h("p", { class: "small" }, `line ${cause.line}: ${cause.text}`),
         cause.next && h("p", {}, "Next: ", h("code", {}, cause.next)))),
       h("p", { class: "small" }, found.phases.length ? `Phases: ${found.phases.map((each) => each.says.split(",")[0]).join(" → ")}` : "No phase of a start was found."));

@@ -1,8 +1,8 @@
 // Now: the machine's memory by model, each model with its state and its buttons, and who waits.
 
 import { request } from "./api.js";
-import { List, attribute, cells, h, put, show, table } from "./dom.js";
-import { NONE, count, duration, gib, moment, names, percent, plural, rate } from "./format.js";
+import { List, attribute, cells, coded, h, put, putCoded, show, table } from "./dom.js";
+import { NONE, columnBytes, count, duration, gib, moment, names, percent, plural, rate } from "./format.js";
 
 const COLUMNS = [
   ["Model", "name"], ["State", "state"], ["Requests", "num"], ["Tokens/s", "num"], ["KV used", "num"], ["Accepted", "num"],
@@ -16,10 +16,10 @@ const HUES = 8;
 export function create(app) {
   const isAdmin = app.role === "admin";
   const memory = memoryPanel();
-  const models = table("Models", isAdmin ? COLUMNS : GUEST_COLUMNS, "models");
-  const list = new List(models.body, (model) => model.name, () => (isAdmin ? modelRow(app) : guestRow()));
+  const models = table("Models", isAdmin ? COLUMNS : GUEST_COLUMNS, "models", isAdmin ? "steered" : "guest");
+  const list = new List(models.body, (model) => model.name, () => (isAdmin ? modelRow(app, (value) => bytes(value)) : guestRow()));
   const empty = h("p", { class: "message", hidden: true }, "No model is in the service file yet. ",
-    h("a", { href: "#fits" }, "What fits"), " shows what this machine can run.");
+    h("a", { href: "#fits" }, "What fits"), " shows what this machine can run, with the line for the file; saved there, a model appears here.");
   const waiting = waitingPanel();
   const happened = happenedPanel();
   const lead = h("p", { class: "lead" });
@@ -30,8 +30,10 @@ export function create(app) {
     isAdmin && waiting.node,
     isAdmin && happened.node);
   let ticking = null;
+  let bytes = gib;
 
   function update(state) {
+    bytes = columnBytes(state.models.flatMap((model) => [model.planned_bytes, model.measured_bytes]));
     list.set(state.models);
     show(empty, !state.models.length);
     show(models.node, state.models.length);
@@ -57,6 +59,7 @@ function summary({ models, waiting }) {
   const ready = models.filter((model) => model.phase === "ready");
   const sum = (value) => ready.reduce((all, model) => all + (model[value] ?? 0), 0);
   const bad = models.filter((model) => model.health?.ok === false).length;
+  if (!models.length) return "";
   return [
     `${count(ready.length)} of ${plural(models.length, "model")} loaded`, `${plural(sum("busy"), "request")} running`,
     `${count(waiting)} waiting`, `${rate(sum("tokens_per_s"))} tokens/s`, bad && `${count(bad)} not healthy`,
@@ -74,7 +77,7 @@ function left(memory) {
 
 function memoryPanel() {
   const bar = h("div", { class: "bar", role: "img" });
-  const limit = h("div", { class: "limit" }, h("span", {}, "limit"));
+  const limit = h("div", { class: "limit" }, h("span", {}, "limit for models"));
   const legend = h("ul", { class: "legend" });
   const figures = h("dl", { class: "figures" });
   const parts = new List(bar, (part) => part.key, (part) => {
@@ -155,7 +158,7 @@ function nameCell(cell, views) {
     put(about, [model.engine, model.context && `${count(model.context)} tokens`, model.pinned && "pinned", model.outside && "runs elsewhere", also].filter(Boolean).join(" · "));
     const text = model.phase === "ready" || model.health?.ok === false ? model.health?.text : null;
     show(health, text && model.phase !== "cannot");
-    put(health, text ?? "");
+    putCoded(health, text ?? "");
     health.className = `health ${model.health?.ok === false ? "bad" : "good"}`;
     for (const [view, text, link] of links) {
       attribute(link, "href", `#${view}?${new URLSearchParams({ model: model.name })}`);
@@ -173,27 +176,31 @@ function stateCell(cell) {
     put(word, model.requested && model.phase === "off" ? "waits to load" : PHASES[model.phase] ?? model.phase);
     word.className = `phase ${model.phase}${model.phase === "off" && model.why ? " failed" : ""}`;
     const eta = model.eta_s != null ? `about ${duration(model.eta_s)} left` : "";
-    put(detail, [model.doing, eta, model.doing ? "" : model.note, model.phase === "ready" || model.health?.ok === false ? "" : model.why].filter(Boolean).join(" · "));
+    const doing = model.doing?.replace(`loading ${model.name}: `, "");
+    putCoded(detail, [doing, eta, model.doing ? "" : model.note, model.phase === "ready" || model.health?.ok === false ? "" : model.why].filter(Boolean).join(" · "));
   };
 }
 
-function modelRow(app) {
+function modelRow(app, bytes) {
   const columns = cells(COLUMNS);
   const [name, state, requests, tokens, kv, accepted, planned, measured, actions] = columns;
   const setName = nameCell(name, [["try", "Try it"], ["requests", "Requests"], ["logs", "Log"]]);
   const setState = stateCell(state);
   const setActions = actionCell(actions, app);
+  const [busy, waiting] = [h("span"), h("span", { class: "small below" })];
+  requests.append(busy, waiting);
   return {
     node: h("tr", {}, columns),
     update(model) {
       setName(model);
       setState(model);
-      put(requests, model.waiting ? `${count(model.busy)} + ${count(model.waiting)} waiting` : count(model.busy));
+      put(busy, count(model.busy));
+      put(waiting, model.waiting ? `${count(model.waiting)} waiting` : "");
       put(tokens, rate(model.tokens_per_s));
       put(kv, percent(model.kv_used));
       put(accepted, percent(model.acceptance));
-      put(planned, gib(model.planned_bytes));
-      put(measured, gib(model.measured_bytes));
+      put(planned, bytes(model.planned_bytes));
+      put(measured, bytes(model.measured_bytes));
       setActions(model);
     },
   };
@@ -252,7 +259,7 @@ function actionCell(cell, app) {
     attribute(pin, "aria-label", `${model.pinned ? "Unpin" : "Pin"} ${model.name}`);
     pin.disabled = !isOurs;
     attribute(pin, "title", "Pinned: loaded, and never unloaded for another. Until the service file is read again.");
-    put(effect, effectText(app, model, off, isOurs));
+    putCoded(effect, effectText(app, model, off, isOurs));
   }
   return update;
 }
@@ -273,7 +280,11 @@ function effectText(app, model, off, isOurs) {
     const why = held(model) > space ? `needs ${gib(held(model))}, and ${gib(space)} are left: ` : "";
     return `${why}unloads ${names(model.evicts)} first (${gib(freed)})${wait}`;
   }
-  if (off) return model.load_s ? `fits beside what runs; about ${duration(model.load_s)}` : "fits beside what runs";
+  if (off) {
+    const fits = app.state.models.every(isOff) ? "fits" : "fits beside what runs";
+    return model.load_s ? `${fits}; loads in about ${duration(model.load_s)}` : fits;
+  }
+  if (model.phase === "loading") return "can be unloaded once it is loaded";
   if (model.phase !== "ready") return "";
   if (model.pinned) return "pinned: stays loaded";
   return model.busy ? `after its ${plural(model.busy, "request")}; frees ${gib(held(model))}` : `frees ${gib(held(model))}`;
@@ -289,6 +300,7 @@ function waitText(app, model) {
 
 function waitingPanel() {
   const rows = table("Waiting requests", WAITING);
+  rows.node.classList.add("short");
   const none = h("p", { class: "message" }, "Nobody waits.");
   const more = h("p", { class: "small" });
   const list = new List(rows.body, (row) => row.id, () => {
@@ -318,7 +330,7 @@ function happenedPanel() {
   const rows = h("ol", { class: "events", tabindex: "0", "aria-label": "What happened, newest first" });
   const none = h("p", { class: "message" }, "Nothing was loaded or unloaded since the gateway started.");
   const list = new List(rows, (row) => row.id, (row) => ({
-    node: h("li", { class: row.kind }, h("time", {}, moment(row.at)), h("span", {}, row.text)),
+    node: h("li", { class: row.kind }, h("time", {}, moment(row.at)), h("span", {}, coded(row.text))),
     update() {},
   }));
   return {

@@ -2,10 +2,10 @@
 
 import { get } from "./api.js";
 import { List, attribute, cells, field, h, options, put, select, show, table } from "./dom.js";
-import { NONE, count, moment, names, plural, rate, seconds } from "./format.js";
+import { count, moment, names, plural, rate, seconds } from "./format.js";
 
 const COLUMNS = [
-  ["Ended", "num"], ["Model", "name"], ["Key", ""], ["Path", ""], ["Result", ""], ["Waited", "num"], ["First token", "num"],
+  ["Ended", "time"], ["Model", "name"], ["Key", ""], ["API", ""], ["Result", ""], ["Waited", "num"], ["First token", "num"],
   ["Total", "num"], ["Tokens in", "num"], ["Tokens out", "num"], ["Tokens/s", "num"],
 ];
 const MAX_ROWS = 200;
@@ -142,7 +142,7 @@ function requestRow(onpick) {
 }
 
 function result(row) {
-  return row.how === "whole" ? (row.status < 400 ? "complete" : `error ${row.status}`) : `${RESULTS[row.how] ?? row.how}${row.status ? ` (${row.status})` : ""}`;
+  return row.how === "whole" ? (row.status < 400 ? "complete" : `error ${row.status}`) : `${RESULTS[row.how] ?? row.how}${row.status >= 400 ? ` (${row.status})` : ""}`;
 }
 
 function speed(row) {
@@ -177,7 +177,7 @@ function waterfall() {
         bar.style.width = `${Math.max(0.3, (100 * Math.max(0, to - from)) / total)}%`;
         return h("li", {}, h("span", {}, text), h("span", { class: "num" }, seconds(to - from, 3)), h("span", { class: "track", "aria-hidden": "true" }, bar));
       }));
-      const facts = [row.why, `key ${row.key || NONE}`, `total ${seconds(row.total_s, 3)}`, `${count(row.bytes_in)} bytes in`, `${count(row.bytes_out)} bytes out`];
+      const facts = [row.why, row.key ? `key ${row.key}` : "no key", `total ${seconds(row.total_s, 3)}`, `${count(row.bytes_in)} bytes in`, `${count(row.bytes_out)} bytes out`];
       put(why, names(facts.filter(Boolean)));
     },
   };

@@ -4,7 +4,7 @@ import { commandDocument } from "./api.js";
 import { List, attribute, cells, h, message, put, show, table } from "./dom.js";
 import { NONE, count, plural, rate } from "./format.js";
 
-const COLUMNS = [["Began", ""], ["Model", "name"], ["Engine", ""], ["Points", "num"], ["Samples", "num"], ["State", ""], ["Show", ""]];
+const COLUMNS = [["Began", ""], ["Model", "name"], ["Engine", ""], ["Points", "num"], ["Samples", "num"], ["State", ""], ["Actions", ""]];
 const FIGURES = [["Load", "name"], ["Tokens/s, one user", "num"], ["Tokens/s, all", "num"], ["Prefill, tokens/s", "num"], ["First token, p50", "num"], ["Gap, p50", "num"], ["Failed", "num"]];
 const PLAN = [["Load", "name"], ["Figure", ""], ["Measured", "num"], ["Planned", "num"], ["Off by", "num"], ["Verdict", ""]];
 const COMPARED = [["Load", "name"], ["Figure", ""], ["First", "num"], ["Second", "num"], ["Ratio", "num"], ["Verdict", ""]];
@@ -23,7 +23,7 @@ export function create() {
   async function load() {
     try {
       found = (await commandDocument("/api/runs")).runs;
-      put(status, found.length ? `${plural(found.length, "run")}, newest first. Mark two to compare them.` : "Nothing was measured yet. firesteel bench measures a running model.");
+      put(status, found.length ? found.length < 2 ? "1 run." : `${plural(found.length, "run")}, newest first. Mark two to compare them.` : "Nothing was measured yet. firesteel bench measures a running model.");
       draw();
     } catch (error) {
       put(status, error.message);
@@ -34,6 +34,7 @@ export function create() {
   function draw() {
     list.set(found.map((run) => ({ ...run, isMarked: marked.includes(run.id) })));
     show(rows.node, found.length);
+    show(compare, found.length > 1);
     compare.disabled = marked.length !== 2;
   }
 
@@ -99,12 +100,15 @@ function load(point) {
 
 function figure(value) {
   if (!value) return NONE;
-  return value.n < 2 ? `${rate(value.value)} (once)` : `${rate(value.value)} (${rate(value.low)} to ${rate(value.high)})`;
+  return interval(rate(value.value), value.n < 2 ? "once" : `${rate(value.low)} to ${rate(value.high)}`);
 }
+
+/** The value, and below it its interval: so the values of a column are aligned by their point. */
+const interval = (value, range) => [h("span", {}, value), h("span", { class: "small below" }, range)];
 
 function filled(caption, columns, data) {
   const made = table(caption, columns);
-  made.body.append(...data.map((texts) => { const all = cells(columns); texts.forEach((text, at) => put(all[at], text)); return h("tr", {}, all); }));
+  made.body.append(...data.map((texts) => { const all = cells(columns); texts.forEach((text, at) => all[at].append(...[text].flat())); return h("tr", {}, all); }));
   return made.node;
 }
 
@@ -114,9 +118,9 @@ function figures(run) {
 }
 
 function planned(plan) {
-  return filled("Plan against measured", PLAN, plan.rows.map((row) => [load(row.point), row.measure, figure(row.measured), `${rate(row.planned.expected)} (${rate(row.planned.low)} to ${rate(row.planned.high)})`, `${row.off >= 1 ? "+" : ""}${rate((row.off - 1) * 100)} %`, row.verdict]));
+  return filled("Plan against measured", PLAN, plan.rows.map((row) => [load(row.point), row.measure, figure(row.measured), interval(rate(row.planned.expected), `${rate(row.planned.low)} to ${rate(row.planned.high)}`), `${row.off >= 1 ? "+" : "−"}${rate(Math.abs(row.off - 1) * 100)} %`, row.verdict]));
 }
 
 function compared(result) {
-  return filled("Two runs compared", COMPARED, result.rows.map((row) => [load(row.point), `${row.measure}, ${row.unit}`, figure(row.first), figure(row.second), `${row.difference.ratio.toFixed(3)} (${row.difference.low.toFixed(3)} to ${row.difference.high.toFixed(3)})`, row.difference.verdict]));
+  return filled("Two runs compared", COMPARED, result.rows.map((row) => [load(row.point), `${row.measure}, ${row.unit}`, figure(row.first), figure(row.second), interval(row.difference.ratio.toFixed(3), `${row.difference.low.toFixed(3)} to ${row.difference.high.toFixed(3)}`), row.difference.verdict]));
 }

@@ -19,12 +19,12 @@ export function create(app) {
   show(panes[1].node, false);
   const form = h("form", { class: "panel" },
     field("Message (Enter sends it, Shift+Enter begins a line)", prompt),
-    h("div", { class: "filters" }, field("At most so many tokens", maxTokens), field("Temperature", temperature),
+    h("div", { class: "filters" }, field("Tokens at most", maxTokens), field("Temperature", temperature),
       h("label", { class: "check" }, isTwo, h("span", {}, "Two models side by side"))),
     h("div", { class: "row" }, send, stop, fresh));
   const node = h("div", { class: "view" }, h("h1", {}, "Try it"),
-    h("div", { class: "columns" }, panes.map((each) => each.node)), form,
-    h("section", { class: "panel" }, h("h2", {}, "The same elsewhere"), h("div", { class: "columns" }, curl.node, python.node)));
+    h("div", { class: "columns even" }, panes.map((each) => each.node)), form,
+    h("section", { class: "panel" }, h("h2", {}, "The same request in your code"), h("div", { class: "columns" }, curl.node, python.node)));
 
   const settings = () => ({ max_tokens: Number(maxTokens.value) || 256, temperature: Number(temperature.value) });
 
@@ -109,7 +109,7 @@ function pane(app, label, onchange) {
     status.className = "message";
     const tell = () => {
       const tokens = usage?.completion_tokens ?? (chunks || null);
-      const values = [first && seconds((first - began) / 1000, 3), first && last > first && tokens > 1 ? rate((tokens - 1) / ((last - first) / 1000)) : null, usage ? count(usage.prompt_tokens) : null, count(tokens), seconds((performance.now() - began) / 1000, 2)];
+      const values = [first && seconds((first - began) / 1000, 3), first && last > first && tokens > 1 ? rate((tokens - 1) / ((last - first) / 1000)) : null, usage ? count(usage.prompt_tokens) : null, count(tokens), first && seconds((performance.now() - began) / 1000, 2)];
       figures.forEach(([, node_], at) => put(node_, values[at] ?? NONE));
     };
     tell(); // the figures of the last message are gone

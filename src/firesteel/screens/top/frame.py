@@ -16,7 +16,7 @@ from firesteel.printable import printable
 from firesteel.screens.top.bars import UNICODE, Glyphs, memory_bar, memory_parts, sparkline
 from firesteel.screens.top.panels import bar_legend, log_lines, queue_lines, request_lines
 from firesteel.screens.top.snapshot import CurveRangeName, Snapshot, TopMemory, TopModel
-from firesteel.units import GIB
+from firesteel.units import GIB, show_bytes
 
 Panel = Literal["log", "requests", "queue"]
 PANELS: tuple[Panel, ...] = ("log", "requests", "queue")
@@ -211,7 +211,7 @@ def _load_text(model: TopModel, memory: TopMemory) -> str:
     if memory.ceiling_bytes is None or not model.bytes:
         return ""
     left = max(0, memory.ceiling_bytes - memory.loaded_bytes)
-    text = f". It needs {_gib(model.bytes)} GiB, {_gib(left)} are free for models"
+    text = f". It needs {show_bytes(model.bytes)}, {show_bytes(left)} are free for models"
     return f"{text}: {_joined(model.evicts)} would have to go" if model.evicts else text
 
 
