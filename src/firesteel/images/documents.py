@@ -6,12 +6,11 @@ from typing import Literal
 
 from firesteel.catalog import ImageProblem
 from firesteel.facts.documents import Document
-from firesteel.images.build import BuiltImage
-from firesteel.images.compare import ImageComparison, ImageDifference
+from firesteel.images.compare import ImageDifference
 from firesteel.images.contents import Component, GpuLibrary, Part
 from firesteel.images.factory.decide import ReleaseProgress
 from firesteel.images.inspect import RecipeVerdict
-from firesteel.images.report import ImageLayer, ImageReport, StartSettings
+from firesteel.images.report import ImageLayer, StartSettings
 from firesteel.images.retention import OwnImage
 
 
@@ -101,18 +100,3 @@ class ImageWatchJson(Document):
 
     document: Literal["firesteel.image-watch/1"] = "firesteel.image-watch/1"
     images: tuple[FactoryImageJson, ...]
-
-
-def image_build_json(image: BuiltImage) -> ImageBuildJson:
-    return ImageBuildJson.model_validate(image)
-
-
-def image_inspect_json(
-    report: ImageReport, recipes: tuple[RecipeVerdict, ...], saved: str | None
-) -> ImageInspectJson:
-    names = ImageInspectJson.model_fields.keys() - {"document", "recipes", "saved"}
-    return ImageInspectJson(**{name: getattr(report, name) for name in names}, recipes=recipes, saved=saved)
-
-
-def image_compare_json(comparison: ImageComparison) -> ImageCompareJson:
-    return ImageCompareJson.model_validate(comparison)

@@ -45,10 +45,12 @@ class UsageQuery:
 @dataclass(frozen=True, slots=True)
 class UsageRow:
     day: str | None
+    """In the timezone of the report. None, as for `key` and `model`: all of them, `by` does not have it."""
     key: str | None
-    """Empty: no keys were in use. None, like the others: not asked for."""
+    """Empty: no keys were in use."""
     model: str | None
     requests: int
+    """Those that were refused do not count."""
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
