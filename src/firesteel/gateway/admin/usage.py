@@ -22,9 +22,10 @@ from typing import Any
 from firesteel.edge.files.home import Home
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.admin.request_log import log_path
-from firesteel.gateway.admin.request_rows import USAGE_OF_ROWS, VERSION, open_read_only
+from firesteel.gateway.admin.request_rows import USAGE_OF_ROWS, VERSION
 from firesteel.gateway.budgets import BudgetPeriod, TokenBudget, period_of
 from firesteel.gateway.key_file import keys_path, read_keys
+from firesteel.gateway.sqlite_file import open_read_only
 
 USAGE_COLUMNS = ("day", "key", "model")
 _COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens")
