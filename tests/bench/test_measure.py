@@ -31,8 +31,6 @@ from tests.sim.spark import VLLM, Spark, spark
 
 POINT = Point("single", "prose", 1, 40, 24)
 QUICK = RunLimits(budget_s=3, precision=0.5, least_repetitions=2, most_repetitions=3)
-
-
 PATIENT = RequestTimeouts(20, 20, 30)
 
 
@@ -56,14 +54,14 @@ def assert_decode(done: RunFinished, truth: float, rel: float = 0.1) -> None:
         assert found.decode_tokens_per_s.value == pytest.approx(truth, rel=rel)
 
 
+async def finish(order: RunOrder) -> RunFinished:
+    (done,) = [event async for event in measure(order) if isinstance(event, RunFinished)]
+    return done
+
+
 async def run(url: str, point: Point = POINT, **more: Any) -> RunFinished:
     given = {"limits": QUICK, "timeouts": PATIENT, **more}
-    order = RunOrder(Subject(url, MODEL), (point,), **given)
-    last: RunFinished | None = None
-    async for event in measure(order):
-        last = event if isinstance(event, RunFinished) else last
-    assert last is not None
-    return last
+    return await finish(RunOrder(Subject(url, MODEL), (point,), **given))
 
 
 async def test_a_correct_server_is_measured() -> None:
@@ -270,10 +268,8 @@ async def test_a_run_is_resumed() -> None:
                     break
         await events.aclose()  # type: ignore[attr-defined]  # it is a generator
         assert not begun[0].figures and not begun[0].is_whole
-        done: RunFinished | None = None
-        async for event in measure(replace(order, earlier_samples=tuple(kept))):
-            done = event if isinstance(event, RunFinished) else done
-    assert done is not None and list(done.samples[:2]) == kept
+        done = await finish(replace(order, earlier_samples=tuple(kept)))
+    assert list(done.samples[:2]) == kept
     assert [each.repetition for each in done.samples] == list(range(len(done.samples)))
     assert [each.is_cold for each in done.samples[:3]] == [True, False, False]
     assert len({each["messages"][0]["content"] for each in server.asked}) == len(server.asked)
@@ -443,11 +439,8 @@ async def test_a_short_budget_is_shared_among_the_points() -> None:
     """No number of users is left empty; only another kind of text is, and the run says so."""
     points = tuple(Point("quick", text, users, 40, 40) for users in (1, 4) for text in ("prose", "code"))
     async with serving(FaultyServer(first_s=0.2, token_s=0.005)) as url:
-        order = RunOrder(Subject(url, MODEL), points, limits=RunLimits(2.5, 0.001))
-        done: RunFinished | None = None
-        async for event in measure(order):
-            done = event if isinstance(event, RunFinished) else done
-    assert done is not None and done.run.is_whole
+        done = await finish(RunOrder(Subject(url, MODEL), points, limits=RunLimits(2.5, 0.001)))
+    assert done.run.is_whole
     visits = {(each.point.text, each.point.users): each.repetitions for each in done.run.figures}
     assert visits["prose", 1] >= 1 and visits["prose", 4] >= 1 and visits["code", 4] == 0
     assert abs(visits["prose", 1] - visits["prose", 4]) <= 1, visits
@@ -488,10 +481,7 @@ async def test_a_simulated_spark_has_the_configured_speed(host: Spark, more: tup
         (alone,) if more else (alone, four),
         limits=RunLimits(9, 0.001, 2, 2),
     )
-    last: RunFinished | None = None
-    async for event in measure(order):
-        last = event if isinstance(event, RunFinished) else last
-    assert last is not None
+    last = await finish(order)
     for found in last.run.figures:
         assert not found.wrong and found.decode_tokens_per_s is not None
         truth = pace.decode_tokens_per_s(found.point.users, "code")

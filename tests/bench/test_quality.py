@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import log
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from firesteel.cli.output.documents.all import schemas
 from firesteel.edge.http.answer import Answer, TokenLogprob
 from tests.cli.inside import inside
 from tests.conftest import Firesteel
+from tests.http_thread import QuietHandler, serving_http
 
 
 def answer(text: str, logprobs: tuple[TokenLogprob, ...] | None = None) -> Answer:
@@ -104,10 +103,7 @@ def test_our_questions_are_sound() -> None:
 
 @contextmanager
 def serving(reply: Callable[[str], str], logprobs: bool = False) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: Any) -> None:
-            """Says nothing."""
-
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             self._send({"data": [{"id": "m", "owned_by": "x"}]})
 
@@ -121,22 +117,10 @@ def serving(reply: Callable[[str], str], logprobs: bool = False) -> Iterator[str
             self._send({"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
 
         def _send(self, value: object, status: int = 200) -> None:
-            data = json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            self.send(json.dumps(value).encode(), status, Content_Type="application/json")
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving_http(Handler) as url:
+        yield f"{url}/v1"
 
 
 @pytest.fixture

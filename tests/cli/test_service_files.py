@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from firesteel.run.service import ServiceSpec, write_spec
 from firesteel.sim import scenarios
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel
+from tests.http_thread import QuietHandler, serving_http
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -33,19 +32,12 @@ def firesteel(
 def server(*paths: str, status: int = 200) -> Iterator[str]:
     """A real HTTP server that has these paths and no others."""
 
-    class Answers(BaseHTTPRequestHandler):
+    class Answers(QuietHandler):
         def do_GET(self) -> None:
-            self.send_response(status if self.path in paths else 404)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.send(status=status if self.path in paths else 404)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Says nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as here:
-        threading.Thread(target=here.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{here.server_port}"
-        here.shutdown()
+    with serving_http(Answers) as url:
+        yield url
 
 
 # --- ps -f ---

@@ -13,9 +13,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from tests.http_thread import QuietHandler, serving_http
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SIGNED = "X-Signature=do-not-show-me"
@@ -102,34 +103,17 @@ def sha256(content: bytes) -> str:
 @contextmanager
 def serving() -> Iterator[Hub]:
     hub = Hub()
-    with _server(hub, at_store=False) as front, _server(hub, at_store=True) as back:
+    front_handler = type("Handler", (_Handler,), {"hub": hub, "at_store": False})
+    store_handler = type("Handler", (_Handler,), {"hub": hub, "at_store": True})
+    with serving_http(front_handler) as front, serving_http(store_handler) as back:
         hub.url, hub.store_url = front, back
         yield hub
 
 
-@contextmanager
-def _server(hub: Hub, *, at_store: bool) -> Iterator[str]:
-    handler = type("Handler", (_Handler,), {"hub": hub, "at_store": at_store})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    server.block_on_close = False
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     hub: Hub
     at_store: bool
     protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: object) -> None:
-        return
 
     def do_HEAD(self) -> None:
         self._answer()

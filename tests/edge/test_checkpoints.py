@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +19,7 @@ from firesteel.edge.http.sync_client import Deadline
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.formats.byte_source import BadHeader
 from firesteel.facts.model.tensors import Role
+from tests.http_thread import QuietHandler, serving_http
 
 CONFIG = {
     "model_type": "llama",
@@ -174,7 +173,7 @@ class Hub:
 def hub(tmp_path: Path) -> Iterator[Hub]:
     served = Hub(tmp_path / "hub")
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             served.requests.append(self.path)
             if "/secret/" in self.path:
@@ -198,16 +197,8 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
             self.wfile.write(data)
             served.sent_bytes += len(data)
 
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        served.url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with serving_http(Handler) as served.url:
         yield served
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize("shards", [False, True])

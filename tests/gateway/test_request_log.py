@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from firesteel.gateway import sqlite_file
 from firesteel.gateway.admin import request_log
 from firesteel.gateway.admin.request_log import MAX_PROMPT_BYTES, RequestLog, recent
 from firesteel.gateway.interfaces import RequestOutcome, Usage
@@ -162,7 +163,7 @@ def test_a_disk_that_comes_back_gets_what_waited(path: Path, monkeypatch: pytest
 
 
 def test_one_that_holds_the_file_only_delays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_log, "_BUSY_S", 0.05)
+    monkeypatch.setattr(sqlite_file, "_BUSY_S", 0.05)
     monkeypatch.setattr(request_log, "_RETRY_S", 0.05)
     reports: list[str] = []
     log = RequestLog(path, report=reports.append)

@@ -8,9 +8,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import ClassVar
 
 import pytest
@@ -22,6 +20,7 @@ from firesteel.launch import Container, FlagValue, Launch, Mount
 from firesteel.reads.source_text import source_file
 from firesteel.reads.systemd import words
 from firesteel.render import LaunchFacts, containerized, pin, quadlet, systemd
+from tests.http_thread import QuietHandler, serving_http
 from tests.render.material import (
     ON_ONE,
     SHOWN,
@@ -183,7 +182,7 @@ def test_folders_are_created_first() -> None:
         assert 'ExecStartPre=mkdir -p "%h/a b"\n' in text.partition("[Service]")[2]
 
 
-class _Engine(BaseHTTPRequestHandler):
+class _Engine(QuietHandler):
     """Answers /health from the second request on, and keeps what it is sent."""
 
     asked: ClassVar[list[tuple[str, str | None, bytes]]]
@@ -196,12 +195,7 @@ class _Engine(BaseHTTPRequestHandler):
 
     def _answer(self, body: bytes) -> None:
         self.asked.append((self.path, self.headers["Authorization"], body))
-        self.send_response(503 if len(self.asked) == 1 else 200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        return
+        self.send(status=503 if len(self.asked) == 1 else 200)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
@@ -213,10 +207,8 @@ def test_a_unit_warms_the_engine_up(free_port: int) -> None:
     assert _post_start(unit) == _post_start(quadlet(launch))
     argv, env = _post_start(unit), {"PATH": os.environ["PATH"], "VLLM_API_KEY": "a key"}
     _Engine.asked = []
-    with ThreadingHTTPServer(("127.0.0.1", free_port), _Engine) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+    with serving_http(_Engine, free_port):
         subprocess.run(argv, env={**env, "MAINPID": str(os.getpid())}, check=True, timeout=60)
-        server.shutdown()
     *waiting, (path, key, body) = _Engine.asked
     assert {path for path, _, _ in waiting} == {"/health"} and len(waiting) == 2
     assert path == "/v1/chat/completions" and key == "Bearer a key" and json.loads(body)["model"] == "it's"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from http.server import BaseHTTPRequestHandler
+from threading import Event
 from typing import Any
 
 from firesteel.gateway.admin.state import GatewayState, ModelStateJson
 from firesteel.gateway.page_files import page_responses
 from firesteel.screens.page.files import read_files
 from firesteel.units import GIB
+from tests.http_thread import QuietHandler, serving_http
 
 Events = Callable[[], Iterator[Mapping[str, Any]]]
 
@@ -53,17 +54,11 @@ def played(
 ) -> Iterator[str]:
     """Its URL. `answers` are documents by path; the stream stays open after the last of `events`."""
     ends = Event()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(first, events, answers or {}, ends))
-    server.daemon_threads = True
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        ends.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving_http(_handler(first, events, answers or {}, ends)) as url:
+        try:
+            yield url
+        finally:
+            ends.set()
 
 
 def _handler(
@@ -71,10 +66,7 @@ def _handler(
 ) -> type[BaseHTTPRequestHandler]:
     files = page_responses(read_files())
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if response := files.get(path.encode()):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from playwright.sync_api import Browser
 
 from firesteel.edge.files.home import Home
 from firesteel.gateway.key_file import add_key, keys_path
+from tests.http_thread import QuietHandler, serving_http
 from tests.screens.conftest import WAIT_MS, Serve, wait_for_key
 
 EVENTS = (
@@ -39,7 +38,7 @@ FETCH = """async ([url, key, body]) => {
 }"""
 
 
-class Site(BaseHTTPRequestHandler):
+class Site(QuietHandler):
     """An empty page, and a server of a model that lets every page read its answers, as engines do."""
 
     def do_GET(self) -> None:
@@ -50,28 +49,13 @@ class Site(BaseHTTPRequestHandler):
         self._send(EVENTS + b"data: [DONE]\n\n", "text/event-stream")
 
     def _send(self, body: bytes, kind: str) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.send_header("Access-Control-Allow-Origin", "*")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+        self.send(body, Content_Type=kind, Access_Control_Allow_Origin="*")
 
 
 @contextmanager
 def site() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving_http(Site) as url:
+        yield int(url.rpartition(":")[2])
 
 
 def test_a_page_of_a_listed_origin_uses_the_models(browser: Browser, serve: Serve) -> None:

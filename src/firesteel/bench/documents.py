@@ -269,87 +269,48 @@ def bench_json(run: BenchRun, html: Path | None) -> BenchJson:
 
 
 def compare_json(comparison: Comparison) -> CompareJson:
-    return CompareJson(
-        first=comparison.first,
-        second=comparison.second,
+    return CompareJson.of(
+        comparison,
         is_comparable=not comparison.why_not and bool(comparison.rows),
         why_not=tuple(
             DifferingSettingJson(setting=setting, says=says) for setting, says in comparison.why_not
         ),
-        is_interleaved=comparison.is_interleaved,
-        apart=comparison.apart,
-        rows=tuple(map(ComparedRowJson.model_validate, comparison.rows)),
-        only_first=comparison.only_first,
-        only_second=comparison.only_second,
-        answers=comparison.answers,
-        notes=comparison.notes,
     )
 
 
 def published_row(row: PublishedComparison) -> ComparePublishedRowJson:
-    return ComparePublishedRowJson(
-        point=row.point,
-        measured=row.measured,
-        published_tokens_per_s=row.published.decode_tps or 0.0,
-        depth=row.published.depth,
-        version=row.published.version,
-        ratio=row.ratio,
-        verdict=row.verdict,
-        source=row.source,
-        note=row.published.note,
-    )
+    rate = row.published.decode_tps or 0.0
+    return ComparePublishedRowJson.of(row.published, row, published_tokens_per_s=rate)
 
 
 def tune_json(result: TuneResult) -> TuneJson:
     journal, difference = result.journal, result.difference
-    return TuneJson(
-        id=journal.id,
+    return TuneJson.of(
+        journal,
+        journal.options,
+        difference,
+        result,
         model=journal.name,
-        goal=journal.options.goal,
-        users=journal.options.users,
         settings_in_all=result.space.size,
-        is_better=result.is_better,
-        changes=result.changes,
         words=result.text,
-        ratio=difference.ratio,
         ratio_low=difference.low,
         ratio_high=difference.high,
-        verdict=difference.verdict,
-        recipe=result.recipe,
         recipe_path=str(result.recipe_path) if result.recipe_path else None,
-        running=result.running,
         trials=tuple(_trial_json(result.space, trial) for trial in journal.trials),
         refused=_refused_json(result.space),
-        drafting=tuple(
-            DraftingJson(
-                text=row.text,
-                users=row.users,
-                drafting_tokens_per_s=row.drafting_tokens_per_s,
-                plain_tokens_per_s=row.plain_tokens_per_s,
-                ratio=row.difference.ratio,
-                verdict=row.difference.verdict,
-            )
-            for row in result.drafts
-        ),
-        advice=result.advice,
-        notes=result.notes,
+        drafting=tuple(DraftingJson.of(row.difference, row) for row in result.drafts),
     )
 
 
 def _trial_json(space: SearchSpace, trial: Trial) -> TrialJson:
     interval = mean_interval(trial.values)
-    return TrialJson(
-        role=trial.role,
+    return TrialJson.of(
+        trial,
         changes=space.changes(space.setting(trial.labels)),
-        run=trial.run,
-        failed=trial.failed,
         tokens_per_s=interval.value if interval else None,
         low=interval.low if interval else None,
         high=interval.high if interval else None,
         rounds=len(trial.values),
-        was_beaten=trial.was_beaten,
-        start_s=trial.start_s,
-        took_s=trial.took_s,
     )
 
 

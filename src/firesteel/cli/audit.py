@@ -38,9 +38,9 @@ def command(model: str, deep: bool, sarif: bool, as_json: bool) -> int:
 
         click.echo(checkpoint_sarif(report.model, report.findings))
     elif as_json:
-        from firesteel.workshop.audit.documents import audit_json  # loads pydantic
+        from firesteel.workshop.audit.documents import AuditJson  # loads pydantic
 
-        common.print_json(audit_json(report))
+        common.print_json(AuditJson.of(report))
     else:
         _show(report)
     return exit_code(report)

@@ -125,24 +125,17 @@ def _print_json(
 ) -> None:
     from firesteel.cli.output.documents.client import ClientJson
 
-    endpoint = target.endpoint
     common.print_json(
-        ClientJson(
+        ClientJson.of(
+            client,
+            target.endpoint,
             client=name,
-            title=client.title,
-            speaks=client.speaks,
-            url=endpoint.url,
-            model=endpoint.model,
-            context=endpoint.context,
-            output=endpoint.output,
-            key_variable=endpoint.key,
-            format=client.format,
+            key_variable=target.endpoint.key,
             text=clients.render_settings(settings, client.format),
             path=str(path) if path else None,
             written=written,
             backup=str(backup) if backup else None,
             taken=target.kind,
             notes=(*settings.notes, target.note),
-            sources=client.sources,
         )
     )

@@ -74,9 +74,9 @@ def inspect(
     saved = save_inspection(library.home(), report)
     recipes = judge_recipes(report, library.catalog())
     if as_json:
-        from firesteel.images.documents import image_inspect_json  # loads pydantic
+        from firesteel.images.documents import ImageInspectJson  # loads pydantic
 
-        common.print_json(image_inspect_json(report, recipes, str(saved) if saved else None))
+        common.print_json(ImageInspectJson.of(report, recipes=recipes, saved=str(saved) if saved else None))
     else:
         _show(report, recipes)
     return 3 if any(problem.level == "stop" for problem in report.problems) else 0
@@ -109,7 +109,7 @@ def build(what: str | None, is_list: bool, builder: str | None, as_json: bool) -
     if as_json:
         from firesteel.images.documents import ImageBuildJson  # loads pydantic
 
-        common.print_json(ImageBuildJson.model_validate(image))
+        common.print_json(ImageBuildJson.of(image))
         return
     _line(f"{image.tag}: {image.engine} {image.version}, {show_bytes(image.bytes)}")
     _line(f"  verified      {', '.join(image.verified)}")
@@ -177,7 +177,7 @@ def _print_comparison(comparison: ImageComparison, as_json: bool) -> None:
     if as_json:
         from firesteel.images.documents import ImageCompareJson  # loads pydantic
 
-        common.print_json(ImageCompareJson.model_validate(comparison))
+        common.print_json(ImageCompareJson.of(comparison))
         return
     _line(f"{comparison.first} ({show_bytes(comparison.first_bytes)})")
     _line(f"{comparison.second} ({show_bytes(comparison.second_bytes)})")

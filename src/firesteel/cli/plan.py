@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
@@ -15,7 +15,7 @@ from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import compare_view, out, plan_view
 from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
-from firesteel.launch import AdapterReference, Ask, EngineName, Goal, Runtime
+from firesteel.launch import Ask, EngineName, Goal
 from firesteel.proposals import Proposal, alternative, has_weights, how_to_fit
 from firesteel.proposals.over_hosts import PUBLISHED, OverHosts, over_hosts
 from firesteel.rules.checkpoint_checks.launch_findings import is_audit
@@ -43,12 +43,20 @@ from firesteel.workspace import Workspace
 )
 @click.option("--kv-cache-dtype", metavar="TYPE", help="Store the KV cache so: fp8, auto, q8_0, ...")
 @click.option(
-    "--kv-cache-memory-bytes", type=click.IntRange(1, 2**50), help="Give the KV cache exactly this much."
+    "--kv-cache-memory-bytes",
+    "kv_cache_bytes",
+    type=click.IntRange(1, 2**50),
+    help="Give the KV cache exactly this much.",
 )
 @click.option(
-    "--prompt", type=common.TOKENS, help="Users send prompts of this length (default: the --context)."
+    "--prompt",
+    "prompt_tokens",
+    type=common.TOKENS,
+    help="Users send prompts of this length (default: the --context).",
 )
-@click.option("--answer", type=common.TOKENS, help="They get answers of this length (default 512).")
+@click.option(
+    "--answer", "answer_tokens", type=common.TOKENS, help="They get answers of this length (default 512)."
+)
 @click.option("--shared", type=common.TOKENS, help="So much of each prompt is already in the prefix cache.")
 @click.option("--nodes", type=click.IntRange(1, 8), help="Split the model over so many Sparks.")
 @click.option("--cluster", "is_cluster", is_flag=True, help="Split it over this host and all its nodes.")
@@ -56,27 +64,13 @@ from firesteel.workspace import Workspace
 def command(
     models: tuple[str, ...],
     compare: bool,
-    goal: Goal | None,
     chart: Path | None,
     host_name: str | None,
-    context: int | None,
-    users: int | None,
-    port: int | None,
-    engine: EngineName | None,
-    version: str | None,
-    runtime: Runtime | None,
-    engine_path: str | None,
-    adapters: tuple[AdapterReference, ...],
-    quant: str | None,
-    weights_bytes: int | None,
-    kv_cache_dtype: str | None,
-    kv_cache_memory_bytes: int | None,
-    prompt: int | None,
-    answer: int | None,
     shared: int | None,
     nodes: int | None,
     is_cluster: bool,
     as_json: bool,
+    **asked: Any,
 ) -> int:
     """Show whether MODEL fits and how fast it will be, before any download.
 
@@ -89,26 +83,7 @@ def command(
 
         nodes = nodes or len(require_nodes(library.home())) + 1
     _check_arguments(models, compare, chart, nodes)
-    ask = Ask(
-        models[0],
-        context,
-        users,
-        port,
-        engine=engine,
-        version=version,
-        quant=quant,
-        weights_bytes=weights_bytes,
-        kv_cache_dtype=kv_cache_dtype,
-        kv_cache_bytes=kv_cache_memory_bytes,
-        sparks=nodes,
-        goal=goal,
-        runtime=runtime,
-        engine_path=engine_path,
-        prompt_tokens=prompt,
-        answer_tokens=answer,
-        shared_tokens=shared or 0,
-        adapters=adapters,
-    )
+    ask = Ask(models[0], sparks=nodes, shared_tokens=shared or 0, **asked)
     workspace = library.workspace()
     host = workspace.host(host_name)
     if is_cluster:
@@ -130,7 +105,7 @@ def command(
         out.print(plan_view(best, tuple(others)))
         if gain:
             out.print(f"\n{gain.hosts} hosts    {gain.verdict} ({PUBLISHED})")
-        options = [word for each in adapters for word in ("--adapter", f"{each.name}={each.reference}")]
+        options = [word for each in ask.adapters for word in ("--adapter", f"{each.name}={each.reference}")]
         out.print(typed(f"\nnext: {_next(best, shlex.join((models[0], *options)))}"))
     return _exit_code(best)
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
 import click
@@ -24,7 +24,7 @@ from firesteel.cli.output.show import err, out, plan_view
 from firesteel.edge.files import text_files
 from firesteel.edge.host.signals import cancel_on_signals, interrupted_by_signals
 from firesteel.errors import UsageError
-from firesteel.launch import AdapterReference, Ask, EngineName, Runtime
+from firesteel.launch import Ask, EngineName
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run import (
     LOOPBACK,
@@ -75,14 +75,6 @@ if TYPE_CHECKING:
 def command(
     models: tuple[str, ...],
     path: Path | None,
-    context: int | None,
-    users: int | None,
-    port: int | None,
-    engine: EngineName | None,
-    version: str | None,
-    runtime: Runtime | None,
-    engine_path: str | None,
-    adapters: tuple[AdapterReference, ...],
     listen: str,
     trusts_code: bool,
     at_boot: bool,
@@ -92,6 +84,7 @@ def command(
     fallback: str | None,
     dry_run: bool,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Plan, check, launch and verify MODEL.
 
@@ -99,25 +92,14 @@ def command(
     MODEL is a name in that file; several may be given, and without one all of them are started.
     """
     if path is not None:
-        if context or users or port or engine or version or runtime or adapters:
+        if any(asked.values()):
             raise UsageError("set sizes and engines in the service file", next=f"edit {path}")
         options = RunOptions(listen, trusts_code, at_boot, str(path.absolute()))
         _up_file(path, models, options, allows_tcp, dry_run, as_json)
         return
     if len(models) > 1:
         raise UsageError("give one MODEL; a service file can start several", next="firesteel up -f FILE")
-    model = models[0] if models else None
-    ask = Ask(
-        model,
-        context,
-        users,
-        port,
-        engine=engine,
-        version=version,
-        runtime=runtime,
-        engine_path=engine_path,
-        adapters=adapters,
-    )
+    ask = Ask(models[0] if models else None, **asked)
     if is_cluster or (nodes or 1) > 1:
         from firesteel.cli.output.cluster_up import up_over_hosts  # loads asyncio's processes and ssh
 
@@ -130,7 +112,7 @@ def command(
     if dry_run:
         _print_steps([best], listen, as_json)
         return
-    if model is None and best.plan.host.gpus:
+    if ask.model is None and best.plan.host.gpus:
         out.print(plan_view(best, tuple(other for other in others if other.can_run)))
         out.print(typed(f"\nnext: firesteel up {best.name}"))
         return

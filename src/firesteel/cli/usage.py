@@ -45,9 +45,9 @@ def command(
     query = parse_query({"since": since, "until": until, "key": key, "model": model, "by": by})
     report = read_report(find_home(), query, time.time())
     if as_json:
-        from firesteel.cli.output.documents.usage import usage_json
+        from firesteel.cli.output.documents.usage import UsageJson
 
-        common.print_json(usage_json(report))
+        common.print_json(UsageJson.of(report))
     elif as_csv:
         click.echo(csv_text(report), nl=False)
     else:

@@ -10,6 +10,8 @@ are ints, rates end in `_tokens_per_s`, times in `_s` or `_ms`, and a band is {l
 
 from __future__ import annotations
 
+from typing import Self
+
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from firesteel.facts.host.host import BandwidthKind, Gpu
@@ -25,6 +27,13 @@ class Document(BaseModel):
         defer_build=True,  # a command prints one document, and its module declares several
         json_schema_serialization_defaults_required=True,
     )
+
+    @classmethod
+    def of(cls, *values: object, **others: object) -> Self:
+        """What it does not find in `others` are attributes of `values`; of the last that has the name."""
+        names = cls.model_fields.keys() - others.keys()
+        found = {name: getattr(value, name) for value in values for name in names if hasattr(value, name)}
+        return cls.model_validate(found | others)
 
 
 class HostJson(Document):

@@ -11,8 +11,9 @@ from firesteel.facts.host.host_facts import HostMeasurement
 from firesteel.hosts.doctor.apply import Undone
 from firesteel.hosts.doctor.examine import Examination
 from firesteel.hosts.doctor.fix import Fixed, fixable
+from firesteel.hosts.doctor.measure import NotMeasured
 from firesteel.hosts.doctor.nodes import ClusterExamination
-from firesteel.rules.host_checks import HostFinding
+from firesteel.rules.host_checks import NodeDifference
 from firesteel.rules.host_checks.fix_plan import FixPlan
 from firesteel.rules.host_checks.verdict import CheckLevel
 
@@ -48,30 +49,13 @@ class DoctorJson(Document):
 
 def doctor_json(examination: Examination, can_fix: frozenset[str]) -> DoctorJson:
     facts = examination.facts
-    return DoctorJson(
-        product=facts.product,
-        is_spark=facts.is_spark,
-        kernel=facts.kernel,
-        driver=facts.driver,
+    return DoctorJson.of(
+        facts,
         level=examination.level,
-        findings=tuple(_finding(finding, can_fix) for finding in examination.findings),
+        findings=tuple(
+            HostFindingJson.of(finding, fixable=finding.check in can_fix) for finding in examination.findings
+        ),
         measured=tuple(facts.measured.values()),
-    )
-
-
-def _finding(finding: HostFinding, can_fix: frozenset[str]) -> HostFindingJson:
-    return HostFindingJson(
-        check=finding.check,
-        title=finding.title,
-        level=finding.level,
-        says=finding.says,
-        evidence=finding.evidence,
-        costs=finding.costs,
-        do=finding.do,
-        undo=finding.undo,
-        fixable=finding.check in can_fix,
-        confidence=finding.confidence,
-        sources=finding.sources,
     )
 
 
@@ -120,31 +104,20 @@ def doctor_fix_json(
     plans: Sequence[FixPlan], diffs: Mapping[str, str], done: Sequence[Fixed]
 ) -> DoctorFixJson:
     results = {fixed.check: fixed for fixed in done}
-    return DoctorFixJson(
-        fixes=tuple(
-            FixJson(
-                check=plan.check,
-                diff=diffs[plan.check],
-                notes=plan.notes,
-                refused=plan.refused,
-                done=plan.check in results,
-                verified=plan.check in results and results[plan.check].verified,
-                says=results[plan.check].says if plan.check in results else "",
-            )
-            for plan in plans
+    fixes = (
+        FixJson.of(
+            plan,
+            results.get(plan.check, Fixed(plan.check, verified=False, says="")),
+            diff=diffs[plan.check],
+            done=plan.check in results,
         )
+        for plan in plans
     )
+    return DoctorFixJson(fixes=tuple(fixes))
 
 
 def doctor_undo_json(undone: Sequence[Undone]) -> DoctorUndoJson:
-    return DoctorUndoJson(
-        undone=tuple(UndoJson(check=each.entry.check, at=each.entry.at, left=each.left) for each in undone)
-    )
-
-
-class NotMeasuredJson(Document):
-    what: str
-    why: str
+    return DoctorUndoJson(undone=tuple(UndoJson.of(each.entry, left=each.left) for each in undone))
 
 
 class DoctorMeasureJson(Document):
@@ -152,13 +125,7 @@ class DoctorMeasureJson(Document):
 
     document: Literal["firesteel.doctor-measure/1"] = "firesteel.doctor-measure/1"
     figures: tuple[HostMeasurement, ...]
-    not_measured: tuple[NotMeasuredJson, ...]
-
-
-class NodeDifferenceJson(Document):
-    what: str
-    values: dict[str, str]
-    do: str
+    not_measured: tuple[NotMeasured, ...]
 
 
 class DoctorClusterJson(Document):
@@ -167,16 +134,10 @@ class DoctorClusterJson(Document):
     document: Literal["firesteel.doctor-cluster/1"] = "firesteel.doctor-cluster/1"
     hosts: dict[str, DoctorJson]
     unreachable: dict[str, str]
-    differences: tuple[NodeDifferenceJson, ...]
+    differences: tuple[NodeDifference, ...]
     """What should be equal on every node and is not."""
 
 
 def doctor_cluster_json(found: ClusterExamination) -> DoctorClusterJson:
-    return DoctorClusterJson(
-        hosts={name: doctor_json(each, fixable(each)) for name, each in found.hosts.items()},
-        unreachable=dict(found.unreachable),
-        differences=tuple(
-            NodeDifferenceJson(what=each.what, values=dict(each.values), do=each.do)
-            for each in found.differences
-        ),
-    )
+    hosts = {name: doctor_json(each, fixable(each)) for name, each in found.hosts.items()}
+    return DoctorClusterJson.of(found, hosts=hosts)

@@ -11,7 +11,7 @@ from firesteel.images.contents import Component, GpuLibrary, Part
 from firesteel.images.factory.decide import ReleaseProgress
 from firesteel.images.inspect import RecipeVerdict
 from firesteel.images.matrix_product import MatrixProduct
-from firesteel.images.report import ImageLayer, ImageReport, StartSettings
+from firesteel.images.report import ImageLayer, StartSettings
 from firesteel.images.retention import OwnImage
 
 
@@ -102,10 +102,3 @@ class ImageWatchJson(Document):
 
     document: Literal["firesteel.image-watch/1"] = "firesteel.image-watch/1"
     images: tuple[FactoryImageJson, ...]
-
-
-def image_inspect_json(
-    report: ImageReport, recipes: tuple[RecipeVerdict, ...], saved: str | None
-) -> ImageInspectJson:
-    names = ImageInspectJson.model_fields.keys() - {"document", "recipes", "saved"}
-    return ImageInspectJson(**{name: getattr(report, name) for name in names}, recipes=recipes, saved=saved)

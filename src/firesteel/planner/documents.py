@@ -125,24 +125,17 @@ class LaunchJson(Document):
 def cache_json(plan: Plan) -> CacheJson:
     cache, pool = plan.cache, plan.cache.pool
     told = engines.requested_kv_cache_bytes(plan.launch)
-    return CacheJson(
-        bytes=cache.bytes,
-        bytes_per_token=cache.bytes_per_token,
-        state_bytes=cache.state_bytes,
-        context=cache.context,
-        users=cache.users,
-        dtype=cache.dtype,
+    return CacheJson.of(
+        cache,
         pool_bytes=cache.pool_bytes if told is None else told,
         block_bytes=pool.block_bytes if pool else None,
-        groups=tuple(map(CacheGroupJson.model_validate, pool.groups)) if pool else (),
+        groups=pool.groups if pool else (),
         request_bytes=pool.request_bytes if pool else None,
         least_bytes=pool.least_bytes if pool else None,
         printed=tuple(
-            ReportedKvJson(
-                tokens=reported.tokens,
+            ReportedKvJson.of(
+                reported,
                 concurrency=reported.concurrency_text,
-                context=reported.context,
-                num_blocks=reported.num_blocks,
                 refused=reported.refused is not None,
                 largest_context=reported.refused.largest_context if reported.refused else None,
             )
@@ -153,16 +146,9 @@ def cache_json(plan: Plan) -> CacheJson:
 
 
 def launch_json(launch: Launch) -> LaunchJson:
-    return LaunchJson(
-        name=launch.name,
-        model=launch.model,
-        engine=launch.engine,
-        version=launch.version,
+    return LaunchJson.of(
+        launch,
         image=launch.container.image if launch.container else None,
-        port=launch.port,
-        sparks=launch.sparks,
-        flags=launch.flags,
-        env=launch.env,
         argv=(*engines.program(launch.engine), *engines.argv(launch)),
         docker=docker(launch),
     )

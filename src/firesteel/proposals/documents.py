@@ -22,7 +22,7 @@ from firesteel.planner.documents import (
 )
 from firesteel.planner.memory.account import Verdict
 from firesteel.planner.speed.speed import SpeedBasis
-from firesteel.proposals.choose import Candidate, Choice, Use
+from firesteel.proposals.choose import Candidate, Choice, SourcedFigure, Use
 from firesteel.proposals.guides import GuideClaim
 from firesteel.proposals.over_hosts import OverHosts
 from firesteel.proposals.propose import Proposal, compared_with_best
@@ -117,13 +117,6 @@ class ModelsJson(Document):
     models: tuple[ModelRowJson, ...]
 
 
-class FigureJson(Document):
-    what: str
-    value: str
-    basis: str
-    source: str
-
-
 class CandidateJson(Document):
     name: str
     model: str
@@ -140,7 +133,7 @@ class CandidateJson(Document):
     total_tokens_per_s: float | None
     quality: float | None
     needed_bytes: Band
-    figures: tuple[FigureJson, ...]
+    figures: tuple[SourcedFigure, ...]
     terms: TermsJson | None
 
 
@@ -164,50 +157,35 @@ class ChooseGuidesJson(Document):
 
 
 def choice_json(choice: Choice) -> ChooseJson:
-    return ChooseJson(
-        use=choice.use,
-        host=HostJson.model_validate(choice.best.proposal.plan.host),
+    return ChooseJson.of(
+        choice,
+        host=choice.best.proposal.plan.host,
         best=_candidate(choice.best),
         others=tuple(map(_candidate, choice.others)),
-        left_out=choice.left_out,
     )
 
 
 def _candidate(candidate: Candidate) -> CandidateJson:
     proposal, plan = candidate.proposal, candidate.proposal.plan
-    return CandidateJson(
-        name=candidate.name,
-        model=plan.launch.model,
-        engine=plan.launch.engine,
-        version=plan.launch.version,
-        quantization=candidate.quantization,
+    return CandidateJson.of(
+        plan.launch,
+        plan.cache,
+        candidate,
         status=proposal.recipe.status if proposal.recipe else "untried",
-        why=candidate.why,
-        context=plan.cache.context,
-        users=plan.cache.users,
-        answer_s=candidate.answer_s,
-        tokens_per_s=candidate.tokens_per_s,
-        total_tokens_per_s=candidate.total_tokens_per_s,
-        quality=candidate.quality,
         needed_bytes=plan.memory.needed,
-        figures=tuple(map(FigureJson.model_validate, candidate.figures)),
         terms=terms_json(proposal.model),
     )
 
 
 def plan_json(proposal: Proposal, others: tuple[Proposal, ...] = ()) -> PlanJson:
     plan = proposal.plan
-    return PlanJson(
-        name=proposal.name,
+    return PlanJson.of(
+        plan,
+        proposal,
         model=plan.launch.model,
         status=proposal.recipe.status if proposal.recipe else "untried",
-        can_run=proposal.can_run,
-        host=HostJson.model_validate(plan.host),
-        memory=MemoryJson.model_validate(plan.memory),
         cache=cache_json(plan),
-        speed=SpeedJson.model_validate(plan.speed) if plan.speed else None,
         findings=tuple(map(finding_json, proposal.findings)),
-        notes=plan.notes,
         launch=launch_json(plan.launch),
         others=tuple(
             AlternativeJson(name=other.name, why=compared_with_best(proposal, other)) for other in others

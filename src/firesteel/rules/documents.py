@@ -107,26 +107,15 @@ class FactTableJson(Document):
 
 def finding_json(finding: Finding) -> FindingJson:
     spot = finding.spot
-    return FindingJson(
-        rule=finding.rule,
-        level=finding.level,
-        says=finding.says,
-        instead=finding.instead,
-        saw=finding.saw,
+    return FindingJson.of(
+        finding,
         file=spot.path if spot else None,
         line=spot.line if spot else None,
         column=spot.column if spot else None,
         fixable=finding.fix is not None,
-        confidence=finding.confidence,
-        sources=finding.sources,
     )
 
 
 def machine_json(machine: StatedMachine) -> MachineJson:
     spot = machine.spot
-    return MachineJson(
-        kind=machine.kind,
-        what=machine.what,
-        file=spot.path if spot else None,
-        line=spot.line if spot else None,
-    )
+    return MachineJson.of(machine, file=spot.path if spot else None, line=spot.line if spot else None)

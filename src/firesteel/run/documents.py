@@ -138,17 +138,8 @@ def up_json(report: Report, already_running: bool, proposal: Proposal | None = N
 
 
 def steps_json(name: str, steps: Iterable[Step]) -> UpDryRunJson:
-    return UpDryRunJson(
-        name=name,
-        steps=tuple(
-            StepJson(
-                host=step.host,
-                command=step.command.argv,
-                env=step.command.env,
-                why=step.why,
-                undo=step.undo.argv if step.undo else None,
-                expects=step.expects,
-            )
-            for step in steps
-        ),
+    rows = (
+        StepJson.of(step, step.command, command=step.command.argv, undo=step.undo.argv if step.undo else None)
+        for step in steps
     )
+    return UpDryRunJson(name=name, steps=tuple(rows))

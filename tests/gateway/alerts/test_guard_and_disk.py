@@ -14,9 +14,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -25,6 +23,7 @@ from firesteel.edge.files.home import Home
 from firesteel.units import GIB, MIB
 from tests.cgroups import Cgroup, memory_cgroup
 from tests.conftest import run_firesteel
+from tests.http_thread import QuietHandler, serving_http
 from tests.sim.spark import free_port
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]  # a disk is told after a minute, an end after another
@@ -48,29 +47,17 @@ def webhook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     got: list[dict[str, Any]] = []
     refused: set[bytes] = set()
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             is_first = body not in refused
             refused.add(body)
             if not is_first:
                 got.append(json.loads(body))
-            self.send_response(503 if is_first else 204)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.send(status=503 if is_first else 204)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/hook", got
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving_http(Handler) as url:
+        yield f"{url}/hook", got
 
 
 @contextmanager

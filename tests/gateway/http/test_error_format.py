@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import anthropic
@@ -19,6 +17,7 @@ from openai.types.responses import ResponseErrorEvent
 from firesteel.gateway.http.error_format import error_body, error_event, wait_comment
 from firesteel.gateway.http.routes import Route, find_route
 from firesteel.gateway.interfaces import Rejection, WaitStatus
+from tests.http_thread import QuietHandler, serving_http
 
 BROKE = Rejection(502, "engine_died", "the engine of `coder` went away.\nAsk again.", src="engine:coder")
 NEWS = b"".join(
@@ -30,26 +29,13 @@ NEWS = b"".join(
 def saying(status: int, content_type: str, body: bytes) -> Iterator[str]:
     """A server with one answer for everything; its address."""
 
-    class Says(BaseHTTPRequestHandler):
+    class Says(QuietHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))
-            self.send_response(status)
-            self.send_header("content-type", content_type)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.send(body, status, content_type=content_type)
 
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Says)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving_http(Says) as url:
+        yield url
 
 
 @contextmanager
@@ -72,92 +58,44 @@ def _route(path: bytes) -> Route:
 
 TURNS: Any = [{"role": "user", "content": "hi"}]
 
-REFUSALS: list[tuple[Rejection, type[openai.APIStatusError], str, type[anthropic.APIStatusError], str]] = [
-    (
-        Rejection(400, "missing_model", "The body names no model."),
-        openai.BadRequestError,
-        "invalid_request_error",
-        anthropic.BadRequestError,
-        "invalid_request_error",
-    ),
-    (
-        Rejection(401, "invalid_api_key", "Who are you?"),
-        openai.AuthenticationError,
-        "invalid_request_error",
-        anthropic.AuthenticationError,
-        "authentication_error",
-    ),
-    (
-        Rejection(403, "not_admin", "Not with this key."),
-        openai.PermissionDeniedError,
-        "invalid_request_error",
-        anthropic.PermissionDeniedError,
-        "permission_error",
-    ),
-    (
-        Rejection(404, "unknown_model", "No such model: `é\u2028\ud800`."),
-        openai.NotFoundError,
-        "invalid_request_error",
-        anthropic.NotFoundError,
-        "not_found_error",
-    ),
-    (
-        Rejection(413, "too_large", "Too long."),
-        openai.APIStatusError,
-        "invalid_request_error",
-        anthropic.APIStatusError,
-        "request_too_large",
-    ),
-    (
-        Rejection(429, "rate_limit_exceeded", "Slower."),
-        openai.RateLimitError,
-        "rate_limit_error",
-        anthropic.RateLimitError,
-        "rate_limit_error",
-    ),
-    (BROKE, openai.InternalServerError, "server_error", anthropic.InternalServerError, "api_error"),
-    (
-        Rejection(503, "queue_full", "512 wait already."),
-        openai.InternalServerError,
-        "server_error",
-        anthropic.InternalServerError,
-        "overloaded_error",
-    ),
-    (
-        Rejection(504, "load_timeout", "It took too long."),
-        openai.InternalServerError,
-        "server_error",
-        anthropic.InternalServerError,
-        "timeout_error",
-    ),
+REFUSALS = [
+    (Rejection(400, "missing_model", "The body names no model."), "BadRequestError", "invalid_request_error"),
+    (Rejection(401, "invalid_api_key", "Who are you?"), "AuthenticationError", "authentication_error"),
+    (Rejection(403, "not_admin", "Not with this key."), "PermissionDeniedError", "permission_error"),
+    (Rejection(404, "unknown_model", "No such model: `é\u2028\ud800`."), "NotFoundError", "not_found_error"),
+    (Rejection(413, "too_large", "Too long."), "APIStatusError", "request_too_large"),
+    (Rejection(429, "rate_limit_exceeded", "Slower."), "RateLimitError", "rate_limit_error"),
+    (BROKE, "InternalServerError", "api_error"),
+    (Rejection(503, "queue_full", "512 wait already."), "InternalServerError", "overloaded_error"),
+    (Rejection(504, "load_timeout", "It took too long."), "InternalServerError", "timeout_error"),
 ]
+"""What is refused, the class that both clients raise, and the kind that Anthropic's has."""
 
 
-@pytest.mark.parametrize(("rejection", "openais", "kind", "_", "__"), REFUSALS)
-def test_the_openai_client_raises_its_own(
-    rejection: Rejection, openais: type[openai.APIStatusError], kind: str, _: object, __: object
-) -> None:
+@pytest.mark.parametrize(("rejection", "name", "_"), REFUSALS)
+def test_the_openai_client_raises_its_own(rejection: Rejection, name: str, _: str) -> None:
+    error: type[openai.APIStatusError] = getattr(openai, name)
+    kind = "server_error" if rejection.status >= 500 else "invalid_request_error"
     with (
         saying(rejection.status, "application/json", error_body(rejection, "openai")) as url,
         as_openai(url) as client,
-        pytest.raises(openais) as raised,
+        pytest.raises(error) as raised,
     ):
         client.chat.completions.create(model="coder", messages=TURNS)
     assert raised.value.body["message"] == rejection.why  # type: ignore[index]
-    assert raised.value.type == kind
+    assert raised.value.type == ("rate_limit_error" if rejection.status == 429 else kind)
     assert raised.value.code == ("model_not_found" if rejection.kind == "unknown_model" else rejection.kind)
     assert raised.value.param == ("model" if "model" in rejection.kind else None)
     assert raised.value.body["src"] == rejection.src  # type: ignore[index]
 
 
-@pytest.mark.parametrize(("rejection", "_", "__", "anthropics", "kind"), REFUSALS)
-def test_the_anthropic_client_raises_its_own(
-    rejection: Rejection, _: object, __: object, anthropics: type[anthropic.APIStatusError], kind: str
-) -> None:
+@pytest.mark.parametrize(("rejection", "name", "kind"), REFUSALS)
+def test_the_anthropic_client_raises_its_own(rejection: Rejection, name: str, kind: str) -> None:
+    error: type[anthropic.APIStatusError] = getattr(anthropic, name)
     with (
         saying(rejection.status, "application/json", error_body(rejection, "anthropic")) as url,
         as_anthropic(url) as client,
-        pytest.raises(anthropics) as raised,
+        pytest.raises(error) as raised,
     ):
         client.messages.create(model="coder", messages=TURNS, max_tokens=5)
     body: Any = raised.value.body

@@ -32,10 +32,9 @@ def measure_host(as_json: bool) -> int:
         else:
             figures.append(event)
     if as_json:
-        from firesteel.hosts.documents import DoctorMeasureJson, NotMeasuredJson
+        from firesteel.hosts.documents import DoctorMeasureJson
 
-        rows = tuple(NotMeasuredJson(what=each.what, why=each.why) for each in missing)
-        common.print_json(DoctorMeasureJson(figures=tuple(figures), not_measured=rows))
+        common.print_json(DoctorMeasureJson(figures=tuple(figures), not_measured=tuple(missing)))
         return 0
     width = max(len(figure.name) for figure in figures)
     for figure in figures:

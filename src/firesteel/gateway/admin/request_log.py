@@ -19,7 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,13 +34,13 @@ from firesteel.gateway.admin.request_rows import (
     add_usage,
     last_charge,
     last_row,
-    open_read_only,
     prepare,
     read_last_charge,
     row_values,
     set_last_charge,
 )
 from firesteel.gateway.interfaces import RequestOutcome
+from firesteel.gateway.sqlite_file import SqliteFile, open_read_only
 
 MAX_WAITING = 20_000
 """Rows that wait for the thread; about 10 MB."""
@@ -51,7 +51,6 @@ BATCH_S = 0.5
 _PRUNE_EVERY_S = 600.0
 _PRUNE_ROWS = 2000
 """Per transaction, so that the file is never locked for long."""
-_BUSY_S = 2.0
 _RETRY_S = 5.0
 _CLOSE_S = 10.0
 _MAX_BATCH_ROWS = 4 * BATCH_ROWS
@@ -88,6 +87,7 @@ class RequestLog:
     ) -> None:
         """`report` is called from the thread. `journal`: the file of the charges."""
         self._path = path
+        self._file = SqliteFile(path, prepare)
         self._keep_s = keep_days * _DAY_S
         self._keep_rows = keep_rows
         self._report_callback = report
@@ -100,8 +100,6 @@ class RequestLog:
         self._wake = threading.Event()
         self._now = threading.Event()
         self._pruned_s = float("-inf")
-        self._database: sqlite3.Connection | None = None
-        self._database_inode: int | None = None
         self._last_report: str | None = None
         self._reported_dropped = 0
         self.written = 0
@@ -114,7 +112,6 @@ class RequestLog:
             self._journal = ChargeJournal(journal, read_last_charge(path))
             restored: list[Row] = [(values, None, number) for number, values in self._journal.unwritten]
             self._rows.extend(self._write_batch(restored) if restored else ())
-            self._disconnect()  # a connection belongs to its thread
         self._thread = threading.Thread(target=self._run, name="request-log", daemon=True)
         self._thread.start()
 
@@ -188,14 +185,14 @@ class RequestLog:
                 break
         self._not_written += len(batch) + len(self._rows)
         self._report_drops()
-        self._disconnect()
+        self._file.close()
 
     def _write_batch(self, batch: list[Row]) -> list[Row]:
         """Return the rows to try again."""
         for _ in range(2):
             try:
-                self._write(self._connection(), batch)
-                self._prune_if_due(self._connection())
+                self._write(batch)
+                self._prune_if_due(self._file.connection())
                 self._last_report = None
                 return []
             except sqlite3.DatabaseError as error:
@@ -203,7 +200,7 @@ class RequestLog:
                     self._move_damaged(str(error))
                     continue
                 if isinstance(error, sqlite3.OperationalError):
-                    self._disconnect()
+                    self._file.close()
                     self._report(f"{self._path} cannot be written ({error}); its rows wait")
                     return batch
                 self._drop(batch, error)
@@ -239,37 +236,8 @@ class RequestLog:
         self._prompts_out += sum(row[1] is not None for row in rows)
         return rows
 
-    def _connection(self) -> sqlite3.Connection:
-        """Opened again if the file was removed or replaced."""
-        if self._database is not None and _inode(self._path) != self._database_inode:
-            self._disconnect()
-        if self._database is None:
-            self._database = self._open()
-            self._database_inode = _inode(self._path)
-        return self._database
-
-    def _disconnect(self) -> None:
-        if self._database is not None:
-            with suppress(sqlite3.Error):
-                self._database.close()
-        self._database = None
-
-    def _open(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(
-            os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        )  # SQLite would create it readable for others
-        database = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
-        try:
-            prepare(database)
-        except BaseException:
-            database.close()
-            raise
-        return database
-
-    def _write(self, database: sqlite3.Connection, batch: list[Row]) -> None:
-        database.execute("BEGIN IMMEDIATE")
-        try:
+    def _write(self, batch: list[Row]) -> None:
+        with self._file.transaction() as database:
             before, new = last_row(database), batch
             if last := max((row[2] for row in batch), default=0):
                 logged = last_charge(database)
@@ -281,11 +249,6 @@ class RequestLog:
                     row_id = database.execute(INSERT, values).lastrowid
                     database.execute("INSERT INTO prompts VALUES (?, ?)", (row_id, prompt))
             add_usage(database, before)
-            database.execute("COMMIT")
-        except BaseException:
-            if database.in_transaction:
-                database.execute("ROLLBACK")
-            raise
         self._charge_logged = max(self._charge_logged, last)
         self.written += len(batch)
 
@@ -304,14 +267,10 @@ class RequestLog:
         database.execute("DELETE FROM usage WHERE day < date('now', ?)", (f"-{_KEEP_USAGE_DAYS} days",))
 
     def _move_damaged(self, why: str) -> None:
-        self._disconnect()
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
-        aside = self._path.with_name(f"{self._path.stem}.damaged-{stamp}-{os.getpid()}.db")
-        for suffix in ("", "-wal", "-shm"):
-            with suppress(FileNotFoundError):
-                Path(f"{self._path}{suffix}").replace(f"{aside}{suffix}")
+        aside = self._file.move_aside(f"damaged-{stamp}-{os.getpid()}")
         self._report(
-            f"{self._path} could not be used ({why}); it was moved to {aside.name}, and a new one was created"
+            f"{self._path} could not be used ({why}); it was moved to {aside}, and a new one was created"
         )
 
     def _report(self, text: str) -> None:
@@ -330,13 +289,6 @@ class RequestLog:
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
     code = getattr(error, "sqlite_errorcode", None)
     return isinstance(error, NewerVersion) or (code is not None and code & 0xFF in _DAMAGE_CODES)
-
-
-def _inode(path: Path) -> int | None:
-    try:
-        return path.stat().st_ino
-    except OSError:
-        return None
 
 
 def recent(

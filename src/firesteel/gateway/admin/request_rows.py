@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 from firesteel.gateway.interfaces import RequestOutcome, Usage
+from firesteel.gateway.sqlite_file import open_read_only
 
 COLUMNS = (
     "at", "key", "model", "route", "status", "how", "why", "is_stream", "waited_s", "first_s", "total_s",
@@ -23,7 +24,6 @@ RowValues = tuple[float | int | str, ...]
 """One for each column."""
 VERSION = 3
 _UNKNOWN = -1
-_BUSY_S = 2.0
 _NULLABLE = ("first_s", "prompt_tokens", "completion_tokens", "cached_tokens")
 _PLACEHOLDERS = ", ".join(f"nullif(?, {_UNKNOWN})" if column in _NULLABLE else "?" for column in COLUMNS)
 INSERT = f"INSERT INTO requests ({', '.join(COLUMNS)}) VALUES ({_PLACEHOLDERS})"
@@ -88,8 +88,6 @@ class NewerVersion(sqlite3.DatabaseError):
 
 def prepare(database: sqlite3.Connection) -> None:
     """Create the tables, or bring those of an earlier release up to date."""
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = NORMAL")
     database.execute("PRAGMA foreign_keys = ON")
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if version in _CREATE:
@@ -108,10 +106,6 @@ def last_row(database: sqlite3.Connection) -> int:
 def add_usage(database: sqlite3.Connection, after: int) -> None:
     """Of the rows behind that one."""
     database.execute(_ADD_USAGE, (after,))
-
-
-def open_read_only(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_S)
 
 
 def read_last_charge(path: Path) -> int:

@@ -22,9 +22,10 @@ from typing import Any
 from firesteel.edge.files.home import Home
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.admin.request_log import log_path
-from firesteel.gateway.admin.request_rows import USAGE_OF_ROWS, VERSION, open_read_only
+from firesteel.gateway.admin.request_rows import USAGE_OF_ROWS, VERSION
 from firesteel.gateway.budgets import BudgetPeriod, TokenBudget, period_of
 from firesteel.gateway.key_file import keys_path, read_keys
+from firesteel.gateway.sqlite_file import open_read_only
 
 USAGE_COLUMNS = ("day", "key", "model")
 _COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens")
@@ -45,10 +46,12 @@ class UsageQuery:
 @dataclass(frozen=True, slots=True)
 class UsageRow:
     day: str | None
+    """In the timezone of the report. None, as for `key` and `model`: all of them, `by` does not have it."""
     key: str | None
-    """Empty: no keys were in use. None, like the others: not asked for."""
+    """Empty: no keys were in use."""
     model: str | None
     requests: int
+    """Those that were refused do not count."""
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int

@@ -15,10 +15,9 @@ Called from one thread at a time, never from the loop.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -32,12 +31,12 @@ from firesteel.gateway.curves.samples import (
     packed,
     unpacked,
 )
+from firesteel.gateway.sqlite_file import SqliteFile, open_read_only
 
 MAX_MODELS = 400
 """Names with rows, old ones of the service file included; beyond it the longest unused go first."""
 SAMPLE_S = 5
 _ROLL_UP_S = 60
-_BUSY_S = 2.0
 _VERSION = 1
 
 
@@ -98,8 +97,7 @@ def curves_path(home: Home) -> Path:
 class CurveStore:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._database: sqlite3.Connection | None = None
-        self._inode: int | None = None
+        self._file = SqliteFile(path, _prepare)
         self._problem = ""
         self._rolled_up_at = float("-inf")
 
@@ -112,7 +110,9 @@ class CurveStore:
             except sqlite3.DatabaseError as error:
                 if isinstance(error, sqlite3.OperationalError):
                     raise
-                problem = self._move_aside(error)
+                # One damaged file is kept: another one replaces it.
+                aside = self._file.move_aside("damaged")
+                problem = f"{self._path} could not be used ({error}); it was moved to {aside}"
                 self._write(rows, now)
         except (sqlite3.Error, OSError) as error:
             self.close()
@@ -121,19 +121,14 @@ class CurveStore:
         return problem if problem and is_new else None
 
     def close(self) -> None:
-        if self._database is not None:
-            with suppress(sqlite3.Error):
-                self._database.close()
-        self._database = None
+        self._file.close()
 
     def query(self, resolution: CurveRange, now: float, models: Collection[str] | None = None) -> Points:
         """Through a connection of its own; `models` None: all, and the machine."""
         points: Points = {}
         if not self._path.exists():
             return points
-        with closing(
-            sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_S)
-        ) as database:
+        with closing(open_read_only(self._path)) as database:
             if database.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
                 return points
             columns = ", ".join(VALUES)
@@ -150,9 +145,7 @@ class CurveStore:
     # --- writing ---
 
     def _write(self, rows: Sequence[CurveRow], now: float) -> None:
-        database = self._connection()
-        database.execute("BEGIN IMMEDIATE")
-        try:
+        with self._file.transaction() as database:
             if abs(now - self._rolled_up_at) >= _ROLL_UP_S or not rows:
                 # A clock that was set back: rows of the future would end the roll-up for good.
                 database.execute("DELETE FROM curves WHERE start > ?", (int(now) + SAMPLE_S,))
@@ -163,18 +156,13 @@ class CurveStore:
                 self._rolled_up_at = now
             else:
                 self._insert(SAMPLE_S, rows)
-            database.execute("COMMIT")
-        except BaseException:
-            if database.in_transaction:
-                database.execute("ROLLBACK")
-            raise
 
     def _insert(self, step_s: int, rows: Iterable[CurveRow]) -> None:
-        self._connection().executemany(_INSERT, [_values(step_s, row) for row in rows])
+        self._file.connection().executemany(_INSERT, [_values(step_s, row) for row in rows])
 
     def _roll_up(self, fine_s: int, coarse_s: int) -> None:
         """Make the coarse rows again from the last one on: it may have been under way."""
-        database = self._connection()
+        database = self._file.connection()
         newest = "SELECT max(start) FROM curves WHERE step_s = ?"
         since = database.execute(newest, (coarse_s,)).fetchone()[0] or 0
         query = (
@@ -188,7 +176,7 @@ class CurveStore:
 
     def _prune(self, now: float) -> None:
         """After the roll-up. Fine rows stay until the coarse step that they belong to is over."""
-        database = self._connection()
+        database = self._file.connection()
         slack = dict(zip(_STEPS, (*_STEPS[1:], 0), strict=True))
         for each in RANGES.values():
             oldest = each.start(now) - slack[each.step_s]
@@ -196,44 +184,13 @@ class CurveStore:
         names = "SELECT model FROM curves GROUP BY model ORDER BY max(start) DESC LIMIT -1 OFFSET ?"
         database.execute(f"DELETE FROM curves WHERE model IN ({names})", (MAX_MODELS,))
 
-    # --- the file ---
 
-    def _connection(self) -> sqlite3.Connection:
-        """Opened again if the file was removed or replaced."""
-        if self._database is not None and _inode(self._path) != self._inode:
-            self.close()
-        if self._database is None:
-            self._database = self._open()
-            self._inode = _inode(self._path)
-        return self._database
-
-    def _open(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # SQLite would create it readable for others.
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
-        # Its calls come from different threads of a pool, one after the other.
-        database = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-        try:
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = NORMAL")
-            version = database.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                database.executescript(f"BEGIN IMMEDIATE; {_TABLE} PRAGMA user_version = {_VERSION}; COMMIT;")
-            elif version != _VERSION:
-                raise sqlite3.DatabaseError(f"it has version {version}")
-        except BaseException:
-            database.close()
-            raise
-        return database
-
-    def _move_aside(self, why: sqlite3.DatabaseError) -> str:
-        """One damaged file is kept: another one replaces it."""
-        self.close()
-        aside = self._path.with_name(f"{self._path.stem}.damaged.db")
-        for suffix in ("", "-wal", "-shm"):
-            with suppress(FileNotFoundError):
-                Path(f"{self._path}{suffix}").replace(f"{aside}{suffix}")
-        return f"{self._path} could not be used ({why}); it was moved to {aside.name}"
+def _prepare(database: sqlite3.Connection) -> None:
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    if version == 0:
+        database.executescript(f"BEGIN IMMEDIATE; {_TABLE} PRAGMA user_version = {_VERSION}; COMMIT;")
+    elif version != _VERSION:
+        raise sqlite3.DatabaseError(f"it has version {version}")
 
 
 def _values(step_s: int, row: CurveRow) -> tuple[object, ...]:
@@ -250,10 +207,3 @@ def _row(model: str, start: int, values: tuple[object, ...]) -> CurveRow:
     """From the columns of `_MERGED`."""
     seconds, tokens, firsts, gaps, *rest = values
     return CurveRow(model, start, seconds, tokens, unpacked(firsts), unpacked(gaps), *rest)  # type: ignore[arg-type]  # SQLite has no types
-
-
-def _inode(path: Path) -> int | None:
-    try:
-        return path.stat().st_ino
-    except OSError:
-        return None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from firesteel.dataclass import dataclass
-from firesteel.edge.files.home import Home
-from firesteel.hosts.cluster.channel import Channel, channel_of
 from firesteel.hosts.cluster.check import ClusterCheck
 from firesteel.hosts.cluster.nodes import ClusterNode
 from firesteel.hosts.cluster.ranks import RankHost
@@ -21,9 +19,6 @@ class JoinedHosts:
     @property
     def size(self) -> int:
         return len(self.rank_hosts)
-
-    def node_channels(self, home: Home) -> list[Channel]:
-        return [channel_of(home, node) for node in self.nodes]
 
     def on_node(self, path: str, name: str) -> str:
         """A path of this host on a node: what is in the user's home here is in the user's home there."""

@@ -6,7 +6,6 @@ from typing import Literal
 
 from firesteel.facts.documents import Document
 from firesteel.rules.checkpoint_checks import CheckpointFinding, CheckpointSummary
-from firesteel.workshop.audit.audit import AuditReport
 
 
 class AuditJson(Document):
@@ -22,7 +21,3 @@ class AuditJson(Document):
     """What was not read, and why."""
     read_bytes: int
     seconds: float
-
-
-def audit_json(report: AuditReport) -> AuditJson:
-    return AuditJson.model_validate(report)

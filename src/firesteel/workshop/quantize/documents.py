@@ -92,19 +92,15 @@ class QuantizeCalibrateJson(Document):
 def quantize_plan_json(
     plan: QuantizationPlan, out: str, forecast: QuantizationForecast | None
 ) -> QuantizePlanJson:
-    return QuantizePlanJson(
+    return QuantizePlanJson.of(
+        plan,
         model=plan.source.origin,
         format=plan.format.name,
         out=out,
         source_bytes=plan.source.bytes,
-        bytes=plan.bytes,
         matrices=sum(1 for _ in plan.matrices),
         files=tuple(file.name for file in plan.files),
-        tensors=tuple(WrittenTensorJson.model_validate(tensor) for tensor in plan.tensors),
-        kept=tuple(
-            KeptTensorJson(name=kept.source.name, why=kept.why, bytes=kept.bytes) for kept in plan.kept
-        ),
-        ignore=plan.ignore,
+        kept=tuple(KeptTensorJson.of(kept, name=kept.source.name) for kept in plan.kept),
         forecast=forecast,
     )
 
@@ -112,17 +108,11 @@ def quantize_plan_json(
 def quantize_json(
     plan: QuantizationPlan, out: str, result: QuantizationResult, audited: AuditReport
 ) -> QuantizeJson:
-    return QuantizeJson(
+    return QuantizeJson.of(
+        result,
         model=plan.source.origin,
         format=plan.format.name,
         out=out,
         source_bytes=plan.source.bytes,
-        bytes=result.bytes,
-        resumed_bytes=result.resumed_bytes,
-        seconds=result.seconds,
-        kernel=result.kernel,
-        threads=result.threads,
-        mean_error=result.mean_error,
-        errors=result.errors,
         findings=audited.findings,
     )

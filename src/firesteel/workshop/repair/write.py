@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -36,20 +36,27 @@ def write_beside(draft: Draft, target: Path, check: Callable[[Path], None], on_p
     partial.mkdir(parents=True)
     try:
         _copy_small_files(draft, partial)
-        done = 0
-        for file in draft.files:
-            for count in _write_file(file, partial / file.name):
-                done += count
-                on_progress(done, needed)
-        for name, text in draft.all_texts().items():
-            if not _says_the_same(partial / name, text):
-                (partial / name).write_text(text, "utf-8")
-        for name, path in draft.copied.items():
-            shutil.copyfile(path, partial / name)
+        _write_new(draft, draft.files, partial, partial, lambda done: on_progress(done, needed))
         check(partial)
         partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write_new(
+    draft: Draft, files: Iterable[DraftFile], old: Path, new: Path, on_bytes: Callable[[int], None]
+) -> None:
+    """These files with tensors, and the texts that say something else in `old`, into `new`."""
+    done = 0
+    for file in files:
+        for count in _write_file(file, new / file.name):
+            done += count
+            on_bytes(done)
+    for name, text in draft.all_texts().items():
+        if not _says_the_same(old / name, text):
+            (new / name).write_text(text, "utf-8")
+    for name, path in draft.copied.items():
+        shutil.copyfile(path, new / name)
 
 
 def _copy_small_files(draft: Draft, target: Path) -> None:
@@ -134,16 +141,7 @@ def write_in_place(draft: Draft, check: Callable[[Path], None], on_progress: Pro
     require_disk_space(folder, needed, "the repaired checkpoint")
     new = undo / "new"
     new.mkdir()
-    done = 0
-    for file in rewritten:
-        for count in _write_file(file, new / file.name):
-            done += count
-            on_progress(done, needed)
-    for name, text in draft.all_texts().items():
-        if not _says_the_same(folder / name, text):
-            (new / name).write_text(text, "utf-8")
-    for name, path in draft.copied.items():
-        shutil.copyfile(path, new / name)
+    _write_new(draft, rewritten, folder, new, lambda done: on_progress(done, needed))
     gone = _gone(draft)
     replaced = sorted({*(path.name for path in new.iterdir()), *gone})
     patches = [entry for file in patched for entry in _save_patches(file, undo)]

@@ -37,17 +37,9 @@ class DiagnosisJson(Document):
 
 def diagnosis_json(log: str, diagnosis: Diagnosis) -> DiagnosisJson:
     suspect = diagnosis.suspect
-    return DiagnosisJson(
+    return DiagnosisJson.of(
+        diagnosis,
         log=log,
-        engine=diagnosis.engine,
-        version=diagnosis.version,
-        state=diagnosis.state,
         stage=diagnosis.reached.stage if diagnosis.reached else None,
-        lines=diagnosis.lines,
-        causes=diagnosis.causes,
-        follows=diagnosis.follows,
-        notes=diagnosis.notes,
-        folded=diagnosis.folded,
         suspect=SuspectJson(line=suspect[0], text=suspect[1]) if suspect else None,
-        phases=diagnosis.phases,
     )

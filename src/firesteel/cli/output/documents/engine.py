@@ -30,13 +30,4 @@ class EngineListJson(Document):
 
 def engine_json(folder: Path, engine: InstalledEngine) -> EngineJson:
     program = (str(folder / engine.program[0]), *engine.program[1:])
-    return EngineJson(
-        name=folder.name,
-        engine=engine.engine,
-        version=engine.version,
-        program=program,
-        uses_gpu=engine.uses_gpu,
-        made=engine.made,
-        made_from=engine.made_from,
-        made_on=engine.made_on,
-    )
+    return EngineJson.of(engine, name=folder.name, program=program)

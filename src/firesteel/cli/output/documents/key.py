@@ -52,15 +52,10 @@ class KeyRevokeJson(Document):
 
 def key_json(key: Key) -> KeyJson:
     limits = key.limits
-    return KeyJson(
-        name=key.name,
-        id=key.id,
-        scope=key.scope,
-        models=key.models,
+    return KeyJson.of(
+        key,
         requests=str(limits.requests) if limits.requests else None,
         tokens=str(limits.tokens) if limits.tokens else None,
         budget=str(limits.budget) if limits.budget else None,
-        priority=key.priority,
-        created=key.created,
         expires=key.expires or None,
     )
