@@ -15,7 +15,7 @@ from firesteel.edge.host.memory import meminfo
 from firesteel.errors import FiresteelError
 from firesteel.facts import Meminfo
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
-from firesteel.run.service import FILES, Service, current_state, is_supervised, read_spec
+from firesteel.run.service import FILES, Service, current_state, is_supervised, read_spec, supervisor_of
 from firesteel.run.supervise import boot
 from firesteel.run.supervise.guard import memory_is_back
 from firesteel.run.supervise.leftovers import end_leftovers
@@ -81,21 +81,20 @@ def _held_bytes(service: Service, available_bytes: int) -> int:
 
 
 async def _stop_and_wait(service: Service) -> None:
-    """Stop the supervisor as soon as its pid is known, and wait until it and the engine are gone."""
+    """Stop the supervisor, also one that has only just been started, and wait until both are gone."""
     kill_at = process.uptime() + 3 * service.spec.stop_grace_s
     deadline = process.uptime() + 5 * service.spec.stop_grace_s
     signalled: set[process.Pid] = set()
     while process.uptime() < deadline:
         state = current_state(service.folder)
-        pids = [pid for pid in (state.supervisor, state.engine) if pid] if state else []
+        supervisor = state.supervisor if state else supervisor_of(service.folder)
+        pids = [pid for pid in (supervisor, state.engine if state else None) if pid]
         if not is_supervised(service.folder) and not any(process.is_alive(pid) for pid in pids):
             return
-        if state and state.supervisor not in signalled:
-            process.send(state.supervisor, signal.SIGTERM)
-            process.send(
-                state.supervisor, signal.SIGCONT
-            )  # a process in SIGSTOP would not handle the SIGTERM
-            signalled.add(state.supervisor)
+        if supervisor and supervisor not in signalled:
+            process.send(supervisor, signal.SIGTERM)
+            process.send(supervisor, signal.SIGCONT)  # a process in SIGSTOP would not handle the SIGTERM
+            signalled.add(supervisor)
         if process.uptime() > kill_at:
             for pid in pids:
                 process.send(pid, signal.SIGKILL)
