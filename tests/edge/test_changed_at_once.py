@@ -32,7 +32,10 @@ def measure(home: Home, number: int) -> None:
 
 
 CHANGES: dict[str, tuple[Callable[[Home, int], None], Callable[[Home], int]]] = {
-    "releases": (choose, lambda home: sum(chosen_release(home, f"model-{n}") is not None for n in range(COUNT))),
+    "releases": (
+        choose,
+        lambda home: sum(chosen_release(home, f"model-{n}") is not None for n in range(COUNT)),
+    ),
     "memory": (remember, lambda home: len(read_measured_memory(home))),
     "figures": (measure, lambda home: len(all_measurements(home))),
 }

@@ -221,7 +221,7 @@ def _is_live(folder: Path, state: ServiceState | None) -> bool:
 
 
 def supervisor_of(folder: Path) -> Pid | None:
-    """In the process table, where it is from its first moment on, before it has its lock and writes a state."""
+    """In the process table: it is there from its first moment on, before its lock and its first state."""
     return supervisors(Home(folder.parent.parent)).get(folder.name)
 
 
