@@ -41,6 +41,8 @@ PHASES = {
 """What `up` prints when it comes to the phase; the report is on stdout."""
 FAULTS = ("Traceback", "never retrieved", "Exception ignored", "internal error", "was destroyed")
 LIMIT_S = 240
+TIMES = int(os.environ.get("FIRESTEEL_TEST_TIMES", "20"))
+"""Of each phase in the slow tests, which take a quarter of a minute each time."""
 
 
 def interrupt(home: Path, port: int, sign: str, number: signal.Signals, delay_s: float) -> None:
@@ -109,10 +111,10 @@ def test_while_the_engine_is_installed(tmp_path: Path, free_port: int) -> None:
 @pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.parametrize("phase", PHASES)
-def test_twenty_times(engine_home: Home, free_port: int, phase: str) -> None:
+def test_many_times(engine_home: Home, free_port: int, phase: str) -> None:
     """At once, and at random moments within a second, because phases overlap."""
     chance = random.Random(phase)
-    for number in range(20):
+    for number in range(TIMES):
         kind = (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)[number % 4]
         delay_s = 0 if number < 5 else chance.uniform(0, 1 if phase in ("warm", "verify") else 0.2)
         interrupt(engine_home.root, free_port, PHASES[phase], kind, delay_s)
@@ -120,9 +122,9 @@ def test_twenty_times(engine_home: Home, free_port: int, phase: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.real
-def test_twenty_times_while_the_engine_is_installed(tmp_path: Path, free_port: int) -> None:
+def test_many_times_while_the_engine_is_installed(tmp_path: Path, free_port: int) -> None:
     chance = random.Random(1)
-    for number in range(20):
+    for number in range(TIMES):
         interrupt(tmp_path / str(number), free_port, "pull    engine", signal.SIGINT, chance.uniform(0, 4))
 
 
