@@ -177,8 +177,9 @@ async def _launch(
     start = start_argv(proposal, home)
     start = await options.over_hosts(start) if options.over_hosts else start
     spec = replace(spec, start=start, available_bytes=meminfo().available_bytes)
-    write_spec(folder, spec)
     yield PhaseProgress("launch", "starting")
+    # From here to the `try` of `_until_verified` nothing waits, so that nothing can come between.
+    write_spec(folder, spec)
     supervisor = start_supervisor(folder)
     has_ended = partial(process.has_ended, supervisor)
     async for event in _until_verified(proposal, home, spec, has_ended, options.proves):
