@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """An hour of the gateway: two embedded models of which one fits, a mock, six kinds of clients, many faults.
 
-    PYTHONPATH=src python benchmarks/gateway/hour.py [--home HOME] [--seconds 3600] [--log FILE]
+    PYTHONPATH=src python benchmarks/gateway/hour.py [--home HOME] [--seconds 3600] [--every 60] [--log FILE]
 
 `--home`: a FIRESTEEL_HOME with `smollm2` pulled; its engines and weights are used, nothing else of it. There
-is one fault a minute, of eight kinds in turn.
+is one fault a minute (`--every`), of eight kinds in turn. `--log` keeps what the gateway printed, each line
+with its second, between the faults.
 
 Every client has a key of its own, so that its rows of the request log can be held against what it saw: every
 request that was sent has one row; an answer that came whole was charged with the tokens that the client read
@@ -208,13 +209,24 @@ class Hour:
         self.mock = MockServer(("127.0.0.1", self.ports[3]), Mock)
         threading.Thread(target=self.mock.serve_forever, daemon=True).start()
         command = [sys.executable, "-m", "firesteel", "serve", "-f", str(folder / "service.yaml")]
-        with (folder / "serve.log").open("wb") as log:
-            self.gateway = subprocess.Popen(command, stdout=log, stderr=log, env=self.env)
+        self.began, self.lines = time.monotonic(), list[str]()
+        self.gateway = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=self.env, text=True
+        )
+        threading.Thread(target=self.keep_log, daemon=True).start()
         while not self.is_healthy():
             time.sleep(0.1)
 
     def write_file(self) -> None:
         (self.folder / "service.yaml").write_text(FILE.format(*self.ports, self.context))
+
+    def keep_log(self) -> None:
+        assert self.gateway.stdout
+        for line in self.gateway.stdout:
+            self.note(line.rstrip())
+
+    def note(self, text: str) -> None:
+        self.lines.append(f"{time.monotonic() - self.began:7.1f}  {text}")
 
     def key(self, name: str, *more: str) -> str:
         command = [sys.executable, "-m", "firesteel", "key", "add", name, *more, "--json"]
@@ -232,6 +244,7 @@ class Hour:
             connection.close()
 
     def fault(self, kind: str, chance: random.Random) -> None:
+        self.note(f"fault     {kind}")
         if kind.startswith("mock: "):
             Mock.fault = kind.removeprefix("mock: ")
             time.sleep(10)
@@ -266,6 +279,19 @@ class Hour:
             down = [sys.executable, "-m", "firesteel", "down", "--all"]
             subprocess.run(down, env=self.env, capture_output=True, check=False)
             self.mock.shutdown()
+
+    def slowest(self) -> list[str]:
+        """Where the time of the slowest requests went, by the gateway's own log."""
+        with sqlite3.connect(self.home / "requests.db") as log:
+            rows = log.execute(
+                "SELECT key, model, status, how, waited_s, loaded_s, total_s FROM requests "
+                "ORDER BY total_s DESC LIMIT 10"
+            ).fetchall()
+        head = "| client | model | status | end | waited, s | of that for its load, s | in all, s |"
+        return [head, "|---|---|---:|---|---:|---:|---:|"] + [
+            f"| {' | '.join(map(str, row[:4]))} | {' | '.join(f'{value:.0f}' for value in row[4:])} |"
+            for row in rows
+        ]
 
     def table(self) -> tuple[list[str], list[str]]:
         """Rows for people, and what is wrong."""
@@ -304,6 +330,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--home", type=Path, default=Path("~/.firesteel").expanduser())
     parser.add_argument("--seconds", type=float, default=3600.0)
+    parser.add_argument("--every", type=float, default=60.0, help="seconds between two faults")
     parser.add_argument("--log", type=Path, help="where to keep what the gateway printed")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -315,8 +342,8 @@ def main() -> int:
             for thread in threads:
                 thread.start()
             while (left_s := until - time.monotonic()) > 0:
-                time.sleep(min(60.0, left_s))
-                if until - time.monotonic() > 60:
+                time.sleep(min(asked.every, left_s))
+                if until - time.monotonic() > asked.every:
                     kind = FAULTS[faults.total() % len(FAULTS)]
                     faults[kind] += 1
                     hour.fault(kind, chance)
@@ -335,10 +362,11 @@ def main() -> int:
         wrong += [] if is_healthy else ["the gateway did not answer in the end"]
         wrong += [f"the gateway ended with {code}"] if code else []
         print("\n".join([*rows, "", *(f"wrong: {text}" for text in wrong)]))
+        print("\n".join(hour.slowest()))
         if asked.log:
-            asked.log.write_bytes((Path(folder) / "serve.log").read_bytes())
+            asked.log.write_text("\n".join(hour.lines) + "\n")
         elif wrong:
-            print((Path(folder) / "serve.log").read_text()[-3000:])
+            print("\n".join(hour.lines[-40:]))
         return 1 if wrong else 0
 
 

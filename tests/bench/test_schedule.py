@@ -45,6 +45,17 @@ def test_no_number_of_users_is_empty_while_another_has_many(
         assert (warm["code", users] < 1) == (QUICK.index(_point("code", users)) in schedule.dropped)
 
 
+def test_a_budget_that_was_too_short_says_how_long_it_takes() -> None:
+    """A host of 5 tok/s: after the first repetitions twice the budget is over, and no figure is there."""
+    warm, _, schedule = spent(QUICK, 20.0, 16.0, 3.0)
+    assert warm["prose", 1] == warm["prose", 4] == 0
+    note = schedule.missing_note()
+    assert note.startswith("not measured: prose with 1 user, prose with 4 users. "), note
+    assert "took 25 s; about --budget 6m would do" in note, note
+    enough, _, longer = spent(QUICK, 360.0, 16.0, 3.0)
+    assert min(enough["prose", 1], enough["prose", 4]) >= 3 and not longer.missing_note()
+
+
 def test_points_that_somebody_named_are_never_dropped() -> None:
     named = points(["sweep"], Sizes(users=(1, 2, 4), texts=("prose", "code")))
     warm, _, schedule = spent(named, 20.0, 2.0)

@@ -80,8 +80,15 @@ def test_a_home_that_sudo_left(tmp_path: Path, words: list[str]) -> None:
     )
     home.chmod(0o700)
     assert ran.returncode in (1, 5), ran
-    assert str(home) in ran.stderr and "next: " in ran.stderr
+    assert str(home) in ran.stderr and "next: " in ran.stderr and "Permission denied" in ran.stderr
     assert not any(fault in ran.stderr for fault in FAULTS)
+
+
+def test_a_path_beyond_ascii_in_the_plain_locale(tmp_path: Path) -> None:
+    (tmp_path / "clön").symlink_to(ROOT / "src")
+    env = {"LC_ALL": "C", "PYTHONPATH": str(tmp_path / "clön"), "PYTHONUTF8": "0"}
+    ran = run_firesteel(tmp_path / "höme", "ps", env=env)
+    assert ran.code == 0 and ran.out + ran.err == "nothing is running; next: firesteel up\n", ran
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words) or "bare")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -48,6 +49,17 @@ class Served:
             assert time.monotonic() < deadline, self.model()
             time.sleep(0.05)
 
+    def until_busy_again(self, killed: process.Pid) -> process.Pid:
+        """The engine that answers a request after that one."""
+        self.until(
+            lambda model: (
+                self.engine() not in (None, killed) and model["phase"] == "ready" and model["busy"] == 1
+            )
+        )
+        engine = self.engine()
+        assert engine
+        return engine
+
     def ask(self, tokens: int = 12, *, stream: bool = False) -> str:
         with openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", timeout=400, max_retries=0) as client:
             kind: dict[str, Any] = {"extra_body": {"ignore_eos": tokens == _LONG}, "stream": stream}
@@ -62,16 +74,18 @@ class Served:
                 return "".join(piece.choices[0].delta.content or "" for piece in answer if piece.choices)
             return str(answer.choices[0].message.content)
 
-    def signal_engine(self, number: signal.Signals) -> None:
+    def engine(self) -> process.Pid | None:
+        """Of a service that is ready."""
         service = load(self.home, "one")
-        assert service and service.state and service.state.engine
-        process.send(service.state.engine, number)
+        return service.state.engine if service and service.state and service.phase == "ready" else None
 
 
 @pytest.fixture
 def served(quick_home: Home, tmp_path: Path, free_port: int) -> Iterator[Served]:
     url, file = f"http://127.0.0.1:{free_port}", tmp_path / "service.yaml"
-    file.write_text(f"listen: 127.0.0.1:{free_port}\nmodels:\n  one: {{recipe: smollm2, context: 2048}}\n")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        model = f"{{recipe: smollm2, context: 2048, port: {free.getsockname()[1]}}}"
+    file.write_text(f"listen: 127.0.0.1:{free_port}\nmodels:\n  one: {model}\n")
     with (tmp_path / "serve.log").open("wb") as log:
         gateway = subprocess.Popen(
             [sys.executable, "-m", "firesteel", "serve", "-f", str(file)],
@@ -100,18 +114,20 @@ def test_a_request_survives_one_crash_but_not_two(served: Served) -> None:
     assert read_proof(served.home, "one")
     with ThreadPoolExecutor(3) as pool:
         # A frozen engine has read the request and says nothing; then it dies.
-        served.signal_engine(signal.SIGSTOP)
+        engine = served.engine()
+        assert engine
+        process.send(engine, signal.SIGSTOP)
         waiting = [pool.submit(served.ask), pool.submit(served.ask, stream=True)]
-        served.until(lambda model: model["busy"] == 2)
-        served.signal_engine(signal.SIGKILL)
+        # The gateway looks once a second: whoever comes after its look at the frozen engine waits instead.
+        served.until(lambda model: model["busy"] + model["waiting"] == 2)
+        process.send(engine, signal.SIGKILL)
         assert all(each.result() for each in waiting)
         assert read_proof(served.home, "one") is None, "after a crash it is proved in full"
 
         long = pool.submit(served.ask, _LONG)
         for _ in range(2):
-            served.until(lambda model: model["phase"] == "ready" and model["busy"] == 1)
-            served.signal_engine(signal.SIGKILL)
-            served.until(lambda model: model["phase"] != "ready")
+            engine = served.until_busy_again(engine)
+            process.send(engine, signal.SIGKILL)
         with pytest.raises(openai.APIStatusError) as failed:
             long.result()
         assert failed.value.status_code == 502

@@ -17,6 +17,7 @@ from firesteel.gateway.loader.memory_release import (
     LONG_CALM_S,
     AvailableSample,
     ExpectedRelease,
+    describe_release,
     is_released,
     wait_until_released,
 )
@@ -51,6 +52,26 @@ NOTHING = ExpectedRelease()
 )
 def test_calm(seen: list[AvailableSample], freed: ExpectedRelease, is_over: bool) -> None:
     assert is_released(seen, freed) is is_over
+
+
+@pytest.mark.parametrize(
+    ("freed", "available_gib", "text"),
+    [
+        (BACK, 70, "and its memory is free"),
+        (
+            BACK,
+            20,
+            "but of its 60.0 GiB only 10.0 GiB are seen free",
+        ),  # the wait is over, the memory not back
+        (BACK, 5, "but of its 60.0 GiB only 0 B are seen free"),
+        (ExpectedRelease(10 * GIB, 60 * GIB, is_process=True), 5, "and its memory is free"),
+        (BACK, None, "and whether its memory is free cannot be read"),
+    ],
+)
+def test_memory_is_called_free_only_where_it_was_seen(
+    freed: ExpectedRelease, available_gib: int | None, text: str
+) -> None:
+    assert describe_release(freed, available_gib and available_gib * GIB) == text
 
 
 def test_the_waits_are_in_order() -> None:

@@ -12,11 +12,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.files.home import Home, lock
 from firesteel.errors import UsageError
 from firesteel.gateway import serve
 from firesteel.gateway.key_file import add_key, keys_path
 from firesteel.gateway.serve import ServeEvent, ServeOptions, serve_file, with_model_name
+from firesteel.gateway.service_config import ModelConfig, ServiceConfig
 
 
 @dataclass
@@ -139,6 +140,15 @@ async def test_curves_through_the_front_door_with_keys(tmp_path: Path) -> None:
         async with client.get(f"{it.url}/api/state", headers=headers) as answer:
             (model,) = (await answer.json())["models"]
         assert model["health"] == {"ok": True, "text": "healthy: no request in the last 5 min"}
+
+
+def test_what_still_runs_in_the_end_is_looked_at(tmp_path: Path) -> None:
+    """`--keep`, a model that was up before the gateway, or one that did not stop."""
+    home, models = Home(tmp_path), tuple(ModelConfig(name, "", ("http://127.0.0.1:9",)) for name in "ab")
+    config = ServiceConfig("f", "", 1, 1, models)
+    assert serve._what_runs(home, config) == "none of its models runs"
+    with lock(home.services / "b" / "supervisor.lock"):
+        assert serve._what_runs(home, config) == "still running: b"
 
 
 async def test_an_active_request_is_finished_before_drained_is_reported(tmp_path: Path) -> None:

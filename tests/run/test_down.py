@@ -12,8 +12,9 @@ import pytest
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.host import process
+from firesteel.errors import FiresteelError
 from firesteel.run import PhaseDone, PhaseProgress, pick, stop
-from firesteel.run.service import ServiceSpec, ServiceState, load, write_spec
+from firesteel.run.service import ServiceSpec, ServiceState, load, read_state, write_spec
 from firesteel.run.start.start import start_supervisor
 
 MIB = 2**20
@@ -27,12 +28,11 @@ def started(home: Home, held_bytes: int) -> ServiceState:
     start_supervisor(folder)
     deadline = time.monotonic() + 120
     log = folder / "engine.log"
-    while not (log.exists() and "holds" in log.read_text()):
+    # The engine may print before its supervisor writes down its number.
+    while not ((state := read_state(folder)) and state.engine and "holds" in log.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    service = load(home, "one")
-    assert service and service.state and service.state.engine
-    return service.state
+    return state
 
 
 async def test_memory_that_another_program_takes_at_once_was_free(tmp_path: Path) -> None:
@@ -70,3 +70,31 @@ def test_a_program_with_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert process.has_gpu(pid)
         for number in reversed(process.tree(program.pid)):
             process.send(process.find(number) or pid, signal.SIGKILL)
+
+
+DOCKERS = {
+    "stuck": ("case $1 in ps) echo 0123456789ab;; esac", "the container of one does not stop"),
+    "silent": ("echo 'Cannot connect to the Docker daemon' >&2; exit 1", "docker does not answer"),
+    "gone": ("case $1 in stop) exit 1;; esac", None),
+}
+"""A docker of which a container is never gone, one without its daemon, one that had stopped it before."""
+
+
+@pytest.mark.parametrize("kind", DOCKERS)
+async def test_a_container_has_stopped_only_where_docker_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    script, error = DOCKERS[kind]
+    (tmp_path / "docker").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    home, stop_command = Home(tmp_path / "home"), ("docker", "stop", "firesteel-one")
+    spec = ServiceSpec("one", "", "one", ("docker", "run"), stop=stop_command, stop_grace_s=0.1)
+    write_spec(home.services / "one", spec)
+    if error is None:
+        assert [event async for event in stop(pick(home, "one"))][-1] == PhaseDone("stop", "one has stopped")
+        return
+    with pytest.raises(FiresteelError, match=error):
+        async for _ in stop(pick(home, "one")):
+            pass
+    assert load(home, "one"), "its files stay, so that `ps` still shows it"

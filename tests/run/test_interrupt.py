@@ -13,19 +13,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 
 import pytest
 from tests.conftest import run_firesteel
 
+import firesteel
 from firesteel.cli.output.progress import follow
 from firesteel.edge.files.home import Home
 from firesteel.edge.host import process
 from firesteel.errors import FiresteelError
+from firesteel.launch import Ask
 from firesteel.run import Event, PhaseDone, PhaseProgress, ServiceSpec
-from firesteel.run.service import read_state, write_spec
+from firesteel.run.service import all_services, read_state, write_spec
 from firesteel.run.start.start import start_supervisor
+from firesteel.run.up import bring_up
 
 PHASES = {
     "plan": "plan    ",
@@ -41,6 +44,8 @@ PHASES = {
 """What `up` prints when it comes to the phase; the report is on stdout."""
 FAULTS = ("Traceback", "never retrieved", "Exception ignored", "internal error", "was destroyed")
 LIMIT_S = 240
+TIMES = int(os.environ.get("FIRESTEEL_TEST_TIMES", "20"))
+"""Of each phase in the slow tests, which take a quarter of a minute each time."""
 
 
 def interrupt(home: Path, port: int, sign: str, number: signal.Signals, delay_s: float) -> None:
@@ -109,10 +114,10 @@ def test_while_the_engine_is_installed(tmp_path: Path, free_port: int) -> None:
 @pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.parametrize("phase", PHASES)
-def test_twenty_times(engine_home: Home, free_port: int, phase: str) -> None:
+def test_many_times(engine_home: Home, free_port: int, phase: str) -> None:
     """At once, and at random moments within a second, because phases overlap."""
     chance = random.Random(phase)
-    for number in range(20):
+    for number in range(TIMES):
         kind = (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)[number % 4]
         delay_s = 0 if number < 5 else chance.uniform(0, 1 if phase in ("warm", "verify") else 0.2)
         interrupt(engine_home.root, free_port, PHASES[phase], kind, delay_s)
@@ -120,10 +125,23 @@ def test_twenty_times(engine_home: Home, free_port: int, phase: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.real
-def test_twenty_times_while_the_engine_is_installed(tmp_path: Path, free_port: int) -> None:
+def test_many_times_while_the_engine_is_installed(tmp_path: Path, free_port: int) -> None:
     chance = random.Random(1)
-    for number in range(20):
+    for number in range(TIMES):
         interrupt(tmp_path / str(number), free_port, "pull    engine", signal.SIGINT, chance.uniform(0, 4))
+
+
+@pytest.mark.real
+async def test_left_in_the_moment_before_the_start(quick_home: Home, free_port: int) -> None:
+    """Nothing was started, so no file says that something was."""
+    proposal = firesteel.propose(Ask("smollm2", port=free_port), firesteel.host())[0]
+    events = bring_up(proposal, quick_home)
+    assert isinstance(events, AsyncGenerator)
+    async for event in events:
+        if event == PhaseProgress("launch", "starting"):
+            break
+    await events.aclose()
+    assert all_services(quick_home) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -26,7 +26,8 @@ from firesteel.planner import Band, MemoryPart
 from firesteel.proposals import Proposal, propose
 from firesteel.run.events import PhaseDone
 from firesteel.run.service import ServiceSpec, ServiceState, write_spec, write_state
-from firesteel.run.start.preflight import driver_problem, gpu_problem, preflight
+from firesteel.run.start.preflight import OWN_DISK_BYTES, driver_problem, gpu_problem, preflight
+from firesteel.run.supervise.monitor import MAX_LOG_BYTES
 from firesteel.units import GIB, TIB
 
 SPARK_SAYS = "NVIDIA GB10, 580.95.05, 12.1"
@@ -358,3 +359,8 @@ async def test_a_real_docker_without_gpus(
     )
     with pytest.raises(HostNotReady, match="docker cannot give a GPU to a container"):
         await check(replace(proposal, plan=plan), home)
+
+
+def test_the_disk_that_is_asked_for_holds_two_logs_and_little_more() -> None:
+    """A gibibyte for a model of 92 MiB surprised people; a log is rotated once, at 64 MiB."""
+    assert 2 * MAX_LOG_BYTES < OWN_DISK_BYTES <= 4 * MAX_LOG_BYTES

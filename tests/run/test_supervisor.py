@@ -277,6 +277,24 @@ async def test_up_does_not_wait_for_a_supervisor_that_dies_at_once(home: Home) -
             pass
 
 
+async def test_a_supervisor_that_has_just_been_started_is_stopped(home: Home) -> None:
+    """It has neither its lock nor a state yet; said to be gone, it would start its engine a moment later."""
+    folder = home.services / "one"
+    write_spec(folder, ServiceSpec("one", "http://127.0.0.1:9", "one", SLEEPS))
+    number = start_supervisor(folder)
+    os.kill(number, signal.SIGSTOP)
+    pid = process.find(number)
+    assert pid is not None
+    try:
+        assert now(home).phase == "starting"
+        async for _ in stop(now(home)):
+            pass
+        assert process.has_ended(number)
+        assert all_services(home) == []
+    finally:
+        process.send(pid, signal.SIGKILL)
+
+
 def test_is_locked_does_not_take_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     done = threading.Event()

@@ -19,7 +19,7 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import uptime
 from firesteel.gateway.discovery import OwnServices, identity_of
 from firesteel.gateway.interfaces import ServerApiName, WaitStatus
-from firesteel.gateway.loader.memory_release import ExpectedRelease, wait_until_released
+from firesteel.gateway.loader.memory_release import ExpectedRelease, describe_release, wait_until_released
 from firesteel.gateway.loader.process import Loader, LoaderFailed, LoadProgress
 from firesteel.gateway.scheduler.events import LoadFailed, ModelLoaded, ModelUnloaded, RejectRequest
 from firesteel.gateway.server_probe import find_apis
@@ -230,8 +230,8 @@ class ModelJobs:
                 continue
             self.running.pop(name, None)
             self.started.discard(name)
-            await wait_until_released(release)
-            self._listener.noted(name, f"{name} has stopped, and its memory is free")
+            available = await wait_until_released(release)
+            self._listener.noted(name, f"{name} has stopped, {describe_release(release, available)}")
             return
 
     async def _stop_processes(self, name: str) -> ExpectedRelease:

@@ -10,9 +10,7 @@ import os
 import re
 import secrets
 import stat
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from fnmatch import fnmatchcase
@@ -21,7 +19,7 @@ from math import inf
 from pathlib import Path
 from typing import Literal
 
-from firesteel.edge.files.home import Home, Locked, lock, write_text
+from firesteel.edge.files.home import Home, exclusive, write_text
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.budgets import parse_budget
 from firesteel.gateway.interfaces import Caller
@@ -33,7 +31,6 @@ MAX_KEYS = 1000
 MAX_PRIORITY = 100
 _DOCUMENT = "firesteel.keys/1"
 _MAX_FILE_BYTES = 2**20
-_LOCK_TRIES, _LOCK_PAUSE_S = 50, 0.1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 """Used in labels, logs and header lines, so it must not contain anything that ends one."""
 _MODEL = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9._:/@+*?-]{0,199}", re.ASCII)
@@ -113,7 +110,7 @@ def add_key(
     created = datetime.now(UTC).isoformat(timespec="seconds")
     until = expires.astimezone(UTC).isoformat(timespec="seconds") if expires else ""
     key = Key(name, digest_of(token.encode()), scope, models, limits, priority, created, until)
-    with _locked(path):
+    with exclusive(path):
         keys = read_keys(path)
         if name in keys:
             raise UsageError(f"a key called `{name}` already exists", next=f"firesteel key revoke {name}")
@@ -140,7 +137,7 @@ def parse_expiry(text: str, now: float) -> datetime:
 
 
 def revoke_key(path: Path, name: str) -> Key:
-    with _locked(path):
+    with exclusive(path):
         keys = read_keys(path)
         if name not in keys:
             known = f"; known keys: {', '.join(sorted(keys))}" if keys else ""
@@ -165,20 +162,6 @@ def _check_values(name: str, models: tuple[str, ...] | None, priority: int) -> N
         raise UsageError(
             f"a priority must be between -{MAX_PRIORITY} and {MAX_PRIORITY}", next="--priority 10"
         )
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Two commands that change the keys at once take turns."""
-    lock_file = path.with_name(f".{path.name}.lock")
-    for _ in range(_LOCK_TRIES):
-        try:
-            with lock(lock_file):
-                yield
-                return
-        except Locked:
-            time.sleep(_LOCK_PAUSE_S)
-    raise FiresteelError(f"another firesteel has locked {lock_file} for too long", next="firesteel key list")
 
 
 def read_keys(path: Path) -> dict[str, Key]:

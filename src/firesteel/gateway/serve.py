@@ -35,6 +35,7 @@ from firesteel.gateway.keys import KeyRing, require_keys
 from firesteel.gateway.loader.process import Loader, LoaderFailed, ProcessLoader
 from firesteel.gateway.page_files import page_responses
 from firesteel.gateway.service_config import Reason, ServiceConfig
+from firesteel.run.service import load
 from firesteel.units import show_seconds
 from firesteel.web_origin import ANY
 
@@ -177,7 +178,14 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
             "draining", f"no new connections; active requests have {show_seconds(_DRAIN_S)} to finish"
         )
         yield _drained(await _drain(server, dispatcher, end_streams))
-    yield ServeEvent("ended", "the models keep running" if options.keep_models else "the models were stopped")
+    yield ServeEvent("ended", _what_runs(home, executor.config))
+
+
+def _what_runs(home: Home, config: ServiceConfig) -> str:
+    """As a look shows: some are kept, some were not started by this gateway, one may not have stopped."""
+    services = [load(home, model.name) for model in config.models if not model.is_outside]
+    running = [service.name for service in services if service and service.phase != "dead"]
+    return f"still running: {', '.join(running)}" if running else "none of its models runs"
 
 
 async def _start_dispatcher(

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from firesteel.catalog.docker_options import container_name
-from firesteel.edge.docker.containers import container_exists
+from firesteel.edge.docker.containers import container_exists, last_line, require_docker
 from firesteel.edge.files.home import Locked, lock, remove
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import FiresteelError
 from firesteel.facts import Meminfo
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
-from firesteel.run.service import FILES, Service, current_state, is_supervised, read_spec
+from firesteel.run.service import FILES, Service, current_state, is_supervised, read_spec, supervisor_of
 from firesteel.run.supervise import boot
 from firesteel.run.supervise.guard import memory_is_back
 from firesteel.run.supervise.leftovers import end_leftovers
@@ -49,12 +49,7 @@ async def stop_processes(service: Service) -> AsyncIterator[Event]:
     if not stop_command:
         end_leftovers(service.folder)
     else:
-        # A killed supervisor could not stop its container; stopping one that is already gone does no harm.
-        await process.run(*stop_command)
-        # `docker stop` returns before the container is removed, and its name free for the next start.
-        deadline = process.uptime() + service.spec.stop_grace_s
-        while process.uptime() < deadline and container_exists(service.spec.name):
-            await asyncio.sleep(_POLL_S)
+        await _stop_container(service, stop_command)
     text = f"{service.name} has stopped"
     if held_bytes:
         is_back = is_freed_at_exit or await _wait_for_memory(before, held_bytes)
@@ -81,21 +76,20 @@ def _held_bytes(service: Service, available_bytes: int) -> int:
 
 
 async def _stop_and_wait(service: Service) -> None:
-    """Stop the supervisor as soon as its pid is known, and wait until it and the engine are gone."""
+    """Stop the supervisor, also one that has only just been started, and wait until both are gone."""
     kill_at = process.uptime() + 3 * service.spec.stop_grace_s
     deadline = process.uptime() + 5 * service.spec.stop_grace_s
     signalled: set[process.Pid] = set()
     while process.uptime() < deadline:
         state = current_state(service.folder)
-        pids = [pid for pid in (state.supervisor, state.engine) if pid] if state else []
+        supervisor = state.supervisor if state else supervisor_of(service.folder)
+        pids = [pid for pid in (supervisor, state.engine if state else None) if pid]
         if not is_supervised(service.folder) and not any(process.is_alive(pid) for pid in pids):
             return
-        if state and state.supervisor not in signalled:
-            process.send(state.supervisor, signal.SIGTERM)
-            process.send(
-                state.supervisor, signal.SIGCONT
-            )  # a process in SIGSTOP would not handle the SIGTERM
-            signalled.add(state.supervisor)
+        if supervisor and supervisor not in signalled:
+            process.send(supervisor, signal.SIGTERM)
+            process.send(supervisor, signal.SIGCONT)  # a process in SIGSTOP would not handle the SIGTERM
+            signalled.add(supervisor)
         if process.uptime() > kill_at:
             for pid in pids:
                 process.send(pid, signal.SIGKILL)
@@ -103,6 +97,20 @@ async def _stop_and_wait(service: Service) -> None:
     left = next((pid.number for pid in pids if process.is_alive(pid)), None)
     hint = f"kill -9 {left}, or with sudo" if left else f"firesteel down {service.name} again"
     raise FiresteelError(f"{service.name} does not stop", next=hint)
+
+
+async def _stop_container(service: Service, stop_command: tuple[str, ...]) -> None:
+    """A killed supervisor could not stop its container; stopping one that is already gone does no harm."""
+    code, output = await process.run(*stop_command)
+    # `docker stop` returns before the container is removed, and its name free for the next start.
+    deadline = process.uptime() + service.spec.stop_grace_s
+    while container_exists(service.spec.name):
+        if process.uptime() > deadline:
+            what = f"the container of {service.name} does not stop: {last_line(output)}"
+            raise FiresteelError(what, next=f"docker rm --force {container_name(service.name)}")
+        await asyncio.sleep(_POLL_S)
+    if code:
+        await require_docker()  # a docker that does not answer names no container, so one may still run
 
 
 async def _wait_for_memory(before: Meminfo, held_bytes: int) -> bool:

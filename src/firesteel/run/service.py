@@ -214,10 +214,17 @@ def load(home: Home, name: str) -> Service | None:
 
 
 def _is_live(folder: Path, state: ServiceState | None) -> bool:
-    """Its supervisor holds the lock; or it lives and has not ended, and the lock is lost."""
+    """Its supervisor holds the lock; or it lives and has not ended, and the lock is lost or not taken yet."""
     if is_supervised(folder):
         return True
-    return state is not None and state.ended_at is None and is_alive(state.supervisor)
+    if state is None:
+        return supervisor_of(folder) is not None
+    return state.ended_at is None and is_alive(state.supervisor)
+
+
+def supervisor_of(folder: Path) -> Pid | None:
+    """In the process table: it is there from its first moment on, before its lock and its first state."""
+    return supervisors(Home(folder.parent.parent)).get(folder.name)
 
 
 def current_state(folder: Path) -> ServiceState | None:
@@ -225,7 +232,7 @@ def current_state(folder: Path) -> ServiceState | None:
     state = read_state(folder)
     if state and (is_alive(state.supervisor) or not is_supervised(folder)):
         return state
-    supervisor = supervisors(Home(folder.parent.parent)).get(folder.name)
+    supervisor = supervisor_of(folder)
     if supervisor is None:
         return state
     is_damaged = state is None and os.path.lexists(folder / "state.json")

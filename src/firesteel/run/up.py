@@ -173,12 +173,13 @@ async def _launch(
     folder = folder_of(home, spec.name)
     remove(folder / "engine.log")
     write_secrets_of(proposal, spec)
+    yield PhaseProgress("launch", "starting")
     # Only now is it known where the Hub's files are.
     start = start_argv(proposal, home)
     start = await options.over_hosts(start) if options.over_hosts else start
+    # From here to the `try` of `_until_verified` nothing waits, so that nothing can come between.
     spec = replace(spec, start=start, available_bytes=meminfo().available_bytes)
     write_spec(folder, spec)
-    yield PhaseProgress("launch", "starting")
     supervisor = start_supervisor(folder)
     has_ended = partial(process.has_ended, supervisor)
     async for event in _until_verified(proposal, home, spec, has_ended, options.proves):

@@ -35,7 +35,7 @@ from firesteel.bench.load.sampler import (
     sum_counters,
     summarize,
 )
-from firesteel.bench.load.schedule import ENOUGH, RunLimits, Schedule
+from firesteel.bench.load.schedule import ENOUGH, RunLimits, Schedule, describe_users
 from firesteel.bench.load.throttle import throttle_notes
 from firesteel.bench.results.context import PointContext
 from firesteel.bench.results.figures import figures
@@ -295,12 +295,13 @@ class _RunState:
             often = f"{len(self.own)} prompts were sent {sent} times in all"
             notes.append(f"{often}: a prefix cache answers repeated ones faster")
         if schedule.dropped:
-            dropped = (points[index] for index in sorted(schedule.dropped))
-            names = [f"{p.text} with {p.users} user{'s' if p.users > 1 else ''}" for p in dropped]
+            names = [describe_users(points[index]) for index in sorted(schedule.dropped)]
             notes.append(
                 f"left out or cut short, since {ENOUGH} repetitions of each do not fit into the budget: "
                 f"{', '.join(names)} (a larger --budget measures them)"
             )
+        if isinstance(schedule, Schedule) and (missing := schedule.missing_note()):
+            notes.append(missing)
         if given_up := schedule.given_up():
             notes.append(f"{len(given_up)} of {len(points)} points gave nothing but wrong answers")
         return notes

@@ -14,9 +14,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 
 from firesteel.bench.load.repetition import is_closed_loop
 from firesteel.bench.values import Point
+from firesteel.units import show_seconds
 
 _MAX_FAILURES = 2
 """Repetitions in a row without a good sample, after which a point is given up."""
@@ -28,6 +30,10 @@ _OVERTIME = 0.25
 """How far beyond the budget, as a share of it, a point that has begun may go."""
 _ROUNDS = (3, 2)
 """Answers of each user in a closed loop: usually, and where the budget is short."""
+
+
+def describe_users(point: Point) -> str:
+    return f"{point.text} with {point.users} user{'s' if point.users > 1 else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,19 @@ class Schedule:
     def is_missing(self, index: int) -> bool:
         """Never measured warm, although it was neither left out nor given up."""
         return index not in self.dropped and self.repetitions[index] < 2 and index not in self.given_up()
+
+    def missing_note(self) -> str:
+        """Which points the budget, even twice, was too short for; empty: none."""
+        missing = [self.points[index] for index in range(len(self.points)) if self.is_missing(index)]
+        if not missing or not self._durations_s:
+            return ""
+        kept = (index for index in range(len(self.points)) if not self._may_be_dropped(index))
+        longest_s = max(took[0] for took in self._durations_s.values())
+        wanted_s = self.spent_s + sum(self._needed_s(index, ENOUGH) for index in kept)
+        return (
+            f"not measured: {', '.join(map(describe_users, missing))}. The first repetition of a point does "
+            f"not count, and took {show_seconds(longest_s)}; about --budget {ceil(wanted_s / 60)}m would do"
+        )
 
     def rounds(self, index: int) -> int:
         """Answers of each user of a closed loop; equal for all warm repetitions of a point."""

@@ -381,6 +381,8 @@ def _readable_errors(path: Path) -> Iterator[None]:
         message = str(error)
         if "locked" in message:
             raise FiresteelError(f"{path} was busy for {_TIMEOUT_S} s", next="try again later") from error
+        if "unable to open" in message:
+            next(path.parent.iterdir(), None)  # a folder of somebody else says that itself
         if any(word in message for word in ("full", "readonly", "unable to open", "disk I/O")):
             raise HostNotReady(
                 f"{path} cannot be written: {message}",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from firesteel.dataclass import dataclass
 from firesteel.edge.files import state_file
-from firesteel.edge.files.home import Home
+from firesteel.edge.files.home import Home, exclusive
 from firesteel.launch import EngineName
 
 
@@ -45,9 +45,10 @@ def chosen_release(home: Home, model: str | None) -> ModelRelease | None:
 
 
 def choose_release(home: Home, chosen: ModelRelease) -> None:
-    known = {**_read(home), chosen.model: chosen}
-    kept = [each for each in known.values() if each.current or each.previous]
-    state_file.write_state(releases_path(home), kept)
+    with exclusive(releases_path(home)):
+        known = {**_read(home), chosen.model: chosen}
+        kept = [each for each in known.values() if each.current or each.previous]
+        state_file.write_state(releases_path(home), kept)
 
 
 def _read(home: Home) -> dict[str, ModelRelease]:

@@ -19,7 +19,7 @@ import shutil
 import struct
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -187,6 +187,8 @@ class Locked(Exception):
 
 
 _LOCK_PAUSE_S = 0.3
+_EXCLUSIVE_S = 30.0
+"""A change takes milliseconds; on a crowded machine some of them stand in line."""
 # Open-file-description locks: they end with the process, and can be queried without being taken.
 # A `struct flock` over the whole file.
 _WRITE_LOCK = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -219,6 +221,24 @@ async def wait_for_lock(path: Path, timeout_s: float, busy: str) -> AsyncIterato
         except Locked:
             await asyncio.sleep(_LOCK_PAUSE_S)
     raise FiresteelError(busy, next="firesteel ps")
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """For a file that is read, changed and written again: processes that change it at once take turns."""
+    lock_file = path.with_name(f".{path.name}.lock")
+    deadline = time.monotonic() + _EXCLUSIVE_S
+    with ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(lock(lock_file))
+                break
+            except Locked:
+                if time.monotonic() > deadline:
+                    what = f"another firesteel has locked {lock_file} for too long"
+                    raise FiresteelError(what, next="firesteel ps") from None
+            time.sleep(0.02)
+        yield
 
 
 def is_locked(path: Path) -> bool:

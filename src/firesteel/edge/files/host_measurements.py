@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.files.home import Home, exclusive
 from firesteel.edge.files.state_file import read_state, write_state
 from firesteel.facts.host.host_facts import HostMeasurement
 
@@ -25,4 +25,5 @@ def latest(home: Home) -> dict[str, HostMeasurement]:
 
 
 def add_measurements(home: Home, figures: list[HostMeasurement]) -> None:
-    write_state(measurements_path(home), (all_measurements(home) + figures)[-_MAX_ROWS:])
+    with exclusive(measurements_path(home)):
+        write_state(measurements_path(home), (all_measurements(home) + figures)[-_MAX_ROWS:])

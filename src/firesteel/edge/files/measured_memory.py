@@ -13,7 +13,7 @@ from dataclasses import fields
 from datetime import date
 from typing import get_args
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.files.home import Home, exclusive
 from firesteel.edge.files.state_file import read_json, write_state
 from firesteel.launch import EngineName
 from firesteel.planner import MeasuredMemory
@@ -28,9 +28,10 @@ _REQUIRED = frozenset({"key", "engine", "version", "process_bytes", "seen"})
 
 def save_measured_memory(home: Home, measured: MeasuredMemory) -> None:
     """Appends the newest; the oldest rows are dropped."""
-    others = [row for key, row in read_measured_memory(home).items() if key != measured.key]
-    rows = [*others, measured][-_MAX_ROWS:]
-    write_state(home.measured_memory, rows)
+    with exclusive(home.measured_memory):
+        others = [row for key, row in read_measured_memory(home).items() if key != measured.key]
+        rows = [*others, measured][-_MAX_ROWS:]
+        write_state(home.measured_memory, rows)
 
 
 def read_measured_memory(home: Home) -> Mapping[str, MeasuredMemory]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from firesteel.edge.host.memory import meminfo
 from firesteel.edge.host.process import uptime
 from firesteel.errors import HostNotReady
-from firesteel.units import MIB
+from firesteel.units import MIB, show_bytes
 
 LIMIT_S = 60.0
 CALM_S = 1.0
@@ -59,6 +59,16 @@ def is_released(samples: Sequence[AvailableSample], release: ExpectedRelease) ->
     has_target = last.available_bytes >= release.target_bytes
     calm_s = CALM_S if has_target else LONG_CALM_S
     return last.time_s - _last_rise_s(samples) >= calm_s
+
+
+def describe_release(release: ExpectedRelease, available_bytes: int | None) -> str:
+    """What can be said about the memory after the wait, which may have ended without it."""
+    if release.is_process or (available_bytes is not None and available_bytes >= release.target_bytes):
+        return "and its memory is free"
+    if available_bytes is None:
+        return "and whether its memory is free cannot be read"
+    risen_bytes = max(0, available_bytes - release.available_bytes)
+    return f"but of its {show_bytes(release.held_bytes)} only {show_bytes(risen_bytes)} are seen free"
 
 
 def _last_rise_s(samples: Sequence[AvailableSample]) -> float:

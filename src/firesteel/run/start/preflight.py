@@ -39,7 +39,7 @@ from firesteel.run.service import all_services
 from firesteel.run.start.host_alarms import host_alarms
 from firesteel.run.start.memory_check import LaunchMemory, decide_start
 
-_OWN_DISK_BYTES = 256 * 2**20
+OWN_DISK_BYTES = 256 * 2**20
 """For the engine's log, at most twice 64 MiB, and for state. The space for weights and images is checked
 where they are fetched."""
 _PORTS_TRIED = 100
@@ -131,7 +131,7 @@ async def preflight(proposal: Proposal, home: Home, again: str = "") -> AsyncIte
     launch = proposal.plan.launch
     if proposal.is_embedded:
         require_libraries()
-    require_disk_space(home.root, _OWN_DISK_BYTES, "the engine's log")
+    require_disk_space(home.root, OWN_DISK_BYTES, "the engine's log")
     _require_port(
         launch.port, again or f"firesteel up {proposal.asked or proposal.name} --port {launch.port}"
     )
