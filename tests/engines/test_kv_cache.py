@@ -150,6 +150,15 @@ def test_blocks_of_128_tokens_hold_every_request_too(context: int, users: int) -
     assert blocks >= users * -(-context // 128)
 
 
+def test_vllm_on_a_cpu_has_blocks_of_128_tokens() -> None:
+    """vLLM 0.32 printed `CPU KV cache size: 1,152 tokens` for SmolLM2 with 26 MiB: nine blocks (2026-11-16)."""
+    architecture = shape(*[FullAttention(3, 64, 64)] * 30)
+    launch = Launch("x", "x", "vllm", "0.32.0", {}, uses_gpu=False)
+    cache = engines.size_kv_cache(launch, architecture, 1024, 1)
+    assert cache.block_bytes == 128 * cache.bytes_per_token
+    assert 26 * MIB // cache.block_bytes * 128 == 1152
+
+
 def test_llamacpp_takes_256_users() -> None:
     assert held("llamacpp", GPT_OSS, 256, 256).users == 256
     with pytest.raises(UsageError, match="256 users") as refused:
