@@ -17,7 +17,7 @@ from firesteel.facts.model.architecture import (
     LinearAttention,
     SlidingAttention,
 )
-from firesteel.launch import EngineName, FlagValue, Launch
+from firesteel.launch import EngineName, EngineProgram, FlagValue, Launch
 from firesteel.units import GIB, MIB
 
 FULL = FullAttention(2, 256, 256)
@@ -151,9 +151,10 @@ def test_blocks_of_128_tokens_hold_every_request_too(context: int, users: int) -
 
 
 def test_vllm_on_a_cpu_has_blocks_of_128_tokens() -> None:
-    """vLLM 0.32 printed `CPU KV cache size: 1,152 tokens` for SmolLM2 with 26 MiB: nine blocks (2026-11-16)."""
+    """vLLM 0.32 printed `CPU KV cache size: 1,152 tokens` for SmolLM2 with 26 MiB (2026-11-16): nine."""
     architecture = shape(*[FullAttention(3, 64, 64)] * 30)
-    launch = Launch("x", "x", "vllm", "0.32.0", {}, uses_gpu=False)
+    program = EngineProgram(("vllm", "serve"), "0.32.0", uses_gpu=False)
+    launch = Launch("x", "x", "vllm", "0.32.0", {}, program=program)
     cache = engines.size_kv_cache(launch, architecture, 1024, 1)
     assert cache.block_bytes == 128 * cache.bytes_per_token
     assert 26 * MIB // cache.block_bytes * 128 == 1152

@@ -119,9 +119,10 @@ def read_settings(launch: Launch, architecture: Architecture, release: Release |
 
 
 def _cpu_block_size(launch: Launch, architecture: Architecture) -> int | None:
-    """`vllm/platforms/cpu.py` of 0.32; None: on a GPU the backend decides. MLA has blocks of its own there."""
+    """`vllm/platforms/cpu.py` of 0.32, where MLA has its own. None: on a GPU the backend decides."""
     has_latent = any(isinstance(layer, LatentAttention) for layer in architecture.layers)
-    return None if launch.uses_gpu or has_latent else 128
+    is_cpu = launch.program is not None and not launch.program.uses_gpu
+    return 128 if is_cpu and not has_latent else None
 
 
 def parse_release(version: str | None) -> Release | None:
