@@ -14,6 +14,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -24,6 +25,7 @@ from firesteel.dataclass import dataclass
 from firesteel.edge.embedded import install
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, require_disk_space, wait_for_lock
+from firesteel.edge.host import reaper
 from firesteel.edge.host.memory import meminfo
 from firesteel.edge.host.process import run
 from firesteel.edge.native.build_recipe import BuildSettings, build_recipe, build_settings
@@ -87,6 +89,7 @@ async def _build(
         await asyncio.to_thread(_unpack, source, tree)
         (work / "unpacked").touch()
     root = _cmake_root(tree)
+    work.mkdir(parents=True, exist_ok=True)
     yield BuildProgress("configuring")
     log = work / "build.log"
     definitions = [f"-D{name}={value}" for name, value in settings.options.items()]
@@ -210,10 +213,13 @@ async def _run_logged(log: Path, *argv: str) -> None:
 
 
 async def _follow(log: Path, argv: tuple[str, ...]) -> AsyncIterator[BuildProgress]:
-    """Progress from ninja's `[12/345]`. The time left follows from what this run has done itself."""
+    """Progress from ninja's `[12/345]`. The time left follows from what this run has done itself.
+
+    If this process is killed, the reaper ends ninja and the compilers: the next build has the same folder.
+    """
     with log.open("ab") as file:
         child = await asyncio.create_subprocess_exec(
-            *argv,
+            *(sys.executable, "-I", "-S", reaper.__file__, *argv),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=file,
             stderr=file,
