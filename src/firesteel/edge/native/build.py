@@ -66,15 +66,13 @@ async def build_llamacpp(
     async with wait_for_lock(home.engines / ".build.lock", _LOCK_TIMEOUT_S, "another build goes on"):
         work = home.engines / ".build"
         require_disk_space(home.root, _CUDA_BYTES if gpus else _CPU_BYTES, "building llama.cpp")
-        if source is None:
-            yield BuildProgress(f"fetching {recipe.package}")
-            archive = await fetch_source(home, recipe.package, recipe.sha256, work)
-            digest = recipe.sha256
-        else:
-            archive, digest = source, await asyncio.to_thread(_digest_of, source)
+        digest = await asyncio.to_thread(_digest_of, source) if source else recipe.sha256
         settings = build_settings(recipe, version, digest, gpus)
         target = home.engines / f"llamacpp-{version}-{settings.key}"
         if not (target / RECORD).exists():
+            if source is None:
+                yield BuildProgress(f"fetching {recipe.package}")
+            archive = source or await fetch_source(home, recipe.package, recipe.sha256, work)
             async for progress in _build(archive, settings, work / settings.key, target, nvcc):
                 yield progress
         yield target
