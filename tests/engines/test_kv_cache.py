@@ -17,7 +17,7 @@ from firesteel.facts.model.architecture import (
     LinearAttention,
     SlidingAttention,
 )
-from firesteel.launch import EngineName, FlagValue, Launch
+from firesteel.launch import EngineName, EngineProgram, FlagValue, Launch
 from firesteel.units import GIB, MIB
 
 FULL = FullAttention(2, 256, 256)
@@ -148,6 +148,16 @@ def test_blocks_of_128_tokens_hold_every_request_too(context: int, users: int) -
     cache = held("vllm", architecture, context, users)
     blocks = cache.pool_bytes // (128 * cache.bytes_per_token) - 1  # one stays empty
     assert blocks >= users * -(-context // 128)
+
+
+def test_vllm_on_a_cpu_has_blocks_of_128_tokens() -> None:
+    """vLLM 0.32 printed `CPU KV cache size: 1,152 tokens` for SmolLM2 with 26 MiB (2026-11-16): nine."""
+    architecture = shape(*[FullAttention(3, 64, 64)] * 30)
+    program = EngineProgram(("vllm", "serve"), "0.32.0", uses_gpu=False)
+    launch = Launch("x", "x", "vllm", "0.32.0", {}, program=program)
+    cache = engines.size_kv_cache(launch, architecture, 1024, 1)
+    assert cache.block_bytes == 128 * cache.bytes_per_token
+    assert 26 * MIB // cache.block_bytes * 128 == 1152
 
 
 def test_llamacpp_takes_256_users() -> None:

@@ -344,7 +344,9 @@ def test_a_key_for_metrics_reads_metrics_and_nothing_else(path: Path) -> None:
     assert refused is not None and refused.status == 403 and "/metrics only" in refused.why
     token = token_of(path, "laptop")
     inference = KeyRing.read(path).authenticate(token)
-    assert isinstance(inference, Caller) and check_metrics(inference) is not None
+    assert isinstance(inference, Caller)
+    refused = check_metrics(inference)
+    assert refused is not None and "--metrics" in refused.why
     with pytest.raises(UsageError, match="takes no models and no limits"):
         add_key(path, "both", scope="metrics", models=("coder",))
 

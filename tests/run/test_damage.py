@@ -108,6 +108,15 @@ def test_no_option_takes_missing_weights_for_present(engine_home: Home, weights:
 
 
 @pytest.mark.real
+def test_weights_only_installs_no_engine(pulled: Home, tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.root.mkdir()
+    home.weights.symlink_to(pulled.weights)
+    ran = run_firesteel(home.root, "pull", "smollm2", "--weights-only")
+    assert ran.code == 0 and not home.engines.exists(), ran.err
+
+
+@pytest.mark.real
 def test_up_heals_a_truncated_file(quick_home: Home, free_port: int) -> None:
     weights = _own_weights(quick_home)
     published = weights.read_bytes()

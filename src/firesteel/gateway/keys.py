@@ -54,6 +54,11 @@ _NOT_ADMIN = Rejection(
     "permission_denied",
     "this needs an admin key, not an inference key. `firesteel key add NAME --admin` creates one.",
 )
+_NOT_METRICS = Rejection(
+    403,
+    "permission_denied",
+    "an inference key does not open /metrics. `firesteel key add NAME --metrics` creates one that does.",
+)
 
 
 _LOOK_S = 0.01
@@ -226,7 +231,7 @@ def check_admin(who: Caller) -> Rejection | None:
 
 
 def check_metrics(who: Caller) -> Rejection | None:
-    return None if who.is_for_metrics else check_admin(who)
+    return None if who.is_for_metrics or who.is_admin else _NOT_METRICS
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from firesteel.edge.host import reaper
 from firesteel.hosts.cluster import agent
-from firesteel.run.supervise import reaper
 
 AGENT = str(Path(agent.__file__))
 

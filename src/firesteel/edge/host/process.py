@@ -146,9 +146,9 @@ def with_variable(name: str, value: str) -> list[Pid]:
     return found
 
 
-def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
-    """Call between fork and exec: the kernel sends this signal when its parent ends, however it ends."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
+def die_with_parent() -> None:
+    """Call between fork and exec: the kernel kills this process when its parent ends, however it ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def send(pid: Pid, number: signal.Signals) -> None:

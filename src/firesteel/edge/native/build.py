@@ -14,19 +14,20 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import AsyncIterator, Mapping
 from datetime import date
-from functools import partial
 from pathlib import Path
 
 from firesteel.dataclass import dataclass
 from firesteel.edge.embedded import install
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, require_disk_space, wait_for_lock
+from firesteel.edge.host import reaper
 from firesteel.edge.host.memory import meminfo
-from firesteel.edge.host.process import die_with_parent, run
+from firesteel.edge.host.process import run
 from firesteel.edge.native.build_recipe import BuildSettings, build_recipe, build_settings
 from firesteel.edge.native.installed import RECORD, InstalledEngine
 from firesteel.edge.native.programs import describe
@@ -65,15 +66,13 @@ async def build_llamacpp(
     async with wait_for_lock(home.engines / ".build.lock", _LOCK_TIMEOUT_S, "another build goes on"):
         work = home.engines / ".build"
         require_disk_space(home.root, _CUDA_BYTES if gpus else _CPU_BYTES, "building llama.cpp")
-        if source is None:
-            yield BuildProgress(f"fetching {recipe.package}")
-            archive = await fetch_source(home, recipe.package, recipe.sha256, work)
-            digest = recipe.sha256
-        else:
-            archive, digest = source, await asyncio.to_thread(_digest_of, source)
+        digest = await asyncio.to_thread(_digest_of, source) if source else recipe.sha256
         settings = build_settings(recipe, version, digest, gpus)
         target = home.engines / f"llamacpp-{version}-{settings.key}"
         if not (target / RECORD).exists():
+            if source is None:
+                yield BuildProgress(f"fetching {recipe.package}")
+            archive = source or await fetch_source(home, recipe.package, recipe.sha256, work)
             async for progress in _build(archive, settings, work / settings.key, target, nvcc):
                 yield progress
         yield target
@@ -88,15 +87,17 @@ async def _build(
         await asyncio.to_thread(_unpack, source, tree)
         (work / "unpacked").touch()
     root = _cmake_root(tree)
+    work.mkdir(parents=True, exist_ok=True)
     yield BuildProgress("configuring")
     log = work / "build.log"
     definitions = [f"-D{name}={value}" for name, value in settings.options.items()]
     compiler = [f"-DCMAKE_CUDA_COMPILER={nvcc}"] if nvcc and settings.uses_gpu else []
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     build = work / "build"
-    await _run_logged(log, "cmake", "-S", str(root), "-B", str(build), "-G", "Ninja", *definitions, *compiler)
+    await _run_logged(log, "cmake", "-S", str(root), "-B", str(build), *generator, *definitions, *compiler)
     jobs = str(job_count(meminfo().available_bytes, settings.uses_gpu))
-    # Not `cmake --build`: when that is killed, the ninja below it goes on.
-    async for progress in _follow(log, ("ninja", "-C", str(build), f"-j{jobs}", *settings.targets)):
+    argv = ("cmake", "--build", str(build), "--parallel", jobs, "--target", *settings.targets)
+    async for progress in _follow(log, argv):
         yield progress
     yield BuildProgress("checking that its programs run")
     await asyncio.to_thread(_finish, build, settings, work / "engine", target)
@@ -182,7 +183,9 @@ def _cmake_root(tree: Path) -> Path:
 
 def _require_tools(has_gpu: bool) -> str | None:
     """The path of nvcc, where one is needed."""
-    missing = [tool for tool in ("cmake", "c++", "ninja") if shutil.which(tool) is None]
+    missing = [tool for tool in ("cmake", "c++") if shutil.which(tool) is None]
+    if not (shutil.which("ninja") or shutil.which("make")):
+        missing.append("ninja")
     if missing:
         raise HostNotReady(
             f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} needed to build llama.cpp",
@@ -208,18 +211,18 @@ async def _run_logged(log: Path, *argv: str) -> None:
 
 
 async def _follow(log: Path, argv: tuple[str, ...]) -> AsyncIterator[BuildProgress]:
-    """Progress from ninja's `[12/345]`. The time left follows from what this run has done itself."""
+    """Progress from ninja's `[12/345]`. The time left follows from what this run has done itself.
+
+    If this process is killed, the reaper ends ninja and the compilers: the next build has the same folder.
+    """
     with log.open("ab") as file:
         child = await asyncio.create_subprocess_exec(
-            *argv,
+            *(sys.executable, "-I", "-S", reaper.__file__, *argv),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=file,
             stderr=file,
             env=_plain_output(os.environ),
-            start_new_session=True,  # Ctrl-C is ours to pass on
-            # A killed firesteel must not leave compilers behind, or the next build would work beside them in
-            # the same folder. With this signal ninja ends what it has started.
-            preexec_fn=partial(die_with_parent, signal.SIGTERM),
+            start_new_session=True,  # so that cmake, ninja and the compilers can be ended together
         )
         began, first, start = time.monotonic(), None, log.stat().st_size
         try:
@@ -236,7 +239,7 @@ async def _follow(log: Path, argv: tuple[str, ...]) -> AsyncIterator[BuildProgre
                         yield BuildProgress(f"compiling, {done} of {total}", left)
         finally:
             if child.returncode is None:  # interrupted: what is compiled stays, and the next build goes on
-                child.terminate()
+                os.killpg(child.pid, signal.SIGTERM)
                 await child.wait()
     if child.returncode:
         raise _failure(log, _tail(log, start).decode(errors="replace"))

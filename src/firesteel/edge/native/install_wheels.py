@@ -7,8 +7,10 @@ touched. The environment is complete once its `engine.json` is written; one with
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import AsyncIterator
 from datetime import date
@@ -17,6 +19,7 @@ from pathlib import Path
 from firesteel.edge.embedded.install import ENGINE_BYTES, SERVER, engine_folder, pull_engine
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, require_disk_space, wait_for_lock
+from firesteel.edge.host.machine_files import sim_folder
 from firesteel.edge.host.process import run
 from firesteel.edge.native.build import BuildProgress
 from firesteel.edge.native.installed import RECORD, InstalledEngine
@@ -52,6 +55,9 @@ async def install_engine(
             f"{engine} needs an NVIDIA GPU, and nvidia-smi shows none here",
             next="firesteel engine install vllm",
         )
+    if version and (home.engines / f"{package}-{version}" / RECORD).exists():
+        yield home.engines / f"{package}-{version}"
+        return
     needed, download = (_GPU_BYTES, _GPU_DOWNLOAD) if gpus else (_CPU_BYTES, _CPU_DOWNLOAD)
     require_disk_space(home.root, needed, f"the engine {package}")
     requirement = f"{package}=={version}" if version else package
@@ -60,6 +66,11 @@ async def install_engine(
         yield BuildProgress(
             f"{requirement}: downloads about {download}, and takes up to {show_bytes(needed)} on the disk"
         )
+        if sim_folder() is not None:
+            raise HostNotReady(
+                "a simulated Spark: nothing is downloaded",
+                next=f"firesteel engine install {engine}, on the machine itself",
+            )
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         await _checked(sys.executable, "-P", "-m", "venv", str(folder))
         yield BuildProgress(f"{requirement}: downloading and installing with pip")
@@ -117,6 +128,7 @@ async def _pip_install(folder: Path, requirement: str) -> AsyncIterator[str]:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     assert child.stdout
     errors: list[str] = []
@@ -130,7 +142,7 @@ async def _pip_install(folder: Path, requirement: str) -> AsyncIterator[str]:
         await child.wait()
     finally:
         if child.returncode is None:
-            child.terminate()
+            child.send_signal(signal.SIGINT)  # pip removes gigabytes of temporary files, which it would leave
             await child.wait()
     if child.returncode:
         if any("No matching distribution" in line for line in errors):

@@ -102,7 +102,7 @@ def read_settings(launch: Launch, architecture: Architecture, release: Release |
         value_bytes=bytes_per_value(
             VLLM_DTYPES, text_flag(flags, "kv-cache-dtype", "auto"), "kv-cache-dtype"
         ),
-        block_size=positive_int(flags.get("block-size")),
+        block_size=positive_int(flags.get("block-size")) or _cpu_block_size(launch, architecture),
         in_flight_tokens=_batches_in_flight(flags, release)
         * (positive_int(flags.get("max-num-batched-tokens")) or _BATCHED_TOKENS),
         retained_tokens=tokens - 1 if retains else 0,
@@ -116,6 +116,13 @@ def read_settings(launch: Launch, architecture: Architecture, release: Release |
         num_blocks_override=positive_int(flags.get("num-gpu-blocks-override")),
         unsure=_unsure(launch, flags, architecture),
     )
+
+
+def _cpu_block_size(launch: Launch, architecture: Architecture) -> int | None:
+    """`vllm/platforms/cpu.py` of 0.32, where MLA has its own. None: on a GPU the backend decides."""
+    has_latent = any(isinstance(layer, LatentAttention) for layer in architecture.layers)
+    is_cpu = launch.program is not None and not launch.program.uses_gpu
+    return 128 if is_cpu and not has_latent else None
 
 
 def parse_release(version: str | None) -> Release | None:

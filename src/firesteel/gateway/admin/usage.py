@@ -121,7 +121,7 @@ def read_report(home: Home, query: UsageQuery, now: float) -> UsageReport:
 
 def timezone_of(now: float) -> str:
     local = datetime.fromtimestamp(now).astimezone()
-    return f"{local.tzname()}, UTC{local.isoformat()[-6:]}"
+    return "UTC" if local.tzname() == "UTC" else f"{local.tzname()}, UTC{local.isoformat()[-6:]}"
 
 
 def _read_rows(path: Path, query: UsageQuery, since: date, until: date) -> tuple[UsageRow, ...]:

@@ -211,10 +211,9 @@ def message_response(response: Json, context: TranslationContext) -> Json:
         content.append({"type": "thinking", "thinking": thought, "signature": ""})
     if text := text_of(message, "content", "refusal"):
         content.append({"type": "text", "text": text})
-    for call in tool_calls(message):
-        function = member(call, "function")
-        block = {"type": "tool_use", "id": text_of(call, "id"), "name": text_of(function, "name")}
-        content.append(block | {"input": parse_arguments(text_of(function, "arguments"))})
+    for _, call_id, name, arguments in tool_calls(message):
+        block = {"type": "tool_use", "id": call_id, "name": name, "input": parse_arguments(arguments)}
+        content.append(block)
     usage = _usage(member(response, "usage"))
     return _empty(context) | {"content": content, "usage": usage} | _stop(choice)
 
@@ -269,8 +268,8 @@ class MessageWriter:
             out += self._block(("thinking", 0), start) + self._delta("thinking", thought)
         if text := text_of(delta, "content") or text_of(delta, "refusal"):
             out += self._block(("text", 0), {"type": "text", "text": ""}) + self._delta("text", text)
-        for at, call in enumerate(tool_calls(delta)):
-            out += self._call(call, at)
+        for call in tool_calls(delta):
+            out += self._call(*call)
         return out
 
     def end(self) -> bytes:
@@ -282,18 +281,14 @@ class MessageWriter:
         self._has_begun = True
         return sse({"type": "message_start", "message": _empty(self._context)})
 
-    def _call(self, call: Json, at: int) -> bytes:
-        index = call.get("index")
-        index = index if type(index) is int else at
-        function, out = member(call, "function"), b""
+    def _call(self, index: int, call_id: str, name: str, arguments: str) -> bytes:
+        out = b""
         if self._open != ("tool", index):
             if index in self._calls:
                 raise Untranslatable("the engine sent the calls of several tools at the same time")
             self._calls.add(index)
-            call_id = text_of(call, "id") or f"call_{index}"
-            start = {"type": "tool_use", "id": call_id, "name": text_of(function, "name"), "input": {}}
+            start = {"type": "tool_use", "id": call_id or f"call_{index}", "name": name, "input": {}}
             out = self._block(("tool", index), start)
-        arguments = text_of(function, "arguments")
         return out + (self._delta("input_json", arguments) if arguments else b"")
 
     def _block(self, block: tuple[str, int], start: Json) -> bytes:

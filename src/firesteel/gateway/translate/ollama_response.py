@@ -43,14 +43,13 @@ def _ollama_message(choice: Json) -> Json:
     answer: Json = {"role": "assistant", "content": text_of(message, "content")}
     if thinking := reasoning(message):
         answer["thinking"] = thinking
-    if calls := tool_calls(message):
-        answer["tool_calls"] = [_ollama_call(member(call, "function"), call.get("id")) for call in calls]
+    if calls := [_ollama_call(*call) for _, *call in tool_calls(message)]:
+        answer["tool_calls"] = calls
     return answer
 
 
-def _ollama_call(function: Json, call_id: object) -> Json:
-    arguments = parse_arguments(text_of(function, "arguments"))
-    call: Json = {"function": {"name": text_of(function, "name"), "arguments": arguments}}
+def _ollama_call(call_id: str, name: str, arguments: str) -> Json:
+    call: Json = {"function": {"name": name, "arguments": parse_arguments(arguments)}}
     return {"id": call_id, **call} if call_id else call
 
 
@@ -136,10 +135,10 @@ class _LineWriter(ABC):
         return dump(line) + b"\n"
 
     def end(self) -> bytes:
-        out = b""
-        if calls := self._calls.whole():
-            line = self._line("", "")
-            line["message"]["tool_calls"] = [_ollama_call(call["function"], call["id"]) for call in calls]
+        out, line = b"", self._line("", "")
+        calls = [_ollama_call(*call) for call in self._calls.whole()]
+        if calls and "message" in line:  # an answer of `generate` has no place for calls
+            line["message"]["tool_calls"] = calls
             out = dump(line) + b"\n"
         last = self._line("", "") | _end(self._end, self._choice, self._context, self._first_at)
         return out + dump(last) + b"\n"
@@ -155,8 +154,6 @@ class ChatWriter(_LineWriter):
 
 
 class GenerateWriter(_LineWriter):
-    """Has no tool calls: a request to generate has no tools."""
-
     def _line(self, text: str, thinking: str) -> Json:
         answer = {"response": text} | ({"thinking": thinking} if thinking else {})
         return base(self._context) | answer | {"done": False}

@@ -30,10 +30,8 @@ def response_document(response: Json, context: TranslationContext) -> Json:
         output.append(_reasoning_item(f"rs_{context.id}", thought))
     if text := text_of(message, "content", "refusal"):
         output.append(_message_item(f"msg_{context.id}", text))
-    for at, call in enumerate(tool_calls(message)):
-        function = member(call, "function")
-        name, arguments = text_of(function, "name"), text_of(function, "arguments")
-        output.append(_call_item(f"fc_{context.id}_{at}", text_of(call, "id"), name, arguments))
+    for at, (_, call_id, name, arguments) in enumerate(tool_calls(message)):
+        output.append(_call_item(f"fc_{context.id}_{at}", call_id, name, arguments))
     return _document(context, output, choice, member(response, "usage"))
 
 
@@ -126,12 +124,8 @@ class ResponseWriter:
             out += self._add(("reasoning", 0), thought)
         if text := text_of(delta, "content") or text_of(delta, "refusal"):
             out += self._add(("message", 0), text)
-        for at, call in enumerate(tool_calls(delta)):
-            index = call.get("index")
-            function = member(call, "function")
-            place = ("call", index if type(index) is int else at)
-            names = (text_of(call, "id"), text_of(function, "name"))
-            out += self._add(place, text_of(function, "arguments"), names)
+        for index, call_id, name, arguments in tool_calls(delta):
+            out += self._add(("call", index), arguments, (call_id, name))
         return out
 
     def end(self) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firesteel.gateway.translate.values import Json, Untranslatable, member, text_of, tool_calls
+from firesteel.gateway.translate.values import Json, Untranslatable, tool_calls
 
 MAX_ARGUMENT_BYTES = 4 * 1024 * 1024
 """Of all calls of an answer."""
@@ -43,25 +43,17 @@ class ToolCallDeltas:
         self._bytes = 0
 
     def take(self, delta: Json) -> None:
-        for at, piece in enumerate(tool_calls(delta)):
-            index = piece.get("index")
-            index = index if type(index) is int else at
-            function = member(piece, "function")
+        for index, new_id, new_name, piece in tool_calls(delta):
             name, call_id, arguments = self._calls.setdefault(index, ("", "", []))
-            self._calls[index] = (
-                name or text_of(function, "name"),
-                call_id or text_of(piece, "id"),
-                arguments,
-            )
-            arguments.append(text_of(function, "arguments"))
-            self._bytes += len(arguments[-1])
+            self._calls[index] = (name or new_name, call_id or new_id, arguments)
+            arguments.append(piece)
+            self._bytes += len(piece)
             if self._bytes > MAX_ARGUMENT_BYTES or len(self._calls) > MAX_CALLS:
                 raise Untranslatable("the engine called tools with too many arguments")
 
-    def whole(self) -> list[Json]:
-        """As in a response that is not streamed."""
+    def whole(self) -> list[tuple[str, str, str]]:
+        """Id, name and arguments of each."""
         return [
-            {"id": call_id or f"call_{index}", "type": "function",
-             "function": {"name": name, "arguments": "".join(arguments)}}
+            (call_id or f"call_{index}", name, "".join(arguments))
             for index, (name, call_id, arguments) in sorted(self._calls.items())
-        ]  # fmt: skip
+        ]

@@ -185,9 +185,18 @@ def parse_arguments(text: str) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def tool_calls(message: Json) -> list[Json]:
+def tool_calls(message: Json) -> Iterable[tuple[int, str, str, str]]:
+    """Index, id, name and arguments of each call in a message, or what a chunk of a stream has of them."""
     calls = message.get("tool_calls")
-    return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    for at, call in enumerate(calls if isinstance(calls, list) else ()):
+        if isinstance(call, dict):
+            function, index = member(call, "function"), call.get("index")
+            yield (
+                index if type(index) is int else at,
+                text_of(call, "id"),
+                text_of(function, "name"),
+                text_of(function, "arguments"),
+            )
 
 
 def count(value: Json, name: str) -> int:

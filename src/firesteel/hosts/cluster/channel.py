@@ -20,10 +20,10 @@ from typing import Any, Literal
 from firesteel.dataclass import dataclass
 from firesteel.edge import ssh
 from firesteel.edge.files.home import Home
+from firesteel.edge.host import reaper
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import HostNotReady
 from firesteel.hosts.cluster.nodes import ClusterNode, target_of
-from firesteel.run.supervise import reaper
 
 Script = Literal["agent", "probe", "reaper"]
 NODE_FOLDER = ".local/share/firesteel/cluster"

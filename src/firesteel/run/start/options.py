@@ -15,6 +15,7 @@ from pathlib import Path
 from firesteel.container_files import HUB_TOKEN
 from firesteel.edge.files.home import Home, expand_home
 from firesteel.edge.files.secrets import hub_token, new_key, read_secrets, secrets_path, write_secrets
+from firesteel.edge.host import reaper
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import Stopped
 from firesteel.planner import launch_key
@@ -24,7 +25,6 @@ from firesteel.run.service import ServiceSpec
 from firesteel.run.start.environment import named_by
 from firesteel.run.start.listen import LOOPBACK, is_wide, reached_at
 from firesteel.run.start.steps import attach_command, make_steps
-from firesteel.run.supervise import reaper
 
 REAPER = str(Path(reaper.__file__))
 _GRACE_S, _CLUSTER_GRACE_S = 20.0, 60.0
