@@ -27,6 +27,7 @@ from hypothesis import settings
 from firesteel import __file__ as package
 from firesteel.edge.embedded import install
 from firesteel.edge.files.home import Home
+from tests.warm_process import WarmProcess
 
 # A shell starts background jobs with SIGINT ignored, and nohup ignores SIGHUP. What the tests start would
 # inherit that, and firesteel respects it.
@@ -105,17 +106,20 @@ def unchanged_environment() -> Iterator[None]:
 Firesteel = Callable[..., Ran]
 
 
+READ_AT_START = ("PYTHON", "COLUMNS", "TERM", "NO_COLOR", "LANG", "LC_")
+"""Variables that Python or rich read when they are loaded."""
+
+
 def run_firesteel(home: Path, *words: str, stdin: str = "", env: dict[str, str] | None = None) -> Ran:
-    done = subprocess.run(
-        [sys.executable, "-m", "firesteel", *words],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=1200,
-        env={**os.environ, "FIRESTEEL_HOME": str(home), **(env or {})},
-        check=False,
-    )
-    return Ran(done.returncode, done.stdout, done.stderr)
+    environ = {**os.environ, "FIRESTEEL_HOME": str(home), **(env or {})}
+    if any(name.startswith(READ_AT_START) for name in env or ()):
+        argv = [sys.executable, "-m", "firesteel", *words]
+        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, env=environ, check=False)
+        return Ran(done.returncode, done.stdout, done.stderr)
+    return Ran(*_warm.run(words, environ, stdin.encode()))
+
+
+_warm = WarmProcess()
 
 
 @pytest.fixture

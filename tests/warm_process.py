@@ -1,0 +1,159 @@
+"""Commands in processes that are forked from one that has imported everything, in place of new ones.
+
+    code, out, err = WarmProcess().run(["plan", "smollm2"], environ, stdin=b"")
+
+Starting Python and importing firesteel takes longer than most commands, and the tests run two thousand of
+them. A forked process has its own environment, files, signals and exit code as a new one has. Variables that
+are read when a module is loaded have no effect here.
+
+Run as a program, this file is the server: for each connection it forks a process which takes the request with
+its three files, runs the command in another one, and answers with the exit code.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+TIMEOUT_S = 1200
+_LENGTH = 8
+
+
+class WarmProcess:
+    """The client; the server starts with the first command."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="fs-warm-"))
+        self._address = str(self._folder / "socket")
+        self._server: subprocess.Popen[bytes] | None = None
+        self._starting = threading.Lock()
+
+    def run(self, words: Sequence[str], environ: Mapping[str, str], stdin: bytes) -> tuple[int, str, str]:
+        with self._starting:
+            if self._server is None:
+                self._start()
+        with (
+            tempfile.TemporaryFile() as given,
+            tempfile.TemporaryFile() as out,
+            tempfile.TemporaryFile() as err,
+        ):
+            given.write(stdin)
+            given.seek(0)
+            files = [given.fileno(), out.fileno(), err.fileno()]
+            code = self._ask(
+                {"words": list(words), "environ": dict(environ), "folder": str(Path.cwd())}, files
+            )
+            out.seek(0)
+            err.seek(0)
+            return code, out.read().decode(), err.read().decode()
+
+    def _ask(self, request: Mapping[str, object], files: list[int]) -> int:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(TIMEOUT_S)
+            connection.connect(self._address)
+            body = json.dumps(request).encode()
+            length = len(body).to_bytes(_LENGTH)
+            connection.sendmsg([length], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))])
+            connection.sendall(body)
+            return int(connection.makefile("rb").read())
+
+    def _start(self) -> None:
+        self._server = subprocess.Popen(
+            [sys.executable, __file__, self._address], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        )
+        assert self._server.stdout is not None
+        self._server.stdout.readline()  # it listens
+        atexit.register(self._stop)
+
+    def _stop(self) -> None:
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait()
+        with contextlib.suppress(OSError):
+            Path(self._address).unlink()
+            self._folder.rmdir()
+
+
+def serve(address: str) -> None:
+    import firesteel
+    from firesteel.cli.main import main
+    from firesteel.catalog.catalog import shipped
+
+    for module in pkgutil.walk_packages(firesteel.__path__, "firesteel."):
+        with contextlib.suppress(ImportError):  # what needs a package that is optional
+            importlib.import_module(module.name)
+    catalog = shipped()
+    for lazy in (catalog.models, catalog.recipes):
+        list(lazy.values())  # reads what most commands would read
+    assert threading.active_count() == 1, "a process with threads cannot be forked safely"
+    gc.collect()
+    gc.freeze()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen(64)
+        os.write(1, b"listens\n")
+        os.dup2(0, 1)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that answer
+        while True:
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                _answer(connection, main)
+            connection.close()
+
+
+def _answer(connection: socket.socket, main: Callable[[], object]) -> NoReturn:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    length, (control, *_), *_ = connection.recvmsg(_LENGTH, socket.CMSG_SPACE(12))
+    files = array.array("i", control[2])
+    request = json.loads(connection.makefile("rb").read(int.from_bytes(length)))
+    child = os.fork()
+    if child == 0:
+        connection.close()
+        _become(request, list(files), main)
+    _, status = os.waitpid(child, 0)
+    connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+    os._exit(0)
+
+
+def _become(request: Mapping[str, Any], files: list[int], main: Callable[[], object]) -> NoReturn:
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(request["environ"])
+    os.chdir(request["folder"])
+    sys.argv = ["firesteel", *request["words"]]
+    code: object = 1
+    try:
+        main()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code or 0
+        if not isinstance(code, int):
+            sys.stderr.write(f"{code}\n")
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
