@@ -91,8 +91,8 @@ class WarmProcess:
 
 def serve(address: str) -> None:
     import firesteel
-    from firesteel.cli.main import main
     from firesteel.catalog.catalog import shipped
+    from firesteel.cli.main import main
 
     for module in pkgutil.walk_packages(firesteel.__path__, "firesteel."):
         with contextlib.suppress(ImportError):  # what needs a package that is optional
