@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from math import exp, floor, fsum, isfinite, lgamma, log, log1p, sqrt
+from math import exp, floor, fsum, isfinite, lgamma, log, log1p, pi, sqrt
 from statistics import fmean
 from typing import Literal
 
@@ -174,25 +174,37 @@ def effective_n(values: Sequence[float]) -> float:
     return max(2.0, n * (1 - r) / (1 + r))
 
 
+_NORMAL = 1e6
+"""With so much freedom Student's t is the normal distribution to six digits; far beyond, rounding wins."""
+
+
 @lru_cache(maxsize=4096)
 def student_quantile(share: float, freedom: float) -> float:
-    """The value below which Student's t stays in that share of cases (above one half), by bisection."""
+    """The value below which Student's t stays in that share of cases (above one half).
+
+    By Newton's method, and by halving where that would leave what is known to hold the value.
+    """
+    freedom = min(freedom, _NORMAL)
     low, high = 0.0, 1.0
     for _ in range(_MAX_STEPS):
         if student_tail(high, freedom) < 1 - share:
             break
         low, high = high, 2 * high
-    for _ in range(100):
-        middle = (low + high) / 2
-        if student_tail(middle, freedom) > 1 - share:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+    at_zero = exp(lgamma((freedom + 1) / 2) - lgamma(freedom / 2)) / sqrt(freedom * pi)
+    value = (low + high) / 2
+    for _ in range(_MAX_STEPS):
+        excess = student_tail(value, freedom) - (1 - share)
+        step = excess / (at_zero * (1 + value * value / freedom) ** (-(freedom + 1) / 2))
+        if abs(step) <= 1e-12 * value:
+            break
+        low, high = (value, high) if excess > 0 else (low, value)
+        value = value + step if low < value + step < high else (low + high) / 2
+    return value
 
 
 def student_tail(t: float, freedom: float) -> float:
     """How often Student's t exceeds `t` (0 or more)."""
+    freedom = min(freedom, _NORMAL)
     return _incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5) / 2
 
 
