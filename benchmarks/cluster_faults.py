@@ -27,11 +27,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from tests.built_engine import find_built_engine
 from tests.hosts.cluster.namespaces import NamespaceHost, hosts, missing
 from tests.hosts.cluster.service import (
     LONG,
     ask,
-    built_engine,
     engines_on,
     equip,
     kill,
@@ -251,7 +251,7 @@ def main() -> int:
     parser.add_argument("--only", default="")
     parser.add_argument("--weights", type=Path, required=True, help="FIRESTEEL_HOME/weights after a pull")
     options = parser.parse_args()
-    engine = built_engine()
+    engine = find_built_engine()
     if lacks := missing() or (None if engine else "no built llama.cpp"):
         print(lacks)
         return 2

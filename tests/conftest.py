@@ -27,6 +27,7 @@ from hypothesis import settings
 from firesteel import __file__ as package
 from firesteel.edge.embedded import install
 from firesteel.edge.files.home import Home
+from tests.built_engine import find_built_engine
 from tests.warm_process import WarmProcess
 
 # A shell starts background jobs with SIGINT ignored, and nohup ignores SIGHUP. What the tests start would
@@ -204,6 +205,27 @@ def quick_engines(pulled: Home, folder: Path, holds_mib: int = 0) -> Path:
     )
     program.chmod(0o755)
     return engines
+
+
+@pytest.fixture(scope="session")
+def built_engine() -> Path:
+    """The folder of a llama.cpp that was built here, which takes tens of minutes: not by a test."""
+    folder = find_built_engine()
+    if folder is None:
+        assert os.environ.get("CI") != "true", "scripts/test should have built it"
+        pytest.skip("no llama-server was built; scripts/make-test-engine PYTHON does")
+    return folder
+
+
+@pytest.fixture
+def native_home(pulled: Home, built_engine: Path, tmp_path: Path) -> Iterator[Home]:
+    """A home with weights and the built engine, but without the embedded one."""
+    home = Home(tmp_path / "native-home")
+    home.engines.mkdir(parents=True)
+    (home.engines / built_engine.name).symlink_to(built_engine)
+    home.weights.symlink_to(pulled.weights)
+    yield home
+    run_firesteel(home.root, "down", "--all")
 
 
 def _home_with(pulled: Home, engines: Path, folder: Path) -> Iterator[Home]:

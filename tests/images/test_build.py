@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -26,7 +25,6 @@ from firesteel.catalog.image_recipe import (
 )
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.image_recipes import load_image_recipe
-from firesteel.edge.native.installed import installed_engines
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.images import ImageReport, inspect_image, open_image
 from firesteel.images.build import (
@@ -42,7 +40,6 @@ from firesteel.images.provenance import catalog_entry, provenance, sbom
 from firesteel.render.dockerfile import dockerfile
 from tests.conftest import Firesteel, Ran, run_firesteel
 from tests.images.made_images import VLLM_CONFIG, layer, vllm_files, write_layout
-from tests.run.test_native import _test_engines
 
 DAY = datetime(2026, 11, 16, 4, 0, tzinfo=UTC)
 HERE = package_data.read_text("image_recipes/llamacpp-here.yaml")
@@ -280,23 +277,10 @@ def test_provenance_and_catalog_entry(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def built_home(
-    pulled: Home, docker_daemon: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Home]:
+def built_home(native_home: Home, docker_daemon: str, monkeypatch: pytest.MonkeyPatch) -> Home:
     """A home with the small model and a llama.cpp that was built here, and a docker daemon of its own."""
-    engines = [
-        folder for folder, engine in installed_engines(_test_engines()).items() if engine.made == "built"
-    ]
-    if not engines:
-        assert os.environ.get("CI") != "true", "scripts/test should have built it"
-        pytest.skip("no llama-server was built; scripts/make-test-engine PYTHON does")
     monkeypatch.setenv("DOCKER_HOST", docker_daemon)
-    home = Home(tmp_path / "built-home")
-    home.engines.mkdir(parents=True)
-    (home.engines / engines[0].name).symlink_to(engines[0])
-    home.weights.symlink_to(pulled.weights)
-    yield home
-    run_firesteel(home.root, "down", "--all")
+    return native_home
 
 
 def docker(*words: str) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,28 +21,6 @@ from firesteel.run.supervise.leftovers import SERVICE_VARIABLE
 
 pytestmark = pytest.mark.real
 LIMIT_S = 240
-
-
-def _test_engines() -> Home:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Home(Path(os.environ.get("FIRESTEEL_TEST_ENGINES") or cache / "firesteel-test-engines"))
-
-
-@pytest.fixture
-def native_home(pulled: Home, tmp_path: Path) -> Iterator[Home]:
-    """A home with weights and the built engine, but without the embedded one."""
-    built = [
-        folder for folder, engine in installed_engines(_test_engines()).items() if engine.made == "built"
-    ]
-    if not built:
-        assert os.environ.get("CI") != "true", "scripts/test should have built it"
-        pytest.skip("no llama-server was built; scripts/make-test-engine PYTHON does")
-    home = Home(tmp_path / "native-home")
-    home.engines.mkdir(parents=True)
-    (home.engines / built[0].name).symlink_to(built[0])
-    home.weights.symlink_to(pulled.weights)
-    yield home
-    run_firesteel(home.root, "down", "--all")
 
 
 def _processes(home: Home) -> list[process.Pid]:

@@ -75,7 +75,9 @@ def measured(torch: Any, name: str, size: int, device: str) -> dict[str, Any]:
             seconds.append((time.perf_counter() - began) / 10)
         tflops = 2 * size**3 / statistics.median(seconds) / 1e12
         return {"format": name, "size": size, "tflops": tflops, "error": error, "failed": None}
-    except (RuntimeError, AttributeError, TypeError, ValueError, NotImplementedError) as reason:
+    # How torch refuses a format, by release: no such type, no such argument, a kernel that this GPU does not
+    # have. That is a result, which the build judges.
+    except (RuntimeError, AttributeError, TypeError, ValueError) as reason:
         failed = (str(reason).splitlines() or [type(reason).__name__])[0][:300]
         return {"format": name, "size": size, "tflops": None, "error": None, "failed": failed}
 

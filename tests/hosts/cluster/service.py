@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -13,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.hosts.cluster.namespaces import NamespaceHost
-
-from firesteel.edge.files.home import Home
-from firesteel.edge.native.installed import installed_engines
 
 NAME = "smollm2"
 QUESTION = {"model": NAME, "prompt": "The capital of France is", "max_tokens": 8, "temperature": 0}
@@ -30,16 +26,6 @@ def cluster_page_commands() -> list[list[str]]:
     page = (Path(__file__).parents[3] / "docs/cluster.md").read_text()
     blocks = [text for kind, text in re.findall(r"^```(\w*)\n(.*?)^```", page, re.M | re.S) if not kind]
     return [shlex.split(line)[1:] for text in blocks for line in text.splitlines()]
-
-
-def test_engines() -> Home:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Home(Path(os.environ.get("FIRESTEEL_TEST_ENGINES") or cache / "firesteel-test-engines"))
-
-
-def built_engine() -> Path | None:
-    engines = installed_engines(test_engines())
-    return next((folder for folder, engine in engines.items() if engine.made == "built"), None)
 
 
 def equip(head: NamespaceHost, engine: Path, weights: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +10,6 @@ from tests.hosts.cluster.namespaces import NamespaceHost
 from tests.hosts.cluster.service import (
     LONG,
     ask,
-    built_engine,
     engines_on,
     equip,
     is_ready,
@@ -27,12 +26,8 @@ TOLD_S = 60
 """Far more than the 15 s that are promised: machines that run tests are busy. The script measures."""
 
 
-def _joined(hosts: list[NamespaceHost], pulled: Home) -> list[NamespaceHost]:
-    engine = built_engine()
-    if engine is None:
-        assert os.environ.get("CI") != "true", "scripts/test should have built it"
-        pytest.skip("no llama-server was built; scripts/make-test-engine PYTHON does")
-    equip(hosts[0], engine, pulled.weights)
+def _joined(hosts: list[NamespaceHost], pulled: Home, built_engine: Path) -> list[NamespaceHost]:
+    equip(hosts[0], built_engine, pulled.weights)
     for node in hosts[1:]:
         added = hosts[0].firesteel("cluster", "add", node.name, "--yes")
         assert added.code == 0, added.err
@@ -40,13 +35,15 @@ def _joined(hosts: list[NamespaceHost], pulled: Home) -> list[NamespaceHost]:
 
 
 @pytest.fixture
-def cluster(two_hosts: list[NamespaceHost], pulled: Home) -> list[NamespaceHost]:
-    return _joined(two_hosts, pulled)
+def cluster(two_hosts: list[NamespaceHost], pulled: Home, built_engine: Path) -> list[NamespaceHost]:
+    return _joined(two_hosts, pulled, built_engine)
 
 
 @pytest.fixture
-def cluster_of_three(three_hosts: list[NamespaceHost], pulled: Home) -> list[NamespaceHost]:
-    return _joined(three_hosts, pulled)
+def cluster_of_three(
+    three_hosts: list[NamespaceHost], pulled: Home, built_engine: Path
+) -> list[NamespaceHost]:
+    return _joined(three_hosts, pulled, built_engine)
 
 
 def status(head: NamespaceHost) -> Any:

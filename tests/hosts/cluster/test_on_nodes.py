@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.hosts.cluster.namespaces import NamespaceHost
-from tests.hosts.cluster.service import built_engine, engines_on, kill, wait_until
+from tests.hosts.cluster.service import engines_on, kill, wait_until
 from tests.hosts.cluster.service import equip as equip_head
 
 from firesteel.edge.files.home import Home
@@ -99,13 +99,10 @@ models:
 @pytest.mark.real
 @pytest.mark.slow
 def test_serve_loads_a_model_that_two_hosts_serve_together(
-    two_hosts: list[NamespaceHost], pulled: Home
+    two_hosts: list[NamespaceHost], pulled: Home, built_engine: Path
 ) -> None:
     head, node = two_hosts
-    engine = built_engine()
-    if engine is None:
-        pytest.skip("no llama-server was built; scripts/make-test-engine PYTHON does")
-    equip_head(head, engine, pulled.weights)
+    equip_head(head, built_engine, pulled.weights)
     assert head.firesteel("cluster", "add", "spark2", "--yes").code == 0
     path = head.folder / "firesteel.yaml"
     path.write_text(TOGETHER)

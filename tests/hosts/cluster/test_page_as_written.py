@@ -7,19 +7,16 @@ from pathlib import Path
 
 import pytest
 from tests.hosts.cluster.namespaces import NamespaceHost
-from tests.hosts.cluster.service import built_engine, cluster_page_commands, engines_on, equip
+from tests.hosts.cluster.service import cluster_page_commands, engines_on, equip
 
 from firesteel.edge.files.home import Home
 
 
 @pytest.mark.real
 @pytest.mark.slow  # six minutes: two starts on real hosts, two on simulated Sparks, two benchmarks
-def test_the_page_as_written(two_hosts: list[NamespaceHost], pulled: Home) -> None:
+def test_the_page_as_written(two_hosts: list[NamespaceHost], pulled: Home, built_engine: Path) -> None:
     head, node = two_hosts
-    engine = built_engine()
-    if engine is None:
-        pytest.skip("no llama-server was built; scripts/make-test-engine PYTHON does")
-    equip(head, engine, pulled.weights)
+    equip(head, built_engine, pulled.weights)
     (node.home / ".bashrc").write_text(f"export PATH={Path(sys.executable).parent}:$PATH\n")
     for words in cluster_page_commands():
         ran = head.firesteel(*words)
