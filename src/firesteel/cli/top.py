@@ -45,8 +45,8 @@ def _local_url() -> str:
         names = [service.name for service in library.services() if service.phase != "dead"]
         if names:
             raise FiresteelError(
-                f"no gateway runs here; {', '.join(names)} run by themselves",
-                next=f"firesteel serve {' '.join(names)}, which takes them over; firesteel ps lists them",
+                f"no gateway runs here; these run without one: {', '.join(names)}",
+                next=f"firesteel serve {' '.join(names)}, which takes over what runs; firesteel ps lists it",
             )
         raise FiresteelError("no gateway runs here", next="firesteel serve, or firesteel top --url URL")
     return gateway.url
