@@ -2,7 +2,7 @@
 
     step               called by         why
     from_recipe        proposals         a recipe becomes a launch at the context and users asked for
-    from_checkpoint    proposals         a checkpoint without a recipe gets its sizes and no other flag
+    from_checkpoint    proposals         a checkpoint without a recipe gets its sizes, and metrics
     in_container       proposals         a launch without a container moves into the engine's image
     with_user_options  proposals         what the user typed overrules the recipe
     native             proposals         an engine of this machine serves it, in place of a container
@@ -44,6 +44,7 @@ from firesteel.container_files import (
     WHEELS_INSIDE,
     health_options,
 )
+from firesteel.engines.metrics import METRICS_FLAGS
 from firesteel.engines.request_defaults import merged
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint
@@ -146,7 +147,7 @@ def from_checkpoint(
     context = ask.context or min(limit, DEFAULT_CONTEXT)
     if context > limit:
         raise UsageError(f"{checkpoint.name} takes {limit:,} tokens at most", next=f"--context {limit}")
-    flags = engines.size_flags(engine, context, ask.users or 1)
+    flags = {**engines.size_flags(engine, context, ask.users or 1), **METRICS_FLAGS[engine]}
     if engine == "vllm" and checkpoint.kv_cache_dtype:  # what its `auto` would choose, spelled out
         flags = {**flags, "kv-cache-dtype": checkpoint.kv_cache_dtype}
     launch = Launch(
@@ -385,7 +386,7 @@ def supervised(launch: Launch, container: Container) -> Launch:
 def llamacpp_process(launch: Launch, model_path: str, cores: int) -> Launch:
     """The embedded engine or a program. On a CPU llama.cpp's threads wait for each other at every layer: one
     that shares its core slows all, while the others spin and take the core from it."""
-    defaults: dict[str, FlagValue] = {"log-verbosity": _LOG_WITH_BUFFERS, "metrics": True}
+    defaults: dict[str, FlagValue] = {"log-verbosity": _LOG_WITH_BUFFERS, **METRICS_FLAGS["llamacpp"]}
     if not launch.uses_gpu:
         defaults["threads"] = str(max(1, cores - 1))
     env = {**openmp_environment(launch), **launch.env}

@@ -100,3 +100,10 @@ def test_a_page_without_end_is_cut() -> None:
     endless = "".join(f'vllm:num_requests_running{{engine="{number}"}} 1\n' for number in range(30_000))
     assert activity("vllm", endless).running == MAX_SAMPLES
     activity("vllm", "vllm:num_requests_running{" + "a" * 10_000_000)
+
+
+def test_the_page_of_a_real_sglang() -> None:
+    page = (Path(__file__).parent / "logs" / "gpu" / "sglang-0.5.16-metrics.txt").read_text()
+    found = activity("sglang", page)
+    assert (found.running, found.waiting, found.preemptions, found.kv_usage) == (0, 0, 0, 0.0)
+    assert (found.prompt_tokens, found.generated_tokens) == (43, 20)

@@ -16,7 +16,7 @@ from firesteel.facts.model.checkpoint import Format
 from firesteel.facts.model.config import architecture_of_config
 from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.typical import is_gguf, typical_weights
-from firesteel.launch import Ask
+from firesteel.launch import Ask, EngineName
 from firesteel.planner import Plan
 from firesteel.proposals import propose_checkpoint
 
@@ -38,6 +38,12 @@ def test_sglang_without_a_version_is_the_newest_that_is_known() -> None:
     assert plan.launch.version == newest
     assert plan.launch.container is not None and newest in plan.launch.container.image
     assert plan.speed is not None and plan.speed.basis == "fitted"
+
+
+@pytest.mark.parametrize(("engine", "flag"), [("sglang", "enable-metrics"), ("llamacpp", "metrics")])
+def test_an_engine_that_hides_its_metrics_is_told_to_show_them(engine: EngineName, flag: str) -> None:
+    label = "q8_0" if engine == "llamacpp" else "bf16"
+    assert planned("Qwen--Qwen3-8B", label, Ask(engine=engine)).launch.flags[flag] is True
 
 
 def test_a_label_makes_a_band_of_bytes_and_of_speed() -> None:

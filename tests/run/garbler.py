@@ -74,6 +74,8 @@ class Garbler:
     """So many chats it answers; then it closes each connection, as one does that was killed."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     generated: int = 0
+    tokenized: int = 0
+    """How often `/tokenize` was asked in vain."""
 
     def words_for(self, body: dict[str, Any]) -> str:
         prompt: str = body["messages"][-1]["content"]
@@ -164,6 +166,9 @@ async def _models(garbler: Garbler, request: web.Request) -> web.StreamResponse:
 
 
 async def _tokenize(garbler: Garbler, request: web.Request) -> web.StreamResponse:
+    if garbler.fault == "no tokenizer":
+        garbler.tokenized += 1
+        return web.Response(status=500, text="Internal Server Error")
     tokens = re.findall(r"\s*\S+", (await request.json())["prompt"])
     return web.json_response({"count": len(tokens), "tokens": list(range(len(tokens)))})
 

@@ -296,6 +296,13 @@ async def test_http_errors_are_sentences() -> None:
         await chat(url, MODEL, "What is 2+2?", max_tokens=8)
 
 
+async def test_a_tokenizer_that_fails_is_asked_once() -> None:
+    """SGLang 0.5.16 answers 500 with a traceback in its log where a tokenizer has no limit of its own."""
+    garbler = Garbler(fault="no tokenizer", parses_thoughts=False)
+    assert not failed(await prove(garbler, Expected()))
+    assert garbler.tokenized == 1
+
+
 def test_expectations_survive_a_round_trip() -> None:
     for proposal in library.models("gb10"):
         made = expected(proposal)

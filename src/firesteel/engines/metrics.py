@@ -23,7 +23,7 @@ from collections.abc import Collection, Mapping
 
 from firesteel.dataclass import dataclass
 from firesteel.engines import prometheus
-from firesteel.launch import EngineName
+from firesteel.launch import EngineName, FlagValue
 
 _RANK_LABELS = frozenset({"tp_rank", "pp_rank", "moe_ep_rank", "pid"})
 """Samples that differ only in these report the same requests, once for each part of one engine."""
@@ -71,6 +71,12 @@ _PULSE: Mapping[EngineName, tuple[str, ...]] = {
         "llamacpp:spec_decode_num_draft_tokens_total",
     ),
 }  # fmt: skip
+METRICS_FLAGS: Mapping[EngineName, Mapping[str, FlagValue]] = {
+    "vllm": {},
+    "llamacpp": {"metrics": True},
+    "sglang": {"enable-metrics": True},
+}
+"""Without these `/metrics` is not there, and `ps`, `top` and the supervisor see nothing of a busy engine."""
 _SHARES = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage")
 """Shares of a cache: of several engines behind one port the highest counts, not the sum."""
 

@@ -174,7 +174,7 @@ async def _needle(session: VerifySession, tokens: int) -> tuple[Answer, list[Che
     needles = {
         place: f"mango-{(session.seed + 7 * index) % 9000 + 1000}" for index, place in enumerate(_PLACES)
     }
-    per_word = await warm_up.tokens_per_word(session.url, session.model, session.key)
+    per_word = await warm_up.tokens_per_word(session.count_tokens)
     text = with_needles(round(tokens / per_word), session.seed, needles)
     place = _PLACES[session.seed % len(_PLACES)]
     prompt = text + needle_question(place)

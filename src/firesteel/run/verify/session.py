@@ -43,6 +43,8 @@ class VerifySession:
     exchanges: list[AskedQuestion] = field(default_factory=list)
     metrics: tuple[PrometheusSample, ...] = ()
     log: str = ""
+    has_tokenizer: bool = True
+    """Until it did not answer once: SGLang 0.5.16 logs a traceback each time it cannot."""
 
     @property
     def answers(self) -> list[Answer]:
@@ -88,4 +90,8 @@ class VerifySession:
         return answer
 
     async def count_tokens(self, text: str) -> int | None:
-        return await engine_client.count_tokens(self.url, self.model, text, key=self.key)
+        if not self.has_tokenizer:
+            return None
+        counted = await engine_client.count_tokens(self.url, self.model, text, key=self.key)
+        self.has_tokenizer = counted is not None
+        return counted

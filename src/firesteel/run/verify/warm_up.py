@@ -9,8 +9,9 @@ it gets no faster. Every prompt is a new text, because a prefix cache would hide
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer
@@ -99,7 +100,8 @@ async def warm(
     expected = expected or Expected(is_cpu=True)
     limits = limits or WarmUpLimits.of(expected)
     sender = _Sender(spec, key, limits, time.monotonic() + limits.total_s, time.time_ns() % 10**9)
-    sender.tokens_per_word = await tokens_per_word(spec.url, spec.model, key)
+    count = partial(engine_client.count_tokens, spec.url, spec.model, key=key)
+    sender.tokens_per_word = await tokens_per_word(count)
     prefill = expected.plan.prefill_tokens_per_s
     rate, rates = prefill.low if prefill else None, HostRates.of(expected)
     results: list[str] = []
@@ -182,8 +184,8 @@ class _Sender:
             ) from error
 
 
-async def tokens_per_word(url: str, model: str, key: str | None) -> float:
+async def tokens_per_word(count: Callable[[str], Awaitable[int | None]]) -> float:
     """Of `filler`, as the engine's own tokenizer counts them."""
     text = filler(200, 1)
-    counted = await engine_client.count_tokens(url, model, text, key=key)
+    counted = await count(text)
     return counted / len(text.split()) if counted else TOKENS_PER_WORD
