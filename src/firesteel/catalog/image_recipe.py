@@ -117,7 +117,9 @@ class ImageRecipe:
     entrypoint: tuple[Line, ...]
     left_out: tuple[LeftOut, ...] = ()
     prove: Line
-    """The recipe of the model that it has to serve before it gets its tag."""
+    """What it has to serve before it gets its tag: a recipe, or a checkpoint where there is no GPU."""
+    python: Line | None = None
+    """Of the base, as 3.11: wheels that a step copies from `wheels/` are fetched for it."""
     products: tuple[Literal["bf16", "fp8", "nvfp4"], ...] = ()
     """Formats in which its torch has to multiply matrices on this GPU."""
     sources: Sources

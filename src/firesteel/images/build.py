@@ -24,7 +24,7 @@ from firesteel.edge.docker.registry import Registry, parse_reference
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.host import process
-from firesteel.edge.native.build import BuildProgress, fetch_source
+from firesteel.edge.native.build import BuildProgress, fetch_source, fetch_wheels
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.images.built import PROVED, BuiltImage, ProvedImage
 from firesteel.images.inspect import inspect_image, save_inspection
@@ -80,6 +80,9 @@ async def build_and_prove(
             archive = await fetch_source(home, pin.package or "", pin.sha256 or "", home.root / "tmp/sources")
             (context / "sources").mkdir(exist_ok=True)
             shutil.copy(archive, context / "sources" / f"{pin.name}.tar.gz")
+        if packages := wheel_packages(recipe):
+            yield BuildProgress(f"fetching {', '.join(packages)} and what it needs, as wheels")
+            await fetch_wheels(home, packages, recipe.python, context / "wheels")
         write_text(folder / "Dockerfile", dockerfile(name, recipe, digests))
         async for progress in docker_build(recipe, folder, context, builder):
             yield progress
@@ -164,8 +167,18 @@ def _refused(what: str, hint: str) -> FiresteelError:
 
 def fetched_pins(recipe: ImageRecipe) -> tuple[PinnedSource, ...]:
     """Packages whose archives a step copies from `sources/`: fetched here, by this machine's pip."""
-    copied = " ".join(step.copy or "" for stage in recipe.stages for step in stage.steps)
+    copied = _copied(recipe)
     return tuple(pin for pin in recipe.pins if pin.package and f"sources/{pin.name}.tar.gz" in copied)
+
+
+def wheel_packages(recipe: ImageRecipe) -> tuple[str, ...]:
+    """Packages that are fetched as wheels with all that they need, where a step copies `wheels/`."""
+    return tuple(pin.package for pin in recipe.pins if pin.package) if "wheels/" in _copied(recipe) else ()
+
+
+def _copied(recipe: ImageRecipe) -> list[str]:
+    """What steps take from the build's own folder."""
+    return [word for stage in recipe.stages for step in stage.steps for word in (step.copy or "").split()]
 
 
 def _unpinned(recipe: ImageRecipe) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Proves an image before it gets a tag: its engine serves a model behind the guard and answers correctly.
 
-llama.cpp serves the small model that comes with firesteel: a script that runs the image takes the place of
-the engine's program. For vLLM and SGLang the image takes the place of the recipe's own.
+Without a GPU, and for llama.cpp, a script that runs the image takes the place of the engine's program: it
+serves a small model. For vLLM and SGLang on a GPU the image takes the place of the recipe's own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from shlex import join
 from uuid import uuid4
 
@@ -48,12 +48,14 @@ async def started_image(
 ) -> AsyncIterator[ServiceReady]:
     """The image with its model as a service of that name, verified; stopped and removed at the end."""
     label = f"firesteel-proof={service}"
-    script = home.root / "tmp" / f"proof-{uuid4().hex[:12]}" / "llama-server"
+    program = "llama-server" if recipe.engine == "llamacpp" else "python3"
+    script = home.root / "tmp" / f"proof-{uuid4().hex[:12]}" / program
     await _stop(home, service, label)  # what a process that was killed here has left
     try:
         if recipe.engine == "llamacpp":
             await _require_program(image_id)
-            _write_script(script, home, recipe, image_id, label)
+        if _is_program(recipe):
+            write_script(script, home, recipe, image_id, label)
         proposal = _proposal(home, service, recipe, script, report, image_id)
         ready = [event async for event in bring_up(proposal, home) if isinstance(event, ServiceReady)]
         if not ready:
@@ -83,11 +85,22 @@ async def _require_program(image_id: str) -> None:
         )
 
 
-def _write_script(script: Path, home: Home, recipe: ImageRecipe, image_id: str, label: str) -> None:
+def _is_program(recipe: ImageRecipe) -> bool:
+    """Whether a script stands for it: recipes of vLLM and SGLang for a container need a GPU."""
+    return recipe.engine == "llamacpp" or not recipe.gpu
+
+
+def write_script(script: Path, home: Home, recipe: ImageRecipe, image_id: str, label: str) -> None:
+    """It takes the engine's variables along: `docker run` has only those that it is told."""
     gpus = ("--gpus", "all") if recipe.gpu else ()
-    weights = f"{home.weights}:{home.weights}:ro"
-    options = ("--rm", "--init", "--network", "host", "--label", label, "--volume", weights, *gpus)
-    write_text(script, f'#!/bin/sh\nexec {join(("docker", "run", *options, image_id))} "$@"\n')
+    folders = [str(home.weights), *([recipe.prove] if Path(recipe.prove).is_absolute() else [])]
+    volumes = [word for folder in folders for word in ("--volume", f"{folder}:{folder}:ro")]
+    start: tuple[str, ...] = ()
+    if recipe.engine != "llamacpp":  # `python3 -m MODULE`, and what it asks for its release
+        start = ("--entrypoint", str(PurePosixPath(recipe.entrypoint[0]).with_name("python3")))
+    options = ("--rm", "--init", "--network", "host", "--label", label, *volumes, *gpus, *start)
+    variables = r"$(env | sed -n 's/^\(\(VLLM\|SGLANG\|HF\|OMP\)_[A-Z0-9_]*\)=.*/--env \1/p')"
+    write_text(script, f'#!/bin/sh\nexec docker run {variables} {join((*options, image_id))} "$@"\n')
     script.chmod(0o700)
 
 
@@ -97,7 +110,7 @@ def _proposal(
     workspace = Workspace(home)
     host = workspace.host()
     ask = Ask(recipe.prove, name=service, port=_free_port(), engine=recipe.engine)
-    if recipe.engine == "llamacpp":
+    if _is_program(recipe):
         return workspace.propose(replace(ask, runtime="native", engine_path=str(script)), host)[0]
     catalog = workspace.catalog
     wanted = catalog.recipes[recipe.prove].image

@@ -125,18 +125,8 @@ async def fetch_source(home: Home, package: str, sha256: str, work: Path) -> Pat
     name, _, version = package.partition("==")
     archive = work / f"{name.replace('-', '_')}-{version}.tar.gz"
     if not (archive.exists() and await asyncio.to_thread(_digest_of, archive) == sha256):
-        async for _ in install.pull_engine(home, "pip"):
-            pass
-        pip = (str(install.engine_python(home, "pip")), "-P", "-m", "pip", "--disable-pip-version-check")
-        code, output = await run(
-            *pip, "download", "--no-deps", "--no-binary", name, "--dest", str(work), package
-        )
-        if code:
-            lines = [line for line in output.splitlines() if "rror" in line] or ["no output"]
-            raise HostNotReady(
-                f"pip could not fetch {package}: {lines[-1].strip()}",
-                next="check the network and pip's index (pip config list), or --source PATH",
-            )
+        hint = "check the network and pip's index (pip config list), or --source PATH"
+        await _pip_download(home, package, work, ("--no-deps", "--no-binary", name), hint)
         digest = await asyncio.to_thread(_digest_of, archive) if archive.exists() else "nothing"
         if digest != sha256:
             raise FiresteelError(
@@ -144,6 +134,24 @@ async def fetch_source(home: Home, package: str, sha256: str, work: Path) -> Pat
                 next="check which index pip uses: pip config list",
             )
     return archive
+
+
+async def fetch_wheels(home: Home, packages: tuple[str, ...], python: str | None, folder: Path) -> None:
+    """The packages and all that they need. `python`: for another release than that of this machine."""
+    target = ("--python-version", python) if python else ()
+    hint = "check the network and pip's index (pip config list)"
+    for package in packages:
+        await _pip_download(home, package, folder, ("--only-binary", ":all:", *target), hint)
+
+
+async def _pip_download(home: Home, package: str, folder: Path, options: tuple[str, ...], hint: str) -> None:
+    async for _ in install.pull_engine(home, "pip"):
+        pass
+    pip = (str(install.engine_python(home, "pip")), "-P", "-m", "pip", "--disable-pip-version-check")
+    code, output = await run(*pip, "download", *options, "--dest", str(folder), package)
+    if code:
+        lines = [line for line in output.splitlines() if "rror" in line] or ["no output"]
+        raise HostNotReady(f"pip could not fetch {package}: {lines[-1].strip()}", next=hint)
 
 
 def _digest_of(source: Path) -> str:
