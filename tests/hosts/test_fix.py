@@ -36,6 +36,7 @@ PROGRAMS = {
     "ufw": 'echo "$@" >> "$ROOT/ufw.log"',
     "timedatectl": '[ $2 = true ] && v=yes || v=no; '
     'printf "NTPSynchronized=$v\\nNTP=$v\\nTimezone=Etc/UTC\\n" > "$ROOT/commands/time"',
+    "sync": 'sed -i "s/^Dirty: .*/Dirty: 0 kB/; s/^Writeback: .*/Writeback: 0 kB/" "$ROOT/proc/meminfo"',
     "ip": 'echo "$@" >> "$ROOT/ip.log"; [ "$4" = up ] && s=up || s=down; '
     '[ $1 = link ] && echo $s > "$ROOT/sys/class/net/$3/operstate"; '
     '[ $1 = link ] && { [ $s = up ] && c=1 || c=0; echo $c > "$ROOT/sys/class/net/$3/carrier"; }; '
@@ -73,8 +74,8 @@ def tree(root: Path) -> dict[str, tuple[str, int]]:
         elif path.is_file():
             # The kernel shows `always [madvise] never`, a plain file what was written.
             text = (
-                re.sub(r"^.*\[(\w+)\].*$", r"\1", path.read_text())
-                if "transparent" in name
+                re.sub(r"^.*\[(\S+)\].*$", r"\1", path.read_text())
+                if name.endswith(("transparent_hugepage/enabled", "queue/scheduler"))
                 else path.read_text()
             )
             found[name] = (text, stat.S_IMODE(path.stat().st_mode))
@@ -97,7 +98,7 @@ def fix(root: Path, check: str) -> FixPlan:
     return plans[0]
 
 
-@pytest.mark.parametrize("check", sorted(FIXERS.keys() - {"page-cache"}))
+@pytest.mark.parametrize("check", sorted(FIXERS.keys() - {"page-cache", "dirty-pages"}))
 def test_a_fix_helps_and_can_be_taken_back(check: str, host: Path) -> None:
     make_host(host, check)
     before = tree(host)
@@ -224,6 +225,14 @@ def test_dropped_caches_need_no_way_back(host: Path) -> None:
     entry = apply.apply(host, fix(host, "page-cache"))
     assert (host / "proc/sys/vm/drop_caches").read_text() == "3\n"
     assert apply.undo(host, entry).left == ()
+
+
+def test_pages_that_wait_for_the_disk_are_written(host: Path) -> None:
+    make_host(host, "dirty-pages")
+    fixed = apply_fix(fix(host, "dirty-pages"), Home(host / "home"), host)
+    assert fixed.verified, fixed.says
+    (entry,) = to_undo(host)
+    assert undo_fix(entry, host).left == ()
 
 
 def test_a_fix_that_does_not_help_is_taken_back(host: Path) -> None:

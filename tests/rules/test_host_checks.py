@@ -105,6 +105,57 @@ def test_netplan_files_that_only_root_can_read_are_not_called_missing() -> None:
     assert findings(read)["address-owner"].level == "warn", "the second rail is in no file"
 
 
+@pytest.mark.parametrize(
+    ("route", "level"),
+    [
+        ("192.168.100.0/24 via 10.8.0.1 dev wg0 metric 50", "warn"),
+        ("192.168.101.128/25 dev br-3f2 linkdown", "warn"),
+        ("192.168.100.11 dev tailscale0 table 52", "warn"),
+        ("192.168.0.0/16 via 10.8.0.1 dev wg0", "good"),  # wider: the rail's own route wins
+        ("192.168.100.11 dev enp1s0f1np1", "good"),
+        ("192.168.101.0/24 dev eth9 proto kernel scope link src 192.168.101.7", "good"),  # rails-subnets
+        ("192.168.999.0/24 dev wg0", "good"),
+        ("192.168.100.7/24 dev wg0", "good"),
+    ],
+)
+def test_a_route_that_takes_a_rails_traffic(route: str, level: str) -> None:
+    text = f"{host_probe().text('routes').rstrip()}\n{route}"
+    found = findings(with_section(host_probe(), "routes", text))["rail-routes"]
+    assert found.level == level, found
+    assert level == "good" or (found.undo or "").startswith(f"sudo ip route add {route.split()[0]}")
+    assert "linkdown" not in f"{found.do}"
+
+
+def test_the_default_route_of_a_vpns_own_table_is_not_the_hosts() -> None:
+    rows = "default dev wlP9s9 table 52\n" + host_probe().text("routes")
+    assert findings(with_section(host_probe(), "routes", rows))["default-route"].level == "good"
+
+
+def test_a_rail_in_the_subnet_of_another_network_needs_no_second_rail() -> None:
+    probe = host_probe("rails-addressed")
+    rows = probe.text("addresses").replace("192.168.1.20/24", "192.168.100.20/24")
+    assert findings(with_section(probe, "addresses", rows))["rails-subnets"].level == "stop"
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "level"),
+    [("[none] mq-deadline", "good"), ("none", "good"), ("none [bfq]", "note"), ("kyber", "note")],
+)
+def test_the_scheduler_of_the_disk(scheduler: str, level: str) -> None:
+    rows = host_probe().text("block").replace("[none] mq-deadline", scheduler)
+    assert findings(with_section(host_probe(), "block", rows))["disk-scheduler"].level == level
+
+
+def test_the_updates_of_dgx_os() -> None:
+    held = with_section(host_probe(), "held", "nvidia-driver-580-open\ndgx-spark-ota-update-meta")
+    finding = findings(held)["system-updates"]
+    assert finding.level == "note" and "held at 26.08" in finding.says and "unhold" in (finding.do or "")
+    assert findings(with_section(host_probe(), "packages", "", 127))["system-updates"].level == "unknown"
+    old = with_section(host_probe(), "packages", "dgx-spark-ota-update-meta 26.02")
+    two = {"a": host_facts(host_probe()), "b": host_facts(old)}
+    assert "release of DGX OS" in {each.what for each in differences(two)}
+
+
 def test_parity() -> None:
     one, two = host_facts(host_probe()), host_facts(host_probe(host="spark-b"))
     assert differences({"a": one, "b": two}) == ()

@@ -134,7 +134,7 @@ ask remove-ipc busctl 'busctl get-property org.freedesktop.login1 /org/freedeskt
 ask idle-suspend gsettings 'gsettings get org.gnome.settings-daemon.plugins.power sleep-inactive-ac-type; gsettings get org.gnome.settings-daemon.plugins.power sleep-inactive-ac-timeout'
 ask time timedatectl 'timedatectl show -p NTPSynchronized -p NTP -p Timezone'
 ask addresses ip 'ip -o addr show'
-ask routes ip 'ip route show'
+ask routes ip 'ip -4 route show table all type unicast'
 ask listeners ss 'ss -Hltnp'
 ask connections nmcli 'nmcli -t -f NAME,DEVICE,TYPE,FILENAME con show'
 ask docker docker 'docker info --format "{{.ServerVersion}}|{{.Driver}}|{{.DockerRootDir}}|{{json .Runtimes}}|{{json .CDISpecDirs}}|{{.CgroupDriver}}"'

@@ -63,26 +63,38 @@ def huge_page_mode(facts: HostFacts) -> FixPlan:
 def page_cache(facts: HostFacts) -> FixPlan:
     return FixPlan(
         "page-cache",
-        (live("proc/sys/vm/drop_caches", "3"),),
+        (command(("sync",)), live("proc/sys/vm/drop_caches", "3")),  # dirty pages are not dropped
         notes=("files that are read again come from the disk once; there is nothing to take back",),
     )
 
 
+def dirty_pages(facts: HostFacts) -> FixPlan:
+    return FixPlan("dirty-pages", (command(("sync",)),), notes=("there is nothing to take back",))
+
+
 def read_ahead(facts: HostFacts) -> FixPlan:
+    return _disk_queue(facts, "read-ahead", "read_ahead_kb", "8192")
+
+
+def disk_scheduler(facts: HostFacts) -> FixPlan:
+    return _disk_queue(facts, "disk-scheduler", "scheduler", "none")
+
+
+def _disk_queue(facts: HostFacts, check: str, key: str, value: str) -> FixPlan:
     disk = facts.disk("hf") or facts.disk("own") or facts.disk("root")
     assert disk is not None  # the check found its value
-    path = "etc/udev/rules.d/99-firesteel-read-ahead.rules"
-    rule = f'ACTION=="add|change", KERNEL=="{disk.block}", ATTR{{queue/read_ahead_kb}}="8192"\n'
-    others = _other_files(facts, "udev", "read_ahead_kb", path)
+    path = f"etc/udev/rules.d/99-firesteel-{check}.rules"
+    rule = f'ACTION=="add|change", KERNEL=="{disk.block}", ATTR{{queue/{key}}}="{value}"\n'
+    others = _other_files(facts, "udev", rf"queue/{key}\b", path)
     return FixPlan(
-        "read-ahead",
+        check,
         (
-            file(path, _HEAD.format(check="read-ahead") + rule),
-            live(f"sys/block/{disk.block}/queue/read_ahead_kb", "8192"),
+            file(path, _HEAD.format(check=check) + rule),
+            live(f"sys/block/{disk.block}/queue/{key}", value),
         ),
         activate=(("udevadm", "control", "--reload"),),
         deactivate=(("udevadm", "control", "--reload"),),
-        notes=tuple(f"/{name} sets read_ahead_kb too; it is left as it is" for name in others),
+        notes=tuple(f"/{name} sets {key} too; it is left as it is" for name in others),
     )
 
 
@@ -330,7 +342,9 @@ FIXERS: dict[str, Fixer] = {
     "reserved-memory": reserved_memory,
     "huge-page-mode": huge_page_mode,
     "page-cache": page_cache,
+    "dirty-pages": dirty_pages,
     "read-ahead": read_ahead,
+    "disk-scheduler": disk_scheduler,
     "remove-ipc": remove_ipc,
     "suspend": suspend,
     "desktop": desktop,

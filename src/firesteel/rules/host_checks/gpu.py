@@ -29,6 +29,8 @@ _NO_GPU = "nvidia-smi is not installed here"
 _CPU_FULL_KHZ, _CPU_STUCK_KHZ = 2_800_000, 1_700_000
 _GOOD_KERNEL = (6, 17, 0, 1014)
 _PANICS = (6, 17, 0, 1008)
+OTA_PACKAGE = "dgx-spark-ota-update-meta"
+"""Brings a release of DGX OS: kernel, driver and firmware that NVIDIA tested together."""
 
 
 def clock_under_load(facts: HostFacts) -> CheckVerdict:
@@ -204,6 +206,21 @@ def kernel_known(facts: HostFacts) -> CheckVerdict:
     return good(line)
 
 
+def system_updates(facts: HostFacts) -> CheckVerdict:
+    if not facts.is_spark:
+        return skipped("only DGX OS has it")
+    if not facts.packages:
+        return unknown("needs dpkg-query")
+    version = facts.packages.get(OTA_PACKAGE)
+    if version is None:
+        do = f"sudo apt install {OTA_PACKAGE}"
+        return bad(f"dpkg-query: no {OTA_PACKAGE}", what="is not installed", do=do)
+    if OTA_PACKAGE in facts.probe.lines("held"):
+        do = f"sudo apt-mark unhold {OTA_PACKAGE}; hold the driver alone (see driver-upgrades)"
+        return bad(f"apt-mark showhold: {OTA_PACKAGE}", what=f"is held at {version}", do=do)
+    return good(f"{OTA_PACKAGE} {version}")
+
+
 def firmware_updates(facts: HostFacts) -> CheckVerdict:
     section = facts.probe.sections.get("updates")
     if section is None or section.code == 127:
@@ -249,6 +266,7 @@ JUDGES: dict[str, Judge] = {
     "driver-flavour": driver_flavour,
     "driver-branch": driver_branch,
     "kernel-known": kernel_known,
+    "system-updates": system_updates,
     "firmware-updates": firmware_updates,
     "reboot-required": reboot_required,
 }

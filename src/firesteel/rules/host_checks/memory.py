@@ -11,6 +11,7 @@ from firesteel.units import GIB, MIB, show_bytes
 _TOTAL_BYTES = (119 * GIB, 122 * GIB)
 _CACHE_BYTES = 20 * GIB
 _LOST_BYTES = 6 * GIB
+_DIRTY_BYTES = 4 * GIB
 _ACCOUNTED = (
     "MemFree", "Buffers", "Cached", "SwapCached", "AnonPages", "Slab", "KernelStack", "PageTables", "Percpu",
     "Hugetlb", "SecPageTables",
@@ -62,6 +63,17 @@ def page_cache(facts: HostFacts) -> CheckVerdict:
         return skipped("CPU and GPU share the memory only on a GB10")
     stuck = cache > _CACHE_BYTES and memory.free_bytes < memory.total_bytes // 10
     return bad(line, cache=show_bytes(cache), free=show_bytes(memory.free_bytes)) if stuck else good(line)
+
+
+def dirty_pages(facts: HostFacts) -> CheckVerdict:
+    sizes = [facts.meminfo.get(name) for name in ("Dirty", "Writeback")]
+    if sizes[0] is None:
+        return unknown("needs /proc/meminfo")
+    if not facts.is_spark:
+        return skipped("CPU and GPU share the memory only on a GB10")
+    held = sum(size or 0 for size in sizes)
+    line = f"Dirty: {show_bytes(sizes[0])}, Writeback: {show_bytes(sizes[1] or 0)}"
+    return bad(line, held=show_bytes(held)) if held > _DIRTY_BYTES else good(line)
 
 
 def memory_lost(facts: HostFacts) -> CheckVerdict:
@@ -199,6 +211,7 @@ def memory_pressure(facts: HostFacts) -> CheckVerdict:
 JUDGES: dict[str, Judge] = {
     "memory-total": memory_total,
     "page-cache": page_cache,
+    "dirty-pages": dirty_pages,
     "memory-lost": memory_lost,
     "memory-pressure": memory_pressure,
     "orphans": orphans,

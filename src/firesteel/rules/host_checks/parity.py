@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from firesteel.dataclass import dataclass
 from firesteel.facts.host.host_facts import HostFacts
+from firesteel.rules.host_checks.gpu import OTA_PACKAGE
 
 _WHAT: dict[str, tuple[Callable[[HostFacts], str | None], str]] = {
     "machine": (lambda facts: facts.product, "use machines of one kind, or expect the slower one's speed"),
@@ -19,6 +20,10 @@ _WHAT: dict[str, tuple[Callable[[HostFacts], str | None], str]] = {
         "sudo apt full-upgrade on the older node, then sudo reboot",
     ),
     "BIOS": (lambda facts: facts.bios, "sudo fwupdmgr update on the older node"),
+    "release of DGX OS": (
+        lambda facts: facts.packages.get(OTA_PACKAGE),
+        "sudo apt full-upgrade on the older node, then sudo reboot",
+    ),
     "ConnectX-7 firmware": (
         lambda facts: next((rail.rdma.firmware for rail in facts.rails if rail.rdma), None),
         "sudo fwupdmgr update on the older node, then check the MTU again",

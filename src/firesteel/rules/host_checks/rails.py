@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from itertools import combinations
 
@@ -50,8 +51,8 @@ def rails_addressed(facts: HostFacts) -> CheckVerdict:
 
 def rails_subnets(facts: HostFacts) -> CheckVerdict:
     addressed = [rail for rail in facts.cabled_rails if rail.addresses]
-    if len(addressed) < 2:
-        return skipped("fewer than two rails have an address")
+    if not addressed:
+        return skipped("no rail has an address")
     everyone = [each for each in facts.interfaces if each.addresses and each.name != "lo"]
     for rail, other in combinations(everyone, 2):
         if not (rail.is_rail or other.is_rail):
@@ -60,6 +61,27 @@ def rails_subnets(facts: HostFacts) -> CheckVerdict:
             line = f"{rail.name} {rail.addresses[0]} and {other.name} {other.addresses[0]}"
             return bad(line, first=rail.name, second=other.name)
     return good("; ".join(f"{rail.name} {rail.networks[0]}" for rail in addressed))
+
+
+def rail_routes(facts: HostFacts) -> CheckVerdict:
+    """A route elsewhere, as narrow as a rail's subnet or narrower; a wider one loses to the rail's."""
+    addressed = [rail for rail in facts.cabled_rails if rail.addresses]
+    if not addressed:
+        return skipped("no rail has an address")
+    if facts.probe.lacks("routes"):
+        return unknown("needs ip (sudo apt install iproute2)")
+    for line in facts.probe.lines("routes"):
+        if " proto kernel " in line:  # made from an address: `rails-subnets` compares these
+            continue
+        found = re.match(r"(?:unicast )?(\d+\.\d+\.\d+\.\d+(?:/\d+)?) .*?dev (\S+)", line)
+        network = _network(found[1]) if found else None
+        if found is None or network is None:
+            continue
+        for rail in addressed:
+            if rail.name != found[2] and any(network.subnet_of(own) for own in rail.networks):
+                row = re.sub(r" (?:linkdown|dead)\b", "", line.strip())
+                return bad(f"ip route: {row}", name=rail.name, other=found[2], network=found[1], row=row)
+    return good(f"no route takes traffic away from {', '.join(rail.name for rail in addressed)}")
 
 
 def jumbo_frames(facts: HostFacts) -> CheckVerdict:
@@ -167,7 +189,8 @@ def rails_bandwidth(facts: HostFacts) -> CheckVerdict:
 
 
 def default_route(facts: HostFacts) -> CheckVerdict:
-    rows = re.findall(r"^default .*?dev (\S+)(?:.*?metric (\d+))?", facts.probe.text("routes"), re.M)
+    main = [line for line in facts.probe.lines("routes") if not re.search(r" table \w", line)]
+    rows = re.findall(r"^default .*?dev (\S+)(?:.*?metric (\d+))?", "\n".join(main), re.M)
     if not rows:
         return (
             unknown("needs a default route (ip route)")
@@ -224,6 +247,13 @@ def rail_errors(facts: HostFacts) -> CheckVerdict:
     return bad(line, count=counters[worst]) if counters[worst] > 1000 else good(line)
 
 
+def _network(text: str) -> ipaddress.IPv4Network | None:
+    try:
+        return ipaddress.IPv4Network(text)
+    except ValueError:
+        return None
+
+
 def _outlives_boot(owner: str) -> bool:
     """Netplan writes its connections into /run at every boot; others there are lost."""
     return "connection `netplan-" in owner or not re.search(r"\(/run/|^run/|not saved", owner)
@@ -253,6 +283,7 @@ JUDGES: dict[str, Judge] = {
     "rails-up": rails_up,
     "rails-addressed": rails_addressed,
     "rails-subnets": rails_subnets,
+    "rail-routes": rail_routes,
     "jumbo-frames": jumbo_frames,
     "rails-speed": rails_speed,
     "rdma-state": rdma_state,

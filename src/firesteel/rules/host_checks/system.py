@@ -213,6 +213,19 @@ def read_ahead(facts: HostFacts) -> CheckVerdict:
     return bad(line, value=value, block=disk.block) if int(value) < _READ_AHEAD_KB else good(line)
 
 
+def disk_scheduler(facts: HostFacts) -> CheckVerdict:
+    disk = _store(facts)
+    value = facts.value(f"sys/block/{disk.block}/queue/scheduler") if disk else None
+    if disk is None or value is None:
+        return unknown("needs /sys/block of the disk that holds the models")
+    if not facts.is_spark or not disk.block.startswith("nvme"):
+        return skipped("the advice is for the NVMe disk of a GB10")
+    line = f"/sys/block/{disk.block}/queue/scheduler: {value}"
+    chosen = re.search(r"\[(\S+)\]", value)
+    name = chosen[1] if chosen else value
+    return good(line) if name == "none" else bad(line, value=name, block=disk.block)
+
+
 def load_mode(facts: HostFacts) -> CheckVerdict:
     if not facts.is_spark:
         return skipped("the advice is for DGX OS")
@@ -265,6 +278,7 @@ JUDGES: dict[str, Judge] = {
     "store-disk": store_disk,
     "store-free": store_free,
     "read-ahead": read_ahead,
+    "disk-scheduler": disk_scheduler,
     "load-mode": load_mode,
     "nvme-health": nvme_health,
 }
