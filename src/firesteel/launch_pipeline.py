@@ -9,7 +9,7 @@
     with_adapters      proposals         LoRA adapters by the engine's own flags, mounted into its container
     across_sparks      proposals         several Sparks need their ranks, the host's network and RDMA
     on_rank            `up --cluster`    each host has its rank, its interfaces and the others' addresses
-    with_memory_flags  planner           vLLM is told how much memory the plan gives it
+    with_memory_flags  planner           vLLM and SGLang are told how much memory the plan gives them
     with_flags         `tune`            a candidate differs from the launch by the flags that are searched
     with_host_folders  `render`          the Hub's cache and compiled kernels where this user has them
     listening_on       `up --listen`     another address than loopback, and then with a key
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import ceil
 from pathlib import PurePosixPath
 
 from firesteel import engines
@@ -262,20 +261,13 @@ def on_rank(launch: Launch, flags: Mapping[str, FlagValue], env: Mapping[str, st
     return replace(launch, flags={**launch.flags, **flags}, env={**env, **launch.env})
 
 
-def with_memory_flags(launch: Launch, kv_bytes: int, needed_bytes: float, total_bytes: int) -> Launch:
-    """vLLM is told bytes, not only a fraction: a fraction of unified memory bounds nothing.
-
-    It refuses to start when the fraction of the total is not free, even with bytes given, so the fraction is
-    set to what the plan needs.
-    """
-    memory_flags = {"kv-cache-memory-bytes", "gpu-memory-utilization"}
-    if launch.engine != "vllm" or not kv_bytes or memory_flags & launch.flags.keys():
+def with_memory_flags(
+    launch: Launch, cache: engines.KvCache, needed_bytes: float, total_bytes: int, budget_bytes: int
+) -> Launch:
+    """The engine reserves what the plan gives it; what the launch itself says of its memory stays."""
+    if engines.MEMORY_FLAGS & launch.flags.keys():
         return launch
-    fraction = min(1.0, ceil(100 * needed_bytes / total_bytes) / 100)
-    flags: dict[str, FlagValue] = {
-        "kv-cache-memory-bytes": str(kv_bytes),
-        "gpu-memory-utilization": f"{fraction:.2f}",
-    }
+    flags = engines.memory_flags(launch.engine, cache, needed_bytes, total_bytes, budget_bytes)
     return replace(launch, flags={**launch.flags, **flags})
 
 

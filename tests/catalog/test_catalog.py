@@ -57,6 +57,10 @@ def test_what_ships() -> None:
     """Every model that the guides in circulation name, and no model without a recipe."""
     assert set(CATALOG.recipes) == {
         "smollm2",
+        "gpt-oss-20b-sglang", "gpt-oss-120b-sglang", "qwen3.8-27b-nvfp4-sglang-mtp",
+        "qwen3.8-27b-nvfp4-sglang-dflash", "nemotron-3.5-lightning-nvfp4",
+        "nemotron-3.5-lightning-nvfp4-sglang", "qwen3-coder-next-int4", "qwen3.5-122b-a10b-int4",
+        "gemma-4-31b-awq",
         "gemma-4-31b-nvfp4-dflash", "mistral-small-4-nvfp4-eagle", "nemotron-3-nano-nvfp4-1m",
         "qwen3.5-35b-a3b-mtp", "glm-4.7-flash-fp8-mtp",
         "qwen3.6-35b-a3b-nvfp4", "qwen3.6-35b-a3b-nvfp4-plain",
@@ -120,19 +124,20 @@ def test_files_stand_where_their_names_say() -> None:
     [
         ("smollm2", ("smollm2",)),
         ("SmolLM2", ("smollm2",)),
-        ("gpt-oss-120b", ("gpt-oss-120b-llamacpp", "gpt-oss-120b-vllm")),
+        ("gpt-oss-120b", ("gpt-oss-120b-llamacpp", "gpt-oss-120b-sglang", "gpt-oss-120b-vllm")),
         ("GPT-OSS-120B-vLLM", ("gpt-oss-120b-vllm",)),
-        ("openai/gpt-oss-120b", ("gpt-oss-120b-vllm",)),
+        ("openai/gpt-oss-120b", ("gpt-oss-120b-sglang", "gpt-oss-120b-vllm")),
         ("ggml-org/gpt-oss-120b-GGUF", ("gpt-oss-120b-llamacpp",)),
         ("ggml-org/gpt-oss-120b-gguf:mxfp4", ("gpt-oss-120b-llamacpp",)),
         ("gpt-oss-120b-GGUF", ("gpt-oss-120b-llamacpp",)),
         ("nvidia/Qwen3.6-35B-A3B-NVFP4", ("qwen3.6-35b-a3b-nvfp4", "qwen3.6-35b-a3b-nvfp4-plain")),
         ("qwen3.6-35b-a3b", ("qwen3.6-35b-a3b-nvfp4", "qwen3.6-35b-a3b-nvfp4-plain")),
-        ("Qwen3-Coder-Next", ("qwen3-coder-next-fp8", "qwen3-coder-next-fp8-dynamic", "qwen3-coder-next-q3",
-                              "qwen3-coder-next-q4")),
+        ("Qwen3-Coder-Next", ("qwen3-coder-next-fp8", "qwen3-coder-next-fp8-dynamic", "qwen3-coder-next-int4",
+                              "qwen3-coder-next-q3", "qwen3-coder-next-q4")),
         ("Qwen3-Coder-Next-FP8", ("qwen3-coder-next-fp8",)),
         ("unsloth/Qwen3-Coder-Next-GGUF:UD-Q4_K_XL", ("qwen3-coder-next-q4",)),
-        ("gemma-4-31b", ("gemma-4-31b-dflash", "gemma-4-31b-nvfp4", "gemma-4-31b-nvfp4-dflash")),
+        ("gemma-4-31b", ("gemma-4-31b-awq", "gemma-4-31b-dflash", "gemma-4-31b-nvfp4",
+                         "gemma-4-31b-nvfp4-dflash")),
     ],
 )  # fmt: skip
 def test_find(name: str, found: tuple[str, ...]) -> None:

@@ -84,9 +84,9 @@ DELTA = LinearAttention(32 * 128 * 128, 8192, 4)
 STATE = 32 * 128 * 128 * 4 + 3 * 8192 * 2
 
 
-def pool(*layers: Layer, family: str = "test", **flags: FlagValue) -> SglangPool:
+def pool(*layers: Layer, family: str = "test", version: str | None = None, **flags: FlagValue) -> SglangPool:
     shape = Architecture(family, layers, 2048, 1000, 2**20)
-    return sglang_pool({name.replace("_", "-"): value for name, value in flags.items()}, shape)
+    return sglang_pool({name.replace("_", "-"): value for name, value in flags.items()}, shape, version)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +128,35 @@ def test_states_take_their_share_first() -> None:
     assert pool(FULL, DELTA).tokens(STATE) == 0
 
 
-def test_cached_prefixes_take_three_states_per_request() -> None:
-    assert pool(FULL, DELTA).state_bytes_for(4) == (3 * 4 + 1) * STATE
-    assert pool(FULL, DELTA, disable_radix_cache=True).state_bytes_for(4) == (4 + 1) * STATE
-    assert pool(FULL).state_bytes_for(4) == 0
+@pytest.mark.parametrize(
+    ("flags", "version", "each"),
+    [
+        ({"mamba_radix_cache_strategy": "no_buffer"}, None, 3),
+        ({"mamba_scheduler_strategy": "extra_buffer"}, "0.5.12", 5),
+        ({}, "0.5.12", 3),
+        ({}, "0.5.14", 5),
+        ({}, None, 5),
+        ({"disable_overlap_schedule": True}, "0.5.23", 4),
+        ({"mamba_radix_cache_strategy": "extra_buffer_lazy"}, "0.5.23", 4),
+        ({"disable_radix_cache": True}, "0.5.23", 1),
+    ],
+)
+def test_states_of_a_request_while_prefixes_are_cached(
+    flags: dict[str, Any], version: str | None, each: int
+) -> None:
+    sized = pool(FULL, DELTA, version=version, **flags)
+    assert sized.state_slots(4) == each * 4
+    assert sized.state_bytes_for(4) == (each * 4 + sized.spare_states) * STATE
+
+
+def test_states_that_a_launch_asks_for_and_those_of_drafts() -> None:
+    assert pool(FULL, DELTA, max_mamba_cache_size="96").state_bytes_for(4) == 97 * STATE
+    drafted = pool(
+        FULL, DELTA, disable_radix_cache=True, speculative_algorithm="NEXTN", speculative_num_draft_tokens="3"
+    )
+    assert drafted.state_bytes_for(4) == (4 + 1 + 5 * 3) * STATE
+    assert pool(FULL, speculative_algorithm="NEXTN").state_bytes_for(4) == 0
+    assert pool(FULL, DELTA, mamba_ssm_dtype="bfloat16").state_bytes < STATE
 
 
 @pytest.mark.parametrize(
@@ -176,5 +201,6 @@ def test_a_pool_for_so_many_tokens_holds_them(layers: list[Layer], tokens: int) 
 def test_the_cache_of_a_launch() -> None:
     launch = Launch("x", "x", "sglang", "0.5.23", {})
     cache = engines.size_kv_cache(launch, Architecture("test", (FULL, DELTA), 2048, 1000, 2**20), 4096, 2)
-    assert cache.bytes == 2048 * 4096 * 2 + 7 * STATE
-    assert (cache.state_bytes, cache.bytes_per_token, cache.block_bytes) == (7 * STATE, 2048, 0)
+    assert cache.bytes == 2048 * 4096 * 2 + 11 * STATE
+    assert cache.state_slots == 10
+    assert (cache.state_bytes, cache.bytes_per_token, cache.block_bytes) == (11 * STATE, 2048, 0)

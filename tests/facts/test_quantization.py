@@ -207,6 +207,22 @@ def test_ignored_modules_stay_as_they_are() -> None:
     assert found[Role.ROUTED_EXPERTS] == pytest.approx(plainly[Role.ROUTED_EXPERTS] * 9 / 16, rel=1e-4)
 
 
+def test_auto_round_packs_like_others_and_keeps_modules_by_name_or_pattern() -> None:
+    kept = {"mlp.gate": {"bits": 16}, ".*shared_expert.*": {"bits": 16, "data_type": "float"}}
+    found = read(quant_method="auto-round", bits=4, group_size=128, extra_config=kept)
+    gptq = read(quant_method="gptq", bits=4, group_size=128).format
+    assert found.format == gptq and not found.converts_head
+    groups = {
+        group.name: found.format_of(group)
+        for group in parameters_of_config(load_config("Qwen--Qwen3.5-35B-A3B")).groups
+        if "language_model" in group.name and ".mlp." in group.name
+    }
+    is_kept = {name for name, form in groups.items() if form != gptq}
+    assert is_kept and is_kept == {name for name in groups if "mlp.gate" in name or "shared_expert" in name}
+    as_awq = read(quant_method="auto-round", bits=4, group_size=128, packing_format="auto_round:auto_awq")
+    assert as_awq.format == read(quant_method="awq", bits=4, group_size=128).format
+
+
 def test_the_head_stays_unless_it_is_named() -> None:
     group = linear("lm_head", 1000, 64, "head")
     assert read(quant_method="fp8").format_of(group) == unquantized(16)
@@ -231,6 +247,8 @@ def test_the_head_stays_unless_it_is_named() -> None:
         ({"quant_method": "fp8", "weight_block_size": [0, 128]}, "has the `rows` 0"),
         ({"quant_method": "gptq", "bits": "4"}, "has the `bits` 4"),
         ({"quant_method": "gptq", "bits": 4}, "has the `q_group_size` None"),
+        ({"quant_method": "auto-round", "bits": 4, "group_size": 64, "extra_config": {"a": {"bits": 8}}},
+         "AutoRound has `a` of another width"),
         ({"quant_method": "fp8", "modules_to_not_convert": ["re:(a+)+b"]}, "that may run for ever"),
         ({"quant_method": "fp8", "modules_to_not_convert": ["re:.*.*.*.*.*x"]}, "that may run for ever"),
         ({"quant_method": "fp8", "modules_to_not_convert": ["re:["]}, "is not a regular expression"),

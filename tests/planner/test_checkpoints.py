@@ -1,4 +1,4 @@
-"""Checkpoints that are in no catalog, on engines that no recipe names an image for."""
+"""Checkpoints that are in no catalog."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 import firesteel
 from firesteel import library
-from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint
 from firesteel.facts.model.checkpoint import Format
@@ -32,11 +31,11 @@ def planned(name: str, label: str, ask: Ask) -> Plan:
     return propose_checkpoint(checkpoint, library.catalog().images, GB10, ask).plan
 
 
-def test_sglang_without_a_version_is_the_newest_that_is_known() -> None:
+def test_sglang_without_a_version_is_the_image_that_recipes_pin() -> None:
     plan = planned("Qwen--Qwen3-8B", "bf16", Ask(engine="sglang"))
-    newest = known_versions("sglang")[-1]
-    assert plan.launch.version == newest
-    assert plan.launch.container is not None and newest in plan.launch.container.image
+    pinned = library.catalog().images.named["sglang-0.5.21"]
+    assert plan.launch.version == pinned.version
+    assert plan.launch.container is not None and plan.launch.container.image == pinned.reference
     assert plan.speed is not None and plan.speed.basis == "fitted"
 
 

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import firesteel
+from firesteel.engines.sglang.kv_cache import sglang_pool
 from firesteel.errors import UsageError
 from firesteel.facts import Gpu, Host, LinearAttention, Role
 from firesteel.launch import Ask, FlagValue
+from firesteel.launch_pipeline import with_memory_flags
 from firesteel.planner import Band, Plan, plan
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.units import GIB, MIB
@@ -32,6 +34,11 @@ def best(name: str, host: Host = GB10, context: int | None = None, users: int | 
         ("gpt-oss-120b-llamacpp", 55.37, "NVIDIA's table, llama.cpp at 2k"),
         ("qwen3-coder-next-q4", 51.7, "jschmied/dgx-spark-setup-guide"),
         ("qwen3-coder-next-fp8", 43, "vLLM 0.15.1, reported"),
+        ("qwen3-coder-next-int4", 68, "mARTin-B78's tutorial, llama-benchy, nightly vLLM"),
+        ("qwen3.5-122b-a10b-int4", 28.4, "NVIDIA's forum, vLLM 0.17.0rc1"),
+        ("gemma-4-31b-awq", 10.6, "NVIDIA's forum, llama-benchy"),
+        ("gpt-oss-20b-sglang", 70, "lmsys.org, about"),
+        ("gpt-oss-120b-sglang", 50, "lmsys.org, about"),
         ("qwen3.6-35b-a3b-nvfp4", 75.2, "heitor-mocelin/dgx-spark-research, no speculation"),
         ("gpt-oss-120b-vllm", 33.5, "dgx-spark-playbooks issue 79, vLLM 0.15.1"),
         ("gpt-oss-120b-vllm", 26, "conselara.dev, vLLM 0.19.0, --enforce-eager"),
@@ -48,6 +55,30 @@ def test_published_speeds_lie_in_the_band(name: str, measured: float, source: st
 def test_every_recipe_fits_an_idle_spark_and_breaks_no_rule() -> None:
     for proposal in firesteel.propose(Ask(), GB10):
         assert proposal.can_run == (proposal.name != "llama-3.1-405b"), proposal.name
+
+
+@pytest.mark.parametrize("name", ["gpt-oss-20b-sglang", "qwen3.8-27b-nvfp4-sglang-mtp"])
+def test_sglang_gets_tokens_and_a_fraction_that_leaves_them(name: str) -> None:
+    """Whatever is free at the start, down to the budget: the pool that SGLang's own arithmetic leaves."""
+    plan = best(name).plan
+    flags = plan.launch.flags
+    tokens, fraction = flags["max-total-tokens"], flags["mem-fraction-static"]
+    assert isinstance(tokens, str) and isinstance(fraction, str)
+    assert int(tokens) == plan.cache.context * plan.cache.users
+    sized = sglang_pool(flags, plan.shape, plan.launch.version)
+    loaded = plan.memory.needed.high - plan.cache.pool_bytes
+    for free in (plan.memory.budget_bytes, plan.host.memory_available_bytes, plan.host.memory_total_bytes):
+        rest = sized.rest_bytes(free, free - round(loaded), float(fraction))
+        assert rest >= plan.cache.pool_bytes
+    assert plan.cache.state_slots == int(str(flags.get("max-mamba-cache-size", 0)))
+
+
+def test_what_a_launch_says_of_its_memory_stays() -> None:
+    launch = best("gpt-oss-20b-sglang").plan.launch
+    said = replace(launch, flags={"mem-fraction-static": "0.75"})
+    cache = best("gpt-oss-20b-sglang").plan.cache
+    assert with_memory_flags(said, cache, 50 * GIB, 120 * GIB, 100 * GIB) == said
+    assert with_memory_flags(replace(launch, engine="llamacpp", flags={}), cache, 1, 2, 2).flags == {}
 
 
 def test_vllm_gets_bytes_and_a_fraction_that_covers_them() -> None:

@@ -26,7 +26,15 @@ if TYPE_CHECKING:
         size_flags,
     )
     from firesteel.engines.flags import ParsedCommandLine, compact_json
-    from firesteel.engines.kv_cache import KvCache, reported_kv, requested_kv_cache_bytes, size_kv_cache
+    from firesteel.engines.kv_cache import (
+        MEMORY_FLAGS,
+        PLANNED_FLAGS,
+        KvCache,
+        memory_flags,
+        reported_kv,
+        requested_kv_cache_bytes,
+        size_kv_cache,
+    )
     from firesteel.engines.logs.data import Stage
     from firesteel.engines.logs.diagnosis import Cause, Diagnosis, diagnose
     from firesteel.engines.logs.memory import ReportedMemory, reported_memory
@@ -36,12 +44,12 @@ if TYPE_CHECKING:
     from firesteel.engines.vllm.kv_settings import speculative_tokens
 
 __all__ = [
-    "Cause", "Diagnosis", "KvCache", "ParsedCommandLine", "ReportedKv", "ReportedMemory", "ServedCapacity",
-    "Stage", "StartProgress", "adapter_flags", "adapter_request",
+    "MEMORY_FLAGS", "PLANNED_FLAGS", "Cause", "Diagnosis", "KvCache", "ParsedCommandLine", "ReportedKv",
+    "ReportedMemory", "ServedCapacity", "Stage", "StartProgress", "adapter_flags", "adapter_request",
     "argv", "compact_json", "default_port", "diagnose", "expand_shortcuts",
-    "format_flag", "grammar", "lora_slots", "parse_argv", "program", "reported_kv", "reported_memory",
-    "request_flags", "requested_kv_cache_bytes", "served_capacity", "size_flags", "size_kv_cache",
-    "speculative_tokens", "stages", "start_progress",
+    "format_flag", "grammar", "lora_slots", "memory_flags", "parse_argv", "program", "reported_kv",
+    "reported_memory", "request_flags", "requested_kv_cache_bytes", "served_capacity", "size_flags",
+    "size_kv_cache", "speculative_tokens", "stages", "start_progress",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
@@ -54,7 +62,10 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
                 "parse_argv", "program", "served_capacity", "size_flags",
             ),
             "flags": ("ParsedCommandLine", "compact_json"),
-            "kv_cache": ("KvCache", "reported_kv", "requested_kv_cache_bytes", "size_kv_cache"),
+            "kv_cache": (
+                "MEMORY_FLAGS", "PLANNED_FLAGS", "KvCache", "memory_flags", "reported_kv",
+                "requested_kv_cache_bytes", "size_kv_cache",
+            ),
             "logs.data": ("Stage",),
             "logs.diagnosis": ("Cause", "Diagnosis", "diagnose"),
             "logs.memory": ("ReportedMemory", "reported_memory"),

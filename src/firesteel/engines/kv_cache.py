@@ -16,7 +16,7 @@ from firesteel.dataclass import dataclass
 from firesteel.engines.flags import parse_size
 from firesteel.engines.kv_dtypes import text_flag
 from firesteel.facts.model.architecture import Architecture, LinearAttention, Mamba2
-from firesteel.launch import Launch
+from firesteel.launch import EngineName, FlagValue, Launch
 from firesteel.units import MIB
 
 if TYPE_CHECKING:
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 # The arithmetic of an engine is imported where it is used: a plan deals with one engine.
 
+MEMORY_FLAGS = frozenset(
+    {"kv-cache-memory-bytes", "gpu-memory-utilization", "max-total-tokens", "mem-fraction-static"}
+)
+"""With one of these a launch says itself how much memory its engine reserves."""
+PLANNED_FLAGS = MEMORY_FLAGS | {"max-mamba-cache-size"}
+"""What a plan adds to a launch from its own figures: another figure does not make another launch."""
 _VLLM_SLACK = 1.02
 _LARGEST_BLOCK = 128
 """vLLM keeps one block empty, and an attention backend may want blocks of more than 16 tokens: on a CPU they
@@ -48,6 +54,8 @@ class KvCache:
     """A checkpoint of one sequence in host memory, with which llama.cpp can roll back: states and windows."""
     compute_bytes: tuple[int, int, int] | None = None
     """llama.cpp's compute buffers: least, likely and most; None for other engines."""
+    state_slots: int = 0
+    """SGLang's slots for recurrent states, several for each user; 0 for other engines and models."""
     pool: VllmPool | None = field(default=None, repr=False, compare=False)
     """vLLM's pool, group by group; None for other engines."""
 
@@ -70,6 +78,35 @@ def size_kv_cache(launch: Launch, architecture: Architecture, context: int, user
 def requested_kv_cache_bytes(launch: Launch) -> int | None:
     """The value of `--kv-cache-memory-bytes`; None when it is missing or not a size."""
     return parse_size(launch.flags.get("kv-cache-memory-bytes"))
+
+
+def memory_flags(
+    engine: EngineName, cache: KvCache, needed_bytes: float, total_bytes: int, budget_bytes: int
+) -> dict[str, FlagValue]:
+    """The flags with which the engine reserves this cache: a fraction of unified memory alone bounds nothing.
+
+    vLLM is told bytes. It refuses to start when its fraction of the total is not free, even with bytes given,
+    so the fraction is set to what the plan needs. SGLang is told tokens and slots for states. Its fraction is
+    of the memory that is free before weights are loaded (on a GB10 what the kernel calls available), covers
+    weights and pools, and only takes tokens away, never adds any: set for the least that may be free, the
+    budget, it leaves the pool as planned. Read in 0.5.10 to 0.5.23, `_profile_available_bytes` and
+    `_apply_token_constraints`.
+    """
+    if not cache.pool_bytes:
+        return {}
+    if engine == "vllm":
+        share = _share(needed_bytes, total_bytes)
+        return {"kv-cache-memory-bytes": str(cache.pool_bytes), "gpu-memory-utilization": share}
+    if engine == "sglang":
+        flags: dict[str, FlagValue] = {"max-total-tokens": str(cache.context * cache.users)}
+        if cache.state_slots:
+            flags["max-mamba-cache-size"] = str(cache.state_slots)
+        return {**flags, "mem-fraction-static": _share(needed_bytes, budget_bytes)}
+    return {}
+
+
+def _share(part_bytes: float, of_bytes: int) -> str:
+    return f"{min(1.0, ceil(100 * part_bytes / max(of_bytes, 1)) / 100):.2f}"
 
 
 def reported_kv(
@@ -140,4 +177,5 @@ def _size_sglang(launch: Launch, architecture: Architecture, context: int, users
         context,
         users,
         text_flag(launch.flags, "kv-cache-dtype", "auto"),
+        state_slots=pool.state_slots(users),
     )

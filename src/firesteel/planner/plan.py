@@ -94,7 +94,9 @@ def plan(
     if own and found.speed:
         found = replace(found, speed=with_own_runs(found.speed, launch, shape, found.cache, own))
     memory = found.memory
-    flagged = with_memory_flags(launch, found.cache.pool_bytes, memory.needed.high, memory.host_total_bytes)
+    flagged = with_memory_flags(
+        launch, found.cache, memory.needed.high, memory.host_total_bytes, memory.budget_bytes
+    )
     return replace(found, launch=flagged)
 
 

@@ -11,9 +11,6 @@ from firesteel.catalog import Recipe
 from firesteel.catalog.recipe import Setting
 from firesteel.proposals.propose import Proposal
 
-PLANNED_FLAGS = ("kv-cache-memory-bytes", "gpu-memory-utilization")
-"""What a plan adds to a launch itself."""
-
 
 def recipe_of_launch(base: Recipe, proposal: Proposal, why: Mapping[str, str]) -> Recipe:
     """The base with the sizes and flags of a launch; `why`: the reason of each flag that was changed.
@@ -24,7 +21,7 @@ def recipe_of_launch(base: Recipe, proposal: Proposal, why: Mapping[str, str]) -
     served = engines.served_capacity(launch)
     context, users = served.context or base.context, served.users or base.users
     derived = {
-        *PLANNED_FLAGS,
+        *engines.PLANNED_FLAGS,
         *base.requests.launch_flags(base.engine, launch.version),
     }
     sized = engines.size_flags(base.engine, context, users)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from firesteel import engines, render
 from firesteel.catalog import Images
+from firesteel.engines import PLANNED_FLAGS
 from firesteel.errors import UsageError
 from firesteel.launch import Launch
-from firesteel.proposals.new_recipe import PLANNED_FLAGS
 from firesteel.proposals.propose import Proposal
 from firesteel.render import Cluster, LaunchFacts
 from firesteel.render.native_unit import native_unit

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from firesteel.catalog import Images, Recipe
+from firesteel.engines import PLANNED_FLAGS
 from firesteel.errors import FiresteelError
 from firesteel.launch import FlagValue
 from firesteel.launch_pipeline import with_flags
 from firesteel.planner import MeasuredMemory, launch_key, plan
 from firesteel.proposals import Proposal, require_runnable
-from firesteel.proposals.new_recipe import PLANNED_FLAGS
 from firesteel.rules import check
 
 

@@ -7,8 +7,9 @@ reserves a share for states, several for each running request while prefixes are
 of SGLang's own functions in 0.5.12 and 0.5.23 (`scripts/record-sglang-kv`; seen 2026-11-15). The two differ:
 the newer has a slot of states that pads the pool, counts the scales of sparse MLA in FP8, has no indexer in
 layers that reuse the picks of another, and keeps 100 MiB free for models with towers. A release between the
-two is sized by whichever takes more. Figures for one GPU. Not covered: DeepSeek-V4's pools, what a drafter
-adds, and pools sized after graph capture (`SGLANG_ENABLE_POST_CAPTURE_KV_SIZING`, off by default).
+two is sized by whichever takes more. Figures for one GPU. Not covered: DeepSeek-V4's pools, the tokens of a
+drafter's own layers, and pools sized after graph capture (`SGLANG_ENABLE_POST_CAPTURE_KV_SIZING`, off by
+default).
 """
 
 from __future__ import annotations
@@ -43,6 +44,12 @@ _STATE_SHARE = 0.9
 """Bytes of states for each byte of KV pool (`--mamba-full-memory-ratio`)."""
 _STATES_PER_REQUEST = 3
 """While prefixes are cached; 1 without."""
+_BUFFERED_STATES = 2
+"""More where states are also tracked while decoding (`extra_buffer`), one less without overlap or with
+`extra_buffer_lazy`; from 0.5.14 on `auto` chooses that for most models (`_calculate_mamba_ratio`)."""
+_BUFFERED_RELEASE = (0, 5, 14)
+_DRAFT_TOKENS = 4
+"""What SGLang itself chooses for most models (`auto_choose_speculative_params`)."""
 _OLD_RELEASE, _NEW_RELEASE = (0, 5, 12), (0, 5, 23)
 """The releases whose functions were called."""
 _TOWER_CACHE_GIB = 100 / 1024
@@ -65,6 +72,10 @@ class SglangPool:
     state_share: float
     spare_states: int = 1
     """Slots that pad the pool."""
+    told_slots: int | None = None
+    """`--max-mamba-cache-size`."""
+    draft_tokens: int = 0
+    """While a draft is verified, each of its tokens has a state besides."""
     keeps_for_towers: bool = True
 
     def bytes_for(self, tokens: int) -> int:
@@ -73,10 +84,14 @@ class SglangPool:
         spare = 0 if self.cell_bytes == int(self.cell_bytes) else 1
         return ceil(ceil(tokens / self.page_size) * self.page_size * self.cell_bytes) + spare
 
+    def state_slots(self, requests: int) -> int:
+        """`max_mamba_cache_size` for this many concurrent requests; 0 where the model has no states."""
+        return (self.told_slots or self.states_per_request * requests) if self.state_bytes else 0
+
     def state_bytes_for(self, requests: int) -> int:
-        """States for this many concurrent requests, and the slot that pads the pool."""
-        slots = self.states_per_request * requests + self.spare_states
-        return slots * self.state_bytes if self.state_bytes else 0
+        """States for this many concurrent requests, their drafts, and the slot that pads each pool."""
+        drafted = (requests + self.spare_states) * self.draft_tokens
+        return (self.state_slots(requests) + self.spare_states + drafted) * self.state_bytes
 
     def rest_bytes(self, before: int, after: int, fraction: float, has_towers: bool = False) -> int:
         """What is left for states and tokens, from the memory free before and after loading the weights."""
@@ -130,12 +145,32 @@ def sglang_pool(
     return SglangPool(
         cell_bytes=cell_bytes,
         page_size=positive_int(flags.get("page-size")) or 1,
-        state_bytes=sum(_state_bytes(layer, architecture) for layer in architecture.layers),
-        states_per_request=1 if flags.get("disable-radix-cache") is True else _STATES_PER_REQUEST,
+        state_bytes=sum(_state_bytes(flags, layer, architecture) for layer in architecture.layers),
+        states_per_request=_states_per_request(flags, release),
         state_share=_ratio(flags, "mamba-full-memory-ratio", _STATE_SHARE),
         spare_states=0 if is_old else 1,
         keeps_for_towers=not is_old,
+        told_slots=positive_int(flags.get("max-mamba-cache-size")),
+        draft_tokens=_draft_tokens(flags),
     )
+
+
+def _states_per_request(flags: Mapping[str, FlagValue], release: tuple[int, ...] | None) -> int:
+    if flags.get("disable-radix-cache") is True:
+        return 1
+    named = flags.get("mamba-radix-cache-strategy") or flags.get("mamba-scheduler-strategy") or "auto"
+    if named == "auto":
+        named = "no_buffer" if release is not None and release < _BUFFERED_RELEASE else "extra_buffer"
+    if named == "no_buffer":
+        return _STATES_PER_REQUEST
+    is_single = named == "extra_buffer_lazy" or flags.get("disable-overlap-schedule") is True
+    return _STATES_PER_REQUEST + (1 if is_single else _BUFFERED_STATES)
+
+
+def _draft_tokens(flags: Mapping[str, FlagValue]) -> int:
+    if "speculative-algorithm" not in flags:
+        return 0
+    return positive_int(flags.get("speculative-num-draft-tokens")) or _DRAFT_TOKENS
 
 
 def _index_every_layer(architecture: Architecture) -> Architecture:
@@ -177,11 +212,11 @@ def _sparse_latent_bytes(layer: LatentAttention) -> int:
     return layer.kv_lora_rank + layer.kv_lora_rank // 128 * 4 + layer.qk_rope_head_dim * 2
 
 
-def _state_bytes(layer: Layer, architecture: Architecture) -> int:
-    """States are float32 unless the config sets another type, convolutions BF16."""
+def _state_bytes(flags: Mapping[str, FlagValue], layer: Layer, architecture: Architecture) -> int:
+    """States are float32 unless the config or `--mamba-ssm-dtype` sets another type, convolutions BF16."""
     if not isinstance(layer, LinearAttention | Mamba2):
         return 0
-    own_bytes = STATE_DTYPES.get(architecture.state_dtype or "", 4)
+    own_bytes = STATE_DTYPES.get(text_flag(flags, "mamba-ssm-dtype", architecture.state_dtype or ""), 4)
     return layer.state_elements * own_bytes + layer.conv_channels * (layer.conv_kernel - 1) * 2
 
 

@@ -1,8 +1,8 @@
 """How a checkpoint stores its weights: its `quantization_config`, and the bytes that follow from it.
 
 Checkpoints mix formats and leave modules out by name, so a format belongs to a module, not to a model.
-The keys of ModelOpt, compressed-tensors, AutoGPTQ, AutoAWQ and bitsandbytes as read in vLLM 0.32,
-`vllm/model_executor/layers/quantization`, seen 2026-11-15.
+The keys of ModelOpt, compressed-tensors, AutoGPTQ, AutoAWQ, AutoRound and bitsandbytes as read in vLLM 0.32,
+`vllm/model_executor/layers/quantization`, seen 2026-11-16.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from firesteel.facts.model.weight_format import (
     unquantized,
 )
 
-Method = Literal["modelopt", "compressed-tensors", "fp8", "mxfp4", "gptq", "awq", "bitsandbytes"]
+Method = Literal[
+    "modelopt", "compressed-tensors", "fp8", "mxfp4", "gptq", "awq", "auto-round", "bitsandbytes"
+]  # fmt: skip
 
 
 _MODELOPT = {
@@ -233,6 +235,20 @@ def _awq(section: Mapping[str, object]) -> Quantization:
     )
 
 
+def _auto_round(section: Mapping[str, object]) -> Quantization:
+    """Packed as GPTQ or AWQ would; `extra_config` names the modules of other widths, by name or pattern."""
+    packed_as_awq = "awq" in str(section.get("packing_format"))
+    base = _awq(section) if packed_as_awq else _gptq(section)
+    own = section.get("extra_config")
+    kept: list[object] = []
+    for name, config in (own if isinstance(own, Mapping) else {}).items():
+        bits = config.get("bits") if isinstance(config, Mapping) else None
+        if not isinstance(bits, int) or bits < 16:
+            raise UnknownQuantization(f"AutoRound has `{str(name)[:60]}` of another width")
+        kept.append(f"re:{name}" if "*" in str(name) else name)
+    return replace(base, method="auto-round", ignored=parse_modules(kept))
+
+
 def _bitsandbytes(section: Mapping[str, object]) -> Quantization:
     ignored = parse_modules(_list(section, "llm_int8_skip_modules"))
     form = NF4 if section.get("load_in_4bit") is True else BNB_INT8
@@ -246,6 +262,7 @@ _READERS: Mapping[Method, Callable[[Mapping[str, object]], Quantization]] = {
     "mxfp4": _mxfp4,
     "gptq": _gptq,
     "awq": _awq,
+    "auto-round": _auto_round,
     "bitsandbytes": _bitsandbytes,
 }
 

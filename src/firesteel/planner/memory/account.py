@@ -122,7 +122,8 @@ def _vllm_parts(launch: Launch, shape: Architecture, weights: Weights, cache: Kv
     """
     sequences = _number(launch, "max-num-seqs", cache.users)
     rows = sequences * (1 + engines.speculative_tokens(launch.flags))
-    tokens = max(_number(launch, "max-num-batched-tokens", 8192), 1)
+    step = "chunked-prefill-size" if launch.engine == "sglang" else "max-num-batched-tokens"
+    tokens = max(_number(launch, step, 8192), 1)
     load = StepLoad(tokens, sequences, min(rows, tokens), cache.context)
     text = f"{tokens:,} tokens a step, logits of {load.rows} rows"
     parts = [

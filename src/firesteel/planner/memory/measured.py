@@ -20,13 +20,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from firesteel.dataclass import dataclass
+from firesteel.engines import PLANNED_FLAGS
 from firesteel.launch import EngineName, Launch
 from firesteel.planner.band import Band
 from firesteel.planner.memory.account import MemoryAccount, MemoryPart
 from firesteel.units import MIB, show_bytes
 
-_SIZE_FLAGS = frozenset({"kv-cache-memory-bytes", "gpu-memory-utilization"})
-"""A plan sets these from its own figures: another figure does not make another launch."""
 _IRRELEVANT_FLAGS = frozenset(
     {
         "api-key", "served-model-name", "host", "port", "alias",
@@ -78,7 +77,7 @@ def launch_key(launch: Launch) -> str:
     also what each of them has of its own.
     """
     is_joined = launch.sparks > 1
-    ignored = _SIZE_FLAGS | _IRRELEVANT_FLAGS | (_RANK_FLAGS if is_joined else frozenset())
+    ignored = PLANNED_FLAGS | _IRRELEVANT_FLAGS | (_RANK_FLAGS if is_joined else frozenset())
     relevant = {
         "engine": launch.engine,
         "version": launch.version,

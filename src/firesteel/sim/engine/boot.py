@@ -20,7 +20,7 @@ from firesteel.file_schema import file_schema
 from firesteel.launch import EngineName, Launch
 from firesteel.planner import Plan
 from firesteel.sim.spark import SimSpark
-from firesteel.units import GB, GIB, MIB
+from firesteel.units import GIB, MIB
 
 _NAME = re.compile(r"\{(\w+)\}")
 _KERNELS = (
@@ -184,11 +184,10 @@ def _values(planned: Plan, parts: Mapping[str, int]) -> dict[str, str]:
         "load_mode": str(flags.get("load-mode", "mmap")),
         "weights_gib": f"{weights / GIB:.2f}",
         "weights_mib": f"{weights / MIB:.2f}",
-        "weights_gb": f"{weights / GB:.2f}",
         "kv_gib": f"{kv / GIB:.2f}",
         "kv_mib": f"{kv / MIB:.2f}",
         "kv_half_mib": f"{kv / 2 / MIB:.2f}",
-        "kv_half_gb": f"{kv / 2 / GB:.2f}",
+        "kv_half_gib": f"{kv / 2 / GIB:.2f}",
         "compute_mib": f"{parts.get('compute buffers', 0) / MIB:.2f}",
         "tokens": f"{printed.tokens:,}" if printed else f"{planned.cache.context * planned.cache.users:,}",
         "concurrency": printed.concurrency_text if printed else "1.00",
