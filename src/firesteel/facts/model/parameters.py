@@ -133,7 +133,7 @@ class _TensorLister:
             name = self._layout.nested_head if self._is_nested else self._layout.head
             yield TensorGroup(name, "head", table, is_linear=True)
         yield from (replace(group, in_drafter=True) for group in self._drafter())
-        yield from vision_groups(self._config.get("vision_config"), self._hidden) or ()
+        yield from vision_groups(self._config, self._hidden) or ()
 
     def unknown(self, groups: Sequence[TensorGroup]) -> Iterator[str]:
         towers = [key for key in _TOWERS if self._config.get(key)]
@@ -171,8 +171,8 @@ class _TensorLister:
             count += 1
         if count:
             yield TensorGroup(f"{name}input_layernorm", "norm", (self._hidden,), count)
-        if self._values.model_type.startswith("gemma4"):
-            yield TensorGroup(f"{name}layer_scalar", "other", (1,))
+        if self._layout.scalars:
+            yield TensorGroup(f"{name}layer_scalar", "other", (1,), self._layout.scalars)
 
     # -- outside the layers ---------------------------------------------------------------------------
 
