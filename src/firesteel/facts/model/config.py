@@ -30,6 +30,7 @@ from firesteel.facts.model.config_values import Config, ConfigValues
 from firesteel.facts.model.families import FAMILIES
 from firesteel.facts.model.layer_kinds import drafter_count, drafter_kinds, layer_count, layer_kinds, window
 from firesteel.facts.model.saved_configs import as_published
+from firesteel.facts.model.speech import speech_of
 
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _EXPERTS_PER_TOKEN = (
@@ -80,6 +81,7 @@ def architecture_of_config(config: object) -> Architecture:
         attention_heads=values.first_integer(["num_attention_heads"]),
         feed_forward_size=values.first_integer(["moe_intermediate_size", "intermediate_size"]),
         generates=not _POOLS.search(str(values.get("architectures"))),
+        speech=speech_of(outer_type, values.first_integer(["max_source_positions"])),
         expert_input_size=values.first_integer(["moe_latent_size"]),
     )
 
@@ -95,21 +97,38 @@ def as_llama(config: object) -> object:
     """
     if not isinstance(config, Mapping):
         return config
+    if _text_type(config) in FAMILIES:
+        return config
     nested = config.get("text_config")
     text = nested if isinstance(nested, Mapping) else config
-    if (text.get("model_type") or config.get("model_type")) in FAMILIES:
-        return config
     as_text = {**text, "model_type": "llama"}
     return {**config, "text_config": as_text} if text is nested else as_text
+
+
+def _text_config(config: Config) -> Config:
+    """The part of a config that describes its language model."""
+    outer = thinker_config(config)
+    nested = outer.get("text_config")
+    return nested if isinstance(nested, Mapping) else outer
+
+
+def thinker_config(config: Config) -> Config:
+    """Qwen's models with sound have one more level: the part that understands and answers."""
+    thinker = config.get("thinker_config")
+    return thinker if isinstance(thinker, Mapping) else config
+
+
+def _text_type(config: Config) -> object:
+    kind = _text_config(config).get("model_type") or config.get("model_type")
+    return "qwen3" if kind == "qwen3_asr_text" else kind
 
 
 def language_model_values(config: object) -> ConfigValues:
     """The values of the language model in a config, with its family."""
     if not isinstance(config, Mapping):
         raise UnknownArchitecture(f"config.json holds a {type(config).__name__}, not an object with keys")
-    nested = config.get("text_config")
-    text = nested if isinstance(nested, Mapping) else config
-    model_type = text.get("model_type") or config.get("model_type")
+    text = _text_config(config)
+    model_type = _text_type(config)
     if not isinstance(model_type, str):
         raise UnknownArchitecture("config.json has no `model_type`")
     if model_type == "bailing_hybrid" and text.get("short_conv_kernel_size"):

@@ -84,7 +84,7 @@ _COMPRESSED = Family(
 _INDEXED = Family("marked_sparse", defaults={"head_dim": 128}, reads=frozenset({"sparse_attention_config"}))
 
 FAMILIES: Mapping[str, Family] = {
-    "llama": Family(defaults=_ALL_HEADS),
+    **dict.fromkeys(("llama", "whisper"), Family(defaults=_ALL_HEADS)),
     **dict.fromkeys(("mistral", "ministral", "ministral3", "mixtral"), Family("window")),
     "phi3": Family("window", defaults=_ALL_HEADS),
     **dict.fromkeys(

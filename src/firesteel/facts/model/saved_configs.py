@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from firesteel.facts.model.families import FAMILIES
+from firesteel.facts.model.speech import as_language_model
 
 
 def as_published(model_type: str, text: Mapping[str, object]) -> Mapping[str, object]:
+    if model_type == "whisper":
+        return as_language_model(text)
     kinds = text.get("layer_types")
     listed = [str(kind) for kind in kinds] if isinstance(kinds, Sequence) else []
     if "per_layer_config" in text:
