@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from firesteel.edge.files.home import Home
 from firesteel.edge.host import nvidia_smi
 from firesteel.edge.host.kernel_log import KernelLog
+from firesteel.edge.host.machine import local_host
 from firesteel.edge.host.memory import Evicted, evict, gpu_processes, sample, shm
+from firesteel.errors import HostNotReady
 from firesteel.facts import GpuProcess
 from firesteel.units import KIB, MIB
 
@@ -182,6 +185,10 @@ def test_an_nvidia_smi_that_hangs_does_not_block(tmp_path: Path, monkeypatch: py
     start = time.monotonic()
     assert gpu_processes() is None
     assert time.monotonic() - start < 20
+    # a machine whose GPU did not answer is not one without a GPU: nothing is planned for it, nothing measured
+    with pytest.raises(HostNotReady, match="nvidia-smi did not answer within"):
+        local_host(Home(tmp_path))
+    assert not (tmp_path / "bandwidth.json").exists()
 
 
 def test_sizes_are_bytes(tmp_path: Path) -> None:

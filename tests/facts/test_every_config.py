@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.facts.model.architecture import (
-    UnknownArchitecture,
-)
+from firesteel.facts.model.architecture import LinearAttention, UnknownArchitecture
 from firesteel.facts.model.config import architecture_of_config
 
 from .test_config import CONFIGS, DSA, MLA, WINDOW, load_config, of, small, summary
@@ -116,6 +114,37 @@ def test_every_config_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("bailing_hybrid", "L28 A4"),
+        ("minimax_m1", "L70 F10"),
+        ("laguna", "F10 S30"),
+        ("exaone_moe", "S36 F12"),
+        ("afmoe", "S24 F8"),
+        ("olmo_hybrid", "L24 F8"),
+        ("mistral4", "A36"),
+        ("muse_glimmer_text", "S39 F13"),
+        ("hy_v3", "F80"),
+    ],
+)
+def test_layers_of_families_of_this_autumn(name: str, line: str) -> None:
+    assert summary(of(f"families/{name}").layers) == line
+
+
+def test_ling_3_has_kda_where_ling_2_5_has_lightning_attention() -> None:
+    """By the keys of inclusionAI/Ling-3.0-flash, whose model_type is the same; what is left after the last
+    group of layers has full attention."""
+    ling = load_config("families/bailing_hybrid") | {"num_hidden_layers": 33}
+    lightning, kda = (
+        architecture_of_config(config) for config in (ling, ling | {"short_conv_kernel_size": 4})
+    )
+    assert summary(lightning.layers) == summary(kda.layers) == "L28 A5"
+    assert kda.layers[0] == LinearAttention(32 * 128 * 128, 3 * 32 * 128, 4)
+    assert lightning.layers[0] == LinearAttention(32 * 128 * 128, 0, 1)
+    assert (lightning.state_dtype, kda.state_dtype) == ("bfloat16", None)
+
+
+@pytest.mark.parametrize(
     ("config", "line"),
     [
         (small("longcat_flash", kv_lora_rank=512), "`longcat_flash` has multi-head latent attention (MLA)"),
@@ -165,6 +194,7 @@ def test_every_config_is_read(name: str) -> None:
         (small("qwen3", layer_types=[None] * 6), "unknown type `None`"),
         (small("gpt_oss", layer_types=["sliding_attention"] * 6), "no `sliding_window`"),
         (small("mimo_v2_flash", sliding_window=128), "`hybrid_layer_pattern`"),
+        (small("minimax_m1", attn_type_list=[1]), "no mark for each layer in `attn_type_list`"),
         (small("mimo_v2_flash", hybrid_layer_pattern=[0, 1, 2, 0, 0, 0]), "`hybrid_layer_pattern`"),
         (small("qwen3_next"), "has no `linear_num_key_heads`"),
         (small("mistral", num_key_value_heads=None), "has no `num_key_value_heads`"),

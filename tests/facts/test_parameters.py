@@ -1,10 +1,11 @@
 """Figures are counts of the real model classes, and what publishers say.
 
-`CLASSES` and `FAMILIES`: transformers 5.22.2 with torch 2.15.0, 2026-11-15 (EXAONE 4, ERNIE 4.5, dots.llm1,
-Hunyuan and LFM2: 5.19.0 with torch 2.13.0, 2026-11-16). The class that the config names
-was built on the meta device; counted are all its parameters and the buffers that a checkpoint keeps, without
-towers. Where transformers has no class of that name, the one with the same modules was built: `deepseek_v3`
-for Kimi K2, `deepseek_v4` for `deepseek_ref`, `minimax_m3_vl` for `minimax_m3`, `qwen2` for MiMo-7B.
+`CLASSES`: transformers 5.22.2 with torch 2.15.0, 2026-11-15. `family_counts.json`: 5.19.0 with torch 2.13.0,
+2026-11-16, by `scripts/record-family-counts`. The class that the
+config names was built on the meta device; counted are all its parameters and the buffers that a checkpoint
+keeps, without towers. Where transformers has no class of that name, the one with the same modules was built:
+`deepseek_v3` for Kimi K2, `deepseek_v4` for `deepseek_ref`, `minimax_m3_vl` for `minimax_m3`, `qwen2` for
+MiMo-7B, `minimax` for MiniMax-M1.
 """
 
 from __future__ import annotations
@@ -107,46 +108,12 @@ CLASSES = {
     "zai-org--GLM-5": 743_911_218_432,
 }
 
-FAMILIES = {
-    "bailing_moe_v2": 102_889_705_216,
-    "cohere2": 34_980_831_232,
-    "deepseek_v2": 15_706_484_224,
-    "dots1": 142_774_381_696,
-    "ernie4_5_moe": 21_825_437_888,
-    "exaone4": 32_003_216_384,
-    "falcon_h1": 33_642_221_312,
-    "gemma": 8_537_680_896,
-    "gemma2": 2_614_341_888,
-    "gemma3_text": 2_628_658_432,
-    "gemma4_e2b": 4_628_569_379,
-    "glm4": 9_400_279_040,
-    "glm4_moe": 106_852_251_264,
-    "glm4_moe_lite": 29_943_393_920,
-    "granite": 6_738_415_616,
-    "granite4": 1_803_149_328,
-    "granitemoe": 37_039_116_288,
-    "hunyuan_v1_dense": 7_504_568_320,
-    "hunyuan_v1_moe": 80_393_183_232,
-    "jamba": 51_570_323_328,
-    "jamba_3b": 3_029_337_472,
-    "kimi_linear": 49_122_681_728,
-    "lfm2": 1_908_669_440,
-    "lfm2_moe": 8_339_930_560,
-    "ministral3": 8_489_553_920,
-    "mistral": 7_241_732_096,
-    "olmo2": 6_888_624_128,
-    "olmo3": 6_888_624_128,
-    "olmoe": 13_361_612_800,
-    "phi3": 3_821_079_552,
-    "qwen2": 7_615_616_512,
-    "qwen3_14b": 14_768_307_200,
-    "qwen3_next": 79_674_391_296,
-    "seed_oss": 28_921_040_896,
-    "smollm3": 3_075_098_624,
-}
 """Families that no config of the reference data has, at their class's own defaults or a published size."""
 
+FAMILIES: dict[str, int] = json.loads((CONFIGS.parent / "family_counts.json").read_text())
+
 TOWERS = {
+    "families/qwen2_5_vl": 676_550_144,
     "Qwen--Qwen3-VL-235B-A22B-Instruct": 576_388_336,
     "Qwen--Qwen3-VL-2B-Instruct": 406_957_056,
     "Qwen--Qwen3-VL-30B-A3B-Instruct": 538_631_408,
@@ -180,10 +147,7 @@ def test_totals_are_those_of_the_model_class(name: str) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_totals_of_other_families_are_those_of_their_class(name: str) -> None:
-    assert (
-        parameters_of_config(json.loads((CONFIGS / "families" / f"{name}.json").read_text())).total
-        == FAMILIES[name]
-    )
+    assert parameters_of_config(load_config(f"families/{name}")).total == FAMILIES[name]
 
 
 @pytest.mark.parametrize("name", TOWERS)
@@ -231,6 +195,10 @@ def test_totals_are_those_that_others_publish(name: str, total: float, active: f
         ("deepseek-ai--DeepSeek-V3", 671, 36.6),
         # https://arxiv.org/abs/2507.20534 has 1.04T and 32B, rounded; seen 2026-11-15
         ("moonshotai--Kimi-K2-Instruct", None, 32),
+        # https://huggingface.co/inclusionAI/Ling-2.6-flash-base: "~104B", seen 2026-11-16
+        ("families/bailing_hybrid", 104, None),
+        # https://huggingface.co/MiniMaxAI/MiniMax-M1-80k: 456B, 45.9B active, seen 2026-11-16
+        ("families/minimax_m1", 456, None),
     ],
 )
 def test_totals_on_model_cards(name: str, total: float | None, active: float | None) -> None:

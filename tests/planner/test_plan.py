@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import firesteel
 from firesteel.engines.sglang.kv_cache import sglang_pool
 from firesteel.errors import UsageError
-from firesteel.facts import Gpu, Host, LinearAttention, Role
+from firesteel.facts import Architecture, FullAttention, Gpu, Host, LinearAttention, Role, Weights
+from firesteel.facts.model.architecture import Speech
 from firesteel.launch import Ask, FlagValue
 from firesteel.launch_pipeline import with_memory_flags
 from firesteel.planner import Band, Plan, plan
@@ -342,3 +343,27 @@ def test_what_does_not_generate_is_planned_as_requests_a_second() -> None:
         assert speed.requests_per_s.expected == pytest.approx(1 / one_s)
         assert speed.at_depth == () and speed.served is None and speed.batch is None
         assert found.memory.needed == generator.memory.needed
+
+
+def test_what_writes_down_sound_is_planned_as_sound_a_second() -> None:
+    """Whisper keeps 1,500 vectors of each layer for a request, beside up to 448 tokens of text."""
+    generator = best("gpt-oss-120b-vllm").plan
+    assert generator.speed and generator.speed.sound_s is None
+    shape = Architecture(
+        "whisper", (FullAttention(20, 64, 64),) * 32, 1280, 51866, 448, speech=Speech(1500, 4, 1500)
+    )
+    stored = {Role.TOWER: 636_968_960 * 2, Role.ATTENTION: 419_430_400 * 2, Role.DENSE_MLP: 419_430_400 * 2}
+    formats = {(role, "BF16"): size for role, size in stored.items()}
+    weights = Weights(stored, "counted", "a test", bytes_by_format=formats)
+    launch = replace(generator.launch, model="openai/whisper-large-v3", flags={"max-num-seqs": "4"})
+    found = plan(launch, shape, weights, GB10)
+    speed, user_bytes = found.speed, (448 + 1500) * 32 * 2 * 1280 * 2
+    assert 4 * user_bytes <= found.cache.bytes <= 4.1 * user_bytes
+    assert speed and speed.requests_per_s and speed.sound_s == 30
+    rate = speed.requests_per_s
+    assert rate.low < rate.expected / 2 and rate.high > 1.5 * rate.expected
+    assert 0.3 < rate.expected < 3  # a pass of 637 M weights and 100 steps of 1.7 GB at 273 GB/s: a second
+    assert speed.prefill is None and speed.served is None and speed.at_depth == ()
+    assert "no run of a speech model" in speed.explanation
+    assert "sound" in {part.name for part in found.memory.parts}
+    assert found.printed == () and any("30 s of sound" in note for note in found.notes)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from firesteel import library
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.recipe_rows import Row
+from firesteel.cli.output.recipe_rows import Row, speed_band
 from firesteel.cli.output.services import service_status
-from firesteel.cli.output.show import grid, host_rows, out, speed_band
+from firesteel.cli.output.show import grid, host_rows, out
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal
 from firesteel.run import Service

@@ -15,7 +15,8 @@ import click
 from firesteel import library
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.show import err, grid, out, speed_band, table
+from firesteel.cli.output.recipe_rows import speed_band
+from firesteel.cli.output.show import err, grid, out, table
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.units import show_bytes, show_seconds
 

@@ -93,7 +93,10 @@ class SpeedJson(Document):
     """Several users, with prompts of the length that was asked for arriving all the time."""
     prefill: PrefillSpeed | None
     requests_per_s: Band | None
-    """Of a model that embeds, scores or classifies texts; the figures about decoding do not apply then."""
+    """Of a model that embeds, scores or classifies texts, or writes down sound; the figures about decoding do
+    not apply then."""
+    sound_s: int | None
+    """Seconds of sound in each of these requests; null: it is not made for sound."""
     start_up: tuple[StartPhase, ...]
     """The first start, phase by phase; empty: not known."""
 

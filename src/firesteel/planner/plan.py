@@ -19,9 +19,11 @@ from firesteel.planner.memory.loaded import loaded_weights
 from firesteel.planner.memory.measured import MeasuredMemory, apply_measured
 from firesteel.planner.memory.pool import pool
 from firesteel.planner.memory.split import check_even_split, split_layers, split_shape, split_weights
+from firesteel.planner.speed.decode import stored_bytes
 from firesteel.planner.speed.own_runs import OwnRun, with_own_runs
 from firesteel.planner.speed.predict import predict_speed
 from firesteel.planner.speed.serving import RequestShape
+from firesteel.planner.speed.speech import with_speech
 from firesteel.planner.speed.speed import Speed
 from firesteel.planner.speed.startup import bounded_by_disk
 
@@ -110,7 +112,8 @@ def _plan(
     if not _is_by_layers(launch):
         check_even_split(shape, launch.sparks, weights, has_whole_experts)
     part = _part(launch, shape)
-    kv = engines.size_kv_cache(launch, part, context, users)
+    sound_tokens = shape.speech.cached_tokens if shape.speech else 0
+    kv = engines.size_kv_cache(launch, part, context + sound_tokens, users)
     home, held = pool(launch, host), loaded_weights(launch, shape, weights)
     told = engines.requested_kv_cache_bytes(launch)
     split = split_layers if _is_by_layers(launch) else split_weights
@@ -119,13 +122,18 @@ def _plan(
     memory = account(launch, part, own, kv, home, told)
     printed = engines.reported_kv(launch, part, context, kv.pool_bytes if told is None else told)
     speed = predict_speed(launch, shape, held.weights, kv, home, requests)
-    if speed and speed.prefill and pools(launch, shape):
+    if speed and shape.speech:
+        speed = with_speech(speed, shape.speech, stored_bytes(held.weights))
+    elif speed and speed.prefill and pools(launch, shape):
         per_s = speed.prefill.tokens_per_s.scaled(1 / speed.prefill.prompt_tokens)
         speed = replace(speed, requests_per_s=per_s, at_depth=(), batch=None, drafted=(), served=None)
     if speed and speed.start_up:
         start_up = bounded_by_disk(speed.start_up, launch, held.weights.total_bytes, host)
         speed = replace(speed, start_up=start_up)
     notes = [home.note] if home.note else []
+    if sound_tokens:
+        printed = ()  # the engine counts its two caches apart
+        notes.append(f"{sound_tokens:,} tokens of each request's cache are for 30 s of sound")
     if weights.provenance != "counted":
         notes.append(f"weights are {weights.provenance}; the checkpoint's own header would count them")
     return Plan(launch, host, shape, weights, memory, kv, speed, tuple(notes), printed)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from firesteel.cli.output.show import bytes_band, grid, speed_band, table
+from firesteel.cli.output.recipe_rows import speed_band
+from firesteel.cli.output.show import bytes_band, grid, table
 from firesteel.units import show_bytes, show_rate
 
 if TYPE_CHECKING:

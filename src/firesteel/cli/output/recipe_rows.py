@@ -9,12 +9,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from firesteel.engines import compact_json
-from firesteel.units import show_figure, show_seconds
+from firesteel.units import show_figure, show_rate, show_seconds
 
 if TYPE_CHECKING:
     from firesteel.catalog import Model, Recipe, RecipeRequests
     from firesteel.catalog.recipe import Quality
-    from firesteel.planner import Speed
+    from firesteel.planner import Band, Speed
     from firesteel.planner.speed.startup import StartUp
     from firesteel.proposals import Proposal
 
@@ -85,6 +85,21 @@ def show_score(score: Quality) -> str:
     return f"{score.this:g} of {score.baseline:g} ({change})"
 
 
+def speed_band(band: Band) -> str:
+    return f"{show_rate(band.expected)} ({show_figure(band.low)} to {show_figure(band.high)})"
+
+
+def pooled_rows(speed: Speed, rate: Band) -> Iterator[Row]:
+    """Of a model that generates no text of its own."""
+    text = f"{show_figure(rate.expected)} a second ({show_figure(rate.low)} to {show_figure(rate.high)})"
+    if speed.sound_s:
+        sound = show_figure(rate.expected * speed.sound_s)
+        yield "requests", f"{text} of {speed.sound_s} s of sound, one by one: {sound} s of sound a second"
+        yield "", Text(speed.explanation, style="dim")
+    elif speed.prefill:
+        yield "requests", f"{text} of {speed.prefill.prompt_tokens:,} tokens; it generates no text"
+
+
 def draft_rows(speed: Speed) -> Iterator[Row]:
     """What drafting gains, on which text it may lose, and why that is believed."""
     band = speed.drafted_tokens_per_s
@@ -114,3 +129,20 @@ def start_rows(start: StartUp) -> Iterator[Row]:
         for phase in start.phases
     )
     yield "", ", ".join(phases)
+
+
+def users_rows(speed: Speed) -> Iterator[Row]:
+    if served := speed.served:
+        each, total = speed_band(served.per_user_tokens_per_s), speed_band(served.total_tokens_per_s)
+        wait = seconds_band(served.ttft_ms.scaled(1 / 1000))
+        yield f"{served.users} users", f"{each} each while an answer arrives, {total} in all"
+        yield "", f"first token after {wait}, on average"
+        yield "", Text(served.explanation, style="dim")
+    elif batch := speed.batch:
+        each, total = show_rate(batch.per_user_tokens_per_s.expected), speed_band(batch.total_tokens_per_s)
+        yield f"{batch.users} users", f"{each} each, {total} in total, while no prompts arrive"
+
+
+def seconds_band(band: Band) -> str:
+    low, expected, high = (show_seconds(value) for value in (band.low, band.expected, band.high))
+    return f"{expected} ({low} to {high})"

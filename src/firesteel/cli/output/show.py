@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, get_args
 
 from rich.console import Console, Group, RenderableType
@@ -12,11 +12,21 @@ from rich.table import Table
 from rich.text import Text
 
 from firesteel.catalog import Model, Recipe
-from firesteel.cli.output.recipe_rows import Row, draft_rows, recipe_rows, show_score, start_rows
+from firesteel.cli.output.recipe_rows import (
+    Row,
+    draft_rows,
+    pooled_rows,
+    recipe_rows,
+    seconds_band,
+    show_score,
+    speed_band,
+    start_rows,
+    users_rows,
+)  # fmt: skip
 from firesteel.facts import Host
 from firesteel.printable import escape_unprintable
 from firesteel.rules import Finding, Level
-from firesteel.units import show_bytes, show_count, show_figure, show_rate, show_seconds
+from firesteel.units import show_bytes, show_count, show_figure, show_rate
 
 if TYPE_CHECKING:  # `check` prints its findings without a planner
     from firesteel.planner import Band, MemoryAccount, Plan, Speed
@@ -52,10 +62,6 @@ def bytes_band(band: Band) -> str:
 
 
 _CONSTANT_CACHE = "does not grow once its windows are full"
-
-
-def speed_band(band: Band) -> str:
-    return f"{show_rate(band.expected)} ({show_figure(band.low)} to {show_figure(band.high)})"
 
 
 def grid(rows: Iterable[Row]) -> Table:
@@ -209,40 +215,22 @@ def _speed_rows(speed: Speed) -> list[Row]:
         ("decode", f"{speed_band(speed.decode_tokens_per_s)} for one user, {_RUNGS[speed.basis]}"),
         ("", Text(f"{speed.explanation}; {show_bytes(speed.bytes_per_token)} read per token", style="dim")),
     ]
-    if (rate := speed.requests_per_s) and speed.prefill:
-        text = f"{show_figure(rate.expected)} a second ({show_figure(rate.low)} to {show_figure(rate.high)})"
-        rows = [("requests", f"{text} of {speed.prefill.prompt_tokens:,} tokens; it generates no text")]
+    if speed.requests_per_s:
+        rows = list(pooled_rows(speed, speed.requests_per_s))
     deeper = [(depth, rate) for depth, rate in speed.at_depth if depth > 1024]
     if deeper:
         rates = (f"{show_rate(rate.expected)} at {show_count(depth)} tokens" for depth, rate in deeper)
         rows.append(("at depth", ", ".join(rates)))
-    rows += _users_rows(speed)
+    rows += users_rows(speed)
     rows += draft_rows(speed)
     if speed.prefill:
         ttft = speed.prefill.ttft_ms
-        seconds = _seconds_band(ttft.scaled(1 / 1000))
+        seconds = seconds_band(ttft.scaled(1 / 1000))
         cached = f", {speed.prefill.cached_tokens:,} of them cached," if speed.prefill.cached_tokens else ""
         rows.append(("prompt", f"{speed.prefill.prompt_tokens:,} tokens{cached} in {seconds}"))
     if speed.start_up:
         rows += start_rows(speed.start_up)
     return rows
-
-
-def _users_rows(speed: Speed) -> Iterator[Row]:
-    if served := speed.served:
-        each, total = speed_band(served.per_user_tokens_per_s), speed_band(served.total_tokens_per_s)
-        wait = _seconds_band(served.ttft_ms.scaled(1 / 1000))
-        yield f"{served.users} users", f"{each} each while an answer arrives, {total} in all"
-        yield "", f"first token after {wait}, on average"
-        yield "", Text(served.explanation, style="dim")
-    elif batch := speed.batch:
-        each, total = show_rate(batch.per_user_tokens_per_s.expected), speed_band(batch.total_tokens_per_s)
-        yield f"{batch.users} users", f"{each} each, {total} in total, while no prompts arrive"
-
-
-def _seconds_band(band: Band) -> str:
-    low, expected, high = (show_seconds(value) for value in (band.low, band.expected, band.high))
-    return f"{expected} ({low} to {high})"
 
 
 def verdict(proposal: Proposal) -> Text:

@@ -28,7 +28,7 @@ _SMI = ("--query-gpu=name,driver_version,compute_cap,memory.total", "--format=cs
 
 
 def gpus() -> tuple[Gpu, ...]:
-    return parse_gpus(nvidia_smi.query(*_SMI) or "")
+    return parse_gpus(nvidia_smi.require(*_SMI) or "")
 
 
 def local_host(home: Home) -> Host:

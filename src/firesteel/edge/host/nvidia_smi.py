@@ -8,13 +8,28 @@ from __future__ import annotations
 
 import subprocess
 
-_TIMEOUT_S = 10
+from firesteel.edge.host.machine_files import sim_folder
+from firesteel.errors import HostNotReady
+
+_TIMEOUT_S = 10.0
+_SIM_TIMEOUT_S = 60.0
+"""The simulated one is a Python process, which a busy machine starts slowly."""
 _abandoned: list[subprocess.Popen[bytes]] = []
 """Killed and not waited for. Kept, since Popen warns when it is deleted while the child runs."""
 
 
 def query(*arguments: str) -> str | None:
     """Its output; None when it is not installed, fails or does not answer."""
+    try:
+        return require(*arguments)
+    except HostNotReady:
+        return None
+
+
+def require(*arguments: str) -> str | None:
+    """Its output; None when it is not installed or fails. No answer is an error: it says nothing about the
+    machine, so nothing may be concluded from it."""
+    limit_s = _SIM_TIMEOUT_S if sim_folder() else _TIMEOUT_S
     try:
         child = subprocess.Popen(
             ("nvidia-smi", *arguments),
@@ -25,9 +40,12 @@ def query(*arguments: str) -> str | None:
     except OSError:
         return None
     try:
-        output, _ = child.communicate(timeout=_TIMEOUT_S)
+        output, _ = child.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         child.kill()
         _abandoned.append(child)
-        return None
+        raise HostNotReady(
+            f"nvidia-smi did not answer within {limit_s:.0f} s, so the GPU of this machine is not known",
+            next="firesteel doctor; or plan for a named machine: firesteel plan MODEL --host gb10",
+        ) from None
     return output.decode(errors="replace") if child.returncode == 0 else None

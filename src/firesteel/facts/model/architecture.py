@@ -159,6 +159,17 @@ class NoCache:
     block: Literal["mlp", "moe", "none"]
 
 
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """What a piece of sound of 30 seconds is to a model that writes down what is said."""
+
+    encoder_positions: int
+    """Vectors that its encoder computes."""
+    prompt_tokens: int
+    cached_tokens: int = 0
+    """Vectors that each layer keeps for cross-attention, like so many tokens more."""
+
+
 GroupedAttention = FullAttention | SlidingAttention | ChunkedAttention | SparseAttention
 """Layers with a key and a value for each KV head."""
 Layer = (
@@ -187,6 +198,8 @@ class Architecture:
     """Query heads, which are split over several Sparks; 0: not known."""
     generates: bool = field(default=True, compare=False)
     """False: its head classifies or scores texts, or it has none."""
+    speech: Speech | None = field(default=None, compare=False)
+    """None: it is not made to write down sound."""
     feed_forward_size: int = field(default=0, compare=False)
     """The width of a dense MLP, or of one expert in an MoE model; 0: not known."""
     expert_input_size: int = field(default=0, compare=False)

@@ -56,8 +56,12 @@ class AttentionWeights:
 
     def _linear(self, name: str, own: str, layer: LinearAttention) -> Iterator[TensorGroup]:
         match self._values.family.recurrence:
+            case "kda" if self._values.family.pattern == "grouped_linear":
+                yield from self._full_rank_kda(own, layer)
             case "kda":
                 yield from self._kda(own)
+            case "lightning":
+                yield from self._lightning(own)
             case "short_conv":
                 yield from self._short_conv(f"{name}conv.", layer)
             case "mamba":
@@ -89,6 +93,8 @@ class AttentionWeights:
         yield linear(f"{name}{self._layout.output}", self._hidden, heads * layer.value_dim)
         if self._layout.query_gate == "heads":
             yield linear(f"{name}g_proj", heads, self._hidden)
+        elif self._layout.query_gate == "wide":
+            yield linear(f"{name}gate_proj", queries, self._hidden)
         yield from self._biases(name, queries + keys + values)
         yield from self._qk_norms(name, layer.key_dim, queries, keys)
         if self._has_sinks(layer):
@@ -124,12 +130,25 @@ class AttentionWeights:
         return self._layout.sinks or self._values.is_true(key)
 
     def _heads(self, layer: Layer) -> int:
+        if (listed := self._values.get("num_attention_heads_per_layer")) is not None:
+            return self._listed_heads(listed, isinstance(layer, SlidingAttention))
         if isinstance(layer, SlidingAttention):
             if self._values.get("swa_num_attention_heads") is not None:
                 return self._values.integer("swa_num_attention_heads")
             if isinstance(self._values.get("attention_other_setting"), Mapping):
                 return self._values.nested("attention_other_setting").integer("num_attention_heads")
         return self._values.integer("num_attention_heads")
+
+    def _listed_heads(self, listed: object, slides: bool) -> int:
+        """Laguna lists the heads of every layer; those of one kind have as many."""
+        kinds = self._values.get("layer_types")
+        if isinstance(listed, list) and isinstance(kinds, list) and len(kinds) == len(listed):
+            of_kind = [
+                heads for heads, kind in zip(listed, kinds, strict=True) if ("sliding" in kind) is slides
+            ]
+            if of_kind and type(of_kind[0]) is int and of_kind.count(of_kind[0]) == len(of_kind):
+                return of_kind[0]
+        raise self._values.unsupported("has other `num_attention_heads_per_layer` in layers of one kind")
 
     def _index_branch(self, name: str, indexer: Indexer) -> Iterator[TensorGroup]:
         yield linear(f"{name}index_q_proj", indexer.heads * indexer.head_dim, self._hidden, "indexer")
@@ -151,9 +170,14 @@ class AttentionWeights:
         yield linear(f"{name}kv_a_proj_with_mqa", layer.latent_dim, self._hidden)
         yield norm(f"{name}kv_a_layernorm", layer.kv_lora_rank)
         yield linear(f"{name}kv_b_proj", heads * (nope + value), layer.kv_lora_rank)
-        yield linear(f"{name}o_proj", self._hidden, heads * value)
+        yield linear(f"{name}{self._layout.output}", self._hidden, heads * value)
+        gate = {"head_wise": heads, "element_wise": heads * value}.get(
+            str(self._values.get("gated_attention_proj_granularity_type")), 0
+        )
         if self._values.is_true("mla_use_output_gate"):
-            yield linear(f"{name}g_proj", heads * value, self._hidden)
+            gate = heads * value
+        if gate:
+            yield linear(f"{name}g_proj", gate, self._hidden)
         yield from self._biases(name, rank + layer.latent_dim)
         if indexer := layer.indexer:
             own = f"{name}indexer."
@@ -221,6 +245,30 @@ class AttentionWeights:
         yield TensorGroup(f"{name}A_log", "recurrence", (heads,), bits=32)
         yield TensorGroup(f"{name}dt_bias", "recurrence", (width,), bits=32)
         yield norm(f"{name}o_norm", dim)
+
+    def _full_rank_kda(self, name: str, layer: LinearAttention) -> Iterator[TensorGroup]:
+        """Ling 3: its two gates are projections of full rank."""
+        heads, dim = self._values.integer("num_attention_heads"), self._values.integer("head_dim")
+        for part in ("q", "k", "v", "f", "g"):
+            yield linear(f"{name}{part}_proj", heads * dim, self._hidden, "recurrence")
+        yield linear(f"{name}b_proj", heads, self._hidden, "recurrence")
+        yield linear(f"{name}o_proj", self._hidden, heads * dim, "recurrence")
+        yield TensorGroup(f"{name}q_conv1d", "recurrence", (heads * dim, 1, layer.conv_kernel), 3, bits=32)
+        yield TensorGroup(f"{name}A_log", "recurrence", (heads,), bits=32)
+        yield TensorGroup(f"{name}dt_bias", "recurrence", (heads * dim,), bits=32)
+        yield norm(f"{name}o_norm", dim)
+
+    def _lightning(self, name: str) -> Iterator[TensorGroup]:
+        """MiniMax-M1, Ling 2.5: queries, keys and values of all heads, a gate, and a norm of the output."""
+        layout, heads = self._layout, self._values.integer("num_attention_heads")
+        dim = self._values.integer_or("head_dim", self._hidden // heads)
+        is_ling = layout.fused == "query_key_value"
+        gate, out = ("g_proj", layout.output) if is_ling else ("output_gate", "out_proj")
+        yield linear(f"{name}{layout.fused or 'qkv_proj'}", 3 * heads * dim, self._hidden, "recurrence")
+        yield linear(f"{name}{gate}", heads * dim, self._hidden, "recurrence")
+        yield linear(f"{name}{out}", self._hidden, heads * dim, "recurrence")
+        yield norm(f"{name}{'g_norm' if is_ling else 'norm'}", heads * dim)
+        yield from self._qk_norms(name, dim, heads * dim, heads * dim)
 
     def _mamba(self, name: str, layer: LinearAttention) -> Iterator[TensorGroup]:
         inner, state = layer.conv_channels, self._values.integer("mamba_d_state")

@@ -29,6 +29,8 @@ from firesteel.facts.model.architecture import (
 from firesteel.facts.model.config_values import Config, ConfigValues
 from firesteel.facts.model.families import FAMILIES
 from firesteel.facts.model.layer_kinds import drafter_count, drafter_kinds, layer_count, layer_kinds, window
+from firesteel.facts.model.saved_configs import as_published
+from firesteel.facts.model.speech import speech_of
 
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _EXPERTS_PER_TOKEN = (
@@ -72,10 +74,14 @@ def architecture_of_config(config: object) -> Architecture:
         experts_per_token=_experts_per_token(values, experts),
         drafter_layers=drafter_layers,
         drafters=reader.drafters(layers, drafter_layers),
-        state_dtype=next((str(dtype) for key in _STATE_DTYPES if (dtype := values.get(key))), None),
+        state_dtype=next(
+            (str(dtype) for key in _STATE_DTYPES if (dtype := values.get(key))),
+            "bfloat16" if values.family.recurrence == "lightning" else None,  # the dtype of the model
+        ),
         attention_heads=values.first_integer(["num_attention_heads"]),
         feed_forward_size=values.first_integer(["moe_intermediate_size", "intermediate_size"]),
         generates=not _POOLS.search(str(values.get("architectures"))),
+        speech=speech_of(outer_type, values.first_integer(["max_source_positions"])),
         expert_input_size=values.first_integer(["moe_latent_size"]),
     )
 
@@ -91,23 +97,45 @@ def as_llama(config: object) -> object:
     """
     if not isinstance(config, Mapping):
         return config
+    if _text_type(config) in FAMILIES:
+        return config
     nested = config.get("text_config")
     text = nested if isinstance(nested, Mapping) else config
-    if (text.get("model_type") or config.get("model_type")) in FAMILIES:
-        return config
     as_text = {**text, "model_type": "llama"}
     return {**config, "text_config": as_text} if text is nested else as_text
+
+
+def _text_config(config: Config) -> Config:
+    """The part of a config that describes its language model."""
+    outer = thinker_config(config)
+    nested = outer.get("text_config")
+    return nested if isinstance(nested, Mapping) else outer
+
+
+def thinker_config(config: Config) -> Config:
+    """Qwen's models with sound have one more level: the part that understands and answers."""
+    thinker = config.get("thinker_config")
+    return thinker if isinstance(thinker, Mapping) else config
+
+
+def _text_type(config: Config) -> object:
+    kind = _text_config(config).get("model_type") or config.get("model_type")
+    return "qwen3" if kind == "qwen3_asr_text" else kind
 
 
 def language_model_values(config: object) -> ConfigValues:
     """The values of the language model in a config, with its family."""
     if not isinstance(config, Mapping):
         raise UnknownArchitecture(f"config.json holds a {type(config).__name__}, not an object with keys")
-    nested = config.get("text_config")
-    text = nested if isinstance(nested, Mapping) else config
-    model_type = text.get("model_type") or config.get("model_type")
+    text = _text_config(config)
+    model_type = _text_type(config)
     if not isinstance(model_type, str):
         raise UnknownArchitecture("config.json has no `model_type`")
+    if model_type == "bailing_hybrid" and text.get("short_conv_kernel_size"):
+        model_type = (
+            "bailing_moe_v3"  # Ling 3 has the type of Ling 2.5, but KDA instead of lightning attention
+        )
+    text = as_published(model_type, text)
     _refuse_other_caches(model_type, text)
     if model_type not in FAMILIES:
         raise UnknownArchitecture(
@@ -174,6 +202,9 @@ class _LayerReader:
             return self._delta_net()
         if kind == "linear_attention" and recurrence == "kda":
             return self._kda()
+        if kind == "linear_attention" and recurrence == "lightning":
+            heads, dim = self._values.integer("num_attention_heads"), self._head_dim("head_dim")
+            return LinearAttention(heads * dim * dim, conv_channels=0, conv_kernel=1)
         if kind == "conv" and recurrence == "short_conv":
             return LinearAttention(
                 0, self._values.integer("hidden_size"), self._values.integer("conv_L_cache")
@@ -188,7 +219,7 @@ class _LayerReader:
             return self._chunked()
         if kind == "sparse_attention" and self._family.pattern == "marked_sparse":
             return self._sparse()
-        if kind == "deepseek_sparse_attention" and self._family.attention == "latent":
+        if kind in ("deepseek_sparse_attention", "indexed_attention") and self._family.attention == "latent":
             return self._latent()
         if kind == "full_attention":
             return self._latent() if self._family.attention == "latent" else self._full()
@@ -242,8 +273,10 @@ class _LayerReader:
 
     def _kda(self) -> LinearAttention:
         """Kimi Delta Attention has as many heads for keys as for values, of one dimension."""
-        linear = self._values.nested("linear_attn_config")
-        heads, dim = linear.integer("num_heads"), linear.integer("head_dim")
+        linear, heads_key = self._values, "num_attention_heads"
+        if self._family.pattern == "marked_linear":
+            linear, heads_key = self._values.nested("linear_attn_config"), "num_heads"
+        heads, dim = linear.integer(heads_key), linear.integer("head_dim")
         return LinearAttention(heads * dim * dim, 3 * heads * dim, linear.integer("short_conv_kernel_size"))
 
     def _indexed(self, layers: Sequence[Layer]) -> list[Layer]:

@@ -4,8 +4,9 @@ A family is listed when `architecture.py` has its kind of attention and its laye
 model code. Other families are refused. Seen in transformers as of 2026-08-21 and in its release 5.22.2, seen
 2026-11-15; `kimi_linear` of Kimi K3, `deepseek_v4`, `minimax_m3` and `nemotron-nas` also in vLLM 0.32,
 `vllm/models` and `vllm/model_executor/models`, seen 2026-11-15; `exaone4`, `ernie4_5_moe`, `dots1`,
-`hunyuan_v1`, `lfm2`, `falcon_h1` and `jamba` in transformers 5.19.0, `bailing_moe` in vLLM 0.32, seen
-2026-11-16; `mimo` in the code beside its checkpoint.
+`hunyuan_v1`, `lfm2`, `falcon_h1`, `jamba`, and all families of 2026 that are listed beside older ones in
+transformers 5.19.0, `bailing_moe` and its successors in vLLM 0.32, seen 2026-11-16; `mimo` in the
+code beside its checkpoint.
 `deepseek_ref` is the type of SGLang's conversions of DeepSeek-V4; their keys are the same.
 """
 
@@ -22,9 +23,11 @@ Pattern = Literal[
     "window",  # every layer slides, if `sliding_window` is set
     "late_window",  # layers from `max_window_layers` on slide, if `use_sliding_window`
     "alternate_window",  # every n-th layer has full attention, the others slide
-    "alternate_linear",  # every n-th layer has full attention, the others are Gated DeltaNet
+    "alternate_linear",  # every n-th layer has full attention, the others are linear
+    "grouped_linear",  # the same, and what is left after the last group has full attention
     "alternate_chunk",  # `no_rope_layers` or every n-th layer has full attention, the others see a chunk
     "marked_window",  # `hybrid_layer_pattern` marks the layers that slide
+    "marked_full",  # `attn_type_list` marks the layers with full attention, the others are linear
     "marked_linear",  # `linear_attn_config` lists the layers that are linear, counted from 1
     "marked_sparse",  # `sparse_attention_freq` marks the layers that are sparse
     "alternate_mamba",  # every n-th layer has full attention, counted from an offset, the others are Mamba
@@ -35,7 +38,7 @@ Pattern = Literal[
 ]
 
 Attention = Literal["grouped", "latent", "compressed"]
-Recurrence = Literal["none", "delta_net", "kda", "mamba", "mamba2", "short_conv"]
+Recurrence = Literal["none", "delta_net", "kda", "lightning", "mamba", "mamba2", "short_conv"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +84,12 @@ _COMPRESSED = Family(
 _INDEXED = Family("marked_sparse", defaults={"head_dim": 128}, reads=frozenset({"sparse_attention_config"}))
 
 FAMILIES: Mapping[str, Family] = {
-    "llama": Family(defaults=_ALL_HEADS),
+    **dict.fromkeys(("llama", "whisper"), Family(defaults=_ALL_HEADS)),
     **dict.fromkeys(("mistral", "ministral", "ministral3", "mixtral"), Family("window")),
     "phi3": Family("window", defaults=_ALL_HEADS),
     **dict.fromkeys(
-        ("qwen2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), Family("late_window")
+        ("qwen2", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"),
+        Family("late_window"),
     ),
     "qwen3": Family("late_window", defaults={"head_dim": 128}),
     "qwen3_moe": Family(),
@@ -110,15 +114,31 @@ FAMILIES: Mapping[str, Family] = {
     ),
     **dict.fromkeys(("gemma4_text", "gemma4_unified_text"), _GEMMA4),
     "smollm3": Family(),
-    "granite": Family(defaults=_ALL_HEADS),
-    "granitemoe": Family(defaults=_ALL_HEADS),
-    "olmo2": Family(defaults=_ALL_HEADS),
+    **dict.fromkeys(
+        (
+            "granite",
+            "granitemoe",
+            "granitemoeshared",
+            "olmo2",
+            "arcee",
+            "apertus",
+            "cohere",
+            "hunyuan_vl_text",
+        ),
+        Family(defaults=_ALL_HEADS),
+    ),
+    **dict.fromkeys(("granite_swa", "granitemoe_swa"), Family("listed", defaults=_ALL_HEADS)),
     "olmo3": Family("alternate_window", 4, defaults=_ALL_HEADS),
     "olmoe": Family(defaults=_ALL_HEADS),
-    "cohere2": Family("alternate_window", 4, "sliding_window_pattern", _ALL_HEADS),
-    "seed_oss": Family(defaults={"head_dim": 128}),
-    "glm4": Family(defaults={"head_dim": 128}),
-    "glm4_moe": Family(),
+    "olmo_hybrid": Family("listed", defaults=_ALL_HEADS, recurrence="delta_net"),
+    **dict.fromkeys(
+        ("cohere2", "cohere2_moe"), Family("alternate_window", 4, "sliding_window_pattern", _ALL_HEADS)
+    ),
+    **dict.fromkeys(
+        ("seed_oss", "glm", "glm4", "solar_open", "ernie4_5"), Family(defaults={"head_dim": 128})
+    ),
+    "hy_v3": Family(defaults={"head_dim": 128, "expert_hidden_dim": "moe_intermediate_size"}),
+    **dict.fromkeys(("glm4_moe", "glm4v_text", "glm4v_moe_text"), Family()),
     "minimax_m2": Family(defaults={"head_dim": 128}),
     "mimo": Family(),
     "mimo_v2_flash": Family(
@@ -135,7 +155,7 @@ FAMILIES: Mapping[str, Family] = {
         "no_rope_layer_interval",
         {"head_dim": 128, "attention_chunk_size": 8192, "intermediate_size_mlp": 16_384},
     ),
-    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite"), _LATENT),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite", "mistral4", "youtu"), _LATENT),
     **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), _LATENT_SPARSE),
     "kimi_linear": Family(
         "marked_linear",
@@ -160,7 +180,11 @@ FAMILIES: Mapping[str, Family] = {
         mamba_keys=("mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_n_groups", "mamba_d_conv"),
         reads=frozenset({"layers_block_type"}),
     ),
-    "exaone4": Family("alternate_window", 4, "sliding_window_pattern"),
+    **dict.fromkeys(("exaone4", "exaone_moe"), Family("alternate_window", 4, "sliding_window_pattern")),
+    "afmoe": Family("alternate_window", 4, "global_attn_every_n_layers", {"head_dim": 128}),
+    **dict.fromkeys(
+        ("laguna", "mellum", "cwm", "muse_glimmer_text"), Family("listed", defaults={"head_dim": 128})
+    ),
     "ernie4_5_moe": Family(defaults=_ALL_HEADS),
     "dots1": Family("late_window", defaults=_ALL_HEADS),
     **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_v1_moe"), Family(defaults=_ALL_HEADS)),
@@ -168,6 +192,21 @@ FAMILIES: Mapping[str, Family] = {
         ("lfm2", "lfm2_moe"), Family("listed", defaults={"conv_L_cache": 3}, recurrence="short_conv")
     ),
     **dict.fromkeys(("bailing_moe", "bailing_moe_v2"), Family(defaults=_ALL_HEADS)),
+    "bailing_hybrid": Family(
+        "grouped_linear",
+        every_key="layer_group_size",
+        attention="latent",
+        recurrence="lightning",
+        reads=frozenset({"kv_lora_rank"}),
+    ),
+    "bailing_moe_v3": Family(
+        "grouped_linear",
+        every_key="layer_group_size",
+        attention="latent",
+        recurrence="kda",
+        reads=frozenset({"kv_lora_rank"}),
+    ),
+    **dict.fromkeys(("minimax", "minimax_m1"), Family("marked_full", recurrence="lightning")),
     "falcon_h1": Family(
         "parallel_mamba",
         defaults=_ALL_HEADS,

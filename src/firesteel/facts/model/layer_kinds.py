@@ -94,7 +94,9 @@ def _kind(values: ConfigValues, layer: int) -> str:
             slides = bool(window(values)) and layer >= values.integer("max_window_layers", least=0)
         case "alternate_window":
             slides = bool(window(values)) and bool((layer + 1) % _every(values))
-        case "alternate_linear":
+        case "grouped_linear" if layer >= layer_count(values) // _every(values) * _every(values):
+            return "full_attention"
+        case "alternate_linear" | "grouped_linear":
             return "linear_attention" if (layer + 1) % _every(values) else "full_attention"
         case "alternate_mamba":
             is_full = layer % _every(values) == values.integer("attn_layer_offset", least=0)
@@ -103,6 +105,9 @@ def _kind(values: ConfigValues, layer: int) -> str:
             return "chunked_attention" if _is_chunked(values, layer) else "full_attention"
         case "marked_window":
             slides = _is_marked(values, "hybrid_layer_pattern", layer)
+        case "marked_full":
+            is_full = _is_marked(values, "attn_type_list", layer)
+            return "full_attention" if is_full else "linear_attention"
         case "marked_linear":
             return _linear_or_full(values, layer)
         case "marked_sparse":

@@ -37,8 +37,11 @@ class Layout:
     qk_norm: Literal["none", "head", "flat"] = "none"
     """Norms of queries and keys: as wide as one head, or as all heads together."""
     qk_norm_key: str = ""
-    query_gate: Literal["none", "doubled", "heads"] = "none"
-    """Gates on the output of attention: as wide as the queries, inside their projection, or one per head."""
+    query_gate: Literal["none", "doubled", "wide", "heads"] = "none"
+    """Gates on the output of attention: as wide as the queries, inside their projection or in one of their
+    own, or one per head."""
+    scalars: int = 0
+    """Single numbers in each layer."""
     sinks: bool = False
     attention: str = "self_attn"
     fused: str = ""
@@ -67,6 +70,7 @@ class Layout:
     """Copies of the embedding table or the head in each MTP layer."""
 
 
+_QWEN2 = Layout(bias="qkv")
 _QWEN3 = Layout(bias="qkvo", bias_key="attention_bias", qk_norm="head")
 _QWEN_NEXT = replace(
     _QWEN3,
@@ -133,21 +137,47 @@ _BAILING = Layout(
     corrects_router_key="moe_router_enable_expert_bias",
     drafter="eh_proj",
 )
+_GRANITE_MOE = Layout(
+    moe="block_sparse_moe",
+    router="router",
+    expert_key="intermediate_size",
+    shared="shared_mlp",
+    shared_keys=("shared_intermediate_size",),
+)
+_GLM4_MOE = Layout(
+    bias="qkv",
+    bias_key="attention_bias",
+    qk_norm="head",
+    qk_norm_key="use_qk_norm",
+    corrects_router=True,
+    drafter="eh_proj",
+)
 _LFM2 = Layout(tied=True, qk_norm="head", mlp="feed_forward", moe="feed_forward")
 
 LAYOUTS: Mapping[str, Layout] = {
     "llama": Layout(bias="qkvo", bias_key="attention_bias"),
-    **dict.fromkeys(("mistral", "ministral3", "nemotron-nas"), Layout()),
+    **dict.fromkeys(("mistral", "ministral", "ministral3", "nemotron-nas", "cwm"), Layout()),
     "smollm3": Layout(tied=True),
     "granite": Layout(bias="qkvo", bias_key="attention_bias", tied=True),
     "seed_oss": Layout(bias="qkv", bias_key="attention_bias"),
     "phi3": Layout(fused="qkv_proj"),
     "glm4": Layout(fused="qkv_proj", bias="qkv", bias_key="attention_bias", norms=4),
-    "qwen2": Layout(bias="qkv"),
+    "glm": Layout(bias="qkv", bias_key="attention_bias"),
+    "glm4v_text": Layout(bias="qkv", norms=4),
+    "arcee": Layout(bias="qkvo", bias_key="attention_bias", gated=False),
+    "apertus": Layout(bias="qkvo", bias_key="attention_bias", gated=False, qk_norm="head", scalars=4),
+    "ernie4_5": Layout(tied=True),
+    **dict.fromkeys(("qwen2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), _QWEN2),
+    "qwen2_moe": replace(
+        _QWEN2,
+        shared="shared_expert",
+        shared_keys=("shared_expert_intermediate_size",),
+        shared_gate=True,
+    ),
     "mimo": Layout(bias="qkv", bias_key="attention_bias", drafter="input_proj"),
-    **dict.fromkeys(("qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text"), _QWEN3),
+    **dict.fromkeys(("qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text", "mellum"), _QWEN3),
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), _QWEN_NEXT),
-    "mixtral": _MIXTRAL,
+    **dict.fromkeys(("mixtral", "minimax", "minimax_m1"), _MIXTRAL),
     "minimax_m2": replace(_MIXTRAL, qk_norm="flat", corrects_router=True),
     **dict.fromkeys(("minimax_m3", "minimax_m3_vl", "minimax_m3_vl_text"), _MINIMAX_M3),
     "gpt_oss": Layout(
@@ -161,30 +191,36 @@ LAYOUTS: Mapping[str, Layout] = {
     "gemma": _GEMMA,
     "gemma2": replace(_GEMMA, norms=4),
     "gemma3_text": replace(_GEMMA, norms=4, qk_norm="head"),
-    **dict.fromkeys(("gemma4_text", "gemma4_unified_text"), Layout(tied=True, norms=4, qk_norm="head")),
+    **dict.fromkeys(
+        ("gemma4_text", "gemma4_unified_text"), Layout(tied=True, norms=4, qk_norm="head", scalars=1)
+    ),
     **dict.fromkeys(("olmo2", "olmo3"), Layout(qk_norm="flat")),
     "olmoe": Layout(qk_norm="flat", expert_key="intermediate_size"),
     "cohere2": Layout(norms=1, tied=True),
-    "granitemoehybrid": Layout(
-        moe="block_sparse_moe",
-        router="router",
-        expert_key="intermediate_size",
-        shared="shared_mlp",
-        shared_keys=("shared_intermediate_size",),
+    "cohere": Layout(norms=1, tied=True, bias="qkvo", bias_key="attention_bias"),
+    "cohere2_moe": Layout(
+        norms=1, tied=True, dense_key="prefix_dense_intermediate_size", expert_key="intermediate_size"
     ),
-    "granitemoe": Layout(moe="block_sparse_moe", router="router", expert_key="intermediate_size"),
-    "glm4_moe": Layout(
-        bias="qkv",
-        bias_key="attention_bias",
+    "olmo_hybrid": Layout(qk_norm="flat"),
+    **dict.fromkeys(("granitemoe", "granitemoehybrid", "granitemoeshared"), _GRANITE_MOE),
+    "granite_swa": Layout(tied=True, sinks=True),
+    "granitemoe_swa": replace(_GRANITE_MOE, sinks=True),
+    **dict.fromkeys(("glm4_moe", "glm4v_moe_text"), _GLM4_MOE),
+    "solar_open": Layout(corrects_router=True),
+    "exaone_moe": Layout(qk_norm="head", corrects_router=True),
+    "hy_v3": Layout(qk_norm="head", expert_key="expert_hidden_dim", corrects_router=True, drafter="eh_proj"),
+    "laguna": Layout(
         qk_norm="head",
-        qk_norm_key="use_qk_norm",
+        query_gate="heads",
+        shared_keys=("shared_expert_intermediate_size",),
         corrects_router=True,
-        drafter="eh_proj",
     ),
+    "afmoe": Layout(norms=4, qk_norm="head", query_gate="wide", router="router.gate", corrects_router=True),
+    "muse_glimmer_text": Layout(norms=4, query_gate="wide"),
     "exaone4": Layout(qk_norm="head"),
     "ernie4_5_moe": Layout(tied=True, corrects_router=True),
     "dots1": replace(_QWEN3, corrects_router=True),
-    "hunyuan_v1_dense": _QWEN3,
+    **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_vl_text"), _QWEN3),
     "hunyuan_v1_moe": replace(
         _QWEN3,
         router="gate.wg",
@@ -195,6 +231,10 @@ LAYOUTS: Mapping[str, Layout] = {
     "lfm2": _LFM2,
     "lfm2_moe": replace(_LFM2, corrects_router=True),
     **dict.fromkeys(("bailing_moe", "bailing_moe_v2"), _BAILING),
+    **dict.fromkeys(
+        ("bailing_hybrid", "bailing_moe_v3"),
+        replace(_BAILING, shared_keys=("moe_shared_expert_intermediate_size",)),
+    ),
     **dict.fromkeys(
         ("falcon_h1", "jamba"),
         Layout(mlp="feed_forward", moe="feed_forward", router="router", expert_key="intermediate_size"),
@@ -214,7 +254,8 @@ LAYOUTS: Mapping[str, Layout] = {
         shared="shared_expert",
         shared_keys=("intermediate_size",),
     ),
-    "deepseek_v2": replace(_DEEPSEEK, corrects_router=False),
+    **dict.fromkeys(("deepseek_v2", "mistral4"), replace(_DEEPSEEK, corrects_router=False)),
+    "youtu": replace(_DEEPSEEK, tied=True),
     **dict.fromkeys(("deepseek_v3", "deepseek_v32"), _DEEPSEEK_V3),
     **dict.fromkeys(("kimi_k2", "glm_moe_dsa", "glm4_moe_lite"), _DEEPSEEK),
     "kimi_linear": replace(_DEEPSEEK, moe="block_sparse_moe", expert=("w1", "w3", "w2")),

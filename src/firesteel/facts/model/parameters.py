@@ -14,10 +14,11 @@ from typing import TypeVar
 from firesteel.dataclass import dataclass
 from firesteel.facts.model.architecture import Architecture, Layer, NoCache, UnknownArchitecture
 from firesteel.facts.model.attention_weights import AttentionWeights
-from firesteel.facts.model.config import architecture_of_config, language_model_values
+from firesteel.facts.model.config import architecture_of_config, language_model_values, thinker_config
 from firesteel.facts.model.config_values import ConfigValues
 from firesteel.facts.model.feed_forward_weights import FeedForwardWeights
 from firesteel.facts.model.layouts import LAYOUTS
+from firesteel.facts.model.speech import audio_groups, whisper_groups
 from firesteel.facts.model.tensor_groups import Part, TensorGroup, linear, norm
 from firesteel.facts.model.tensors import Role
 from firesteel.facts.model.vision import vision_groups
@@ -73,11 +74,14 @@ def _sums(pairs: Iterable[tuple[_Key, int]]) -> dict[_Key, int]:
 def parameters_of_config(config: object) -> ParameterGroups:
     """The parameters of the language model that a config describes."""
     architecture, values = architecture_of_config(config), language_model_values(config)
+    if values.model_type == "whisper":
+        return ParameterGroups(tuple(whisper_groups(values)), 0, 0, tied_head=True, model_type="whisper")
     if values.model_type not in LAYOUTS:
         raise UnknownArchitecture(
             f"firesteel knows the layers of `{values.model_type:.80}`, but not how it lays out its weights"
         )
-    builder = _TensorLister(architecture, values, config if isinstance(config, Mapping) else {})
+    outer = thinker_config(config) if isinstance(config, Mapping) else {}
+    builder = _TensorLister(architecture, values, outer)
     groups = tuple(builder.groups())
     return ParameterGroups(
         groups,
@@ -133,12 +137,15 @@ class _TensorLister:
             name = self._layout.nested_head if self._is_nested else self._layout.head
             yield TensorGroup(name, "head", table, is_linear=True)
         yield from (replace(group, in_drafter=True) for group in self._drafter())
-        yield from vision_groups(self._config.get("vision_config"), self._hidden) or ()
+        yield from vision_groups(self._config, self._hidden) or ()
+        yield from audio_groups(self._config, self._hidden) or ()
 
     def unknown(self, groups: Sequence[TensorGroup]) -> Iterator[str]:
         towers = [key for key in _TOWERS if self._config.get(key)]
         for key in towers:
-            if key != "vision_config" or not any(group.part == "tower" for group in groups):
+            part = "audio" if key == "audio_config" else "vis"
+            is_sized = any(group.part == "tower" and part in group.name for group in groups)
+            if key not in ("vision_config", "audio_config") or not is_sized:
                 yield f"the size of the tower in `{key}`"
         if self._is_nested and not towers:
             yield "whether it has towers beside the language model, and their size"
@@ -171,8 +178,8 @@ class _TensorLister:
             count += 1
         if count:
             yield TensorGroup(f"{name}input_layernorm", "norm", (self._hidden,), count)
-        if self._values.model_type.startswith("gemma4"):
-            yield TensorGroup(f"{name}layer_scalar", "other", (1,))
+        if self._layout.scalars:
+            yield TensorGroup(f"{name}layer_scalar", "other", (1,), self._layout.scalars)
 
     # -- outside the layers ---------------------------------------------------------------------------
 

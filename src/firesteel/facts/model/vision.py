@@ -15,15 +15,23 @@ from firesteel.facts.model.tensor_groups import TensorGroup
 _QWEN = ("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen3_5_vision", "qwen3_5_moe_vision")
 
 
-def vision_groups(config: object, hidden: int) -> tuple[TensorGroup, ...] | None:
-    """The tower of a `vision_config`, for a language model of this hidden size; None: not supported."""
-    kind = config.get("model_type") if isinstance(config, Mapping) else None
-    if not isinstance(config, Mapping) or not isinstance(kind, str):
+def vision_groups(model: Mapping[str, object], hidden: int) -> tuple[TensorGroup, ...] | None:
+    """The tower in `vision_config` of a model, whose language model has this hidden size; None: not
+    supported."""
+    config = model.get("vision_config")
+    if not isinstance(config, Mapping):
         return None
-    values = ConfigValues(kind, config, Family())
+    kind = config.get("model_type") or model.get("model_type")
+    if not isinstance(kind, str):
+        return None
+    values = ConfigValues(kind, config, Family(defaults={"in_channels": "in_chans"}))
     try:
         if kind in _QWEN:
             return tuple(_qwen(values))
+        if kind in ("qwen2_5_vl", "qwen2_5_vl_vision"):
+            return tuple(_qwen2_5(values))
+        if kind == "pixtral":
+            return tuple(_pixtral(values, hidden))
         if kind == "gemma4_vision" and not values.is_true("use_clipped_linears"):
             return tuple(_gemma4(values, hidden))
     except UnknownArchitecture:
@@ -51,6 +59,35 @@ def _qwen(values: ConfigValues) -> Iterator[TensorGroup]:
     yield _tensor(f"{name}merger.norm", (width,), 2)
     if mergers > 1:
         yield _tensor(f"{name}deepstack_merger_list.0.norm", (merged,), 2 * (mergers - 1))
+
+
+def _qwen2_5(values: ConfigValues) -> Iterator[TensorGroup]:
+    name, width, deep = "visual.", values.integer("hidden_size"), values.integer("intermediate_size")
+    pixels = values.integer("temporal_patch_size") * values.integer("patch_size") ** 2
+    blocks = _layers(values, "depth")
+    yield _tensor(f"{name}patch_embed", (width, values.integer_or("in_channels", 3) * pixels))
+    yield _tensor(f"{name}blocks.0.attn.qkv", (3 * width, width + 1), blocks)
+    yield _tensor(f"{name}blocks.0.attn.proj", (width, width + 1), blocks)
+    yield _tensor(f"{name}blocks.0.mlp.up_proj", (deep, width + 1), 2 * blocks)
+    yield _tensor(f"{name}blocks.0.mlp.down_proj", (width, deep + 1), blocks)
+    yield _tensor(f"{name}blocks.0.norm1", (width,), 2 * blocks + 1)
+    merged, out = width * values.integer("spatial_merge_size") ** 2, values.integer("out_hidden_size")
+    yield _tensor(f"{name}merger.mlp.0", (merged, merged + 1))
+    yield _tensor(f"{name}merger.mlp.2", (out, merged + 1))
+
+
+def _pixtral(values: ConfigValues, hidden: int) -> Iterator[TensorGroup]:
+    """With Mistral's projector, which merges 2 x 2 patches."""
+    name, width, deep = "vision_tower.", values.integer("hidden_size"), values.integer("intermediate_size")
+    blocks = _layers(values, "num_hidden_layers")
+    own = f"{name}transformer.layers.0."
+    pixels = values.integer_or("num_channels", 3) * values.integer("patch_size") ** 2
+    yield _tensor(f"{name}patch_conv", (width, pixels))
+    yield _tensor(f"{own}attention.q_proj", (width, width), 4 * blocks)
+    yield _tensor(f"{own}feed_forward.up_proj", (deep, width), 3 * blocks)
+    yield _tensor(f"{own}attention_norm", (width,), 2 * blocks + 2)  # one before, one in the projector
+    yield _tensor("multi_modal_projector.patch_merger.merging_layer", (width, 4 * width))
+    yield _tensor("multi_modal_projector.linear_1", (hidden, width + hidden))
 
 
 def _gemma4(values: ConfigValues, hidden: int) -> Iterator[TensorGroup]:

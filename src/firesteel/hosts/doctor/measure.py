@@ -148,7 +148,12 @@ def _wake_up() -> Iterator[MeasureEvent]:
 
 
 def _gpu() -> Iterator[MeasureEvent]:
-    if not gpus():
+    try:
+        found = gpus()
+    except HostNotReady:
+        yield NotMeasured("GPU", "nvidia-smi did not answer")
+        return
+    if not found:
         yield NotMeasured("GPU", "nvidia-smi shows none")
         return
     yield Measuring("GPU clock and memory under load")

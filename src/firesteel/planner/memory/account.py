@@ -143,8 +143,9 @@ def _vllm_parts(launch: Launch, shape: Architecture, weights: Weights, cache: Kv
         text = f"a sine and a cosine for each of {shape.max_context:,} positions"
         parts.append(MemoryPart("rotary tables", Band.exactly(tables), "formula", text))
     if weights.bytes_by_role.get(Role.TOWER):
-        text = "the largest image, profiled at start, and the encoder cache"
-        parts.append(MemoryPart("vision", Band(0.2 * GIB, 0.5 * GIB, 1.5 * GIB), "estimated", text))
+        name, what = ("sound", "longest piece of sound") if shape.speech else ("vision", "largest image")
+        text = f"the {what}, profiled at start, and the encoder cache"
+        parts.append(MemoryPart(name, Band(0.2 * GIB, 0.5 * GIB, 1.5 * GIB), "estimated", text))
     return parts
 
 

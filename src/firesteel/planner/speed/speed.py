@@ -90,8 +90,11 @@ class Speed:
     """None for one user, or where the speed of prompts is not known."""
     prefill: PrefillSpeed | None = None
     requests_per_s: Band | None = None
-    """Of a model that embeds, scores or classifies texts: prompts of the length of `prefill` one by one.
-    Then nothing that is said of decoding applies. None: it generates."""
+    """Of a model that embeds, scores or classifies texts: prompts of the length of `prefill` one by one; of
+    one that writes down sound: pieces of `sound_s`. Then nothing that is said of decoding applies. None: it
+    generates."""
+    sound_s: int | None = None
+    """Seconds of sound in each request; None: it is not made for sound."""
     start_up: StartUp | None = None
 
     @property
