@@ -26,7 +26,6 @@ from firesteel.catalog.image_recipe import (
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.image_recipes import load_image_recipe
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.images import ImageReport, inspect_image, open_image
 from firesteel.images.build import (
     build_commands,
     build_failure,
@@ -35,8 +34,11 @@ from firesteel.images.build import (
     require_contents,
 )
 from firesteel.images.built import ProvedImage
+from firesteel.images.inspect import inspect_image
 from firesteel.images.matrix_product import SCRIPT, MatrixProduct, read_products
 from firesteel.images.provenance import catalog_entry, provenance, sbom
+from firesteel.images.report import ImageReport
+from firesteel.images.sources import open_image
 from firesteel.render.dockerfile import dockerfile
 from tests.conftest import Firesteel, Ran, run_firesteel
 from tests.images.made_images import VLLM_CONFIG, layer, vllm_files, write_layout

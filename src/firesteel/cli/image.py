@@ -17,19 +17,12 @@ from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import last_of_build
 from firesteel.cli.output.show import LEVEL_STYLE, err, out
 from firesteel.edge.files.image_recipes import load_image_recipe
-from firesteel.images import (
-    BuiltImage,
-    ImageComparison,
-    ImageReport,
-    OpenedImage,
-    RecipeVerdict,
-    build_image,
-    compare_reports,
-    inspect_image,
-    judge_recipes,
-    open_image,
-    save_inspection,
-)
+from firesteel.images.build import build_image
+from firesteel.images.built import BuiltImage
+from firesteel.images.compare import ImageComparison, compare_reports
+from firesteel.images.inspect import RecipeVerdict, inspect_image, judge_recipes, save_inspection
+from firesteel.images.report import ImageReport
+from firesteel.images.sources import OpenedImage, open_image
 from firesteel.printable import escape_unprintable
 from firesteel.units import show_bytes, show_seconds
 

@@ -16,7 +16,7 @@ from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.edge.native.build import BuildProgress
 from firesteel.errors import UsageError
 from firesteel.printable import escape_unprintable
-from firesteel.run import PhaseDone, PhaseProgress
+from firesteel.run.events import PhaseDone, PhaseProgress
 from firesteel.units import show_seconds
 from firesteel.upgrade.result import UpgradeOptions, UpgradeResult
 

@@ -20,9 +20,10 @@ from firesteel.hosts.cluster.steps import cluster_steps
 from firesteel.hosts.cluster.up import propose_cluster, propose_fallback, read_cluster, up_cluster
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal, require_runnable
-from firesteel.run import RunOptions, ServiceReady
 from firesteel.run.cluster_status import ClusterStatus, read_status
+from firesteel.run.events import ServiceReady
 from firesteel.run.service import folder_of
+from firesteel.run.start.options import RunOptions
 from firesteel.units import show_bytes
 
 

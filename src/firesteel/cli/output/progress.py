@@ -15,7 +15,7 @@ from firesteel.cli.output.show import err
 from firesteel.edge.host.process import uptime
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.printable import escape_unprintable
-from firesteel.run import Event, PhaseDone, PhaseProgress, PlanReady
+from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady
 from firesteel.units import show_bytes, show_rate, show_seconds
 
 if TYPE_CHECKING:
