@@ -58,12 +58,8 @@ async def _up(
     proposal: Proposal, options: RunOptions, cluster: JoinedHosts, fallback: Proposal | None
 ) -> ServiceReady:
     cancel_on_signals()
-    ready = None
-    async for event in follow(up_cluster(proposal, library.home(), options, cluster, fallback)):
-        if isinstance(event, ServiceReady):
-            ready = event
-    assert ready is not None  # or it would have raised
-    return ready
+    events = follow(up_cluster(proposal, library.home(), options, cluster, fallback))
+    return [event async for event in events if isinstance(event, ServiceReady)][-1]
 
 
 def _show(ready: ServiceReady, as_json: bool) -> None:
