@@ -25,9 +25,10 @@ from typing import IO
 
 from tests.images.made_images import gpu_library, layer, write_layout
 
-from firesteel.images import inspect_image, open_image
 from firesteel.images.contents import GpuLibrary
+from firesteel.images.inspect import inspect_image
 from firesteel.images.layers import Counts, Layer, visible_files
+from firesteel.images.sources import open_image
 
 
 def main() -> None:

@@ -31,9 +31,9 @@ from firesteel.bench.tune.proposals import PlanningContext
 from firesteel.bench.tune.search import Search, SearchAxis
 from firesteel.bench.tune.space import SearchSpace, Setting, make_search_space
 from firesteel.launch import Launch
-from firesteel.sim import SimSpark, TrueSpeed
 from firesteel.sim.docker.engine_config import applies, engine_speed
 from firesteel.sim.engine.batch import ActiveAnswer, Batch, EngineSpeed
+from firesteel.sim.spark import SimSpark, TrueSpeed
 
 NEAR = 0.02
 PROMPT, ANSWER = 512, 64

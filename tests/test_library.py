@@ -26,10 +26,12 @@ from firesteel.bench.tune.begin import begin, environment, resume
 from firesteel.bench.tune.journal import TuneOptions
 from firesteel.edge.files.home import Home
 from firesteel.errors import HostNotReady, UsageError
-from firesteel.gateway import ServeOptions
+from firesteel.gateway.serve import ServeOptions
 from firesteel.launch import Ask
 from firesteel.proposals.rendered import CLUSTER_FORMS, FORMS
-from firesteel.run import PhaseDone, Service, ServiceSpec, Verification
+from firesteel.run.events import PhaseDone
+from firesteel.run.service import Service, ServiceSpec
+from firesteel.run.verify.verify import Verification
 from tests.bench.faulty_server import MODEL, FaultyServer, serving
 from tests.bench.stored_runs import rates, stored_run
 

@@ -24,10 +24,10 @@ from firesteel.gateway.loader import job
 from firesteel.launch import Ask
 from firesteel.planner import Band, MeasuredMemory, Plan, launch_key
 from firesteel.proposals import Proposal
-from firesteel.run import RunOptions
 from firesteel.run.service import folder_of, load, write_spec
-from firesteel.run.start.options import make_spec
-from firesteel.sim import SimSpark, create_spark, environment
+from firesteel.run.start.options import RunOptions, make_spec
+from firesteel.sim.setup import create_spark, environment
+from firesteel.sim.spark import SimSpark
 from tests.bench.stored_runs import SUBJECT, stored_run
 from tests.cli.inside import inside
 from tests.conftest import Firesteel

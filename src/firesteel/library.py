@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from firesteel import reads, rules, run
+from firesteel import reads, rules
 from firesteel.catalog import Catalog, Images
 from firesteel.edge.files.home import Home, find_home
 from firesteel.facts import Host
@@ -50,24 +50,28 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.edge.native.build import BuildProgress
     from firesteel.engines import Diagnosis
     from firesteel.engines.schema.symbols import Schema
-    from firesteel.gateway import ServeEvent, ServeOptions
     from firesteel.gateway.admin.usage import UsageReport
     from firesteel.gateway.client_target import ClientTarget
     from firesteel.gateway.key_file import Key
     from firesteel.gateway.rate_limits import KeyLimits
+    from firesteel.gateway.serve import ServeEvent, ServeOptions
     from firesteel.hosts.cluster.rendered import NodeFile
     from firesteel.hosts.doctor.examine import Examination
     from firesteel.hosts.doctor.nodes import ClusterExamination
-    from firesteel.images import ImageReport
     from firesteel.images.built import BuiltImage
+    from firesteel.images.report import ImageReport
     from firesteel.proposals import Proposal
     from firesteel.proposals.choose import Choice, Use
     from firesteel.proposals.guides import GuideClaim
     from firesteel.reads import ReadLaunch
     from firesteel.render import Cluster
     from firesteel.rules import CompatibilityTable, Finding
-    from firesteel.run import Event, RunOptions, Service, UnusedFile, Verification
+    from firesteel.run.events import Event
+    from firesteel.run.fetch.prune import UnusedFile
+    from firesteel.run.service import Service
+    from firesteel.run.start.options import RunOptions
     from firesteel.run.verify.target import VerifyTarget
+    from firesteel.run.verify.verify import Verification
     from firesteel.upgrade.result import UpgradeOptions
     from firesteel.upgrade.upgrade import UpgradeEvent
     from firesteel.workshop.audit import AuditReport
@@ -204,12 +208,13 @@ def render_as(
     Kubernetes and compose take several proposals. `listen`: an address other than loopback, with a key.
     """
     from firesteel.proposals.rendered import render_proposals  # every form, and only here
+    from firesteel.run.start.listen import listening
 
     chosen = list(proposals) if isinstance(proposals, Sequence) else [proposals]
     if form != "sparkrun":  # it mounts folders of its own
         chosen = [_with_folders(proposal) for proposal in chosen]
     if listen:
-        chosen = [run.listening(proposal, listen) for proposal in chosen]
+        chosen = [listening(proposal, listen) for proposal in chosen]
     return render_proposals(chosen, form, catalog().images, cluster)
 
 
@@ -222,10 +227,11 @@ async def render_by_node(
     """
     from firesteel.hosts.cluster import rendered
     from firesteel.hosts.cluster.up import rank_hosts_for  # ssh
+    from firesteel.run.start.listen import listening
 
     hosts = await rank_hosts_for(home(), proposal.plan.launch.sparks)
     chosen = _with_folders(proposal)
-    chosen = run.listening(chosen, listen) if listen else chosen
+    chosen = listening(chosen, listen) if listen else chosen
     program, rpc = proposal.plan.launch.program, ""
     if program and proposal.plan.launch.engine == "llamacpp":
         from firesteel.hosts.cluster.rpc import find_rpc_program
@@ -303,20 +309,21 @@ def inspect_image(
     reference: str, *, deep: bool = False, remote: bool = False, platform: str | None = None
 ) -> ImageReport:
     """What is inside an image; kept by digest for `check`, `plan` and `up`."""
-    from firesteel import images
+    from firesteel.images import inspect
+    from firesteel.images.sources import open_image
 
-    opened = images.open_image(reference, platform=platform, deep=deep, remote=remote)
-    report = images.inspect_image(opened, home().root / "tmp")
-    images.save_inspection(home(), report)
+    opened = open_image(reference, platform=platform, deep=deep, remote=remote)
+    report = inspect.inspect_image(opened, home().root / "tmp")
+    inspect.save_inspection(home(), report)
     return report
 
 
 def build_image(recipe: str) -> AsyncIterator[BuildProgress | BuiltImage]:
     """Builds, inspects, starts, verifies and tags an image. The last event is `BuiltImage`."""
-    from firesteel import images
     from firesteel.edge.files.image_recipes import load_image_recipe
+    from firesteel.images import build
 
-    return images.build_image(home(), *load_image_recipe(recipe))
+    return build.build_image(home(), *load_image_recipe(recipe))
 
 
 def diagnose(log: Path | str, engine: EngineName | None = None) -> Diagnosis:
@@ -350,31 +357,42 @@ def pull(
 
 def unused_files(model: str | None = None) -> tuple[UnusedFile, ...]:
     """Files that nothing uses any more; with a model, its weights too. `remove_files` removes them."""
+    from firesteel.run.fetch.prune import find_unused
     from firesteel.run.fetch.pull_model import repositories_of  # loads the Hub's client
 
     here = workspace()
     repositories = repositories_of(here, model) if model else ()
-    return run.find_unused(here.home, here.catalog, here.host(), repositories)
+    return find_unused(here.home, here.catalog, here.host(), repositories)
 
 
 def remove_files(files: Iterable[UnusedFile]) -> tuple[UnusedFile, ...]:
     """Removes them, and returns those that could not be removed because they belong to another user."""
-    return run.remove_unused(files)
+    from firesteel.run.fetch.prune import remove_unused
+
+    return remove_unused(files)
 
 
 def up(proposal: Proposal, options: RunOptions | None = None) -> AsyncIterator[Event]:
     """Launches and verifies it. The last event is `ServiceReady`, with the report."""
-    return run.bring_up(proposal, home(), options or run.RunOptions())
+    from firesteel.run.start.options import RunOptions
+    from firesteel.run.up import bring_up
+
+    return bring_up(proposal, home(), options or RunOptions())
 
 
 def down(service: Service) -> AsyncIterator[Event]:
-    return run.stop(service)
+    from firesteel.run.down import stop
+
+    return stop(service)
 
 
 def services() -> list[Service]:
     """What runs. A container whose supervisor was killed gets another one first."""
-    run.adopt_all(home())
-    return run.all_services(home())
+    from firesteel.run.service import all_services
+    from firesteel.run.start.start import adopt_all
+
+    adopt_all(home())
+    return all_services(home())
 
 
 async def verify(
@@ -413,7 +431,9 @@ def log_file(name: str | None = None) -> Path:
 
 def logs(name: str | None = None, lines: int = 50) -> list[str]:
     """The last lines of a log."""
-    return run.last_lines(log_file(name), lines)
+    from firesteel.run.service import last_lines
+
+    return last_lines(log_file(name), lines)
 
 
 def client_target(
@@ -453,7 +473,7 @@ def roll_back_model(model: str | None) -> AsyncIterator[UpgradeEvent]:
 
 def serve(options: ServeOptions, ends: asyncio.Event) -> AsyncIterator[ServeEvent]:
     """Serves the models of a service file at one URL, until `ends` is set."""
-    from firesteel.gateway import serve_file  # the HTTP server
+    from firesteel.gateway.serve import serve_file  # the HTTP server
 
     return serve_file(options, home(), ends)
 

@@ -15,11 +15,13 @@ from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettin
 from firesteel.errors import FiresteelError
 from firesteel.launch import Launch
 from firesteel.proposals import Proposal
-from firesteel.run import Event as RunEvent
-from firesteel.run import PhaseProgress, Report, RunOptions, ServiceReady
-from firesteel.sim import SimSpark
+from firesteel.run.events import Event as RunEvent
+from firesteel.run.events import PhaseProgress, ServiceReady
+from firesteel.run.report import Report
+from firesteel.run.start.options import RunOptions
 from firesteel.sim.docker.engine_config import engine_speed
 from firesteel.sim.engine.batch import ActiveAnswer, Batch, EngineSpeed
+from firesteel.sim.spark import SimSpark
 
 _TEXTS = {"code": "code", "prose": "prose", "json": "structured", "math": "reasoning"}
 

@@ -21,9 +21,9 @@ from firesteel.bench.load.measure import (
 from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.results.rates import decode_tokens_per_s
 from firesteel.bench.values import Point, RequestSettings, Subject
-from firesteel.sim import SimSpark, TrueSpeed
 from firesteel.sim.docker.engine_config import engine_config as order_of
 from firesteel.sim.engine.batch import EngineSpeed
+from firesteel.sim.spark import SimSpark, TrueSpeed
 from firesteel.sim.spark import Text as PretendText
 from tests.bench.faulty_server import MODEL, TEMPLATE, FaultyServer, serving, speaking
 from tests.bench.paced_server import PacedServer, serving_paced

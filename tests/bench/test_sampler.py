@@ -20,7 +20,8 @@ from firesteel.bench.load.sampler import (
     summarize,
 )
 from firesteel.facts.host.gpu_reading import GpuReading
-from firesteel.sim import SimSpark, create_spark, environment
+from firesteel.sim.setup import create_spark, environment
+from firesteel.sim.spark import SimSpark
 
 RECORDED = Path(__file__).parent.parent / "engines/metrics/llamacpp-11549.txt"
 

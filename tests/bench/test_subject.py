@@ -11,9 +11,9 @@ import firesteel as library
 from firesteel.bench.load.subject import of_service
 from firesteel.edge.files.home import Home
 from firesteel.planner import Band, PlanSummary
-from firesteel.run import Expected, RunOptions, Service, stored_expected, write_expected
-from firesteel.run.start.options import make_spec
-from firesteel.run.verify.expected import expected
+from firesteel.run.service import Service
+from firesteel.run.start.options import RunOptions, make_spec
+from firesteel.run.verify.expected import Expected, expected, stored_expected, write_expected
 
 MODELS = ("gpt-oss-120b", "qwen3.6-27b-nvfp4-unsloth-mtp", "smollm2")
 

@@ -31,8 +31,9 @@ from firesteel.launch import Ask
 from firesteel.launch_pipeline import from_recipe
 from firesteel.planner import launch_key
 from firesteel.proposals import Proposal
-from firesteel.run import LOOPBACK, RunOptions
-from firesteel.sim import SimSpark, TrueSpeed
+from firesteel.run.start.listen import LOOPBACK
+from firesteel.run.start.options import RunOptions
+from firesteel.sim.spark import SimSpark, TrueSpeed
 from tests.bench.simulated_tune import SimulatedRunner, true_score
 
 GB10 = idle_host(hardware("gb10"))

@@ -14,8 +14,10 @@ from firesteel.edge.files.home import Home
 from firesteel.gateway.client_target import of_service
 from firesteel.launch import EngineName
 from firesteel.render.clients import client_names
-from firesteel.run import CheckResult, Expected, Report, write_expected
+from firesteel.run.report import Report
 from firesteel.run.service import Service, ServiceSpec, folder_of, write_spec
+from firesteel.run.verify.checks import CheckResult
+from firesteel.run.verify.expected import Expected, write_expected
 from firesteel.workspace import Workspace
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel

@@ -13,9 +13,9 @@ import firesteel
 from firesteel.cli.main import COMMANDS
 from firesteel.cli.output import show
 from firesteel.cli.output.proofs import proofs_view
-from firesteel.run import CheckResult
 from firesteel.run.service import ServiceSpec
 from firesteel.run.spec_differences import differences
+from firesteel.run.verify.checks import CheckResult
 from tests.cli.inside import inside
 
 

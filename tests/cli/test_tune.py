@@ -19,9 +19,8 @@ import pytest
 from firesteel.cli.output.documents.all import schemas
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import port_is_free
-from firesteel.sim import TrueSpeed
 from firesteel.sim.memory import held_bytes
-from firesteel.sim.spark import read_spark, write_spark
+from firesteel.sim.spark import TrueSpeed, read_spark, write_spark
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, Ran, run_firesteel
 

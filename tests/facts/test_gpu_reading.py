@@ -9,7 +9,9 @@ import pytest
 
 from firesteel import package_data
 from firesteel.facts.host.gpu_reading import COLUMNS, parse_gpu_readings
-from firesteel.sim import SimSpark, create_spark, nvidia_smi
+from firesteel.sim import nvidia_smi
+from firesteel.sim.setup import create_spark
+from firesteel.sim.spark import SimSpark
 
 
 def row(

@@ -11,7 +11,7 @@ from firesteel.edge.files.home import Home
 from firesteel.gateway.loader.duration import LoadClock, LoadTime
 from firesteel.gateway.loader.process import LoadProgress, ProcessLoader
 from firesteel.gateway.service_config import RunningModel
-from firesteel.run import PhaseDone, PhaseProgress
+from firesteel.run.events import PhaseDone, PhaseProgress
 from firesteel.run.proofs import forget_proof
 from firesteel.run.start.start_times import StartTimes, last_verified, record_start, record_verified
 

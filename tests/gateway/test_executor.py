@@ -33,7 +33,7 @@ from firesteel.gateway.scheduler.events import (
 )
 from firesteel.gateway.scheduler.model_state import ModelState
 from firesteel.gateway.service_config import ModelConfig, Reason, ServiceConfig
-from firesteel.run import all_services
+from firesteel.run.service import all_services
 from firesteel.units import MIB
 
 FAKE_LOADER = """\

@@ -23,7 +23,7 @@ SPIKES = (0, 0, 0, 0, 0, 18, 0, 0, 0, 2, *([0] * 7))
 """Two of twenty between 3 and 6 s."""
 GAPS = (*([0] * 6), 400, *([0] * 10))
 BUSY = RecentActivity(
-    300.0, 100.0, 2, tokens=3000.0, pieces=420, gaps=GAPS, gaps_s=70.0, unqueued_firsts=FIRSTS,
+    300.0, 100.0, tokens=3000.0, pieces=420, gaps=GAPS, gaps_s=70.0, unqueued_firsts=FIRSTS,
     cached_firsts=FIRSTS, requests=20, drafted=1000, accepted=600, kv_used=0.31, tokens_per_s=30.0,
 )  # fmt: skip
 

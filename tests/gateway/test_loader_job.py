@@ -23,7 +23,7 @@ from firesteel.gateway.loader.job import in_the_file
 from firesteel.gateway.loader.process import LoaderFailed, LoaderTimeouts, LoadProgress, ProcessLoader
 from firesteel.gateway.service_config import ModelConfig, Reason, ServiceConfig
 from firesteel.launch import Ask
-from firesteel.run import all_services
+from firesteel.run.service import all_services
 from firesteel.units import MIB
 
 FILE = """\

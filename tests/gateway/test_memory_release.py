@@ -21,7 +21,8 @@ from firesteel.gateway.loader.memory_release import (
     is_released,
     wait_until_released,
 )
-from firesteel.sim import SimSpark, create_spark, environment
+from firesteel.sim.setup import create_spark, environment
+from firesteel.sim.spark import SimSpark
 from firesteel.units import GIB
 
 

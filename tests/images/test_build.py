@@ -27,7 +27,6 @@ from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.files.image_recipes import load_image_recipe
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.hub_id import is_hub_id
-from firesteel.images import ImageReport, inspect_image, open_image
 from firesteel.images.build import (
     build_commands,
     build_failure,
@@ -38,9 +37,12 @@ from firesteel.images.build import (
     wheel_packages,
 )
 from firesteel.images.built import ProvedImage
+from firesteel.images.inspect import inspect_image
 from firesteel.images.matrix_product import SCRIPT, MatrixProduct, read_products
 from firesteel.images.prove import write_script
 from firesteel.images.provenance import catalog_entry, provenance, sbom
+from firesteel.images.report import ImageReport
+from firesteel.images.sources import open_image
 from firesteel.render.dockerfile import dockerfile
 from tests.conftest import Firesteel, Ran, run_firesteel
 from tests.images.made_images import VLLM_CONFIG, layer, vllm_files, write_layout

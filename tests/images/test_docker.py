@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.images import compare_reports, inspect_image, open_image
+from firesteel.images.compare import compare_reports
+from firesteel.images.inspect import inspect_image
+from firesteel.images.sources import open_image
 from tests.conftest import Firesteel
 from tests.images.made_images import VLLM_CONFIG, layer, package, vllm_files, write_docker_archive
 

@@ -13,16 +13,12 @@ from firesteel import catalog
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.inspected_images import read_inspections
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.images import (
-    DamagedImage,
-    ImageReport,
-    compare_reports,
-    inspect_image,
-    judge_recipes,
-    open_image,
-    save_inspection,
-)
 from firesteel.images import contents as contents_module
+from firesteel.images.compare import compare_reports
+from firesteel.images.inspect import inspect_image, judge_recipes, save_inspection
+from firesteel.images.layers import DamagedImage
+from firesteel.images.report import ImageReport
+from firesteel.images.sources import open_image
 from tests.conftest import Firesteel
 from tests.images.made_images import (
     SITE,

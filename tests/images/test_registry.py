@@ -23,8 +23,10 @@ import pytest
 from firesteel.edge.docker.registry import Registry as RegistryClient
 from firesteel.edge.docker.registry import parse_reference
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.images import DamagedImage, inspect_image, open_image
 from firesteel.images import sources as sources_module
+from firesteel.images.inspect import inspect_image
+from firesteel.images.layers import DamagedImage
+from firesteel.images.sources import open_image
 from tests.conftest import Firesteel
 from tests.images.made_images import VLLM_CONFIG, layer, vllm_files, write_layout
 

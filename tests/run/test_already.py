@@ -17,10 +17,12 @@ from firesteel.edge.host import process
 from firesteel.errors import DoesNotFit, FiresteelError
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal
-from firesteel.run import Report, RunOptions, ServiceReady, all_services, bring_up
-from firesteel.run.service import folder_of, write_spec
-from firesteel.run.start.options import make_spec
+from firesteel.run.events import ServiceReady
+from firesteel.run.report import Report
+from firesteel.run.service import all_services, folder_of, write_spec
+from firesteel.run.start.options import RunOptions, make_spec
 from firesteel.run.start.start import start_supervisor
+from firesteel.run.up import bring_up
 
 SERVES = (sys.executable, "-m", "http.server", "--bind", "127.0.0.1")
 

@@ -20,11 +20,10 @@ from firesteel.edge.host import process
 from firesteel.edge.hub.cache import find_store
 from firesteel.errors import SuspectWeights
 from firesteel.proposals import Proposal
-from firesteel.run import all_services
 from firesteel.run.fetch.damage import explain_with_digests
 from firesteel.run.fetch.pull import pull_weights
 from firesteel.run.fetch.weights import WeightsNeed
-from firesteel.run.service import ServiceState
+from firesteel.run.service import ServiceState, all_services
 from firesteel.run.start.start import has_crashed
 
 __all__ = ["place"]

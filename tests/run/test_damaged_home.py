@@ -26,13 +26,25 @@ from firesteel.edge.files.secrets import write_secrets
 from firesteel.edge.host import process
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal
-from firesteel.run import Report, RunOptions, Service, all_services, bring_up, pick, stop
 from firesteel.run import service as service_module
-from firesteel.run.down import remove_files
-from firesteel.run.service import FILES, ServiceSpec, folder_of, load, read_spec, read_state, write_spec
-from firesteel.run.start.options import make_spec
+from firesteel.run.down import remove_files, stop
+from firesteel.run.report import Report
+from firesteel.run.service import (
+    FILES,
+    Service,
+    ServiceSpec,
+    all_services,
+    folder_of,
+    load,
+    pick,
+    read_spec,
+    read_state,
+    write_spec,
+)
+from firesteel.run.start.options import RunOptions, make_spec
 from firesteel.run.start.start import start_supervisor
 from firesteel.run.supervisors import supervisors
+from firesteel.run.up import bring_up
 
 NAME = "smollm2"
 SERVER = (

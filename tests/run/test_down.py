@@ -13,8 +13,9 @@ import pytest
 from firesteel.edge.files.home import Home
 from firesteel.edge.host import process
 from firesteel.errors import FiresteelError
-from firesteel.run import PhaseDone, PhaseProgress, pick, stop
-from firesteel.run.service import ServiceSpec, ServiceState, load, read_state, write_spec
+from firesteel.run.down import stop
+from firesteel.run.events import PhaseDone, PhaseProgress
+from firesteel.run.service import ServiceSpec, ServiceState, load, pick, read_state, write_spec
 from firesteel.run.start.start import start_supervisor
 
 MIB = 2**20

@@ -25,8 +25,8 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.host import process
 from firesteel.errors import FiresteelError
 from firesteel.launch import Ask
-from firesteel.run import Event, PhaseDone, PhaseProgress, ServiceSpec
-from firesteel.run.service import all_services, read_state, write_spec
+from firesteel.run.events import Event, PhaseDone, PhaseProgress
+from firesteel.run.service import ServiceSpec, all_services, read_state, write_spec
 from firesteel.run.start.start import start_supervisor
 from firesteel.run.up import bring_up
 

@@ -22,11 +22,14 @@ import firesteel
 from firesteel.edge.files.home import Home, is_locked
 from firesteel.edge.host import process
 from firesteel.launch import Ask
-from firesteel.run import RunOptions, Service, ServiceReady, bring_up, read_report, stop
-from firesteel.run.service import death, is_supervised, load, write_spec
+from firesteel.run.down import stop
+from firesteel.run.events import ServiceReady
+from firesteel.run.report import read_report
+from firesteel.run.service import Service, death, is_supervised, load, write_spec
 from firesteel.run.start import start_times
-from firesteel.run.start.options import make_spec
+from firesteel.run.start.options import RunOptions, make_spec
 from firesteel.run.supervise.supervisor import supervise
+from firesteel.run.up import bring_up
 from firesteel.run.verify.expected import stored_expected
 
 RECORDED = Path(__file__).with_name("home_0_1")

@@ -17,7 +17,7 @@ from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.facts.host.host import Gpu, Host
 from firesteel.launch import Ask
 from firesteel.proposals import propose
-from firesteel.run import UnusedFile, find_unused, remove_unused
+from firesteel.run.fetch.prune import UnusedFile, find_unused, remove_unused
 from firesteel.run.service import ServiceSpec, folder_of, write_spec
 from firesteel.run.start.caches import cache_name
 

@@ -25,7 +25,9 @@ from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal, propose
-from firesteel.run import Event, PhaseDone, PhaseProgress, WeightsNeed, pull_launch, pull_weights
+from firesteel.run.events import Event, PhaseDone, PhaseProgress
+from firesteel.run.fetch.pull import pull_launch, pull_weights
+from firesteel.run.fetch.weights import WeightsNeed
 
 NAME = "org/model"
 TOKEN = "hf_never_show_this_one"

@@ -18,7 +18,7 @@ from firesteel.edge.files.home import Home, is_locked, lock, write_text
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import FiresteelError
-from firesteel.run import stop
+from firesteel.run.down import stop
 from firesteel.run.service import (
     Service,
     ServiceSpec,

@@ -27,8 +27,11 @@ from firesteel.errors import HostNotReady
 from firesteel.facts.host.host import Gpu
 from firesteel.launch import Ask, Mount
 from firesteel.proposals import Proposal, propose_checkpoint
-from firesteel.run import PhaseDone, ServiceReady, adopt_all, all_services, bring_up, stop
-from firesteel.run.service import ServiceState
+from firesteel.run.down import stop
+from firesteel.run.events import PhaseDone, ServiceReady
+from firesteel.run.service import ServiceState, all_services
+from firesteel.run.start.start import adopt_all
+from firesteel.run.up import bring_up
 
 pytestmark = pytest.mark.real
 IMAGE = "firesteel-test/llamacpp:1"

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.sim import SimSpark, TrueSpeed
 from firesteel.sim.docker.engine_config import engine_config
 from firesteel.sim.engine.batch import ActiveAnswer, Batch, EngineSpeed
 from firesteel.sim.model import tokenizer
 from firesteel.sim.model.answers import reply
+from firesteel.sim.spark import SimSpark, TrueSpeed
 from tests.sim.spark import LLAMACPP, VLLM, Engine, Spark, spark
 
 DECODE, PREFILL = 120.0, 4000.0

@@ -27,12 +27,13 @@ from firesteel.facts.host.memory_sample import (
     parse_vmstat,
 )
 from firesteel.launch import Ask, EngineName
-from firesteel.sim import SimFault, SimGpuProcess, SimSpark, enter, memory, nvidia_smi, scenario, scenarios
+from firesteel.sim import memory, nvidia_smi
 from firesteel.sim.docker import cli, engine_config
 from firesteel.sim.docker.options import DockerError
 from firesteel.sim.engine import boot
-from firesteel.sim.scenario_files import ScenarioSchema
-from firesteel.sim.spark import read_spark
+from firesteel.sim.scenario_files import ScenarioSchema, scenario, scenarios
+from firesteel.sim.setup import enter
+from firesteel.sim.spark import SimFault, SimGpuProcess, SimSpark, read_spark
 from firesteel.units import GIB
 from firesteel.yaml_schema import InvalidFile, load
 from tests.sim.spark import LLAMACPP, VLLM, Engine, Spark, spark, until

@@ -35,7 +35,7 @@ from firesteel.edge.files.chosen_releases import (
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
-from firesteel.run import load
+from firesteel.run.service import load
 from firesteel.upgrade.releases import find_release, newest
 from firesteel.workspace import Workspace
 from tests.conftest import Firesteel, run_firesteel

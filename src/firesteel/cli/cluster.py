@@ -28,7 +28,8 @@ from firesteel.hosts.cluster.up import propose_cluster, read_cluster
 from firesteel.hosts.doctor.nodes import ClusterExamination, examine_cluster
 from firesteel.launch import Ask, Runtime
 from firesteel.proposals import Proposal
-from firesteel.run import PhaseDone, pull_launch
+from firesteel.run.events import PhaseDone
+from firesteel.run.fetch.pull import pull_launch
 from firesteel.units import show_bytes
 
 _MARKS = {"good": "good", "note": "note", "warn": "warn", "stop": "STOP"}

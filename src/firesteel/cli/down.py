@@ -13,7 +13,8 @@ from firesteel.cli.output.progress import follow
 from firesteel.edge.files import text_files
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import UsageError
-from firesteel.run import PhaseDone, Service, load, pick
+from firesteel.run.events import PhaseDone
+from firesteel.run.service import Service, load, pick
 from firesteel.service_file import asks, on_nodes, read_service_file
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from firesteel import library
 from firesteel.errors import UsageError
-from firesteel.run import Service
 from firesteel.run.endpoints import KEY_VARIABLES, base_url, key_from, running_service
+from firesteel.run.service import Service
 
 __all__ = ["KEY_VARIABLES", "base_url", "key_from", "pick_service", "require_one_target"]
 

@@ -14,7 +14,7 @@ import click
 from firesteel import library
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import last_of_build
+from firesteel.cli.output.progress import last_of
 from firesteel.cli.output.show import out
 from firesteel.edge.native.build import BuildProgress
 from firesteel.edge.native.installed import installed_engines
@@ -122,7 +122,7 @@ def _parse(what: str) -> tuple[EngineName, str | None]:
 
 def _follow(events: AsyncIterator[BuildProgress | Path]) -> None:
     try:
-        folder = asyncio.run(last_of_build(events, Path))
+        folder = asyncio.run(last_of(events, Path))
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise click.Abort("the same command goes on where it was") from None
     engine = installed_engines(library.home())[folder]

@@ -14,22 +14,15 @@ from firesteel.catalog.image_recipe import image_recipe, image_recipe_names
 from firesteel.cli.image_watch import watch
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import last_of_build
-from firesteel.cli.output.show import LEVEL_STYLE, err, out
+from firesteel.cli.output.progress import last_of
+from firesteel.cli.output.show import LEVEL_STYLE, err, line, out
 from firesteel.edge.files.image_recipes import load_image_recipe
-from firesteel.images import (
-    BuiltImage,
-    ImageComparison,
-    ImageReport,
-    OpenedImage,
-    RecipeVerdict,
-    build_image,
-    compare_reports,
-    inspect_image,
-    judge_recipes,
-    open_image,
-    save_inspection,
-)
+from firesteel.images.build import build_image
+from firesteel.images.built import BuiltImage
+from firesteel.images.compare import ImageComparison, compare_reports
+from firesteel.images.inspect import RecipeVerdict, inspect_image, judge_recipes, save_inspection
+from firesteel.images.report import ImageReport
+from firesteel.images.sources import OpenedImage, open_image
 from firesteel.printable import escape_unprintable
 from firesteel.units import show_bytes, show_seconds
 
@@ -99,11 +92,11 @@ def build(what: str | None, is_list: bool, builder: str | None, as_json: bool) -
     if is_list or what is None:
         for name in image_recipe_names():
             recipe = image_recipe(name)
-            _line(f"{name:<16} {recipe.title} ({recipe.status})")
+            line(f"{name:<16} {recipe.title} ({recipe.status})")
         return
     name, recipe = load_image_recipe(what)
     try:
-        image = asyncio.run(last_of_build(build_image(library.home(), name, recipe, builder), BuiltImage))
+        image = asyncio.run(last_of(build_image(library.home(), name, recipe, builder), BuiltImage))
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise click.Abort("nothing was tagged; docker keeps the steps that are done") from None
     if as_json:
@@ -111,12 +104,12 @@ def build(what: str | None, is_list: bool, builder: str | None, as_json: bool) -
 
         common.print_json(ImageBuildJson.of(image))
         return
-    _line(f"{image.tag}: {image.engine} {image.version}, {show_bytes(image.bytes)}")
-    _line(f"  verified      {', '.join(image.verified)}")
+    line(f"{image.tag}: {image.engine} {image.version}, {show_bytes(image.bytes)}")
+    line(f"  verified      {', '.join(image.verified)}")
     for product in image.products:
         share = f", {product.peak_share:.0%} of the peak" if product.peak_share else ""
-        _line(f"  {product.format:<13} {product.tflops:.0f} TFLOPS on {product.gpu}{share}")
-    _line(f"  in            {show_seconds(image.seconds)}; Dockerfile, log and provenance in {image.folder}")
+        line(f"  {product.format:<13} {product.tflops:.0f} TFLOPS on {product.gpu}{share}")
+    line(f"  in            {show_seconds(image.seconds)}; Dockerfile, log and provenance in {image.folder}")
     _next(f"image: {name} in a recipe of yours, or docker run {image.tag}")
 
 
@@ -149,8 +142,8 @@ def prune(keep: int, yes: bool, as_json: bool) -> None:
         return
     for image in gone:
         name = image.tag or f"{image.id[:19]} (refused)"
-        _line(f"{'removed' if yes else 'would remove'} {name}, {show_bytes(image.bytes)}")
-    _line(f"{len(images) - len(gone)} of {len(images)} images {'stay' if yes else 'would stay'}")
+        line(f"{'removed' if yes else 'would remove'} {name}, {show_bytes(image.bytes)}")
+    line(f"{len(images) - len(gone)} of {len(images)} images {'stay' if yes else 'would stay'}")
     if gone and not yes:
         _next("firesteel image prune --yes")
 
@@ -179,37 +172,33 @@ def _print_comparison(comparison: ImageComparison, as_json: bool) -> None:
 
         common.print_json(ImageCompareJson.of(comparison))
         return
-    _line(f"{comparison.first} ({show_bytes(comparison.first_bytes)})")
-    _line(f"{comparison.second} ({show_bytes(comparison.second_bytes)})")
+    line(f"{comparison.first} ({show_bytes(comparison.first_bytes)})")
+    line(f"{comparison.second} ({show_bytes(comparison.second_bytes)})")
     for row in comparison.differences:
-        _line(f"  {row.what}: {row.first or 'not there'} -> {row.second or 'not there'}")
+        line(f"  {row.what}: {row.first or 'not there'} -> {row.second or 'not there'}")
     for name, size in comparison.parts[:_SHOWN_PARTS]:
-        _line(f"  size of {name}: {'+' if size > 0 else '-'}{show_bytes(abs(size))}")
+        line(f"  size of {name}: {'+' if size > 0 else '-'}{show_bytes(abs(size))}")
     for problem in comparison.gone_problems:
-        _line(f"  only in the first   {problem}")
+        line(f"  only in the first   {problem}")
     for problem in comparison.new_problems:
-        _line(f"  only in the second  {problem}")
+        line(f"  only in the second  {problem}")
     if not comparison.differences and not comparison.parts:
-        _line("no difference in versions, settings, GPU code or sizes")
-
-
-def _line(text: str) -> None:
-    out.print(escape_unprintable(text), markup=False, highlight=False)
+        line("no difference in versions, settings, GPU code or sizes")
 
 
 def _show(report: ImageReport, recipes: tuple[RecipeVerdict, ...]) -> None:
     engine = f"{report.engine} {report.version}" if report.engine else "no engine that firesteel knows"
-    _line(f"{report.reference}: {engine}, {report.source}")
+    line(f"{report.reference}: {engine}, {report.source}")
     for name, value in _rows(report):
         if value:
-            _line(f"  {name:<13} {value}")
+            line(f"  {name:<13} {value}")
     _show_gpu_code(report)
     _show_sizes(report)
     for problem in report.problems:
         _show_problem(problem)
     _show_recipes(recipes)
     if not report.is_complete:
-        _line(
+        line(
             f"not read  {report.unread_layers} layers, {show_bytes(report.unread_bytes)}: what is in them is "
             "not known"
         )
@@ -251,28 +240,28 @@ def _rows(report: ImageReport) -> list[tuple[str, str]]:
 def _show_gpu_code(report: ImageReport) -> None:
     libraries = report.gpu_libraries
     if not libraries:
-        _line("  GPU code      none" + ("" if report.is_complete else " in the layers that were read"))
+        line("  GPU code      none" + ("" if report.is_complete else " in the layers that were read"))
         return
     for library_ in libraries[:_SHOWN_LIBRARIES]:
         code = f"{', '.join((*library_.machine, *library_.ptx))}; on a GB10 {library_.on_gb10}"
-        _line(f"  GPU code      {library_.path} ({show_bytes(library_.bytes)}): {code}")
+        line(f"  GPU code      {library_.path} ({show_bytes(library_.bytes)}): {code}")
     rest = libraries[_SHOWN_LIBRARIES:]
     if rest:
         verdicts = sorted({library_.on_gb10 for library_ in rest})
         counts = ", ".join(
             f"{sum(library_.on_gb10 == verdict for library_ in rest)} {verdict}" for verdict in verdicts
         )
-        _line(f"  GPU code      {len(rest)} smaller libraries; on a GB10: {counts} (--json lists them)")
+        line(f"  GPU code      {len(rest)} smaller libraries; on a GB10: {counts} (--json lists them)")
 
 
 def _show_sizes(report: ImageReport) -> None:
     parts = ", ".join(f"{part.name} {show_bytes(part.bytes)}" for part in report.parts[:_SHOWN_PARTS])
-    _line(f"  size          {show_bytes(report.bytes)} in {report.files:,} files: {parts}")
+    line(f"  size          {show_bytes(report.bytes)} in {report.files:,} files: {parts}")
     for part in report.waste:
         if part.bytes >= 1_000_000:
-            _line(f"  could go      {show_bytes(part.bytes)} {part.name}")
+            line(f"  could go      {show_bytes(part.bytes)} {part.name}")
     for what in report.unreadable[:5]:
-        _line(f"  not read      {what}")
+        line(f"  not read      {what}")
 
 
 def _show_problem(problem: ImageProblem) -> None:
@@ -285,11 +274,11 @@ def _show_problem(problem: ImageProblem) -> None:
 
 def _show_recipes(recipes: tuple[RecipeVerdict, ...]) -> None:
     if runs := ", ".join(verdict.recipe for verdict in recipes if verdict.can_run):
-        _line(f"  runs          {runs}")
+        line(f"  runs          {runs}")
     reasons: dict[str, list[str]] = {}
     for verdict in recipes:
         if not verdict.can_run:
             reasons.setdefault(verdict.stops[0], []).append(verdict.recipe)
     for reason, names in reasons.items():
         which = f"any of {len(names)} recipes" if len(names) == len(recipes) > 1 else ", ".join(names)
-        _line(f"  cannot run    {which}: {reason}")
+        line(f"  cannot run    {which}: {reason}")

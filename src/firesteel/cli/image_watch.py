@@ -13,11 +13,10 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
-from firesteel.cli.output.progress import SlowLines
-from firesteel.cli.output.show import out
+from firesteel.cli.output.progress import SlowLines, build_line
+from firesteel.cli.output.show import line
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.printable import escape_unprintable
-from firesteel.units import show_seconds
 
 if TYPE_CHECKING:
     from firesteel.images.factory.decide import FactoryState
@@ -85,8 +84,7 @@ async def _run(path: Path, name: str, policy: ImagePolicy, done: list[str], dry_
             done.append(factory.action_line(event))
             lines.print(f"{name}: {escape_unprintable(done[-1])}")
         else:
-            left = f", about {show_seconds(event.left_s)} left" if event.left_s else ""
-            lines.print(f"{name}: {escape_unprintable(event.text)}{left}")
+            lines.print(f"{name}: {build_line(event)}")
 
 
 def _try_again(policies: Iterable[str], tag: str) -> None:
@@ -114,19 +112,15 @@ def _show(states: dict[str, FactoryState], done: dict[str, list[str]], as_json: 
         return
     for name, state in states.items():
         looked = f"looked {_day(state.looked_s)}" if state.looked_s else "never looked"
-        _line(f"{name}: {looked}; current {state.current.image_tag if state.current else 'none'}")
-        for line in done[name]:
-            _line(f"  now           {line}")
+        line(f"{name}: {looked}; current {state.current.image_tag if state.current else 'none'}")
+        for action in done[name]:
+            line(f"  now           {action}")
         for found in state.releases[:_SHOWN]:
             why = f": {'; '.join(found.why)}" if found.why else ""
             stage = "current" if found == state.current else found.stage
-            _line(f"  {found.tag:<13} {stage}{why}")
+            line(f"  {found.tag:<13} {stage}{why}")
         if len(state.releases) > _SHOWN:
-            _line(f"  ... and {len(state.releases) - _SHOWN} older ones (--json lists them)")
-
-
-def _line(text: str) -> None:
-    out.print(escape_unprintable(text), markup=False, highlight=False)
+            line(f"  ... and {len(state.releases) - _SHOWN} older ones (--json lists them)")
 
 
 def _day(seconds: float) -> str:

@@ -10,16 +10,8 @@ import click
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.edge.files.home import find_home
+from firesteel.gateway import key_file
 from firesteel.gateway.budgets import TokenBudget, parse_budget
-from firesteel.gateway.key_file import (
-    MAX_PRIORITY,
-    Key,
-    add_key,
-    keys_path,
-    parse_expiry,
-    read_keys,
-    revoke_key,
-)
 from firesteel.gateway.rate_limits import KeyLimits, RateLimit, parse_rate_limit
 
 
@@ -41,7 +33,7 @@ def _read_budget(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 
 def _read_expiry(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
-    return None if value is None else parse_expiry(value, time.time())
+    return None if value is None else key_file.parse_expiry(value, time.time())
 
 
 @command.command("add")
@@ -79,7 +71,7 @@ def _read_expiry(ctx: click.Context, param: click.Parameter, value: str | None) 
 )
 @click.option(
     "--priority",
-    type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY),
+    type=click.IntRange(-key_file.MAX_PRIORITY, key_file.MAX_PRIORITY),
     default=0,
     show_default=True,
     help="Serve waiting requests with a higher priority first.",
@@ -100,8 +92,8 @@ def add(
     """Create a key and print its token, once; only a hash of it is stored."""
     if admin and metrics:
         raise click.UsageError("--admin and --metrics exclude each other: an admin key may read metrics, too")
-    path = keys_path(find_home())
-    key, token = add_key(
+    path = key_file.keys_path(find_home())
+    key, token = key_file.add_key(
         path,
         name,
         scope="admin" if admin else "metrics" if metrics else "inference",
@@ -123,7 +115,7 @@ def add(
 @common.json_option
 def list_(as_json: bool) -> None:
     """List the keys."""
-    keys = read_keys(keys_path(find_home())).values()
+    keys = key_file.read_keys(key_file.keys_path(find_home())).values()
     if as_json:
         from firesteel.cli.output.documents.key import KeyListJson, key_json
 
@@ -143,7 +135,7 @@ def list_(as_json: bool) -> None:
 @common.json_option
 def revoke(name: str, as_json: bool) -> None:
     """Revoke a key: a running gateway refuses it within seconds, and stops its open requests."""
-    key = revoke_key(keys_path(find_home()), name)
+    key = key_file.revoke_key(key_file.keys_path(find_home()), name)
     if as_json:
         from firesteel.cli.output.documents.key import KeyRevokeJson, key_json
 
@@ -152,7 +144,7 @@ def revoke(name: str, as_json: bool) -> None:
     click.echo(f"revoked key `{name}` ({key.id})", err=True)
 
 
-def _row(key: Key) -> list[str]:
+def _row(key: key_file.Key) -> list[str]:
     limits = key.limits
     models = "all" if key.models is None else ", ".join(key.models)
     rates = [str(limits.requests or "-"), str(limits.tokens or "-"), str(limits.budget or "-")]

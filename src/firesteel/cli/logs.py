@@ -10,7 +10,7 @@ import click
 from firesteel import library
 from firesteel.cli.options import common
 from firesteel.errors import UsageError
-from firesteel.run import last_lines
+from firesteel.run.service import last_lines
 
 
 @click.command("logs")

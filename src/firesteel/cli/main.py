@@ -139,7 +139,7 @@ def _enter_simulation(name: str) -> None:
     """From here on this process, and what it starts, runs on a simulated Spark."""
     import os
 
-    from firesteel.sim import enter
+    from firesteel.sim.setup import enter
     from firesteel.sim.spark import read_spark
 
     folder = enter(name or None, os.environ)

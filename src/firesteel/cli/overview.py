@@ -10,7 +10,7 @@ from firesteel.cli.output.services import service_status
 from firesteel.cli.output.show import grid, host_rows, out
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal
-from firesteel.run import Service
+from firesteel.run.service import Service
 
 
 def show(as_json: bool) -> None:

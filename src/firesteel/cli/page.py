@@ -18,8 +18,8 @@ from firesteel.cli.output.invocation import typed
 from firesteel.cli.serve import require_address, serve
 from firesteel.edge.files.home import Home, find_home, write_text
 from firesteel.errors import UsageError
-from firesteel.gateway import ServeOptions
 from firesteel.gateway.address import read_address
+from firesteel.gateway.serve import ServeOptions
 from firesteel.run.service import Service, all_services
 from firesteel.screens.page.files import read_files
 from firesteel.screens.page.run_command import run_command

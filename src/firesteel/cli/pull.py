@@ -14,7 +14,8 @@ from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import follow
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import HostNotReady, UsageError
-from firesteel.run import Event, PhaseDone, UnusedFile
+from firesteel.run.events import Event, PhaseDone
+from firesteel.run.fetch.prune import UnusedFile
 from firesteel.run.fetch.pull_model import next_command
 from firesteel.units import show_bytes
 

@@ -197,7 +197,8 @@ def _measured(name: str) -> str | None:
     import json
     from dataclasses import asdict
 
-    from firesteel.run import load, read_report
+    from firesteel.run.report import read_report
+    from firesteel.run.service import load
 
     service = load(library.home(), name)
     try:

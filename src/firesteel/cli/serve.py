@@ -19,16 +19,10 @@ from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.edge.files.home import find_home
 from firesteel.errors import UsageError
-from firesteel.gateway import (
-    ServeEvent,
-    ServeOptions,
-    freeze_startup_objects,
-    new_loop,
-    release_free_memory,
-    retain_free_memory,
-    serve_file,
-)
+from firesteel.gateway.allocator import freeze_startup_objects, release_free_memory, retain_free_memory
+from firesteel.gateway.http.server import new_loop
 from firesteel.gateway.model_list import write_service_file
+from firesteel.gateway.serve import ServeEvent, ServeOptions, serve_file
 from firesteel.screens.grafana import write_grafana_files
 from firesteel.screens.page.files import read_files
 from firesteel.screens.page.run_command import run_command

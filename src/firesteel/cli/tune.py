@@ -23,7 +23,7 @@ from firesteel.cli.output.show import err, out
 from firesteel.cli.output.tune import ROLES, outcome, setting_text, space_text, space_view, view
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.launch import Ask
-from firesteel.run import PhaseProgress
+from firesteel.run.events import PhaseProgress
 
 
 @click.command("tune")

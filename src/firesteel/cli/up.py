@@ -26,17 +26,13 @@ from firesteel.edge.host.signals import cancel_on_signals, interrupted_by_signal
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName
 from firesteel.proposals import Proposal, require_runnable
-from firesteel.run import (
-    LOOPBACK,
-    Event,
-    RunOptions,
-    ServiceReady,
-    bring_up,
-    listening,
-    make_steps,
-    pick,
-    plan_all,
-)
+from firesteel.run.events import Event, ServiceReady
+from firesteel.run.service import pick
+from firesteel.run.service_plans import plan_all
+from firesteel.run.start.listen import LOOPBACK, listening
+from firesteel.run.start.options import RunOptions
+from firesteel.run.start.steps import make_steps
+from firesteel.run.up import bring_up
 from firesteel.service_file import NodeModel, ServiceFile, asks, on_nodes, read_service_file
 
 if TYPE_CHECKING:

@@ -10,14 +10,9 @@ from firesteel import library
 from firesteel.cli.options import common
 from firesteel.cli.options.bench import one, seconds
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import SlowLines
-from firesteel.cli.output.show import err, out
-from firesteel.edge.host.signals import cancel_on_signals
-from firesteel.edge.native.build import BuildProgress
+from firesteel.cli.output.progress import last_of
+from firesteel.cli.output.show import err, line
 from firesteel.errors import UsageError
-from firesteel.printable import escape_unprintable
-from firesteel.run import PhaseDone, PhaseProgress
-from firesteel.units import show_seconds
 from firesteel.upgrade.result import UpgradeOptions, UpgradeResult
 
 
@@ -66,7 +61,8 @@ def command(
         raise UsageError("--rollback goes back, and --to names a release", next="give one of them")
     options = UpgradeOptions(to, "as_good" if answers == "as-good" else "equal", budget, not unmeasured)
     try:
-        result = asyncio.run(_run(model, options, goes_back))
+        events = library.roll_back_model(model) if goes_back else library.upgrade_model(model, options)
+        result = asyncio.run(last_of(events, UpgradeResult))
     except (asyncio.CancelledError, KeyboardInterrupt):
         again = f"firesteel up {model or 'MODEL'}"
         raise click.Abort(
@@ -81,34 +77,17 @@ def command(
     return 3 if result.outcome == "kept" else 0
 
 
-async def _run(model: str | None, options: UpgradeOptions, goes_back: bool) -> UpgradeResult:
-    cancel_on_signals()
-    lines, result = SlowLines(), None
-    events = library.roll_back_model(model) if goes_back else library.upgrade_model(model, options)
-    async for event in events:
-        match event:
-            case UpgradeResult():
-                result = event
-            case PhaseProgress() | PhaseDone():
-                lines.print(f"{event.phase}: {escape_unprintable(event.text)}")
-            case BuildProgress():
-                left = f", about {show_seconds(event.left_s)} left" if event.left_s else ""
-                lines.print(f"{escape_unprintable(event.text)}{left}")
-    assert result is not None
-    return result
-
-
 def _show(result: UpgradeResult) -> None:
     name = result.model
     if result.outcome == "newest":
-        _line(f"{name} runs on {result.before}; there is no newer release")
+        line(f"{name} runs on {result.before}; there is no newer release")
         return
     did = "switched to" if result.outcome == "switched" else "stays on"
-    _line(f"{name} {did} {result.after}")
+    line(f"{name} {did} {result.after}")
     for reason in result.reasons:
-        _line(f"  {'because' if result.outcome == 'switched' else 'refused'}  {result.tried}: {reason}")
+        line(f"  {'because' if result.outcome == 'switched' else 'refused'}  {result.tried}: {reason}")
     for figure in result.figures:
-        _line(f"  measured {figure}")
+        line(f"  measured {figure}")
     if result.outcome == "switched":
         hint = f"firesteel upgrade {name} --rollback, if you want {result.before} again"
     elif any("answers changed" in reason for reason in result.reasons):
@@ -118,7 +97,3 @@ def _show(result: UpgradeResult) -> None:
     else:
         hint = f"firesteel logs {name}{'-next' if result.how == 'beside' else ''}"
     err.print(typed(f"next: {hint}"), markup=False)
-
-
-def _line(text: str) -> None:
-    out.print(escape_unprintable(text), markup=False, highlight=False)

@@ -9,14 +9,7 @@ import click
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.edge.files.home import find_home
-from firesteel.gateway.admin.usage import (
-    BudgetStatus,
-    UsageReport,
-    UsageRow,
-    csv_text,
-    parse_query,
-    read_report,
-)
+from firesteel.gateway.admin import usage
 
 
 @click.command("usage")
@@ -42,19 +35,19 @@ def command(
     """
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other")
-    query = parse_query({"since": since, "until": until, "key": key, "model": model, "by": by})
-    report = read_report(find_home(), query, time.time())
+    query = usage.parse_query({"since": since, "until": until, "key": key, "model": model, "by": by})
+    report = usage.read_report(find_home(), query, time.time())
     if as_json:
         from firesteel.cli.output.documents.usage import UsageJson
 
         common.print_json(UsageJson.of(report))
     elif as_csv:
-        click.echo(csv_text(report), nl=False)
+        click.echo(usage.csv_text(report), nl=False)
     else:
         _show(report)
 
 
-def _show(report: UsageReport) -> None:
+def _show(report: usage.UsageReport) -> None:
     from firesteel.cli.output.show import out, table  # slow to load, and CSV needs no table
 
     click.echo(f"{report.since} to {report.until}, days in {report.timezone}")
@@ -68,11 +61,11 @@ def _show(report: UsageReport) -> None:
         click.echo(_budget_line(budget))
 
 
-def _row(row: UsageRow, names: list[str]) -> list[str]:
+def _row(row: usage.UsageRow, names: list[str]) -> list[str]:
     counts = (row.requests, row.prompt_tokens, row.completion_tokens, row.cached_tokens)
     return [*names, *(f"{count:,}" for count in counts)]
 
 
-def _budget_line(budget: BudgetStatus) -> str:
+def _budget_line(budget: usage.BudgetStatus) -> str:
     share = f"{budget.spent:,} of {budget.tokens:,} tokens this {budget.period}"
     return f"{budget.key}: {share}, {budget.left:,} left; the next {budget.period} begins {budget.ends}"

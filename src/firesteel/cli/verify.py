@@ -14,9 +14,9 @@ from firesteel.cli.options import common
 from firesteel.cli.output.proofs import proofs_view
 from firesteel.cli.output.show import err, out
 from firesteel.errors import UsageError
-from firesteel.run import Verification
 from firesteel.run.verify.expected import Task
 from firesteel.run.verify.target import VerifyTarget, target_at_url, target_of_service
+from firesteel.run.verify.verify import Verification
 
 
 @click.command("verify")

@@ -20,8 +20,9 @@ from firesteel.gateway.address import Address
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal
 from firesteel.render.clients import ClientEndpoint
-from firesteel.run import Service, expected, read_report, stored_expected
-from firesteel.run.verify.expected import Expected
+from firesteel.run.report import read_report
+from firesteel.run.service import Service
+from firesteel.run.verify.expected import Expected, expected, stored_expected
 from firesteel.workspace import Workspace
 
 KEY_VARIABLE = "FIRESTEEL_API_KEY"

@@ -24,29 +24,7 @@ from firesteel.gateway.interfaces import ServerApiName, WaitStatus
 from firesteel.gateway.jobs import ExecutorListener, JobEvent, ModelJobs
 from firesteel.gateway.loader.process import Loader
 from firesteel.gateway.periodic import repeat
-from firesteel.gateway.scheduler.events import (
-    ConfigChanged,
-    Effect,
-    GrantRequest,
-    LoadFailed,
-    LoadModel,
-    LoadRequested,
-    MemoryReading,
-    ModelCrashed,
-    ModelLoaded,
-    ModelStatus,
-    ModelUnloaded,
-    RejectRequest,
-    RequestAbandoned,
-    RequestArrived,
-    RequestFinished,
-    RequestReturned,
-    ScheduledModel,
-    SchedulerEvent,
-    SchedulerLimits,
-    TimePassed,
-    UnloadModel,
-)
+from firesteel.gateway.scheduler import events
 from firesteel.gateway.scheduler.preview import LoadPreview
 from firesteel.gateway.scheduler.scheduler import Scheduler
 from firesteel.gateway.service_config import ModelConfig, RunningModel, ServiceConfig
@@ -62,7 +40,7 @@ class ModelView:
     """One model, for display."""
 
     config: ModelConfig
-    status: ModelStatus | None
+    status: events.ModelStatus | None
     """None: it cannot be served, and `config.why_not` says why."""
     running: RunningModel | None
     progress: WaitStatus | None
@@ -89,7 +67,7 @@ class Executor:
         self._set_config(config)
         self._scheduler = Scheduler(_scheduled_models(config), _scheduler_limits(config), uptime())
         self._jobs = ModelJobs(loader, listener, home, self._job_finished, pause_s)
-        self._events: deque[SchedulerEvent] = deque()
+        self._events: deque[events.SchedulerEvent] = deque()
         self._held: dict[str, dict[Hashable, tuple[int, float]]] = {}
         """Requests whose engine failed, by model: their priority, and since when."""
         self._is_handling = False
@@ -103,7 +81,7 @@ class Executor:
         """Read the memory and load what should run from the start. Call after `Health.start`."""
         self._read_memory()
         self._preload(self.config.models)
-        self.handle(TimePassed())
+        self.handle(events.TimePassed())
         self._memory_task = asyncio.ensure_future(repeat(self._read_memory_for_waiting, _MEMORY_READING_S))
 
     async def close(self, *, keep: bool) -> None:
@@ -122,22 +100,22 @@ class Executor:
         if not self._is_handling and self._scheduler.try_grant(request, model, uptime()):
             self._listener.granted(request, model)
         else:
-            self.handle(RequestArrived(request, model, priority))
+            self.handle(events.RequestArrived(request, model, priority))
 
     def finish(self, request: Hashable) -> None:
         """`RequestFinished`, likewise; if something follows from it, the next event brings it up."""
         if self._is_handling:
-            self.handle(RequestFinished(request))
+            self.handle(events.RequestFinished(request))
         elif not self._scheduler.try_finish(request, uptime()):
-            self.handle(TimePassed())
+            self.handle(events.TimePassed())
 
-    def handle(self, event: SchedulerEvent) -> None:
+    def handle(self, event: events.SchedulerEvent) -> None:
         """In order, one at a time: an event caused by an effect is handled after the current one."""
-        if isinstance(event, RequestArrived) and event.model in self._unservable:
+        if isinstance(event, events.RequestArrived) and event.model in self._unservable:
             why = str(self._unservable[event.model])
-            self._listener.rejected(RejectRequest(event.request, "failed", why))
+            self._listener.rejected(events.RejectRequest(event.request, "failed", why))
             return
-        if isinstance(event, RequestAbandoned):
+        if isinstance(event, events.RequestAbandoned):
             for held in self._held.values():
                 held.pop(event.request, None)
         self._events.append(event)
@@ -163,7 +141,7 @@ class Executor:
         for request, (priority, held_s) in tuple(held.items()):
             if held_s <= began_s:
                 del held[request]
-                self.handle(RequestReturned(request, model, priority))
+                self.handle(events.RequestReturned(request, model, priority))
 
     def change(self, config: ServiceConfig) -> None:
         """Apply a changed service file. Models that did not change keep running."""
@@ -171,7 +149,7 @@ class Executor:
         self._set_config(config)
         if config.listen != listen:
             self._listener.noted("", f"`listen` is now {config.listen}; restart the gateway to apply it")
-        self.handle(ConfigChanged(_scheduled_models(config), _scheduler_limits(config)))
+        self.handle(events.ConfigChanged(_scheduled_models(config), _scheduler_limits(config)))
         self._preload(
             model for model in config.models if model.name not in before or not before[model.name].preload
         )
@@ -191,14 +169,14 @@ class Executor:
         if not self._jobs.started.is_mine(name, identity):
             self._jobs.started.discard(name)
         self._jobs.running[name] = running
-        self.handle(ModelLoaded(name, running.bytes))
+        self.handle(events.ModelLoaded(name, running.bytes))
 
-    def set_lost(self, event: ModelUnloaded | ModelCrashed | LoadFailed) -> None:
+    def set_lost(self, event: events.ModelUnloaded | events.ModelCrashed | events.LoadFailed) -> None:
         """It ran, and no longer does."""
         self._jobs.running.pop(event.model, None)
-        if not isinstance(event, ModelUnloaded):
+        if not isinstance(event, events.ModelUnloaded):
             forget_proof(self._home, event.model)
-        if not (isinstance(event, ModelCrashed) and event.is_returning):
+        if not (isinstance(event, events.ModelCrashed) and event.is_returning):
             self._jobs.started.discard(event.model)
         self.handle(event)
 
@@ -252,13 +230,13 @@ class Executor:
         """What a load of this model would do. It can be served."""
         return self._scheduler.preview(name, uptime())
 
-    def _status(self, name: str) -> ModelStatus | None:
+    def _status(self, name: str) -> events.ModelStatus | None:
         try:
             return self._scheduler.status(name, uptime())
         except KeyError:  # it can never be served, so the scheduler does not know it
             return None
 
-    def _view(self, model: ModelConfig, status: ModelStatus | None) -> ModelView:
+    def _view(self, model: ModelConfig, status: events.ModelStatus | None) -> ModelView:
         jobs, name = self._jobs, model.name
         running, progress, note = jobs.running.get(name), jobs.progress.get(name), jobs.notes.get(name, "")
         return ModelView(model, status, running, progress, note)
@@ -279,18 +257,18 @@ class Executor:
 
     # --- effects ---
 
-    def _execute(self, effect: Effect) -> None:
+    def _execute(self, effect: events.Effect) -> None:
         """An error in the listener must not lose the other effects."""
         try:
             match effect:
-                case GrantRequest():
+                case events.GrantRequest():
                     self._listener.granted(effect.request, effect.model)
-                case RejectRequest():
+                case events.RejectRequest():
                     self._listener.rejected(effect)
-                case LoadModel(name):
+                case events.LoadModel(name):
                     waiting = self._scheduler.status(name, uptime()).waiting
                     self._jobs.start_load(name, self._by_name.get(name), waiting)
-                case UnloadModel(name):
+                case events.UnloadModel(name):
                     statuses = self._scheduler.snapshot(uptime())
                     waiting_models = [
                         other.name for other in statuses if other.waiting and other.phase == "off"
@@ -301,7 +279,7 @@ class Executor:
             asyncio.get_running_loop().call_exception_handler(context)
 
     def _job_finished(self, event: JobEvent) -> None:
-        if isinstance(event, ModelLoaded):
+        if isinstance(event, events.ModelLoaded):
             self._learn_load_time(event.model)
         if not self._is_closed:
             self._read_memory()
@@ -316,7 +294,7 @@ class Executor:
 
     def _read_memory(self) -> None:
         with suppress(HostNotReady):
-            self.handle(MemoryReading(meminfo().available_bytes, self.config.keep_free_bytes))
+            self.handle(events.MemoryReading(meminfo().available_bytes, self.config.keep_free_bytes))
 
     async def _read_memory_for_waiting(self) -> None:
         """Only while a model is needed: otherwise no decision depends on it."""
@@ -326,7 +304,7 @@ class Executor:
     def _preload(self, models: Iterable[ModelConfig]) -> None:
         for model in models:
             if model.preload and model.why_not is None:
-                self.handle(LoadRequested(model.name, True))
+                self.handle(events.LoadRequested(model.name, True))
 
     def _set_config(self, config: ServiceConfig) -> None:
         self.config, self._by_name = config, config.by_name
@@ -345,13 +323,13 @@ class Executor:
 
     def _tick(self) -> None:
         self._timer = None
-        self.handle(TimePassed())
+        self.handle(events.TimePassed())
 
 
-def _scheduled_models(config: ServiceConfig) -> tuple[ScheduledModel, ...]:
+def _scheduled_models(config: ServiceConfig) -> tuple[events.ScheduledModel, ...]:
     """Models that can be served; requests for the others are rejected with the reason."""
     return tuple(
-        ScheduledModel(
+        events.ScheduledModel(
             model.name, model.bytes, model.load_s, model.pinned, model.ttl_s, model.is_outside, model.identity
         )
         for model in config.models
@@ -359,8 +337,8 @@ def _scheduled_models(config: ServiceConfig) -> tuple[ScheduledModel, ...]:
     )
 
 
-def _scheduler_limits(config: ServiceConfig) -> SchedulerLimits:
-    return SchedulerLimits(
+def _scheduler_limits(config: ServiceConfig) -> events.SchedulerLimits:
+    return events.SchedulerLimits(
         config.ceiling_bytes,
         tuple(frozenset(group) for group in config.never_together),
         config.min_dwell_s,

@@ -7,13 +7,12 @@ half-written one is not. A file with errors changes nothing: the old one stays i
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.gateway.loader.process import Loader, LoaderFailed
-from firesteel.gateway.periodic import repeat
+from firesteel.gateway.periodic import BackgroundTasks, repeat
 from firesteel.gateway.service_config import Reason, ServiceConfig
 
 _POLL_S = 1.0
@@ -55,16 +54,14 @@ class ServiceFileWatch:
         self._releases = releases
         self._read = (first_read or file_version(path), file_version(releases))
         self._last = self._read
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks()
         self.problem: Reason | None = None
 
     def start(self) -> None:
-        self._task = asyncio.ensure_future(repeat(self.check, _POLL_S))
+        self._tasks.start(repeat(self.check, _POLL_S))
 
     async def close(self) -> None:
-        if self._task:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.close()
 
     async def check(self) -> bool:
         """Return whether the file was read."""

@@ -16,7 +16,7 @@ from firesteel.gateway.discovery import OwnServices, identity_of, running_model
 from firesteel.gateway.endpoints import model_endpoints
 from firesteel.gateway.executor import Executor
 from firesteel.gateway.loader.process import Loader, LoaderFailed
-from firesteel.gateway.periodic import repeat
+from firesteel.gateway.periodic import BackgroundTasks, repeat
 from firesteel.gateway.scheduler.events import LoadFailed, ModelCrashed, ModelLoaded, ModelUnloaded
 from firesteel.gateway.server_probe import find_apis, is_answering
 from firesteel.gateway.service_config import ModelConfig
@@ -131,7 +131,7 @@ class Health:
 
     def __init__(self, executor: Executor, loader: Loader, home: Home) -> None:
         self._executor, self._loader, self._home = executor, loader, home
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = BackgroundTasks()
         self._misses: dict[tuple[str, str], int] = {}
         """Consecutive failed checks, by model and URL."""
         self._is_down: set[str] = set()
@@ -140,13 +140,10 @@ class Health:
     async def start(self) -> None:
         """Check once before returning: what runs already is known before the first request."""
         await asyncio.gather(self.check_services(), self.check_outside())
-        checks = (repeat(self.check_services, _SERVICES_S), repeat(self.check_outside, _OUTSIDE_S))
-        self._tasks = [asyncio.ensure_future(check) for check in checks]
+        self._tasks.start(repeat(self.check_services, _SERVICES_S), repeat(self.check_outside, _OUTSIDE_S))
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     def replica_health(self, name: str) -> tuple[bool, ...]:
         """Which replicas of an outside model answer, in their order."""

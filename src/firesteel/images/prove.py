@@ -24,7 +24,10 @@ from firesteel.images.matrix_product import MatrixProduct, measure_products
 from firesteel.images.report import ImageReport, inspection
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal, propose
-from firesteel.run import ServiceReady, bring_up, load, stop
+from firesteel.run.down import stop
+from firesteel.run.events import ServiceReady
+from firesteel.run.service import load
+from firesteel.run.up import bring_up
 from firesteel.workspace import Workspace
 
 

@@ -10,29 +10,5 @@ that prints an engine's own start-up lines at the planned times, takes the plann
 `/proc/meminfo`, and answers real HTTP at the planned speed. Faults come on demand (`SimFault`). Nothing that
 it shows is a measurement, and everything that it serves says that it is simulated.
 
-Exports load lazily: a supervisor reads the simulated `/proc` once a second and must stay small.
+Import names from their modules: a supervisor reads the simulated `/proc` once a second and must stay small.
 """
-
-from typing import TYPE_CHECKING
-
-from firesteel.lazy import lazy_exports
-
-if TYPE_CHECKING:
-    from firesteel.sim.scenario_files import scenario, scenarios
-    from firesteel.sim.setup import create_spark, enter, environment
-    from firesteel.sim.spark import SimFault, SimGpuProcess, SimSpark, TrueSpeed
-
-__all__ = [
-    "SimFault", "SimGpuProcess", "SimSpark", "TrueSpeed", "create_spark", "enter", "environment",
-    "scenario", "scenarios",
-]  # fmt: skip
-
-if not TYPE_CHECKING:  # a type checker would take any name for one of these
-    __getattr__ = lazy_exports(
-        __name__,
-        {
-            "setup": ("create_spark", "enter", "environment"),
-            "scenario_files": ("scenario", "scenarios"),
-            "spark": ("SimFault", "SimGpuProcess", "SimSpark", "TrueSpeed"),
-        },
-    )  # fmt: skip

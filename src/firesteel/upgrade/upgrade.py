@@ -32,17 +32,12 @@ from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.gateway.address import read_address
 from firesteel.planner import launch_key
 from firesteel.proposals import Proposal, require_runnable
-from firesteel.run import (
-    Event,
-    PhaseDone,
-    PhaseProgress,
-    RunOptions,
-    Service,
-    bring_up,
-    load,
-    stop,
-)
+from firesteel.run.down import stop
 from firesteel.run.endpoints import running_service
+from firesteel.run.events import Event, PhaseDone, PhaseProgress
+from firesteel.run.service import Service, load
+from firesteel.run.start.options import RunOptions
+from firesteel.run.up import bring_up
 from firesteel.upgrade.releases import find_release, release_of
 from firesteel.upgrade.result import Outcome, UpgradeOptions, UpgradeResult
 from firesteel.upgrade.trial import judge_in_sequence, measure_service, try_beside

@@ -21,6 +21,7 @@ from firesteel.gateway.alerts.conditions import AlertKey, conditions
 from firesteel.gateway.alerts.send import AlertSender, deliver
 from firesteel.gateway.alerts.tracker import Alert
 from firesteel.gateway.alerts.watch import AlertWatch
+from firesteel.gateway.periodic import BackgroundTasks
 from firesteel.gateway.service_config import AlertSettings, ServiceConfig
 from firesteel.run.supervise.guard import GuardLimits, MemoryWatch
 from firesteel.units import GIB
@@ -197,8 +198,9 @@ async def test_a_command_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_receiver_that_hangs_holds_up_nothing(tmp_path: Path) -> None:
     said: list[str] = []
     sender = AlertSender(lambda: AlertSettings(command=("sleep", "600")), said.append)
-    sender.start()
+    tasks = BackgroundTasks()
+    tasks.start(sender.run())
     for _ in range(150):
         sender.put(ALERT)
     assert said and "was dropped" in said[0]
-    await sender.close()
+    await tasks.close()

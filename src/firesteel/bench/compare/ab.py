@@ -22,7 +22,7 @@ from firesteel.bench.results.history import History
 from firesteel.bench.values import RequestSettings
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
-from firesteel.run import all_services
+from firesteel.run.service import all_services
 from firesteel.run.verify.prove import key_of
 
 Side = Literal[0, 1]

@@ -22,15 +22,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log, sqrt
 
+from firesteel.bench.compare import stats
 from firesteel.bench.compare.matching import IndexPair, match_points, size_difference
-from firesteel.bench.compare.stats import (
-    FigureDifference,
-    compare_values,
-    log_difference,
-    mean_interval,
-    satterthwaite,
-    student_quantile,
-)
 from firesteel.bench.compare.variation import (
     FIELDS,
     PINNED,
@@ -61,7 +54,7 @@ class ComparedFigure:
     measure: Measure
     first: MeasuredFigure
     second: MeasuredFigure
-    difference: FigureDifference
+    difference: stats.FigureDifference
 
     @property
     def unit(self) -> str:
@@ -253,11 +246,11 @@ def _from_samples(
         a, b = [ours[number] for number in common], [theirs[number] for number in common]
     else:
         a, b = list(ours.values()), list(theirs.values())
-    one, other = mean_interval(a), mean_interval(b)
+    one, other = stats.mean_interval(a), stats.mean_interval(b)
     if one is None or other is None:
         return None
     variation = by.of(first.point, measure) if by else None
-    difference = compare_values(b, a, paired=by is None, is_time=measure == "TTFT", variation=variation)
+    difference = stats.compare_values(b, a, paired=by is None, is_time=measure == "TTFT", variation=variation)
     return ComparedFigure(first.point, measure, one, other, difference)
 
 
@@ -275,19 +268,19 @@ def _from_figures(
 
 def compare_figures(
     a: MeasuredFigure, b: MeasuredFigure, *, is_time: bool = False, variation: RunVariation | None = None
-) -> FigureDifference:
+) -> stats.FigureDifference:
     """`stats.compare_values` from means, their 95 % intervals, and the number of values."""
     n = min(a.n, b.n)
     if n < 3 or a.value <= 0 or b.value <= 0:
-        return FigureDifference(a.value / b.value if b.value else 0.0, 0.0, 0.0, 1.0, "too few", n)
+        return stats.FigureDifference(a.value / b.value if b.value else 0.0, 0.0, 0.0, 1.0, "too few", n)
     va, vb = (
-        ((found.high - found.value) / student_quantile(0.975, found.n - 1) / found.value) ** 2
+        ((found.high - found.value) / stats.student_quantile(0.975, found.n - 1) / found.value) ** 2
         for found in (a, b)
     )
-    squared_error, freedom = va + vb, satterthwaite(va, a.n, vb, b.n)
+    squared_error, freedom = va + vb, stats.satterthwaite(va, a.n, vb, b.n)
     if variation:
         squared_error, freedom = variation.widen(squared_error, freedom)
-    return log_difference(log(a.value / b.value), sqrt(squared_error), freedom, n, is_time=is_time)
+    return stats.log_difference(log(a.value / b.value), sqrt(squared_error), freedom, n, is_time=is_time)
 
 
 def _judge(rows: Sequence[ComparedFigure]) -> tuple[ComparedFigure, ...]:
@@ -305,7 +298,7 @@ def _judge(rows: Sequence[ComparedFigure]) -> tuple[ComparedFigure, ...]:
     )
 
 
-def _is_large(difference: FigureDifference) -> bool:
+def _is_large(difference: stats.FigureDifference) -> bool:
     return difference.ratio > 0 and abs(log(difference.ratio)) >= log(1 + _MIN_DIFFERENCE)
 
 

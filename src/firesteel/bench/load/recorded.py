@@ -19,8 +19,9 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.http.engine_client import is_healthy
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.planner import Plan, launch_key
-from firesteel.run import Service, stored_expected
 from firesteel.run.endpoints import base_url, running_service
+from firesteel.run.service import Service
+from firesteel.run.verify.expected import stored_expected
 from firesteel.run.verify.prove import key_of
 from firesteel.workspace import Workspace
 

@@ -16,7 +16,8 @@ from firesteel.facts import Host
 from firesteel.launch import Launch
 from firesteel.planner import Plan, PlanSummary, launch_key, summarize
 from firesteel.printable import printable
-from firesteel.run import Expected, Service
+from firesteel.run.service import Service
+from firesteel.run.verify.expected import Expected
 
 _SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD")
 _PLAN_KEYS = (

@@ -17,7 +17,8 @@ from firesteel.bench.values import BenchRun, RequestSample
 from firesteel.planner import Band
 from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.published import PublishedRun, run_sources
-from firesteel.render.charts import LinePlot, RowChart
+from firesteel.render.charts.line_plot import LinePlot
+from firesteel.render.charts.row_chart import RowChart
 
 _MAX_PUBLISHED = 24
 _MIN_VALUE, _MAX_VALUE = 1e-9, 1e15

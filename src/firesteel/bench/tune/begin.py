@@ -19,7 +19,7 @@ from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal
-from firesteel.run import Service
+from firesteel.run.service import Service
 from firesteel.workspace import Workspace
 
 

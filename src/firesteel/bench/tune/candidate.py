@@ -17,8 +17,12 @@ from firesteel.edge.host.process import port_is_free
 from firesteel.errors import FiresteelError
 from firesteel.facts import Host
 from firesteel.proposals import Proposal
-from firesteel.run import Event as RunEvent
-from firesteel.run import RunOptions, Service, all_services, bring_up, stop, stored_expected
+from firesteel.run.down import stop
+from firesteel.run.events import Event as RunEvent
+from firesteel.run.service import Service, all_services
+from firesteel.run.start.options import RunOptions
+from firesteel.run.up import bring_up
+from firesteel.run.verify.expected import stored_expected
 
 _PORTS_TRIED = 100
 

@@ -10,7 +10,7 @@ from firesteel.bench.load.measure import RunProgress
 from firesteel.bench.tune.journal import Journal, Role, Trial
 from firesteel.bench.tune.space import SearchSpace
 from firesteel.bench.tune.summary import DraftRow
-from firesteel.run import Event as RunEvent
+from firesteel.run.events import Event as RunEvent
 
 
 @dataclass(frozen=True, slots=True)

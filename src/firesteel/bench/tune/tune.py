@@ -39,7 +39,8 @@ from firesteel.edge.host.process import uptime
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal, require_runnable
-from firesteel.run import RunOptions, ServiceReady
+from firesteel.run.events import ServiceReady
+from firesteel.run.start.options import RunOptions
 from firesteel.units import show_seconds
 
 _LEAST_RUNS = 5

@@ -20,9 +20,10 @@ from firesteel.hosts.cluster.steps import cluster_steps
 from firesteel.hosts.cluster.up import propose_cluster, propose_fallback, read_cluster, up_cluster
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal, require_runnable
-from firesteel.run import RunOptions, ServiceReady
 from firesteel.run.cluster_status import ClusterStatus, read_status
+from firesteel.run.events import ServiceReady
 from firesteel.run.service import folder_of
+from firesteel.run.start.options import RunOptions
 from firesteel.units import show_bytes
 
 
@@ -57,12 +58,8 @@ async def _up(
     proposal: Proposal, options: RunOptions, cluster: JoinedHosts, fallback: Proposal | None
 ) -> ServiceReady:
     cancel_on_signals()
-    ready = None
-    async for event in follow(up_cluster(proposal, library.home(), options, cluster, fallback)):
-        if isinstance(event, ServiceReady):
-            ready = event
-    assert ready is not None  # or it would have raised
-    return ready
+    events = follow(up_cluster(proposal, library.home(), options, cluster, fallback))
+    return [event async for event in events if isinstance(event, ServiceReady)][-1]
 
 
 def _show(ready: ServiceReady, as_json: bool) -> None:

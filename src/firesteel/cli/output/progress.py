@@ -15,7 +15,7 @@ from firesteel.cli.output.show import err
 from firesteel.edge.host.process import uptime
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.printable import escape_unprintable
-from firesteel.run import Event, PhaseDone, PhaseProgress, PlanReady
+from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady
 from firesteel.units import show_bytes, show_rate, show_seconds
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class SlowLines:
             err.print(line, markup=False)
 
 
-async def last_of_build(events: AsyncIterator[BuildProgress | T], kind: type[T]) -> T:
-    """Shows the progress of a build, and returns its result: the last event."""
+async def last_of(events: AsyncIterator[BuildProgress | Event | T], kind: type[T]) -> T:
+    """Shows the progress of a build or an upgrade, and returns its result: the last event."""
     from firesteel.edge.native.build import BuildProgress  # only builds need it
 
     cancel_on_signals()
@@ -48,10 +48,16 @@ async def last_of_build(events: AsyncIterator[BuildProgress | T], kind: type[T])
         if isinstance(event, kind):
             result = event
         elif isinstance(event, BuildProgress):
-            left = f", about {show_seconds(event.left_s)} left" if event.left_s else ""
-            lines.print(f"{escape_unprintable(event.text)}{left}")
+            lines.print(build_line(event))
+        elif isinstance(event, PhaseProgress | PhaseDone):
+            lines.print(f"{event.phase}: {escape_unprintable(event.text)}")
     assert result is not None
     return result
+
+
+def build_line(progress: BuildProgress) -> str:
+    left = f", about {show_seconds(progress.left_s)} left" if progress.left_s else ""
+    return f"{escape_unprintable(progress.text)}{left}"
 
 
 async def follow(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:

@@ -16,7 +16,8 @@ from firesteel.cli.output.show import bytes_band, grid, table
 from firesteel.units import show_bytes, show_rate
 
 if TYPE_CHECKING:
-    from firesteel.run import CheckResult, Compared, Report
+    from firesteel.run.report import Compared, Report
+    from firesteel.run.verify.checks import CheckResult
 
 
 def proofs_view(checks: Iterable[CheckResult]) -> Group:

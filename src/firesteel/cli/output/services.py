@@ -6,13 +6,12 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
-from firesteel import run
 from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import port_is_free, port_owner
 from firesteel.run.cluster_status import ClusterStatus, read_status
 from firesteel.run.live_figures import LiveFigures
-from firesteel.run.service import Service, hang_of
+from firesteel.run.service import Service, death, hang_of, load
 
 if TYPE_CHECKING:
     from firesteel.proposals import Proposal
@@ -70,7 +69,7 @@ def what_is_left(home: Home, proposals: Iterable[Proposal]) -> str:
 
 def _what_is_left(home: Home, proposal: Proposal) -> str:
     name, port = proposal.name, proposal.plan.launch.port
-    service = run.load(home, name)
+    service = load(home, name)
     if service is None or service.phase == "dead":
         owner = None if port_is_free(port) else port_owner(port) or "another program"
         return f"{name} does not run" + (f" (port {port} is in use by {owner})" if owner else "")
@@ -92,7 +91,7 @@ def _problem(service: Service) -> tuple[str | None, str | None]:
     if service.phase == "dead" and service.state is None and os.path.lexists(service.folder / "state.json"):
         return "state.json cannot be read, so how it ended is not known", service.spec.again
     if service.phase == "dead":
-        return run.death(service.state), f"firesteel logs {name}, then {service.spec.again}"
+        return death(service.state), f"firesteel logs {name}, then {service.spec.again}"
     if service.phase == "hung":
         return hang_of(service.state), f"firesteel logs {name}; it is restarted if that lasts"
     if service.state and service.state.why:  # the engine died, and the supervisor is starting it again

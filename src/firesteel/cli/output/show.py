@@ -54,6 +54,11 @@ _RUNGS = {
 LEVEL_STYLE = {"stop": "bold red", "warn": "yellow", "note": "cyan"}
 
 
+def line(text: str) -> None:
+    """A line of the result, which may contain anybody's text."""
+    out.print(escape_unprintable(text), markup=False, highlight=False)
+
+
 def bytes_band(band: Band) -> str:
     if band.is_exact:
         return show_bytes(round(band.expected))
@@ -257,7 +262,8 @@ def compare_view(proposals: Sequence[Proposal]) -> Table:
     for name in names:
         rows.append((name, *(_part(plan.memory, name) for plan in plans)))
     rows.append(("needed", *(bytes_band(plan.memory.needed) for plan in plans)))
-    rows.append(("left", *(_left(plan.memory) for plan in plans)))
+    left = [plan.memory.budget_bytes - round(plan.memory.needed.expected) for plan in plans]
+    rows.append(("left", *(show_bytes(max(0, size)) for size in left)))
     rows.append(("context", *(f"{plan.cache.users} x {plan.cache.context:,}" for plan in plans)))
     rows.append(("decode", *(_speed_cell(plan.speed) for plan in plans)))
     if any(plan.cache.users > 1 for plan in plans):
@@ -271,10 +277,6 @@ def compare_view(proposals: Sequence[Proposal]) -> Table:
 def _part(memory: MemoryAccount, name: str) -> str:
     sizes = [bytes_band(part.bytes) for part in memory.parts if part.name == name]
     return sizes[0] if sizes else "-"
-
-
-def _left(memory: MemoryAccount) -> str:
-    return show_bytes(max(0, memory.budget_bytes - round(memory.needed.expected)))
 
 
 def _speed_cell(speed: Speed | None) -> str:

@@ -37,22 +37,13 @@ from aiohttp import web
 
 from firesteel import __version__
 from firesteel.edge.files.home import Home
-from firesteel.gateway.admin import prometheus
+from firesteel.gateway.admin import prometheus, streams
 from firesteel.gateway.admin.commands import MAX_TEXT_BYTES, AdminRejected, CommandRunner, command_routes
 from firesteel.gateway.admin.log_tail import LogTail
 from firesteel.gateway.admin.ollama import ollama_routes
 from firesteel.gateway.admin.request_log import LOG_FILTERS, log_path, recent
 from firesteel.gateway.admin.state import GatewayState, ModelStateJson
 from firesteel.gateway.admin.state_events import publish_changes
-from firesteel.gateway.admin.streams import (
-    IS_ENDING,
-    STREAMS,
-    end_streams,
-    follow_log,
-    send_event,
-    send_next,
-    streaming,
-)
 from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.admin.usage_response import usage_response
 from firesteel.gateway.curves.store import RANGES, CurveRange
@@ -110,8 +101,8 @@ def make_app(actions: AdminActions, run_command: CommandRunner | None = None) ->
     """`run_command` answers what the planner, the rules and the history of runs know (`commands.py`)."""
     app = web.Application(middlewares=[_authorize], client_max_size=MAX_TEXT_BYTES)
     app[ACTIONS] = actions
-    app[STREAMS] = set()
-    app[IS_ENDING] = asyncio.Event()
+    app[streams.STREAMS] = set()
+    app[streams.IS_ENDING] = asyncio.Event()
     app.on_shutdown.append(_on_shutdown)
     app.cleanup_ctx.append(_watching_state)
     app.add_routes(
@@ -163,7 +154,7 @@ async def start(actions: AdminActions, path: Path, run_command: CommandRunner | 
 
 
 async def _on_shutdown(app: web.Application) -> None:
-    end_streams(app)
+    streams.end_streams(app)
 
 
 # --- access and errors ---
@@ -367,10 +358,10 @@ async def _events(request: web.Request) -> web.StreamResponse:
     subscribers = request.app[ACTIONS].subscribers
     queue = subscribers.subscribe()  # before the state is sent, so that no change is missed
     try:
-        async with streaming(request) as response:
-            await send_event(response, "state", json.dumps(_versioned_state(request)))
+        async with streams.streaming(request) as response:
+            await streams.send_event(response, "state", json.dumps(_versioned_state(request)))
             while True:
-                await send_next(response, queue)
+                await streams.send_next(response, queue)
         return response
     finally:
         subscribers.unsubscribe(queue)
@@ -385,4 +376,4 @@ async def _logs(request: web.Request) -> web.StreamResponse:
     if request.query.get("follow") not in ("1", "true"):
         return _json({"name": name, "lines": await asyncio.to_thread(last_lines, path, count)})
     with closing(await asyncio.to_thread(LogTail, path)) as tail:
-        return await follow_log(request, tail, count)
+        return await streams.follow_log(request, tail, count)

@@ -55,15 +55,6 @@ class AlertSender:
         """`settings` are read for each alert: the file may have changed."""
         self._settings, self._report = settings, report
         self._queue: asyncio.Queue[Alert] = asyncio.Queue(_MAX_WAITING)
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.ensure_future(self._run())
-
-    async def close(self) -> None:
-        if self._task:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     def put(self, alert: Alert) -> None:
         """Never waits."""
@@ -72,7 +63,7 @@ class AlertSender:
         except asyncio.QueueFull:
             self._report(f"an alert was dropped, since {_MAX_WAITING} wait: {alert.text}")
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
         while True:  # until it is cancelled
             alert = await self._queue.get()
             for problem in await deliver(alert, self._settings()):

@@ -14,8 +14,8 @@ from firesteel.gateway.alerts.conditions import GUARD_TEXT, conditions
 from firesteel.gateway.alerts.send import AlertSender
 from firesteel.gateway.alerts.tracker import AlertTracker
 from firesteel.gateway.jobs import JobResult
-from firesteel.gateway.periodic import repeat
-from firesteel.gateway.service_config import AlertSettings, ServiceConfig
+from firesteel.gateway.periodic import BackgroundTasks, repeat
+from firesteel.gateway.service_config import ServiceConfig
 
 _CHECK_S = 5.0
 
@@ -31,7 +31,7 @@ class AlertWatch:
     ) -> None:
         """`report` gets every alert, and what cannot be delivered, for the operator's log."""
         self._state, self._config, self._report, self._clock = state, config, report, clock
-        self._sender = AlertSender(self._settings, report)
+        self._sender = AlertSender(lambda: config().alerts, report)
         self._failed_loads: dict[str, str] = {}
         """Why each last load failed, until one succeeds."""
         self._guarded: dict[str, str] = {}
@@ -40,17 +40,13 @@ class AlertWatch:
         self.disks: dict[str, int] = {}
         """Free bytes by folder, as last seen."""
         self.tracker = AlertTracker()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks()
 
     def start(self) -> None:
-        self._sender.start()
-        self._task = asyncio.ensure_future(repeat(self.check, _CHECK_S))
+        self._tasks.start(self._sender.run(), repeat(self.check, _CHECK_S))
 
     async def close(self) -> None:
-        if self._task:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        await self._sender.close()
+        await self._tasks.close()
 
     def noted(self, model: str, text: str) -> None:
         if GUARD_TEXT in text:
@@ -80,9 +76,6 @@ class AlertWatch:
             self._report(f"{'over: ' if alert.is_over else ''}{alert.text}")
             if config.alerts.is_used:
                 self._sender.put(alert)
-
-    def _settings(self) -> AlertSettings:
-        return self._config().alerts
 
 
 def _free_bytes(folders: tuple[str, ...]) -> dict[str, int]:

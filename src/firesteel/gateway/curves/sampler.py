@@ -27,6 +27,7 @@ from firesteel.gateway.admin.meter import ModelTotals
 from firesteel.gateway.curves.samples import Counts, CurveRow, added
 from firesteel.gateway.curves.store import SAMPLE_S, CurveStore
 from firesteel.gateway.executor import ModelView
+from firesteel.gateway.periodic import BackgroundTasks, repeat
 from firesteel.launch import EngineName
 
 RECENT_S = 300
@@ -62,7 +63,6 @@ class RecentActivity:
     seconds: float = 0.0
     busy_s: float = 0.0
     """While it served at least one request."""
-    most_busy: int = 0
     tokens: float = 0.0
     pieces: int = 0
     gaps: Counts = ()
@@ -108,15 +108,13 @@ class CurveSampler:
         self._engines: dict[str, Activity] = {}
         self._samples: dict[str, deque[ModelSample]] = {}
         self._recent: dict[str, RecentActivity] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks()
 
     def start(self) -> None:
-        self._task = asyncio.ensure_future(self._run())
+        self._tasks.start(repeat(self.sample, lambda: pause_s(self._wall_clock())))
 
     async def close(self) -> None:
-        if self._task:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.close()
         await asyncio.to_thread(self.store.close)
 
     def recent(self, model: str) -> RecentActivity:
@@ -125,15 +123,6 @@ class CurveSampler:
         if found is None:
             found = self._recent[model] = _recent(self._samples.get(model, ()))
         return found
-
-    async def _run(self) -> None:
-        while True:  # until it is cancelled
-            await asyncio.sleep(pause_s(self._wall_clock()))
-            try:
-                await self.sample()
-            except Exception as error:
-                context = {"message": "a sample of the curves failed", "exception": error}
-                asyncio.get_running_loop().call_exception_handler(context)
 
     async def sample(self) -> None:
         pages: Mapping[str, str] = {}
@@ -279,7 +268,6 @@ def _recent(samples: Iterable[ModelSample]) -> RecentActivity:
     return RecentActivity(
         sum(row.seconds for row in rows),
         sum(row.seconds for row in rows if row.busy),
-        max(row.busy for row in rows),
         sum(row.tokens for row in rows),
         sum(_pieces(row.totals) for row in rows),
         added(row.totals.gaps for row in rows),

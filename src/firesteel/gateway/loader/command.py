@@ -23,11 +23,10 @@ from firesteel.gateway.discovery import identity, identity_of, running_model
 from firesteel.gateway.loader.child import say
 from firesteel.hosts.cluster.on_nodes import key_of_nodes
 from firesteel.launch import Ask
-from firesteel.run import LOOPBACK
 from firesteel.run.down import remove_files, stop_processes
 from firesteel.run.report import Report, write_report
 from firesteel.run.service import ServiceSpec, folder_of, load, write_spec
-from firesteel.run.start.listen import reached_at
+from firesteel.run.start.listen import LOOPBACK, reached_at
 from firesteel.run.start.options import REAPER
 from firesteel.run.start.start import start_failure, start_supervisor
 from firesteel.units import show_bytes, show_seconds

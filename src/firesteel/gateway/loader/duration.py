@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from firesteel.edge.files.home import Home
 from firesteel.proposals import Proposal
-from firesteel.run import PhaseDone, PhaseProgress
+from firesteel.run.events import PhaseDone, PhaseProgress
 from firesteel.run.proofs import read_proof
 from firesteel.run.start.start_times import earlier_starts, last_verified, record_verified
 

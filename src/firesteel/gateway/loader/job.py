@@ -46,19 +46,12 @@ from firesteel.hosts.cluster.up import bring_up_joined
 from firesteel.launch import AdapterReference, Ask, Runtime
 from firesteel.planner import Band, Plan, launch_key
 from firesteel.proposals import Proposal, require_runnable
-from firesteel.run import (
-    LOOPBACK,
-    PhaseDone,
-    PhaseProgress,
-    PlanReady,
-    RunOptions,
-    Service,
-    ServiceReady,
-    adopt_all,
-    all_services,
-    bring_up,
-)
-from firesteel.run.start.listen import reached_at
+from firesteel.run.events import PhaseDone, PhaseProgress, PlanReady, ServiceReady
+from firesteel.run.service import Service, all_services
+from firesteel.run.start.listen import LOOPBACK, reached_at
+from firesteel.run.start.options import RunOptions
+from firesteel.run.start.start import adopt_all
+from firesteel.run.up import bring_up
 from firesteel.service_file import ModelEntry, NodeModel, ServiceFile, asks, on_nodes, read_service_file
 from firesteel.service_file.alerts import AlertEntry
 from firesteel.service_file.asks import own_ports

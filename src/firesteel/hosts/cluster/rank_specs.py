@@ -22,7 +22,7 @@ from firesteel.hosts.cluster.rpc import RpcProgram
 from firesteel.launch import Launch
 from firesteel.launch_pipeline import on_rank, openmp_environment
 from firesteel.proposals import Proposal
-from firesteel.run import make_steps
+from firesteel.run.start.steps import make_steps
 
 _WORKER_GRACE_S = 15.0
 

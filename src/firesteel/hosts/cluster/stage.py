@@ -29,7 +29,7 @@ from firesteel.hosts.cluster.nodes import target_of
 from firesteel.hosts.cluster.rpc import find_rpc_program, stage_rpc
 from firesteel.hosts.cluster.same_files import missing_files, weight_files
 from firesteel.proposals import Proposal
-from firesteel.run import Event, PhaseDone, PhaseProgress
+from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.units import show_bytes, show_seconds
 
 STREAMS = 4

@@ -9,7 +9,7 @@ from firesteel.hosts.cluster.rank_specs import cluster_spec, on_cluster
 from firesteel.hosts.cluster.rpc import find_rpc_program
 from firesteel.launch import Step
 from firesteel.proposals import Proposal
-from firesteel.run import make_steps
+from firesteel.run.start.steps import make_steps
 
 
 def cluster_steps(proposal: Proposal, home: Home, cluster: JoinedHosts) -> tuple[Step, ...]:

@@ -27,18 +27,13 @@ from firesteel.hosts.cluster.rpc import RpcProgram, find_rpc_program, stage_rpc
 from firesteel.hosts.cluster.same_files import require_equal_files
 from firesteel.launch import Ask, Runtime
 from firesteel.proposals import Proposal, require_runnable
-from firesteel.run import (
-    Event,
-    PhaseDone,
-    PhaseProgress,
-    RunOptions,
-    bring_up,
-    listening,
-    load,
-    pull_launch,
-)
 from firesteel.run.cluster_status import read_status
-from firesteel.run.service import folder_of, last_lines
+from firesteel.run.events import Event, PhaseDone, PhaseProgress
+from firesteel.run.fetch.pull import pull_launch
+from firesteel.run.service import folder_of, last_lines, load
+from firesteel.run.start.listen import listening
+from firesteel.run.start.options import RunOptions
+from firesteel.run.up import bring_up
 from firesteel.units import show_bytes
 from firesteel.workspace import Workspace
 

@@ -29,7 +29,7 @@ from firesteel.images.factory.decide import (
 from firesteel.images.factory.policy import ImagePolicy, with_release
 from firesteel.images.factory.upstream import pinned_release, upstream_releases
 from firesteel.images.prove import started_image
-from firesteel.run import ServiceReady
+from firesteel.run.events import ServiceReady
 from firesteel.upgrade.trial import judge_in_sequence, measure_service, try_beside
 from firesteel.upgrade.verdict import TrialVerdict
 

@@ -1,4 +1,7 @@
-"""OpenSSH's client: the command line for a host, one command on it, and what its failures mean.
+"""Other hosts over OpenSSH's own client: commands, files, sessions, and what its failures mean.
+
+The user's configuration, agent and known hosts apply. Commands to one host share a connection
+(ControlMaster). Nothing here asks for a password: what needs one fails with what to type.
 
 ssh ends with 255 when ssh itself failed and otherwise with the code of the command, so the two can be told
 apart: a host that cannot be reached is a HostNotReady, a command that failed is a `Finished` with its code.
