@@ -158,9 +158,7 @@ def engine_home(pulled: Home, tmp_path: Path) -> Iterator[Home]:
 def embedded_engine(pulled: Home) -> Iterator[int]:
     """The port of the real engine, started as `up` does, for tests of what it answers. Nothing proved it."""
     (python,), (weights,) = pulled.engines.glob("*/bin/python"), pulled.weights.rglob("*.gguf")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = find_free_port()
     words = ["--model", str(weights), "--port", str(port), "--ctx-size", "4096", "--parallel", "2"]
     env = {**os.environ, "GOMP_SPINCOUNT": "1000"}  # as `up` does: two threads wait for each other briefly
     with subprocess.Popen([str(python), "-I", str(install.SERVER), *words], env=env) as engine:
@@ -237,12 +235,15 @@ def _home_with(pulled: Home, engines: Path, folder: Path) -> Iterator[Home]:
     run_firesteel(home.root, "down", "--all")
 
 
-@pytest.fixture
-def free_port() -> int:
+def find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def free_port() -> int:
+    return find_free_port()
 
 
 @pytest.fixture(scope="module")
