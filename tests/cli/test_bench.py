@@ -1,4 +1,4 @@
-"""`firesteel bench`: options, table, document, history. A real engine is in tests/run/test_real_service.py."""
+"""`firesteel bench`: options, table, document, history. tests/run/test_real_service.py has a real engine."""
 
 from __future__ import annotations
 
