@@ -14,15 +14,19 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import zip_longest
+from functools import cache
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from firesteel import __file__ as package
 from firesteel.edge.embedded import install
@@ -62,22 +66,48 @@ def pytest_collection_finish() -> None:
 
 
 ENGINES = frozenset({"engine_home", "quick_home", "native_home", "pulled", "embedded_engine"})
-SLOW_SETUP = frozenset({"browser", "docker_daemon", "two_hosts", "three_hosts"})
+SECONDS = Path(__file__).with_name("seconds.json")
+"""How long files take that take some seconds, on two cores. FIRESTEEL_TEST_SECONDS=write writes it anew."""
+_measured_s = Counter[str]()
+
+
+@cache
+def unit_of(file: str) -> str:
+    """What one worker runs in a piece: a file, or all that need a docker daemon.
+
+    There is one daemon at a time, and workers with such files would wait for each other.
+    """
+    text = (Path(__file__).parents[1] / file).read_text("utf-8")
+    return "docker" if "docker_daemon" in text else file
+
+
+class UnitScheduling(LoadFileScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid.split("::", 1)[0])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> UnitScheduling:
+    return UnitScheduling(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The order in which several workers get files: long ones first, those with engines in turns with others.
+    """The order in which several workers get units: long ones first, those with engines in turns with others.
 
-    A worker runs whole files, so a file's fixtures are made once. None that takes minutes may come last, when
-    one worker would be busy and the rest idle; and engines compute where many other tests wait.
+    A file's fixtures are made once. None that takes minutes may come last, when one worker would be busy and
+    the rest idle; and engines compute where many other tests wait.
     """
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
-    files: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        files.setdefault(item.location[0], []).append(item)
-    longest_first = sorted(files.values(), key=_expected_s, reverse=True)
+    seconds: dict[str, int] = json.loads(SECONDS.read_text("utf-8"))
+    units: dict[str, list[pytest.Item]] = {}
+    expected_s = Counter[str]()
+    for file, in_file in groupby(items, key=lambda item: item.location[0]):
+        tests = list(in_file)
+        units.setdefault(unit_of(file), []).extend(tests)
+        expected_s[unit_of(file)] += seconds.get(file, 0.02 * len(tests))
+    longest_first = [units[unit] for unit, _ in expected_s.most_common()]
     engines = [tests for tests in longest_first if any(map(_has_engine, tests))]
     others = [tests for tests in longest_first if not any(map(_has_engine, tests))]
     pairs = zip_longest(engines, others, fillvalue=())
@@ -88,10 +118,14 @@ def _has_engine(test: pytest.Item) -> bool:
     return not ENGINES.isdisjoint(getattr(test, "fixturenames", ()))
 
 
-def _expected_s(tests: list[pytest.Item]) -> float:
-    """Roughly: an engine is proved in ten seconds, a browser or a host of a cluster takes a few."""
-    slow = sum(not SLOW_SETUP.isdisjoint(getattr(test, "fixturenames", ())) for test in tests)
-    return 10 * sum(map(_has_engine, tests)) + 5 * slow + 0.05 * len(tests)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _measured_s[report.location[0]] += report.duration
+
+
+def pytest_sessionfinish() -> None:
+    if os.environ.get("FIRESTEEL_TEST_SECONDS") == "write" and "PYTEST_XDIST_WORKER" not in os.environ:
+        long = {file: round(seconds) for file, seconds in sorted(_measured_s.items()) if seconds >= 3}
+        SECONDS.write_text(json.dumps(long, indent=1) + "\n", "utf-8")
 
 
 @pytest.fixture(autouse=True)
@@ -158,9 +192,7 @@ def engine_home(pulled: Home, tmp_path: Path) -> Iterator[Home]:
 def embedded_engine(pulled: Home) -> Iterator[int]:
     """The port of the real engine, started as `up` does, for tests of what it answers. Nothing proved it."""
     (python,), (weights,) = pulled.engines.glob("*/bin/python"), pulled.weights.rglob("*.gguf")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = find_free_port()
     words = ["--model", str(weights), "--port", str(port), "--ctx-size", "4096", "--parallel", "2"]
     env = {**os.environ, "GOMP_SPINCOUNT": "1000"}  # as `up` does: two threads wait for each other briefly
     with subprocess.Popen([str(python), "-I", str(install.SERVER), *words], env=env) as engine:
@@ -237,12 +269,15 @@ def _home_with(pulled: Home, engines: Path, folder: Path) -> Iterator[Home]:
     run_firesteel(home.root, "down", "--all")
 
 
-@pytest.fixture
-def free_port() -> int:
+def find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def free_port() -> int:
+    return find_free_port()
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,11 @@ CONFIG = ROOT / "tests/facts/configs/families/glm4_moe_lite.json"
 
 
 @pytest.mark.real
-def test_the_journey(engine_home: Home, free_port: int) -> None:
+def test_the_journey(quick_home: Home, free_port: int) -> None:
     env = {
         **os.environ,
         "FIRESTEEL": f"{sys.executable} -m firesteel",
-        "FIRESTEEL_HOME": str(engine_home.root),
+        "FIRESTEEL_HOME": str(quick_home.root),
         "PORT": str(free_port),
     }
     done = subprocess.run(
@@ -43,7 +43,7 @@ def test_the_journey(engine_home: Home, free_port: int) -> None:
         "smollm2 has stopped",
     ):
         assert seen in done.stdout + done.stderr, seen
-    assert all_services(engine_home) == []
+    assert all_services(quick_home) == []
 
 
 @pytest.mark.slow

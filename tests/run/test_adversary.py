@@ -121,10 +121,23 @@ def test_there_are_enough_of_them() -> None:
     assert all(one.gate for one in FAULTS)
 
 
+@pytest.fixture(scope="module")
+def unchanged(honest: Honest) -> dict[bool, list[Any]]:
+    """With and without reasoning; the recorded answers make it the same every time."""
+    return {reasoning: asyncio.run(_sent(honest, Change(), reasoning)) for reasoning in (False, True)}
+
+
+def test_unchanged_it_sends_the_same_again(honest: Honest, unchanged: dict[bool, list[Any]]) -> None:
+    for reasoning, sent in unchanged.items():
+        assert asyncio.run(_sent(honest, Change(), reasoning)) == sent
+
+
 @pytest.mark.parametrize("one", [*FAULTS, *ODDITIES], ids=lambda one: one.name)
-async def test_each_changes_what_is_sent(one: Modification, honest: Honest) -> None:
+async def test_each_changes_what_is_sent(
+    one: Modification, honest: Honest, unchanged: dict[bool, list[Any]]
+) -> None:
     reasoning = "reasoning" in one.needs
-    assert await _sent(honest, one.change, reasoning) != await _sent(honest, Change(), reasoning)
+    assert await _sent(honest, one.change, reasoning) != unchanged[reasoning]
 
 
 @pytest.fixture(scope="module")

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import stat
-import urllib.request
-from pathlib import Path
-from urllib.error import HTTPError
-
 import pytest
-from tests.conftest import run_firesteel
 
 import firesteel
-from firesteel.edge.files.home import Home
-from firesteel.edge.files.secrets import read_secrets
-from firesteel.edge.host import process
 from firesteel.errors import Stopped, UsageError
 from firesteel.launch import Ask
-from firesteel.run.service import all_services
 from firesteel.run.start.listen import is_wide, listening, reached_at
 from firesteel.run.start.options import RunOptions, need_trust
 
@@ -53,36 +43,3 @@ def test_remote_code_needs_consent() -> None:
     with pytest.raises(Stopped, match="code that comes with its weights"):
         need_trust(proposal, RunOptions())
     need_trust(proposal, RunOptions(trusts_code=True))
-
-
-@pytest.mark.real
-def test_a_service_that_others_can_reach_asks_for_a_key(engine_home: Home, free_port: int) -> None:
-    token = "hf_" + "x" * 30
-    ran = run_firesteel(
-        engine_home.root, "up", "--port", str(free_port), "--listen", "0.0.0.0", env={"HF_TOKEN": token}
-    )
-    assert ran.code == 0, ran.err
-    service = all_services(engine_home)[0]
-    path = Path(service.spec.secrets)
-    key = read_secrets(path)["LLAMA_API_KEY"]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert str(path) in ran.out
-
-    with pytest.raises(HTTPError, match="401"):
-        _models(service.spec.url, None)
-    assert _models(service.spec.url, key) == 200
-    assert run_firesteel(engine_home.root, "verify").code == 0
-
-    assert service.state and service.state.engine
-    shown = Path(f"/proc/{service.state.engine.number}/cmdline").read_text()
-    texts = [ran.out, ran.err, shown, *(path.read_text() for path in service.folder.iterdir())]
-    assert not any(key in text or token in text for text in texts)
-    assert process.is_alive(service.state.supervisor)
-
-
-def _models(url: str, key: str | None) -> int:
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    with urllib.request.urlopen(
-        urllib.request.Request(f"{url}/v1/models", headers=headers), timeout=10
-    ) as answer:
-        return int(answer.status)

@@ -35,7 +35,7 @@ def _wait_until(what: str, is_so: object) -> None:
         time.sleep(0.05)
 
 
-def test_up_verify_and_down(native_home: Home, free_port: int) -> None:
+def test_up_and_down(native_home: Home, free_port: int) -> None:
     up = run_firesteel(native_home.root, "up", "smollm2", "--native", "--port", str(free_port), "--json")
     assert up.code == 0, up.err
     assert up.json["engine"] == "llamacpp"
@@ -44,7 +44,6 @@ def test_up_verify_and_down(native_home: Home, free_port: int) -> None:
     service = all_services(native_home)[0]
     assert service.spec.up_arguments[-1] == "--native", "the same program serves it after a reboot"
     assert _processes(native_home)
-    assert run_firesteel(native_home.root, "verify", "smollm2").code == 0
     refused = run_firesteel(
         native_home.root, "engine", "remove", next(iter(installed_engines(native_home))).name
     )
@@ -53,12 +52,13 @@ def test_up_verify_and_down(native_home: Home, free_port: int) -> None:
     assert not _processes(native_home) and process.port_is_free(free_port)
 
 
-@pytest.mark.slow  # two proofs more; tests/run/test_kill_nine.py has the same with the embedded engine
+@pytest.mark.slow  # three proofs more; tests/run/test_kill_nine.py has the same with the embedded engine
 def test_a_killed_supervisor_leaves_no_process_and_a_killed_engine_comes_back(
     native_home: Home, free_port: int
 ) -> None:
     command = ("up", "smollm2", "--native", "--port", str(free_port))
     assert run_firesteel(native_home.root, *command).code == 0
+    assert run_firesteel(native_home.root, "verify", "smollm2").code == 0
     state = all_services(native_home)[0].state
     assert state and state.engine
     program = next(number for number in process.tree(state.engine.number) if number != state.engine.number)

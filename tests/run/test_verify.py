@@ -14,7 +14,6 @@ from tests.run.garbler import COMPUTER, FAULTS, KEY, MODEL, MUSING, Garbler, ser
 
 from firesteel import library
 from firesteel.cli.endpoints import base_url
-from firesteel.edge.files.home import Home
 from firesteel.edge.http.engine_client import (
     chat,
     complete,
@@ -25,7 +24,7 @@ from firesteel.edge.http.engine_client import (
 )
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.planner import Band, PlanSummary
-from firesteel.run.service import ServiceSpec, all_services
+from firesteel.run.service import ServiceSpec
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import Expected, expected, read_expected
 from firesteel.run.verify.prove import require_passed
@@ -402,26 +401,3 @@ def test_addresses() -> None:
 def test_invalid_arguments(tmp_path: Path) -> None:
     ran = run_firesteel(tmp_path, "verify", "name", "--url", "http://127.0.0.1:1/v1")
     assert ran.code == 2 and "next:" in ran.err
-
-
-@pytest.mark.real
-def test_a_model_with_shuffled_weights_does_not_come_up(
-    engine_home: Home, free_port: int, tmp_path: Path
-) -> None:
-    """`tests/run/test_up.py` shows that the whole ones do, and verifies them by name and by address."""
-    broken = tmp_path / "broken.gguf"
-    broken.write_bytes(shuffled(next(engine_home.weights.rglob("*.gguf"))))
-    ran = run_firesteel(engine_home.root, "up", str(broken), "--port", str(free_port))
-    assert ran.code == 1 and "its answers are wrong" in ran.err, ran.err
-    assert all_services(engine_home) == []
-
-
-def shuffled(path: Path) -> bytes:
-    """The weights of one layer's feed-forward in another order: it loads, it answers, it is nonsense."""
-    gguf = pytest.importorskip("gguf")
-    data = bytearray(path.read_bytes())
-    for tensor in gguf.GGUFReader(path).tensors:
-        if tensor.name.startswith("blk.12.ffn"):
-            start, size = int(tensor.data_offset), int(tensor.n_bytes)
-            data[start : start + size] = bytes(reversed(data[start : start + size]))
-    return bytes(data)
