@@ -21,12 +21,12 @@ class InvalidValue(ValueError):
     """The JSON value does not have the declared type; the message says where."""
 
 
-def from_json(kind: type[T], value: object, *, ignore_unknown: bool = True) -> T:
+def from_json(kind: type[T], value: object) -> T:
     """`value`, as `json.loads` gives it, as a `kind`: a dataclass, or a list or dict of such.
 
-    Keys of a newer release are ignored by default.
+    Keys that it does not know, of a newer release, are ignored.
     """
-    converted: T = _convert(kind, value, getattr(kind, "__name__", str(kind)), ignore_unknown)
+    converted: T = _convert(kind, value, getattr(kind, "__name__", str(kind)))
     return converted
 
 
@@ -35,35 +35,33 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _dataclass(kind: Any, value: object, where: str, ignore_unknown: bool) -> Any:
+def _dataclass(kind: Any, value: object, where: str) -> Any:
     if not isinstance(value, dict):
         raise InvalidValue(f"{where} is not an object: {value!r:.80}")
     hints, known = _hints(kind), {field.name: field for field in fields(kind) if field.init}
-    if not ignore_unknown and (unknown := value.keys() - known.keys()):
-        raise InvalidValue(f"{where} has no {sorted(unknown)[0]!r:.80}")
     converted = {}
     for name, field in known.items():
         if name in value:
-            converted[name] = _convert(hints[name], value[name], f"{where}.{name}", ignore_unknown)
+            converted[name] = _convert(hints[name], value[name], f"{where}.{name}")
         elif field.default is MISSING and field.default_factory is MISSING:
             raise InvalidValue(f"{where}.{name} is missing")
     return kind(**converted)
 
 
-def _convert(kind: Any, value: object, where: str, ignore_unknown: bool) -> Any:
+def _convert(kind: Any, value: object, where: str) -> Any:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return _first_that_fits(arguments, value, where, ignore_unknown)
+        return _first_that_fits(arguments, value, where)
     if origin is Literal:
         fits, converted = value in arguments, value
     elif origin in (tuple, list) or origin is Sequence:
-        return _sequence(origin, arguments, value, where, ignore_unknown)
+        return _sequence(origin, arguments, value, where)
     elif isinstance(origin, type) and issubclass(origin, Mapping):
-        return _mapping(arguments, value, where, ignore_unknown)
+        return _mapping(arguments, value, where)
     elif kind is Any or kind is object:
         return value
     elif is_dataclass(kind):
-        return _dataclass(kind, value, where, ignore_unknown)
+        return _dataclass(kind, value, where)
     elif kind is float:
         fits = isinstance(value, (int, float)) and not isinstance(value, bool)
         converted = value
@@ -76,16 +74,16 @@ def _convert(kind: Any, value: object, where: str, ignore_unknown: bool) -> Any:
     return converted
 
 
-def _first_that_fits(kinds: tuple[Any, ...], value: object, where: str, ignore_unknown: bool) -> Any:
+def _first_that_fits(kinds: tuple[Any, ...], value: object, where: str) -> Any:
     for kind in kinds:
         try:
-            return _convert(kind, value, where, ignore_unknown)
+            return _convert(kind, value, where)
         except InvalidValue as error:
             problem = error
     raise problem
 
 
-def _sequence(origin: Any, kinds: tuple[Any, ...], value: object, where: str, ignore_unknown: bool) -> Any:
+def _sequence(origin: Any, kinds: tuple[Any, ...], value: object, where: str) -> Any:
     if not isinstance(value, (list, tuple)):
         raise InvalidValue(f"{where} is not a list: {value!r:.80}")
     is_fixed = origin is tuple and (len(kinds) != 2 or kinds[1] is not Ellipsis)
@@ -93,13 +91,13 @@ def _sequence(origin: Any, kinds: tuple[Any, ...], value: object, where: str, ig
         raise InvalidValue(f"{where} has {len(value)} values in place of {len(kinds)}")
     item_kinds = kinds if is_fixed else kinds[:1] * len(value)
     items = (
-        _convert(kind, item, f"{where}[{index}]", ignore_unknown)
+        _convert(kind, item, f"{where}[{index}]")
         for index, (kind, item) in enumerate(zip(item_kinds, value, strict=True))
     )
     return list(items) if origin is list else tuple(items)
 
 
-def _mapping(kinds: tuple[Any, ...], value: object, where: str, ignore_unknown: bool) -> dict[str, Any]:
+def _mapping(kinds: tuple[Any, ...], value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidValue(f"{where} is not an object: {value!r:.80}")
-    return {key: _convert(kinds[1], item, f"{where}.{key}", ignore_unknown) for key, item in value.items()}
+    return {key: _convert(kinds[1], item, f"{where}.{key}") for key, item in value.items()}

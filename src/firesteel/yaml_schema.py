@@ -50,7 +50,7 @@ def load(name: str, text: str, schema: type[T]) -> T:
         return validated
     except ValidationError as error:
         mistakes = [
-            f"{name}:{_line(lines, details['loc'])}: {_where(details['loc'])}{_message(details)}"
+            f"{name}:{line_of(lines, details['loc'])}: {_where(details['loc'])}{_message(details)}"
             for details in error.errors(include_url=False)
         ]
         raise InvalidFile("\n".join(mistakes), next=f"correct {name}") from None
@@ -84,7 +84,8 @@ def mistake(name: str, text: str, path: Path, what: str) -> InvalidFile:
     return InvalidFile(f"{name}:{line}: {what}", next=f"correct {name} at line {line}")
 
 
-def _line(lines: dict[Path, int], path: Path) -> int:
+def line_of(lines: dict[Path, int], path: Path) -> int:
+    """Of the place, or of what it is in: what was written short has no line of its own."""
     while path not in lines:
         path = path[:-1]
     return lines[path]

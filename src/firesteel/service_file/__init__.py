@@ -271,16 +271,9 @@ def read_service_file(name: str, text: str) -> ServiceFile:
     file = yaml_schema.load(name, text, ServiceFile)
     if faults := list(_faults(file)):
         _, lines = yaml_schema.read(name, text)
-        said = "\n".join(f"{name}:{_line(lines, path)}: {what}" for path, what in faults)
+        said = "\n".join(f"{name}:{yaml_schema.line_of(lines, path)}: {what}" for path, what in faults)
         raise yaml_schema.InvalidFile(said, next=f"correct {name}")
     return file
-
-
-def _line(lines: dict[yaml_schema.Path, int], path: yaml_schema.Path) -> int:
-    """Of the place, or of what it is in: what was written short has no line of its own."""
-    while path not in lines:
-        path = path[:-1]
-    return lines[path]
 
 
 def _faults(file: ServiceFile) -> Iterator[Fault]:

@@ -10,9 +10,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from firesteel.file_schema import STRICT
+from firesteel.typed_json import from_json
 from firesteel.units import GB, GIB
 
 FaultKind = Literal[
@@ -137,12 +138,7 @@ def write_spark(folder: Path, spark: SimSpark) -> None:
 
 def read_spark(folder: Path) -> SimSpark:
     """The Spark that `create_spark` wrote into this folder."""
-    document: dict[str, Any] = json.loads(spark_file(folder).read_text())
-    faults = (SimFault(**{**row, "lines": tuple(row["lines"])}) for row in document["faults"])
-    document["faults"] = tuple(faults)
-    document["gpu_users"] = tuple(SimGpuProcess(**row) for row in document["gpu_users"])
-    document["truths"] = tuple(TrueSpeed(**row) for row in document["truths"])
-    return SimSpark(**{**document, "images": tuple(document["images"])})
+    return from_json(SimSpark, json.loads(spark_file(folder).read_text()))
 
 
 def spark_file(folder: Path) -> Path:

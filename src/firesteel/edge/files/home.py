@@ -110,15 +110,15 @@ def free_bytes(folder: Path) -> int:
     simulated = sim_free_bytes()
     if simulated is not None:
         return simulated
-    return shutil.disk_usage(_existing(folder)).free
+    return shutil.disk_usage(nearest_existing(folder)).free
 
 
 def disk_of(folder: Path) -> int:
     """The same number for folders on the same disk."""
-    return _existing(folder).stat().st_dev
+    return nearest_existing(folder).stat().st_dev
 
 
-def _existing(folder: Path) -> Path:
+def nearest_existing(folder: Path) -> Path:
     while not folder.exists():
         folder = folder.parent
     return folder

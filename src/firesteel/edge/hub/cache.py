@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.dataclass import dataclass
-from firesteel.edge.files.home import Home, free_bytes, writable_folder, write_text
+from firesteel.edge.files.home import Home, free_bytes, nearest_existing, writable_folder, write_text
 from firesteel.edge.hub.digests import StoredFile, VerifiedFiles, read_record
 from firesteel.edge.hub.listing import HubFile, Listing, check_listing, check_revision, is_commit, is_digest
 from firesteel.errors import HostNotReady, UsageError
@@ -172,7 +172,7 @@ def _write_reference(path: Path, commit: str) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    with writable_folder(_nearest_existing(folder)):
+    with writable_folder(nearest_existing(folder)):
         folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -281,7 +281,7 @@ def require_permission(store: Store, repository: str) -> None:
     """Finds folders that we cannot write, such as those of a container that ran as root, before the fetch."""
     folder = store.folder(repository)
     try:
-        paths = [_nearest_existing(store.root), folder]
+        paths = [nearest_existing(store.root), folder]
         paths += [folder / name for name in ("blobs", "refs", "snapshots")]
         for pattern in ("blobs/*", "snapshots/*"):
             paths += sorted(folder.glob(pattern))[:10_000]  # a repository has hundreds at most
@@ -293,12 +293,6 @@ def require_permission(store: Store, repository: str) -> None:
         raise HostNotReady(
             f"{error.filename} may not be read", next="put the store elsewhere: HF_HOME=/path"
         ) from error
-
-
-def _nearest_existing(path: Path) -> Path:
-    while not path.exists():
-        path = path.parent
-    return path
 
 
 def _not_ours(path: Path, folder: Path) -> HostNotReady:

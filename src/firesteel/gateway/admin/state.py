@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from heapq import nsmallest
-from typing import Protocol, TypedDict
+from typing import TypedDict
 
 from firesteel.facts import Meminfo
 from firesteel.facts.host.gpu_reading import GpuReading
@@ -13,7 +13,7 @@ from firesteel.gateway.admin import status
 from firesteel.gateway.admin.health_sentence import HealthJson, health_sentence
 from firesteel.gateway.curves.sampler import RecentActivity
 from firesteel.gateway.executor import ModelView
-from firesteel.gateway.interfaces import PendingRequest
+from firesteel.gateway.request_record import RequestRecord
 from firesteel.gateway.service_config import ServiceConfig
 
 _SHOWN_WAITING = 50
@@ -80,13 +80,6 @@ class GpuStateJson(TypedDict):
     """Why its clock is lowered."""
 
 
-class WaitingRecord(Protocol):
-    """A request that waits, as the dispatcher keeps it."""
-
-    request: PendingRequest
-    waits_since: float
-
-
 class WaitingRequestJson(TypedDict):
     model: str
     key: str
@@ -135,7 +128,7 @@ def gateway_state(
     }
 
 
-def oldest_waiting(waiting: Iterable[WaitingRecord], doing: Callable[[str], str]) -> list[WaitingRequestJson]:
+def oldest_waiting(waiting: Iterable[RequestRecord], doing: Callable[[str], str]) -> list[WaitingRequestJson]:
     """The requests that have waited longest. `doing` says what happens for the requests of a model."""
     oldest = nsmallest(_SHOWN_WAITING, waiting, key=lambda record: record.waits_since)
     texts = {model: doing(model) for model in {record.request.model for record in oldest}}

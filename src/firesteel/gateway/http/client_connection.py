@@ -197,7 +197,7 @@ class ClientConnection(RequestReader):
         self._state, self.deadline = TUNNELING, deadline
         self.buffers.give(self._buffered)
         data, self._buffer, self._buffered = self._buffer, b"", 0
-        self.resume_tunnel()
+        self.resume()
         if data:
             self._take_tunneled(data)
 
@@ -205,7 +205,7 @@ class ClientConnection(RequestReader):
         if isinstance(self._exchange, Tunnel) and not self._exchange.client_sent(data):
             self._pause_reading()
 
-    def resume_tunnel(self) -> None:
+    def resume(self) -> None:
         if not self.transport.is_closing():
             self._resume_reading()
 
@@ -387,8 +387,4 @@ class ClientConnection(RequestReader):
         """Many that go on sending are read in turns, so that they do not take all the time."""
         self._pause_reading()
         delay_s = _DISCARD_EVERY_S * len(self._server.lingering)
-        asyncio.get_running_loop().call_later(delay_s, self._resume_discarding)
-
-    def _resume_discarding(self) -> None:
-        if not self.transport.is_closing():
-            self._resume_reading()
+        asyncio.get_running_loop().call_later(delay_s, self.resume)

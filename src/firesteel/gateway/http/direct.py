@@ -124,7 +124,7 @@ class Tunnel(DirectExchange):
         return not self._upstream.is_sending
 
     def engine_drained(self) -> None:
-        self._client.resume_tunnel()
+        self._client.resume()
 
     # -- its end --
 

@@ -26,7 +26,6 @@ from firesteel.edge.hub.cache import find_store
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import Host
 from firesteel.gateway.discovery import identity, outside_identity, running_model
-from firesteel.gateway.interfaces import Timeouts
 from firesteel.gateway.loader.child import end_with_parent, reason_of, say
 from firesteel.gateway.loader.command import CommandJob, load_command
 from firesteel.gateway.loader.duration import LoadClock, load_time
@@ -138,12 +137,10 @@ def _external_model(
         entry.memory or 0,
         is_outside=True,
         start=f"firesteel up -f {shlex.quote(path)} starts it" if node else "start it there",
-        cancel=entry.cancel,
         route=entry.route or "least-busy",
         model=entry.model,
         key=key,
         upstream=entry.upstream,
-        timeouts=_timeouts(entry),
         **model_parameters(entry, RecipeRequests()),
     )
 
@@ -174,20 +171,13 @@ def _job_model(
         pinned=entry.pinned,
         preload=entry.preload,
         ttl_s=entry.ttl,
-        cancel=entry.cancel,
         route=entry.route or "least-busy",
         model=entry.model,
         upstream=entry.upstream,
-        timeouts=_timeouts(entry),
         ask=asdict(job),
         why_not=why_not,
         **model_parameters(entry, RecipeRequests()),
     )
-
-
-def _timeouts(entry: ModelEntry) -> Timeouts:
-    limits = entry.timeouts
-    return Timeouts(limits.first_byte, limits.gap, limits.answer)
 
 
 def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, host: Host) -> ModelConfig:
@@ -199,8 +189,6 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
         pinned=entry.pinned,
         preload=entry.preload,
         ttl_s=entry.ttl,
-        cancel=entry.cancel,
-        timeouts=_timeouts(entry),
         **model_parameters(entry, RecipeRequests()),
     )
     try:

@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from firesteel.catalog.request_settings import RecipeRequests
 from firesteel.engines.adapters import adapter_request
-from firesteel.gateway.interfaces import ServerApiName
+from firesteel.gateway.interfaces import CancelPolicy, ServerApiName, Timeouts
 from firesteel.gateway.service_config import ModelParameters
 from firesteel.launch import EngineName
 from firesteel.service_file import ModelEntry
@@ -36,7 +36,10 @@ def model_parameters(
         )
         by_alias[name] = own.overridden(asked)
     fallbacks = entry.fallback.model_dump(exclude_none=True) if entry.fallback else {}
+    limits = entry.timeouts
     return {
+        "cancel": entry.cancel,
+        "timeouts": Timeouts(limits.first_byte, limits.gap, limits.answer),
         "fallbacks": fallbacks,
         "aliases": tuple(by_alias),
         # llama.cpp's own `/v1/messages` drops the field that names an adapter (build 11549).
@@ -47,6 +50,8 @@ def model_parameters(
 
 
 class ParameterFields(TypedDict):
+    cancel: CancelPolicy
+    timeouts: Timeouts
     fallbacks: dict[str, str]
     speaks: tuple[ServerApiName, ...]
     aliases: tuple[str, ...]

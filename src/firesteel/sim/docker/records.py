@@ -12,10 +12,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from firesteel.edge.files.home import write_text
 from firesteel.edge.host.process import Pid, is_alive
+from firesteel.typed_json import from_json
 
 _KILLED = 137
 _KEEP_CODE_S = 60
@@ -118,10 +118,6 @@ def find(folder: Path, name: str) -> ContainerRecord | None:
 
 def _read(path: Path) -> ContainerRecord | None:
     try:
-        document: dict[str, Any] = json.loads(path.read_text())
+        return from_json(ContainerRecord, json.loads(path.read_text()))
     except FileNotFoundError:
         return None
-    document["pid"] = Pid(**document["pid"]) if document["pid"] else None
-    document["command"] = tuple(document["command"])
-    document["ports"] = tuple((row[0], row[1], row[2]) for row in document["ports"])
-    return ContainerRecord(**document)
