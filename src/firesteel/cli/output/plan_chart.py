@@ -8,7 +8,7 @@ from firesteel.catalog.recipe import Quality
 from firesteel.planner import Band, Plan, Speed
 from firesteel.proposals import Proposal
 from firesteel.render.charts import COLOURS, Axis, Row, RowChart, draw_panels
-from firesteel.units import show_bytes, show_figure
+from firesteel.units import show_bytes, show_figure, show_seconds
 
 
 def picture(proposal: Proposal) -> str:
@@ -19,6 +19,9 @@ def picture(proposal: Proposal) -> str:
     title = f"{plan.launch.model} on {plan.machine}: {plan.memory.verdict}"
     engine = f"{plan.launch.engine} {plan.launch.version or ''}".rstrip()
     size = f"{plan.cache.users} x {plan.cache.context:,} tokens"
+    prompt = plan.speed.prefill if plan.speed else None
+    if prompt:
+        size += f"; a prompt of {prompt.prompt_tokens:,} in {show_seconds(prompt.ttft_ms.expected / 1000)}"
     return draw_panels(title, charts, f"{engine}, {size}; whiskers are the bands of estimated values")
 
 
