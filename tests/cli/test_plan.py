@@ -324,3 +324,27 @@ def test_quant_is_refused_for_files(firesteel: Firesteel, tmp_path: Path) -> Non
     save_file({}, folder / "model.safetensors")
     empty = firesteel("plan", str(folder), "--host", "gb10")
     assert empty.code == 2 and "holds no tensors" in empty.err
+
+
+def test_what_does_not_fit_names_what_would(firesteel: Firesteel, tmp_path: Path) -> None:
+    asked = ["--users", "64", "--kv-cache-dtype", "auto", "--host", "gb10"]
+    ran = firesteel("plan", "gemma-4-31b-nvfp4", "--context", "131072", *asked)
+    assert ran.code == 4
+    advice = ran.out.partition("next: firesteel ")[2].split()
+    assert advice[:3] == ["plan", "gemma-4-31b-nvfp4", "--context"] and advice[4:] == asked
+    assert firesteel(*advice).code == 0
+    config = tmp_path / "config.json"
+    large = {
+        "hidden_size": 8192,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+        "intermediate_size": 28672,
+    }
+    config.write_text(json.dumps(CONFIG | large))
+    asked = ["--quant", "bf16", "--host", "gb10"]
+    ran = firesteel("plan", str(config), *asked)
+    assert ran.code == 4
+    advice = ran.out.partition("next: firesteel ")[2].split()
+    assert advice == ["plan", str(config), *asked, "--nodes", "2,", "which", "fits"]
+    ran = firesteel("plan", str(config), *asked, "--nodes", "2")
+    assert ran.code == 0 and "two Sparks can, at about 3." in " ".join(ran.out.split())

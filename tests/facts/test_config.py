@@ -21,8 +21,9 @@ from firesteel.facts.model.architecture import (
     SharedKv,
     SlidingAttention,
     SparseAttention,
+    UnknownArchitecture,
 )
-from firesteel.facts.model.config import architecture_of_config
+from firesteel.facts.model.config import architecture_of_config, as_llama
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 CONFIGS = Path(__file__).parent / "configs"
@@ -355,3 +356,11 @@ def test_a_head_that_generates(name: str, generates: bool) -> None:
         "vocab_size": 100, "max_position_embeddings": 512,
     }  # fmt: skip
     assert architecture_of_config(config).generates is generates
+
+
+def test_an_unknown_family_is_taken_for_llama_or_refused_by_its_own_name() -> None:
+    unknown = small("brand_new", intermediate_size=128)
+    assert architecture_of_config(as_llama(unknown)).layers == (FullAttention(2, 8, 8),) * 6
+    with pytest.raises(UnknownArchitecture, match="`brand_new` has multi-head latent attention"):
+        as_llama(unknown | {"kv_lora_rank": 512})
+    assert as_llama(plain := small("llama")) is plain

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 import click
+from rich.text import Text
 
 from firesteel import library
 from firesteel.cli.options import common
@@ -13,6 +14,11 @@ from firesteel.cli.output.show import models_view, out
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName, Goal
 from firesteel.proposals import Proposal
+
+_WORDS = (
+    "weights: counted in the checkpoint, derived from its config, or reported by somebody; "
+    "recipe: measured with firesteel, reported by others, or untried"
+)
 
 
 @click.command("models")
@@ -62,6 +68,7 @@ def command(
         common.print_json(ModelsJson(host=HostJson.model_validate(host), models=rows))
         return
     out.print(models_view(proposals))
+    out.print(Text(_WORDS, style="dim"))
     where = f" --host {host_name}" if host_name else ""
     out.print(typed(f"\nfor {host.title}, best first; next: firesteel plan {proposals[0].name}{where}"))
 

@@ -14,7 +14,7 @@ from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import compare_view, out, plan_view
 from firesteel.edge.files import text_files
-from firesteel.errors import UsageError
+from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import Ask, EngineName, Goal
 from firesteel.proposals import Proposal, alternative, has_weights, how_to_fit
 from firesteel.proposals.over_hosts import PUBLISHED, OverHosts, over_hosts
@@ -105,8 +105,10 @@ def command(
         out.print(plan_view(best, tuple(others)))
         if gain:
             out.print(f"\n{gain.hosts} hosts    {gain.verdict} ({PUBLISHED})")
-        options = [word for each in ask.adapters for word in ("--adapter", f"{each.name}={each.reference}")]
-        out.print(typed(f"\nnext: {_next(best, shlex.join((models[0], *options)))}"))
+        adapters = [word for each in ask.adapters for word in ("--adapter", f"{each.name}={each.reference}")]
+        model = shlex.join((models[0], *adapters))
+        text = _next(best, model) if best.plan.fits else _what_fits(workspace, ask, best, model)
+        out.print(typed(f"\nnext: {text}"))
     return _exit_code(best)
 
 
@@ -149,8 +151,6 @@ def _exit_code(proposal: Proposal) -> int:
 
 
 def _next(best: Proposal, model: str) -> str:
-    if not best.plan.fits:
-        return _what_fits(best, model)
     if best.stops and (is_audit(best.stops[0]) or best.stops[0].key.startswith("adapter:")):
         return best.stops[0].instead or f"firesteel audit {model}"
     if not has_weights(best):
@@ -167,17 +167,38 @@ def _next(best: Proposal, model: str) -> str:
     return f"firesteel plan {model} --host gb10, for a Spark; firesteel models, for what fits here"
 
 
-def _what_fits(best: Proposal, model: str) -> str:
-    """The same with a smaller context, beside fewer services, or another recipe."""
+def _what_fits(workspace: Workspace, ask: Ask, best: Proposal, model: str) -> str:
+    """The same with a smaller context, beside fewer services, on two Sparks, or another recipe."""
     from firesteel.run.start.preflight import (
         held_bytes,
     )  # loads docker; only needed here
 
     is_local = best.plan.host.name == "local"
     hint = how_to_fit(best, held_bytes(library.home()) if is_local else {})
+    again = shlex.join(_options(ask, best.plan.host.name))
     if hint.startswith("--"):
-        return f"firesteel plan {model} {hint}"
+        return f"firesteel plan {model} {hint} {again}".rstrip()
     if not hint.startswith("firesteel models"):
         return hint
+    if best.plan.host.hardware == "gb10" and best.plan.launch.sparks == 1 and _fits_two(workspace, ask, best):
+        return f"firesteel plan {model} {again} --nodes 2, which fits".replace("  ", " ")
     other = alternative(best, library.propose(Ask(), best.plan.host))
     return f"firesteel plan {other.name}, which fits" if other else hint
+
+
+def _options(ask: Ask, host: str) -> list[str]:
+    """What was asked for beside the model and its context, as it is typed."""
+    asked = {
+        "users": ask.users, "engine": ask.engine, "engine-version": ask.version, "quant": ask.quant,
+        "weights-bytes": ask.weights_bytes, "kv-cache-dtype": ask.kv_cache_dtype,
+        "host": None if host == "local" else host,
+    }  # fmt: skip
+    return [word for name, value in asked.items() if value for word in (f"--{name}", str(value))]
+
+
+def _fits_two(workspace: Workspace, ask: Ask, best: Proposal) -> bool:
+    subject = best.recipe.name if best.recipe else ask.model
+    try:
+        return workspace.propose(replace(ask, model=subject, sparks=2), best.plan.host)[0].plan.fits
+    except FiresteelError:  # it cannot be split
+        return False

@@ -7,7 +7,7 @@ from dataclasses import replace
 from firesteel.dataclass import dataclass
 from firesteel.planner.band import Band
 from firesteel.proposals.propose import Proposal
-from firesteel.units import show_bytes
+from firesteel.units import show_bytes, show_figure, show_rate
 
 PAYS = 1.15
 """Less is within the error of the figures: two Sparks are predicted with a mean error of 17 %."""
@@ -73,7 +73,7 @@ def _verdict(found: OverHosts, together: Proposal, alone: Proposal) -> str:
     if not found.fits_alone:
         short = show_bytes(alone.plan.memory.short_bytes)
         rate = found.together_tokens_per_s
-        speed = f", at about {rate.expected:.0f} tok/s" if rate else ""
+        speed = f", at about {show_rate(rate.expected)}" if rate else ""
         return f"one Spark cannot hold it ({short} short); {name} can{speed}"
     if found.gain is None:
         return f"{name} and one alone both hold it; their speed is not known here"
@@ -85,5 +85,5 @@ def _verdict(found: OverHosts, together: Proposal, alone: Proposal) -> str:
     gain = f"{name} gain {found.gain.expected:.1f} x here for one user"
     replicas, total = found.replicas_tokens_per_s, found.together_total_tokens_per_s
     if replicas and total and replicas > PAYS * total:
-        return f"{gain}; replicas serve more: {replicas:.0f} tok/s in all, against {total:.0f}"
+        return f"{gain}; replicas serve more: {show_rate(replicas)} in all, against {show_figure(total)}"
     return gain

@@ -10,7 +10,7 @@ from firesteel.proposals import Proposal
 from firesteel.render.charts.row_chart import Row, RowChart, draw_panels
 from firesteel.render.charts.scale import Axis
 from firesteel.render.charts.svg import COLOURS
-from firesteel.units import show_bytes, show_figure
+from firesteel.units import show_bytes, show_figure, show_seconds
 
 
 def picture(proposal: Proposal) -> str:
@@ -21,6 +21,9 @@ def picture(proposal: Proposal) -> str:
     title = f"{plan.launch.model} on {plan.machine}: {plan.memory.verdict}"
     engine = f"{plan.launch.engine} {plan.launch.version or ''}".rstrip()
     size = f"{plan.cache.users} x {plan.cache.context:,} tokens"
+    prompt = plan.speed.prefill if plan.speed else None
+    if prompt:
+        size += f"; a prompt of {prompt.prompt_tokens:,} in {show_seconds(prompt.ttft_ms.expected / 1000)}"
     return draw_panels(title, charts, f"{engine}, {size}; whiskers are the bands of estimated values")
 
 

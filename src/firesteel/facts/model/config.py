@@ -101,6 +101,7 @@ def as_llama(config: object) -> object:
         return config
     nested = config.get("text_config")
     text = nested if isinstance(nested, Mapping) else config
+    _refuse_other_caches(str(_text_type(config)), text)
     as_text = {**text, "model_type": "llama"}
     return {**config, "text_config": as_text} if text is nested else as_text
 
