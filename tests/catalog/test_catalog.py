@@ -60,7 +60,8 @@ def test_what_ships() -> None:
         "gpt-oss-20b-sglang", "gpt-oss-120b-sglang", "qwen3.8-27b-nvfp4-sglang-mtp",
         "qwen3.8-27b-nvfp4-sglang-dflash", "nemotron-3.5-lightning-nvfp4",
         "nemotron-3.5-lightning-nvfp4-sglang", "qwen3-coder-next-int4", "qwen3.5-122b-a10b-int4",
-        "gemma-4-31b-awq",
+        "gemma-4-31b-awq", "qwen3.5-27b-nvfp4-team", "qwen3.5-27b-bf16-team", "gemma-4-31b-bf16-team",
+        "laguna-xs.2-team", "qwen3.8-27b-nvfp4-sglang-team",
         "gemma-4-31b-nvfp4-dflash", "mistral-small-4-nvfp4-eagle", "nemotron-3-nano-nvfp4-1m",
         "qwen3.5-35b-a3b-mtp", "glm-4.7-flash-fp8-mtp",
         "qwen3.6-35b-a3b-nvfp4", "qwen3.6-35b-a3b-nvfp4-plain",
@@ -136,8 +137,8 @@ def test_files_stand_where_their_names_say() -> None:
                               "qwen3-coder-next-q3", "qwen3-coder-next-q4")),
         ("Qwen3-Coder-Next-FP8", ("qwen3-coder-next-fp8",)),
         ("unsloth/Qwen3-Coder-Next-GGUF:UD-Q4_K_XL", ("qwen3-coder-next-q4",)),
-        ("gemma-4-31b", ("gemma-4-31b-awq", "gemma-4-31b-dflash", "gemma-4-31b-nvfp4",
-                         "gemma-4-31b-nvfp4-dflash")),
+        ("gemma-4-31b", ("gemma-4-31b-awq", "gemma-4-31b-bf16-team", "gemma-4-31b-dflash",
+                         "gemma-4-31b-nvfp4", "gemma-4-31b-nvfp4-dflash")),
     ],
 )  # fmt: skip
 def test_find(name: str, found: tuple[str, ...]) -> None:

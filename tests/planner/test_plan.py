@@ -53,6 +53,15 @@ def test_published_speeds_lie_in_the_band(name: str, measured: float, source: st
     assert measured < speed.bound_tokens_per_s
 
 
+def test_a_published_speed_with_drafting_lies_in_the_drafted_band() -> None:
+    """GLM-4.7-Flash FP8: its maker's 50 tok/s are with MTP; 40 were reported of the model without."""
+    plain, drafted = best("glm-4.7-flash-fp8").plan.speed, best("glm-4.7-flash-fp8-mtp").plan.speed
+    assert plain is not None and drafted is not None
+    assert plain.decode_tokens_per_s.low <= 40 <= plain.decode_tokens_per_s.high < 50
+    chat = next(each.decode_tokens_per_s for each in drafted.drafted if each.text == "conversation")
+    assert chat.low <= 50 <= chat.high
+
+
 def test_every_recipe_fits_an_idle_spark_and_breaks_no_rule() -> None:
     for proposal in firesteel.propose(Ask(), GB10):
         assert proposal.can_run == (proposal.name != "llama-3.1-405b"), proposal.name
