@@ -137,7 +137,8 @@ async def run(
         raise HostNotReady("ssh is not installed here", next="sudo apt install openssh-client") from None
     try:
         # The process of a new shared connection keeps stderr open: read until the command ends, not further.
-        out, err = await asyncio.wait_for(_communicate(child, stdin), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            out, err = await _communicate(child, stdin)
     except TimeoutError:
         raise HostNotReady(
             f"{target.name} did not answer within {timeout_s:.0f} s", next=f"ssh {target.host}"
@@ -147,7 +148,8 @@ async def run(
             child.kill()
             # The shared connection has our pipes, and asyncio waits for these: it ends by itself in 12 s.
             with suppress(TimeoutError):
-                await asyncio.wait_for(child.wait(), _PIPES_S)
+                async with asyncio.timeout(_PIPES_S):
+                    await child.wait()
     code = child.returncode or 0
     if code == _SSH_FAILED:
         raise failure(target, err)
@@ -166,9 +168,9 @@ async def _communicate(child: asyncio.subprocess.Process, stdin: bytes) -> tuple
     out = await child.stdout.read()
     await child.wait()
     try:
-        err = await asyncio.wait_for(asyncio.shield(reading), 0.2)
-    except TimeoutError:
-        reading.cancel()
+        async with asyncio.timeout(0.2):
+            err = await reading
+    except TimeoutError:  # which cancelled it
         err = b""
     return out.decode(errors="replace"), err.decode(errors="replace")
 

@@ -6,6 +6,7 @@ alive and updates `/proc`, so memory is free again the moment a process ends, ho
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 import time
@@ -48,13 +49,14 @@ def available_bytes(folder: Path, spark: SimSpark) -> int:
 
 def update_proc(folder: Path) -> None:
     """Writes `/proc` as it is now; every file is replaced atomically."""
-    spark = read_spark(folder)
-    available = available_bytes(folder, spark)
-    proc = folder / "proc"
-    _write(proc / "meminfo", _meminfo(spark, available))
-    _write(proc / "pressure" / "memory", _pressure(available))
-    _write(proc / "buddyinfo", _buddyinfo(spark, available))
-    _write(proc / "vmstat", _vmstat(spark, available))
+    spark, proc = read_spark(folder), folder / "proc"
+    with (folder / "memory" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # or a slow writer would undo what a later one has seen
+        available = available_bytes(folder, spark)
+        _write(proc / "meminfo", _meminfo(spark, available))
+        _write(proc / "pressure" / "memory", _pressure(available))
+        _write(proc / "buddyinfo", _buddyinfo(spark, available))
+        _write(proc / "vmstat", _vmstat(spark, available))
 
 
 def log_kernel_message(folder: Path, message: str) -> None:

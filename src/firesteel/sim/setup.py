@@ -27,6 +27,23 @@ from firesteel.sim.spark import SimSpark, read_spark, spark_file, write_spark
 SPEED = "FIRESTEEL_SIM_SPEED"
 _FOLDERS = ("proc/pressure", "dev", "bin", "containers", "memory", "home")
 _PROGRAMS = {"docker": "docker.cli", "nvidia-smi": "nvidia_smi"}
+_SSH = """#!/bin/sh
+# ssh [OPTIONS] -- HOST COMMAND: runs it on another simulated Spark. A host that is not there does not answer,
+# with OpenSSH's words and exit code. Not in Python, whose start would be most of every command on a cluster.
+while [ "$1" != -- ]; do
+  [ "$1" = -O ] && exit 0
+  shift
+done
+node={nodes}/$2
+if [ ! -e "$node/spark.json" ] || [ -e "$node/off" ]; then
+  echo "ssh: connect to host $2 port 22: No route to host" >&2
+  exit 255
+fi
+shift 2
+mkdir -p "$node/user" && cd "$node/user" || exit 255
+export FIRESTEEL_SIM="$node" FIRESTEEL_HOME="$node/home" PATH="$node/bin:$PATH" HOME="$node/user"
+exec sh -c "$*"
+"""
 _STATE = ("images.json", "home/gpu_in_container.json", "dev/kmsg")
 """Pulled images, images that saw the GPU, and the kernel log: a new Spark has none of them."""
 
@@ -56,7 +73,7 @@ def _join(folder: Path, spark: SimSpark) -> None:
         create_spark(node, replace(spark, nodes=1, faults=()))
         write_facts(node, spark, number, node / "user")
         write_node(folder / "home", name)
-        _write_launcher(folder / "bin" / "ssh", "ssh", folder)
+        _write_program(folder / "bin" / "ssh", _SSH.format(nodes=shlex.quote(str(folder / "nodes"))))
     if spark.nodes > 1:
         write_facts(folder, spark, 1, Path.home())
 
@@ -64,8 +81,12 @@ def _join(folder: Path, spark: SimSpark) -> None:
 def _write_launcher(path: Path, module: str, folder: Path) -> None:
     """A program that knows its own Spark, whatever environment it is called from."""
     command = shlex.join([sys.executable, "-P", "-m", f"firesteel.sim.{module}"])
+    _write_program(path, f'#!/bin/sh\n{SIM}={shlex.quote(str(folder))} exec {command} "$@"\n')
+
+
+def _write_program(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(f'#!/bin/sh\n{SIM}={shlex.quote(str(folder))} exec {command} "$@"\n')
+    temporary.write_text(text)
     temporary.chmod(0o755)
     temporary.replace(path)
 

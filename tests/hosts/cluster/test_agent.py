@@ -106,8 +106,8 @@ def test_a_lost_part_of_the_engine_ends_the_rank(tmp_path: Path, monkeypatch: py
     """`vllm serve` may go on for half a minute after its worker was killed."""
     find = agent.engine_parts
 
-    def find_and_kill(document: dict[str, Any], engine: int) -> dict[int, str]:
-        parts = find(document, engine)
+    def find_and_kill(first: int) -> dict[int, str]:
+        parts = find(first)
         for number in parts:
             os.kill(number, signal.SIGKILL)
         return parts

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from firesteel.hosts.cluster import runner
+from firesteel.hosts.cluster.channel import Channel
+from firesteel.hosts.cluster.rank import Rank
+from firesteel.hosts.cluster.ranks import RankSpec
 
 
 class Stopping:
@@ -29,3 +32,24 @@ class Stopping:
 def test_a_stop_is_not_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "Runner", Stopping)
     assert asyncio.run(runner._main(tmp_path, ())) == 1
+
+
+def test_a_report_in_the_moment_of_a_stop_does_not_undo_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`asyncio.wait_for` of Python 3.11 forgets a cancellation that comes with what it waits for: the runner
+    watched on for the minute until it was killed."""
+    rank = Rank(RankSpec("here", 0, (), {}), Channel("here"), str(tmp_path), tmp_path / "log")
+    feed_data = asyncio.StreamReader.feed_data
+
+    async def is_ended() -> bool:
+        watching = asyncio.ensure_future(rank.watch())
+
+        def feed_and_cancel(reader: asyncio.StreamReader, data: bytes) -> None:
+            feed_data(reader, data)
+            asyncio.get_running_loop().call_soon(watching.cancel)
+
+        monkeypatch.setattr(asyncio.StreamReader, "feed_data", feed_and_cancel)
+        return bool((await asyncio.wait([watching], timeout=30))[0])
+
+    assert asyncio.run(is_ended())

@@ -35,6 +35,7 @@ RETRANSMITS = 4
 PARTS_S = 2.0
 FLOOR_SAMPLES = 4
 """So many samples in a row below the memory floor end the rank."""
+SIM = os.environ.get("FIRESTEEL_SIM", "")  # the folder of a simulated Spark, which has memory of its own
 
 
 def boot_s() -> float:
@@ -50,7 +51,7 @@ def lease_age_s(folder: Path) -> float:
 
 
 def available_bytes() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
+    for line in Path(f"{SIM}/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return 0
@@ -107,8 +108,7 @@ def start(folder: Path) -> dict[str, Any]:
     )  # fmt: skip
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
-        state = read_json(folder / "state.json")
-        if state:
+        if state := read_json(folder / "state.json"):
             return state
         time.sleep(0.02)
     return {"error": "the rank was not started within 10 s"}
@@ -120,7 +120,6 @@ def hold(folder: Path, parent: int) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return 1
-    os.set_inheritable(lock.fileno(), False)
     rank = read_json(folder / "rank.json")
     stopping: list[str] = []
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -156,7 +155,7 @@ def wait_for_end(
     low, next_look = 0, 0.0
     while engine.poll() is None:
         if time.monotonic() > next_look:
-            before, parts = parts, engine_parts(rank, engine.pid)
+            before, parts = parts, engine_parts(first_process(folder, rank, engine.pid))
             if lost := [name for number, name in before.items() if number not in parts]:
                 return f"its process {lost[0]} was lost"
             next_look = time.monotonic() + PARTS_S
@@ -175,11 +174,19 @@ def wait_for_end(
     return None
 
 
-def engine_parts(rank: dict[str, Any], engine: int) -> dict[int, str]:
+def first_process(folder: Path, rank: dict[str, Any], engine: int) -> int:
+    """Of the rank: in its container, or the engine; written down where it has changed."""
+    number, state = container_pid(rank) or engine, read_json(folder / "state.json")
+    if state.get("first") != number:
+        write_json(folder / "state.json", {**state, "first": number})
+    return number
+
+
+def engine_parts(first: int) -> dict[int, str]:
     """The processes that vLLM and SGLang name after their work. They live as long as the engine, and what
     started them may take half a minute to notice that one was killed."""
     found = {}
-    for number in descendants(container_pid(rank) or engine):
+    for number in descendants(first):
         with contextlib.suppress(OSError):
             name = Path(f"/proc/{number}/cmdline").read_bytes().partition(b"\0")[0].decode(errors="replace")
             if name.startswith(("VLLM::", "sglang::")):
@@ -251,40 +258,36 @@ def watch(folder: Path, offset: int) -> int:
 
 def report(folder: Path, alive: bool) -> dict[str, Any]:
     state, rank = read_json(folder / "state.json"), read_json(folder / "rank.json")
-    rails = [] if "FIRESTEEL_SIM" in os.environ else rank.get("rails", [])  # simulated rails are nowhere
+    rails = [] if SIM else rank.get("rails", [])  # simulated rails are nowhere
     why = state.get("why")
     if not alive and state.get("exit") is None and why is None:
         why = "its holder was killed" if state else "there is no rank here"
-    numbers = [state["engine"], *descendants(state["engine"])] if alive and state.get("engine") else []
+    first = state.get("first") or state.get("engine")
+    numbers = [first, *descendants(first)] if alive and first else []
     return {
         "is_alive": alive and state.get("exit") is None and not state.get("stopping"),
         "exit": state.get("exit"), "why": why, "pid": numbers[-1] if numbers else None,
         "resident_bytes": sum(resident_bytes(number) for number in numbers),
         "available_bytes": available_bytes(),
-        "carrier": {name: carrier(name) for name in rails},
-        "mtu": {name: mtu(name) for name in rails},
+        "carrier": {name: link_value(name, "carrier") == 1 for name in rails},
+        "mtu": {name: link_value(name, "mtu") for name in rails},
         "stuck": stuck_connection(rank.get("peers", [])),
     }  # fmt: skip
 
 
 def resident_bytes(number: int) -> int:
     try:
+        if SIM:
+            return sum(int(path.read_text()) for path in Path(SIM, "memory").glob(f"{number}-*"))
         return int(Path(f"/proc/{number}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):
+    except (OSError, IndexError, ValueError):
         return 0
 
 
-def carrier(name: str) -> bool:
-    """An interface that is down has no readable carrier."""
+def link_value(name: str, what: str) -> int:
+    """0 where it cannot be read: an interface that is down has no readable carrier."""
     try:
-        return Path(f"/sys/class/net/{name}/carrier").read_text().strip() == "1"
-    except OSError:
-        return False
-
-
-def mtu(name: str) -> int:
-    try:
-        return int(Path(f"/sys/class/net/{name}/mtu").read_text())
+        return int(Path(f"/sys/class/net/{name}/{what}").read_text())
     except (OSError, ValueError):
         return 0
 
@@ -349,11 +352,9 @@ def stop(folder: Path, limit_s: float) -> dict[str, Any]:
 
 def left(state: dict[str, Any]) -> bool:
     """Whether the reaper of a killed holder is still at it."""
-    number = state.get("engine")
-    try:
-        return bool(number) and b"reaper" in Path(f"/proc/{number}/cmdline").read_bytes()
-    except OSError:
-        return False
+    with contextlib.suppress(OSError):
+        return b"reaper" in Path(f"/proc/{state.get('engine') or 'none'}/cmdline").read_bytes()
+    return False
 
 
 # --- receive ---

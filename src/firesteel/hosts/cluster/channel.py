@@ -120,7 +120,8 @@ async def _run_here(argv: list[str], stdin: bytes, timeout_s: float) -> tuple[in
         *argv, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     try:
-        out, err = await asyncio.wait_for(child.communicate(stdin), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            out, err = await child.communicate(stdin)
     finally:
         if child.returncode is None:
             child.kill()

@@ -77,7 +77,9 @@ class Rank:
         while True:
             session.stdin.write(b"renew\n")
             await session.stdin.drain()
-            line = await asyncio.wait_for(session.stdout.readline(), limit_s)
+            # Not `wait_for`, which in Python 3.11 forgets a cancellation that comes together with the line.
+            async with asyncio.timeout(limit_s):
+                line = await session.stdout.readline()
             if not line:
                 return
             self._note(json.loads(line))

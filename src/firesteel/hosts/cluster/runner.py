@@ -167,7 +167,8 @@ class Runner:
             if report and not report.is_alive:
                 raise HostNotReady(f"{rank.host}: its rank ended: {report.why or report.exit}", next="")
             try:
-                _, writer = await asyncio.wait_for(asyncio.open_connection(address, port), 2)
+                async with asyncio.timeout(2):
+                    _, writer = await asyncio.open_connection(address, port)
                 writer.close()
                 self.say(f"{rank.host}: rank {rank.spec.rank} answers on {address}:{port}")
                 return
@@ -231,14 +232,16 @@ class Runner:
             if answer:
                 self.say(f"{rank.host}: {answer}")
         if self.holder:
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self.holder.wait(), STOP_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_S):
+                    await self.holder.wait()
 
     async def _stop_rank(self, rank: Rank) -> str:
         if rank is self.head and not rank.is_started:
             return ""
         try:
-            answer = await asyncio.wait_for(rank.stop(), STOP_S + 20)
+            async with asyncio.timeout(STOP_S + 20):
+                answer = await rank.stop()
         except (FiresteelError, TimeoutError) as error:
             lease = f"its rank ends by itself within {rank.spec.lease_s:.0f} s, when its lease runs out"
             return f"{getattr(error, 'what', 'no answer')}; {lease}"

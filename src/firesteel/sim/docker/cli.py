@@ -24,6 +24,7 @@ from firesteel.edge.host.machine_files import SIM
 from firesteel.sim.docker import images, listing, records
 from firesteel.sim.docker.options import DAEMON, FAILED, NO_GPU, DockerError, err, out, read_options, show
 from firesteel.sim.docker.records import ContainerRecord
+from firesteel.sim.memory import update_proc
 from firesteel.sim.spark import SimSpark, read_spark
 
 VERSION = "28.5.1"
@@ -43,6 +44,8 @@ def main(arguments: Sequence[str], folder: Path) -> int:
     except DockerError as error:
         err(str(error))
         return error.code
+    finally:
+        update_proc(folder)  # what has ended holds no memory; the agent of a node only reads the file
 
 
 def _run_command(arguments: list[str], folder: Path) -> int:
