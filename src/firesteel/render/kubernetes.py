@@ -47,7 +47,9 @@ UNKNOWN_START_S = 1800
 _PERIOD_S = 10
 _NAME = "app.kubernetes.io/name"
 _INSTANCE = "app.kubernetes.io/instance"
-_DOLLAR = re.compile(r"\$(?=[$(])(?!\(LWS_[A-Z_]+\))")
+_SGLANG_KEY = "FIRESTEEL_API_KEY"
+"""SGLang takes its key only as an argument: `$(NAME)` there is the variable's value in the pod."""
+_DOLLAR = re.compile(rf"\$(?=[$(])(?!\((?:LWS_[A-Z_]+|{_SGLANG_KEY})\))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +147,9 @@ def for_pod(launch: Launch, facts: LaunchFacts) -> Launch:
     if container.network or others:
         option = "network" if container.network else others[0]
         raise UsageError(f"a manifest has no equivalent of `--{option}`", next="firesteel render --as docker")
-    key = KEY_VARIABLES.get(launch.engine)
-    if key is None:
-        raise UsageError(
-            f"{launch.engine} takes its API key only as an argument, and the cluster can reach a Service",
-            next="firesteel render --as compose, which publishes on 127.0.0.1",
-        )
+    key = KEY_VARIABLES.get(launch.engine, _SGLANG_KEY)
+    if launch.engine not in KEY_VARIABLES:
+        launch = replace(launch, flags={**launch.flags, "api-key": f"$({key})"})
     shm = container.shm_bytes or (SHM_BYTES if container.ipc else None)
     pod = replace(container, publish=(), ipc=None, shm_bytes=shm, restart=None, options=())
     return replace(launch, env={**launch.env, key: f"${key}"}, container=pod)
@@ -174,7 +173,7 @@ def _head(service: str, variants: Sequence[PodVariant]) -> list[str]:
             " RuntimeClass `nvidia`, and NVIDIA's device plugin",
             "The first request compiles kernels, which takes about a minute: send one before users do",
         ]
-    if len(set(KEY_VARIABLES.values()) & set(needed)) > 1:
+    if len({*KEY_VARIABLES.values(), _SGLANG_KEY} & set(needed)) > 1:
         lines.append("Each engine reads its key from its own variable: set all of them to the same key")
     if len(variants) > 1:
         lines += _swap_lines(variants[0].name, variants[1].name)
@@ -299,8 +298,8 @@ def _command(launch: Launch, container: Container, facts: LaunchFacts) -> dict[s
 
 
 def _text(word: str) -> str:
-    """Kubernetes expands `$(NAME)`, of which only those of a LeaderWorkerSet are meant, and reads a doubled
-    dollar as one."""
+    """Kubernetes expands `$(NAME)`, of which only those of a LeaderWorkerSet and a key are meant, and reads a
+    doubled dollar as one."""
     return _DOLLAR.sub("$$", word)
 
 
