@@ -94,3 +94,16 @@ def test_a_chart_adds_the_program() -> None:
     assert "image-needs-program" not in findings(values, "chart/values.yaml")
     manifest = "docker run --gpus all lmsysorg/sglang:latest --model-path org/model --host 0.0.0.0"
     assert findings(manifest, "run.sh")["image-needs-program"].level == "stop"
+
+
+def test_a_program_that_a_variable_names_may_be_an_old_build() -> None:
+    script = "llama-server -m m.gguf -fa --port 1"
+    assert findings(script, "run.sh")["llamacpp-flash-attn-bare"].level == "stop"
+    chosen = script.replace("llama-server", '"$LLAMA_SERVER"')
+    assert findings(chosen, "run.sh")["llamacpp-flash-attn-bare"].level == "warn"
+
+
+@pytest.mark.parametrize("model", ["{your model directory}", "<path to your model>", "[your model]"])
+def test_a_placeholder_of_several_words_is_one(model: str) -> None:
+    text = block(f"pip install vllm==0.24.0\nvllm serve {model} \\\n  --port 8000")
+    assert not [finding for finding in findings(text).values() if finding.level == "stop"]

@@ -44,6 +44,8 @@ _OF_RELEASES = frozenset({
     "no-common-release", "another-engines-words", "unregistered-parsers",
 })  # fmt: skip
 """What a fork may have and no release has."""
+_SINCE_A_RELEASE = frozenset({"llamacpp-flash-attn-bare"})
+"""What older builds accept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,8 @@ def _check_launches(
             reading = replace(reading, is_own_build=True)
         doubt = find_doubt(reading, source.path, around)
         # Where a release is stated, it is this one and no fork that the text speaks of.
-        is_fork = reading.launch.version is None and release is None and may_be_fork(reading, around)
+        is_unstated = reading.launch.version is None and release is None
+        is_fork = is_unstated and (reading.is_own_build or may_be_fork(reading, around))
         findings = [
             _certain(finding, reading.doubt, doubt, is_fork)
             for finding in _check_launch(reading, _hardware(machine, options), release, options)
@@ -156,15 +159,15 @@ def _check_launches(
     return pairs, tuple(machines)
 
 
-def _certain(finding: Finding, of_engine: str, doubt: str, may_be_fork: bool) -> Finding:
+def _certain(finding: Finding, of_engine: str, doubt: str, is_fork: bool) -> Finding:
     """A stop is one only where the text leaves no doubt that it is about this engine, and meant to run."""
     if finding.level != "stop":
         return finding
     when = explain(finding.rule).when
     if of_engine and not when.flaw:  # a shell reads the line first, whatever it starts
         doubt = doubt or of_engine
-    if may_be_fork and when.predicate in _OF_RELEASES:
-        doubt = doubt or "the text speaks of a fork of the engine"
+    if is_fork and (when.predicate in _OF_RELEASES or finding.rule in _SINCE_A_RELEASE):
+        doubt = doubt or "the text speaks of a build of its own, or of a fork"
     return replace(finding, level="warn", says=f"{finding.says} ({doubt})", fix=None) if doubt else finding
 
 

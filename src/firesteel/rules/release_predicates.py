@@ -83,6 +83,9 @@ def stray_arguments(context: Context) -> list[Match]:
         resolved = resolve_flag(known, f"--{name}")
         if not isinstance(resolved, ResolvedFlag) or (given is True and resolved.flag.takes != "nothing"):
             return []  # the word may be its value
+    words = (context.launch.model, *context.launch.extra)
+    if any(re.search(r"[{}<>\[\]]", word) for word in words):
+        return []  # a placeholder of several words
     plain = [argument for argument in context.launch.extra if _PLAIN_ARGUMENT.fullmatch(argument)]
     return [Match("program", f"`{argument}` stands alone", argument, argument) for argument in plain[:3]]
 
