@@ -21,7 +21,11 @@ calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max
 names = (
     st.text(string.ascii_lowercase + string.digits + "-", min_size=2, max_size=20)
     .filter(lambda name: name[0].isalpha() and not name.startswith("no-"))
-    .filter(lambda name: name not in {"host", "port", "model", "model-path", "hf-repo", "alias"})
+    .filter(
+        lambda name: (
+            name not in {"host", "port", "model", "model-path", "hf-repo", "alias", "served-model-name"}
+        )
+    )
 )
 plain = st.text(TEXT, max_size=30).filter(lambda text: text[:1] not in ("-", "{", "["))
 numbers = st.integers(-1000, 10**9).map(str) | st.floats(-1, 1, allow_nan=False).map(lambda f: f"{f:.3f}")

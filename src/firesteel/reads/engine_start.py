@@ -32,5 +32,7 @@ class EngineStart:
     """The oldest release of the engine that the file allows."""
     missing: Word | None = None
     """A file that it is based on and that is not at hand."""
+    is_partial: bool = False
+    """The templates of a chart may add a program and more arguments."""
     runs_with: str = ""
     """See `ReadLaunch`."""

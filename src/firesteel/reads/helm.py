@@ -71,9 +71,10 @@ def _start(node: Node, image: Word) -> EngineStart:
     holders = [holder for holder in (node, node.get("image")) if holder]
     arguments = tuple(word for key in _ARGUMENT_KEYS for holder in holders for word in holder.words(key))
     options = _options(node, image)
-    if any(holder.get("command") for holder in holders):  # a pod's `command` replaces the entrypoint
+    has_command = any(holder.get("command") for holder in holders)
+    if has_command:  # a pod's `command` replaces the entrypoint
         options = (*options, DockerOption("entrypoint", "", image))
-    return EngineStart(arguments, image, options)
+    return EngineStart(arguments, image, options, is_partial=not has_command)
 
 
 def _options(node: Node, image: Word) -> tuple[DockerOption, ...]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from firesteel.reads.nodes import Node
 
 _MENTIONS_ENGINE = re.compile(r"(?i:vllm|llama[-_]server|llama\s+serve|sglang)|\b(?:docker|podman|nerdctl)\s")
+_SCRIPT_VALUE = re.compile(r"(?:^\s*-\s+|\b(?:run|script|setup|bash|shell)\s*:\s*)\|[+-]?\d?\s*$")
+"""The line above a script in YAML, which keeps its line ends. After `>` somebody joins them."""
 _ACCEPTED = (
     "give a `docker run`, `podman run`, `vllm serve`, `llama-server` or `python3 -m sglang.launch_server`"
     " line, or a file with one: a script, a Markdown guide, a compose file, a manifest, a unit, a recipe"
@@ -89,7 +91,8 @@ def _read_block(reader: LaunchReader, language: str, block: SourceText | None) -
     if documents is not None:
         _read_embedded(reader, documents)
     if starts is None and len(reader.launches) == count and language in markdown.SHELLS:
-        return _read_shell(reader, source)
+        is_script = block is None and not reader.file.path.lower().endswith(markdown.GUIDES)
+        return _read_shell(reader, source, is_for_shell=is_script or language in markdown.MARKED_SHELLS)
     return None
 
 
@@ -103,12 +106,14 @@ def _read_embedded(reader: LaunchReader, documents: Iterable[Node]) -> None:
         blocks = markdown.blocks(text)
         if blocks is None and markdown.starts_command(text.text):
             blocks = (("", text),)
+        is_script = _SCRIPT_VALUE.search(reader.file.line(max(first - 1, 1))) is not None
         for language, inner in blocks or ():
             if language in markdown.SHELLS:
-                _read_shell(reader, inner)
+                _read_shell(reader, inner, is_for_shell=is_script or language in markdown.MARKED_SHELLS)
 
 
-def _read_shell(reader: LaunchReader, source: SourceText) -> UsageError | None:
+def _read_shell(reader: LaunchReader, source: SourceText, *, is_for_shell: bool = False) -> UsageError | None:
+    reader.is_for_shell = is_for_shell
     source = shell.blank_out_comments(source)
     for body, is_read in heredocs.bodies(source):
         found = formats.starts(reader.file, body)

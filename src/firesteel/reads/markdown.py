@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from firesteel.reads.source_text import SourceFile, SourceText
 
 _FENCE = re.compile(r"(?P<indent>[ \t>]*)(?P<mark>```+|~~~+)[ \t]*(?P<language>[\w+-]*)")
-SHELLS = {"", "bash", "sh", "shell", "zsh", "console", "shell-session", "terminal", "text"}
+MARKED_SHELLS = {"bash", "sh", "shell", "zsh", "console", "shell-session", "terminal"}
+SHELLS = {"", "text", *MARKED_SHELLS}
 _QUOTE = re.compile(r"[ \t]*>[ \t]?")
-_GUIDES = (".md", ".markdown", ".mdx", ".rst")
+GUIDES = (".md", ".markdown", ".mdx", ".rst")
 _INDENTED = re.compile(r"(?: {4,}|\t)\S")
 _STARTS_COMMAND = re.compile(
     r"\s*(?:[$%#]\s+)?(?:sudo\s+|env\s+|exec\s+|nohup\s+|(?:export\s+)?[A-Z_]\w*=\S*\s*)*"
@@ -28,7 +29,7 @@ def starts_command(line: str) -> bool:
 
 
 def is_markdown(file: SourceFile) -> bool:
-    return file.path.lower().endswith(_GUIDES) or blocks(file.whole) is not None
+    return file.path.lower().endswith(GUIDES) or blocks(file.whole) is not None
 
 
 def blocks(source: SourceText) -> tuple[tuple[str, SourceText], ...] | None:

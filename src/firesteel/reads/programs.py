@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from firesteel.dataclass import dataclass
 from firesteel.launch import EngineName
+from firesteel.reads.leading_words import run_the_next
 
 _MODULES: dict[str, EngineName] = {
     "vllm.entrypoints.openai.api_server": "vllm",
@@ -26,6 +27,8 @@ _NOT_STARTING = frozenset({
     "echo", "printf", "grep", "egrep", "pgrep", "which", "man", "pip", "pip3", "cat", "alias", "find", "ls",
     "cp", "mv", "rm",
 })  # fmt: skip
+_PROSE = re.compile(r"[A-Za-z]")
+"""llama-server takes flags only."""
 _LOOK_AHEAD = 24
 _INSTALLERS = frozenset({"pip", "pip3", "uv", "uvx", "pipx"})
 _PACKAGES: dict[str, EngineName] = {"vllm": "vllm", "sglang": "sglang"}
@@ -155,6 +158,13 @@ def is_exec(words: Sequence[str]) -> bool:
     return any(base_name(tool) in tools and "exec" in words[i + 1 : i + 5] for i, tool in enumerate(words))
 
 
+def _is_only_named(words: Sequence[str], index: int, program: Program) -> bool:
+    """`systemctl restart llama-server`, and a sentence that begins with `llama-server accepts`."""
+    if program.length > 1:
+        return False  # nobody gives a service two words for a name
+    return _PROSE.match(_word(words, index + 1)) is not None or not run_the_next(words[:index])
+
+
 def find(words: Sequence[str]) -> tuple[str, int] | None:
     """What a command starts and at which word: `container`, `engine` or `script`.
 
@@ -167,7 +177,8 @@ def find(words: Sequence[str]) -> tuple[str, int] | None:
     for index in range(min(len(words), _LOOK_AHEAD)):
         if container_run_at(words, index) is not None:
             return "container", index
-        if engine_at(words, index) is not None:
+        program = engine_at(words, index)
+        if program is not None and not _is_only_named(words, index, program):
             return "engine", index
         if script_at(words[index:]) is not None:
             return "script", index

@@ -14,6 +14,7 @@ from firesteel.launch import Container, EngineName, FlagValue, Launch, Spot
 from firesteel.reads import config_file, docker, programs, variables
 from firesteel.reads.container_command import EngineCommand, engine_in_container, exports, split_script
 from firesteel.reads.engine_start import EngineStart
+from firesteel.reads.leading_words import run_the_next
 from firesteel.reads.shell import GLUED, ShellCommand, Word, unglued
 from firesteel.reads.source_text import SourceFile, parse_env_file
 from firesteel.reads.template import implied_word
@@ -46,7 +47,8 @@ Words = tuple[Word, ...]
 class ReadLaunch:
     """A launch, and the position of its parts: `image`, `program`, `model`, `flag:NAME`, `env:NAME`,
     `option:NAME`; and `flaw:NAME` where the text itself is broken: a `blank` after a backslash, flags `lost`
-    behind the end of the command, a `dash` that is not a hyphen, a flag `glued` to its value as one word."""
+    behind the end of the command or `apart` from it where perhaps no shell reads them, a `dash` that is not a
+    hyphen, a flag `glued` to its value as one word; or where a chart adds words of its own: `partial`."""
 
     launch: Launch
     spots: Mapping[str, Spot]
@@ -60,12 +62,20 @@ class ReadLaunch:
     """The engine is no release: patched, from a source tree, or in a container that is not seen here."""
     runs_with: str = ""
     """Launches of a text with the same name here run at the same time; empty: not known."""
+    doubt: str = ""
+    """Why this may not be what its words say; empty: nothing is unclear. See `doubts`."""
 
     @property
     def line(self) -> int:
         """Where its program or its image stands."""
         place = self.spots.get("program") or self.spots.get("image")
         return place.line if place else min((spot.line for spot in self.spots.values()), default=1)
+
+    @property
+    def first_line(self) -> int:
+        """Where its command begins; a variable may be exported long before."""
+        own = (words[0].line for key, words in self.words.items() if words and not key.startswith("env:"))
+        return min(own, default=self.line)
 
     @property
     def lines(self) -> tuple[int, int]:
@@ -85,6 +95,8 @@ class LaunchReader:
         self.installed: dict[EngineName, str] = {}
         self.is_exec = False
         """Inside of a script for `docker exec`."""
+        self.is_for_shell = True
+        """A shell reads the text as it stands: it is a script, or a block that is marked as one."""
         self.missing: list[tuple[Word, str]] = []
         """Files that launches depend on and that are not at hand, with what is lost."""
 
@@ -103,7 +115,8 @@ class LaunchReader:
             # No command begins with a dash: this is the rest of one that ended too early.
             is_lost_flag = command.texts[:1] != ("-",) and "".join(command.texts[:1]).startswith("-")
             if is_lost_flag and last is not None and end and self._continues(end, command.words[0]):
-                self._add_flaw(last, "lost", command.words[0])
+                is_lost = self.is_for_shell or self._has_backslash(last, command.words[0])
+                self._add_flaw(last, "lost" if is_lost else "apart", command.words[0])
             else:
                 self._read_command(command, depth)
             last = len(self.launches) - 1 if len(self.launches) > count else None
@@ -114,6 +127,11 @@ class LaunchReader:
         behind a backslash that a comment made useless. Guides show flags on their own, too."""
         between = self.file.text[last.span[1] : flag.span[0]]
         return between.count("\n") == 1 or "\\" in between
+
+    def _has_backslash(self, index: int, flag: Word) -> bool:
+        """Whether other lines of the launch end in a backslash: its author meant a shell to read it."""
+        lines = range(self.launches[index].first_line, flag.line)
+        return any(self.file.line(number).rstrip().endswith("\\") for number in lines)
 
     def start(self, start: EngineStart) -> None:
         """Read what a file describes."""
@@ -136,6 +154,9 @@ class LaunchReader:
             )
             for launch in self.launches[count:]
         ]
+        if start.is_partial and start.image:
+            for index in range(count, len(self.launches)):
+                self._add_flaw(index, "partial", start.image)
 
     def _check_limit(self) -> None:
         if len(self.launches) > MAX_LAUNCHES:
@@ -169,6 +190,11 @@ class LaunchReader:
             self.is_exec = before
         if command.broken and len(self.launches) > count:
             self._add_flaw(count, "blank", command.broken)
+        if not run_the_next(command.texts[:index]):
+            doubt = f"what `{command.texts[0][:40]}` does with it is not known"
+            self.launches[count:] = [
+                replace(launch, doubt=doubt, is_own_build=True) for launch in self.launches[count:]
+            ]
 
     def _container_run(self, words: Words) -> Iterator[ReadLaunch]:
         """The words after `docker run`. `$EXTRA` in front of the image may be options or nothing: it is the

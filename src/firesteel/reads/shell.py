@@ -2,7 +2,7 @@
 
 It reads and does not run: quotes and backslashes are resolved, comments and redirections dropped, and
 `$NAME`, `${NAME}` and `$(...)` stay text (`variables` fills in what the same text sets). `<MODEL>` is a
-placeholder, as guides mean it, and no redirection.
+placeholder, as guides mean it, and no redirection; so is `{your model}`, which is one word.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TOKEN = re.compile(
     (?P<space>[^\S\n]+)
   | (?P<continuation>\\[^\S\n]*\n)
   | (?P<newline>\n)
-  | (?P<placeholder><[A-Za-z_][\w./:-]*>)
+  | (?P<placeholder><[A-Za-z_][\w./:-]*>|<[A-Za-z]\w*(?:\ [\w-]+){1,5}>|\{[A-Za-z]\w*(?:\ [\w-]+){1,5}\})
   | (?P<redirect>[0-9]*(?:<<<|<<-?|<&|<|>>|>&|>\||>)|&>>?)
   | (?P<operator>&&|\|\||;;|[;|&()])
   | (?P<single>'[^']*')

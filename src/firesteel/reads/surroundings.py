@@ -40,6 +40,7 @@ class Surroundings:
     def __init__(self, file: SourceFile) -> None:
         self.file = file
         self.lines = file.text.split("\n")
+        self._mentions: dict[re.Pattern[str], bool] = {}
         is_guide = markdown.blocks(file.whole) is not None and not file.path.endswith((".yaml", ".yml"))
         self.prose = dict(markdown.prose(file)) if is_guide else {}
         """The lines outside the blocks of a guide; empty for any other file."""
@@ -84,6 +85,12 @@ class Surroundings:
         images = filter(None, (self.file.beside(f"{up}Dockerfile") for up in ("", "../", "../../")))
         texts = (self.file.text, *(image.text for image in images))
         return frozenset(fork["engine"] for text in texts for fork in _FORK.finditer(text))
+
+    def mentions(self, pattern: re.Pattern[str]) -> bool:
+        """Whether the text does; searched once for all of its launches."""
+        if pattern not in self._mentions:
+            self._mentions[pattern] = pattern.search(self.file.text) is not None
+        return self._mentions[pattern]
 
     def is_in_value(self, number: int) -> bool:
         """Whether the line belongs to a text that is the value of a key: `guide: |` of a recipe."""

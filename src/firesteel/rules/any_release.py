@@ -14,9 +14,11 @@ from functools import cache
 from firesteel import package_data
 from firesteel.catalog import is_upstream
 from firesteel.dataclass import dataclass
+from firesteel.engines import grammar
 from firesteel.engines.flags import name_set
 from firesteel.engines.schema.history import SymbolHistory, SymbolTable, version_key
 from firesteel.engines.schema.releases import (
+    flags_spelled,
     known_versions,
     newest_schema,
     release_ranges,
@@ -72,7 +74,15 @@ def is_undecided(context: Context) -> bool:
 
 def own_flags(context: Context) -> set[str]:
     """Flags that no schema lists: of every parser, and of the command `sglang serve` in front of it."""
-    return {"help", "version", *(("model-type",) if context.is_sglang_serve else ())}
+    return {"help", "h", "version", *(("model-type",) if context.is_sglang_serve else ())}
+
+
+def spellings(engine: EngineName, name: str) -> Iterator[str]:
+    """What may stand in the text for the flag of a launch: long, short or negated, and its aliases."""
+    yield from (f"--{name}", f"-{name}", f"--no-{name}")
+    for alias, full in grammar(engine).aliases.items():
+        if full == name:
+            yield from (f"-{alias}", f"--{alias}")
 
 
 def _unknown_flags(context: Context) -> list[str]:
@@ -81,7 +91,11 @@ def _unknown_flags(context: Context) -> list[str]:
         return []
     engine = context.launch.engine
     names = [name for name in context.launch.flags if is_final(name) and name not in own_flags(context)]
-    unknown = [name for name in names if not release_ranges(engine, f"--{name}")]
+    unknown = [
+        name
+        for name in names
+        if not any(release_ranges(engine, spelling) for spelling in spellings(engine, name))
+    ]
     return [name for name in unknown if not _is_abbreviation(engine, name)]
 
 
@@ -146,20 +160,21 @@ def _values_of_no_release(context: Context) -> Iterator[Match]:
     engine = context.launch.engine
     history = shipped_history(engine)
     for name, given in context.launch.flags.items():
-        flag = history.flags.get(f"--{name}")
-        if flag is None:
-            continue
+        flags = flags_spelled(engine, f"--{name}")
         if (
-            isinstance(given, str)
+            flags
+            and isinstance(given, str)
             and _PLAIN_VALUE.fullmatch(given)
-            and not _some_release_accepts(flag, given)
+            and not any(_some_release_accepts(flag, given) for flag in flags)
         ):
-            known = [value for value, spans in flag.values.items() if spans[-1].last is None]
+            known = [
+                value for flag in flags for value, spans in flag.values.items() if spans[-1].last is None
+            ]
             yield Match(
                 f"flag:{name}", f"--{name} {given}", f"--{name} {given}", f"it takes {', '.join(known[:8])}"
             )
-        for key in given if isinstance(given, dict) else ():
-            configs = {str(range_.facts.get("config", "")) for range_ in flag.ranges}
+        for key in given if flags and isinstance(given, dict) else ():
+            configs = _configs(flags)
             if is_final(key) and all(_is_refused(history.keys, config, key) for config in configs):
                 names = [
                     path.partition(".")[2] for path in history.keys if path.startswith(f"{min(configs)}.")
@@ -168,6 +183,11 @@ def _values_of_no_release(context: Context) -> Iterator[Match]:
                 reason = f'did you mean "{near[0]}"?' if near else "no release had it"
                 shown = f'"{key}" in --{name}'
                 yield Match(f"flag:{name}", shown, shown, reason)
+
+
+def _configs(flags: Iterable[SymbolHistory]) -> set[str]:
+    """The classes that read the JSON value of these flags."""
+    return {str(range_.facts.get("config", "")) for flag in flags for range_ in flag.ranges}
 
 
 def _some_release_accepts(flag: SymbolHistory, text: str) -> bool:
@@ -244,16 +264,16 @@ def _contradiction(needs: list[_Need]) -> tuple[_Need, _Need] | None:
 def _needs(context: Context) -> Iterator[_Need]:
     """Flags, values, keys and parsers that exist in an unbroken run of releases, but not in all."""
     engine = context.launch.engine
-    oldest, history = known_versions(engine)[0], shipped_history(engine)
+    oldest = known_versions(engine)[0]
     for name, given in context.launch.flags.items():
         spans = {f"`--{name}`": release_ranges(engine, f"--{name}")}
-        flag = history.flags.get(f"--{name}")
-        if flag and isinstance(given, str) and (_is_closed(flag) or name in _PARSERS):
+        flags = flags_spelled(engine, f"--{name}")
+        is_listed = bool(flags) and (all(map(_is_closed, flags)) or name in _PARSERS)
+        if is_listed and isinstance(given, str):
             spans[f"`--{name} {given}`"] = release_ranges(engine, f"--{name}", given)
-        for key in given if flag and isinstance(given, dict) else ():
-            configs = {str(range_.facts.get("config", "")) for range_ in flag.ranges} if flag else set()
-            if len(configs) == 1:
-                spans[f'"{key}" in `--{name}`'] = release_ranges(engine, f"{min(configs)}.{key}")
+        configs = _configs(flags)
+        for key in given if len(configs) == 1 and isinstance(given, dict) else ():
+            spans[f'"{key}" in `--{name}`'] = release_ranges(engine, f"{min(configs)}.{key}")
         for shown, found in spans.items():
             if len(found) == 1 and (found[0][0] != oldest or found[0][1] is not None):
                 yield _Need(f"flag:{name}", shown, *found[0])

@@ -22,8 +22,10 @@ from firesteel.reads import (
     StatedMachine,
     StatedRelease,
     Surroundings,
+    find_doubt,
     find_machine,
     find_release,
+    may_be_fork,
     mentions,
     scan,
     source_file,
@@ -37,6 +39,13 @@ from firesteel.rules.rule import SEVERITY, Level, explain, rules
 
 SPARK = "gb10"
 STATED: Literal["stated"] = "stated"
+_OF_RELEASES = frozenset({
+    "unknown-flags", "refused-values", "stray-words", "flags-of-no-release", "values-of-no-release",
+    "no-common-release", "another-engines-words", "unregistered-parsers",
+})  # fmt: skip
+"""What a fork may have and no release has."""
+_SINCE_A_RELEASE = frozenset({"llamacpp-flash-attn-bare"})
+"""What older builds accept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +146,29 @@ def _check_launches(
         is_fork = (machine.has_own_build and release is None) or around.builds_fork(reading.launch.engine)
         if reading.launch.container is None and is_fork:
             reading = replace(reading, is_own_build=True)
-        findings = _check_launch(reading, _hardware(machine, options), release, options)
+        doubt = find_doubt(reading, source.path, around)
+        # Where a release is stated, it is this one and no fork that the text speaks of.
+        is_unstated = reading.launch.version is None and release is None
+        is_fork = is_unstated and (reading.is_own_build or may_be_fork(reading, around))
+        findings = [
+            _certain(finding, reading.doubt, doubt, is_fork)
+            for finding in _check_launch(reading, _hardware(machine, options), release, options)
+        ]
         pairs += [(reading, finding) for finding in findings if options.includes(finding)]
         machines.append(machine)
     return pairs, tuple(machines)
+
+
+def _certain(finding: Finding, of_engine: str, doubt: str, is_fork: bool) -> Finding:
+    """A stop is one only where the text leaves no doubt that it is about this engine, and meant to run."""
+    if finding.level != "stop":
+        return finding
+    when = explain(finding.rule).when
+    if of_engine and not when.flaw:  # a shell reads the line first, whatever it starts
+        doubt = doubt or of_engine
+    if is_fork and (when.predicate in _OF_RELEASES or finding.rule in _SINCE_A_RELEASE):
+        doubt = doubt or "the text speaks of a build of its own, or of a fork"
+    return replace(finding, level="warn", says=f"{finding.says} ({doubt})", fix=None) if doubt else finding
 
 
 def _hardware(machine: StatedMachine, options: LintOptions) -> str | None:

@@ -38,7 +38,7 @@ def model_for_program(context: Context) -> list[Match]:
     container, image = context.launch.container, context.image
     if container is None or image is None or container.program or container.entrypoint is not None:
         return []
-    if image.entrypoint != () or image.configured_by == "env":
+    if image.entrypoint != () or image.configured_by == "env" or "partial" in context.flaws:
         return []
     first = context.launch.model or "its flags"
     return [Match("image", f"{container.image} {first}", first, container.image)]

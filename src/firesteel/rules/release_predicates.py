@@ -15,10 +15,10 @@ from difflib import get_close_matches
 from firesteel.catalog.image import is_upstream
 from firesteel.engines.schema.history import version_key
 from firesteel.engines.schema.releases import find_schema, known_versions, release_ranges
-from firesteel.engines.schema.resolve import AmbiguousFlag, resolve_flag, resolve_key
+from firesteel.engines.schema.resolve import AmbiguousFlag, ResolvedFlag, resolve_flag, resolve_key
 from firesteel.engines.schema.symbols import Flag, Schema
 from firesteel.launch import FlagValue
-from firesteel.rules.any_release import BUILD_VARIABLES, PREFIXES, own_flags
+from firesteel.rules.any_release import BUILD_VARIABLES, PREFIXES, own_flags, spellings
 from firesteel.rules.context import NEWEST_KNOWN, Context, Match, is_final
 from firesteel.rules.kernels import first_or_last
 
@@ -53,6 +53,10 @@ def unknown_flags(context: Context) -> list[Match]:
 def _unknown_flags(context: Context, known: Schema) -> Iterator[Match]:
     for name in context.launch.flags.keys() - own_flags(context):
         resolved = resolve_flag(known, f"--{name}")
+        if resolved is None and any(
+            spelling in known.spellings for spelling in spellings(known.engine, name)
+        ):
+            continue
         if resolved is None and _FLAG_NAME.fullmatch(name):
             reason = _availability(known, f"--{name}") or _similar(known, name)
             yield Match(f"flag:{name}", f"--{name}", name, f"{known.engine} {known.version}: {reason}")
@@ -75,8 +79,13 @@ def stray_arguments(context: Context) -> list[Match]:
     known = _release(context)
     if known is None or known.engine == "llamacpp" or not context.launch.model:
         return []
-    if any(resolve_flag(known, f"--{name}") is None for name in context.launch.flags):
-        return []
+    for name, given in context.launch.flags.items():
+        resolved = resolve_flag(known, f"--{name}")
+        if not isinstance(resolved, ResolvedFlag) or (given is True and resolved.flag.takes != "nothing"):
+            return []  # the word may be its value
+    words = (context.launch.model, *context.launch.extra)
+    if any(re.search(r"[{}<>\[\]]", word) for word in words):
+        return []  # a placeholder of several words
     plain = [argument for argument in context.launch.extra if _PLAIN_ARGUMENT.fullmatch(argument)]
     return [Match("program", f"`{argument}` stands alone", argument, argument) for argument in plain[:3]]
 

@@ -92,7 +92,7 @@ class When:
     shm_above: Annotated[int, Before(_bytes)] | None = None
     extra: Texts | None = None
     """Patterns of arguments that the engine cannot place."""
-    flaw: Literal["blank", "lost", "dash", "glued"] | None = None
+    flaw: Literal["blank", "lost", "apart", "dash", "glued"] | None = None
     """An error in the text: a blank after a backslash, flags after the end, a typographic dash, a flag and
     its value in one word."""
     predicate: Annotated[str, After(_is_predicate)] | None = None

@@ -20,22 +20,29 @@ DEFAULT_PORT = 8080
 """Upstream announced 9931 for a later build (ggml-org/llama.cpp#26508); firesteel always writes `--port`."""
 
 _ALIASES = {
-    "C": "cpu-mask", "Cr": "cpu-range", "a": "alias", "b": "batch-size", "c": "ctx-size",
-    "cb": "cont-batching", "cd": "ctx-size-draft", "cmoe": "cpu-moe", "cram": "cache-ram",
-    "ctk": "cache-type-k", "ctkd": "cache-type-k-draft", "ctv": "cache-type-v",
-    "ctvd": "cache-type-v-draft", "ctxcp": "ctx-checkpoints", "dev": "device", "devd": "device-draft",
-    "draft": "draft-max", "draft-n": "draft-max", "draft-n-min": "draft-min", "dt": "defrag-thold",
-    "e": "escape", "fa": "flash-attn", "fit": "fit", "fitc": "fit-ctx", "fitt": "fit-target",
-    "gpu-layers": "n-gpu-layers", "hf": "hf-repo", "hfd": "hf-repo-draft", "hff": "hf-file",
-    "hfr": "hf-repo", "hfrd": "hf-repo-draft", "hft": "hf-token", "j": "json-schema", "kvo": "kv-offload",
-    "kvu": "kv-unified", "lcd": "lookup-cache-dynamic", "lcs": "lookup-cache-static", "lm": "load-mode",
-    "log-verbosity": "verbosity", "lv": "verbosity", "m": "model", "md": "model-draft", "mg": "main-gpu",
-    "mm": "mmproj", "mmu": "mmproj-url", "mu": "model-url", "n": "predict", "n-predict": "predict",
-    "ncmoe": "n-cpu-moe", "ngl": "n-gpu-layers", "ngld": "n-gpu-layers-draft", "nkvo": "no-kv-offload",
-    "no-kvu": "no-kv-unified", "nocb": "no-cont-batching", "np": "parallel", "nr": "no-repack",
-    "ot": "override-tensor", "otd": "override-tensor-draft", "rea": "reasoning", "s": "seed",
-    "sm": "split-mode", "sp": "special", "spec-draft-model": "model-draft", "sps": "slot-prompt-similarity",
-    "t": "threads", "tb": "threads-batch", "td": "threads-draft", "to": "timeout", "ts": "tensor-split",
+    "C": "cpu-mask", "Cb": "cpu-mask-batch", "Cbd": "cpu-mask-batch-draft", "Cd": "cpu-mask-draft",
+    "Cr": "cpu-range", "Crb": "cpu-range-batch", "Crd": "cpu-range-draft", "a": "alias", "ag": "agent",
+    "b": "batch-size", "bs": "backend-sampling", "c": "ctx-size", "cb": "cont-batching",
+    "cd": "ctx-size-draft", "cl": "cache-list", "cmoe": "cpu-moe", "cmoed": "cpu-moe-draft",
+    "cms": "checkpoint-min-step", "cpent": "checkpoint-every-n-tokens", "cram": "cache-ram",
+    "ctk": "cache-type-k", "ctkd": "cache-type-k-draft", "ctv": "cache-type-v", "ctvd": "cache-type-v-draft",
+    "ctxcp": "ctx-checkpoints", "dev": "device", "devd": "device-draft", "dio": "direct-io",
+    "dkvc": "dump-kv-cache", "dr": "docker-repo", "draft": "draft-max", "draft-n": "draft-max",
+    "draft-n-min": "draft-min", "dt": "defrag-thold", "e": "escape", "fa": "flash-attn", "fit": "fit",
+    "fitc": "fit-ctx", "fitt": "fit-target", "gpu-layers": "n-gpu-layers", "h": "help", "hf": "hf-repo",
+    "hfd": "hf-repo-draft", "hff": "hf-file", "hffv": "hf-file-v", "hfr": "hf-repo", "hfrd": "hf-repo-draft",
+    "hfrv": "hf-repo-v", "hft": "hf-token", "hfv": "hf-repo-v", "j": "json-schema", "jf": "json-schema-file",
+    "kvo": "kv-offload", "kvu": "kv-unified", "l": "logit-bias", "lcd": "lookup-cache-dynamic",
+    "lcs": "lookup-cache-static", "lm": "load-mode", "log-verbose": "verbose", "log-verbosity": "verbosity",
+    "lv": "verbosity", "lzm": "lazy-mode", "m": "model", "md": "model-draft", "mg": "main-gpu",
+    "mm": "mmproj", "mmdev": "mmproj-device", "mmu": "mmproj-url", "mu": "model-url", "mv": "model-vocoder",
+    "n": "predict", "n-predict": "predict", "ncffn": "n-cpu-ffn", "ncmoe": "n-cpu-moe",
+    "ncmoed": "n-cpu-moe-draft", "ndio": "no-direct-io", "ngl": "n-gpu-layers", "ngld": "n-gpu-layers-draft",
+    "nkvo": "no-kv-offload", "no-ag": "no-agent", "no-kvu": "no-kv-unified", "nocb": "no-cont-batching",
+    "np": "parallel", "nr": "no-repack", "ot": "override-tensor", "otd": "override-tensor-draft",
+    "r": "reverse-prompt", "rea": "reasoning", "s": "seed", "sm": "split-mode", "sp": "special",
+    "spec-draft-model": "model-draft", "sps": "slot-prompt-similarity", "t": "threads", "tb": "threads-batch",
+    "tbd": "threads-batch-draft", "td": "threads-draft", "to": "timeout", "ts": "tensor-split",
     "ub": "ubatch-size", "v": "verbose",
 }  # fmt: skip
 GRAMMAR = Grammar(
@@ -46,12 +53,18 @@ GRAMMAR = Grammar(
     aliases=_ALIASES,
     switches=name_set(
         """
-        agent cache-idle-slots cache-prompt check-tensors cont-batching context-shift cpu-moe cpu-moe-draft
-        direct-io embedding embeddings escape ignore-eos jinja kv-offload kv-unified list-devices log-disable
-        log-jsonl log-prefix log-timestamps lora-init-without-apply metrics mlock mmap mmproj-auto
-        mmproj-offload models-autoload no-host offline op-offload perf prefill-assistant props repack rerank
-        reranking reuse-port skip-chat-parsing slots special spec-default spm-infill swa-full ui verbose
-        verbose-prompt warmup webui
+        agent backend-sampling cache-idle-slots cache-list cache-prompt check-tensors clear-idle
+        completion-bash cont-batching context-shift cors-credentials cpu-moe cpu-moe-draft direct-io
+        dump-kv-cache embd-gemma-default embedding embeddings escape fim-qwen-1.5b-default
+        fim-qwen-14b-spec fim-qwen-30b-default fim-qwen-3b-default fim-qwen-7b-default
+        fim-qwen-7b-spec gpt-oss-120b-default gpt-oss-20b-default help ignore-eos jinja kv-offload
+        kv-unified license list-devices log-disable log-jsonl log-prefix log-timestamps
+        lora-init-without-apply metrics mlock mmap mmproj-auto mmproj-offload models-autoload
+        no-host offline op-offload perf prefill-assistant props reasoning-preserve repack rerank
+        reranking reuse-port skip-chat-parsing slots spec-default spec-draft-backend-sampling
+        spec-draft-cpu-moe special spm-infill swa-full tts-use-guide-tokens ui ui-mcp-proxy usage
+        verbose verbose-prompt version vision-gemma-12b-default vision-gemma-4b-default warmup webui
+        webui-mcp-proxy
         """
     ),
 )

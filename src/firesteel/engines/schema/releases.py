@@ -21,6 +21,7 @@ from firesteel import package_data
 from firesteel.engines.schema.history import (
     EngineHistory,
     ReleaseRange,
+    SymbolHistory,
     load_history,
     merge_ranges,
     schema_at,
@@ -106,8 +107,12 @@ def release_ranges(
     these.
     """
     history = shipped_history(engine)
-    if value is None and symbol.startswith("-"):
-        return merge_ranges(history, _ranges_by_spelling(engine).get(symbol, ()))
+    if symbol.startswith("-"):
+        found = _by_spelling(engine).get(symbol, {})
+        if value is None:
+            return merge_ranges(history, tuple(range_ for ranges in found.values() for range_ in ranges))
+        values = (history.flags[name].values.get(value, ()) for name in found)
+        return merge_ranges(history, tuple(range_ for ranges in values for range_ in ranges))
     for table in (history.flags, history.keys, history.variables):
         if symbol in table:
             ranges = table[symbol].ranges if value is None else table[symbol].values.get(value, ())
@@ -115,15 +120,22 @@ def release_ranges(
     return ()
 
 
+def flags_spelled(engine: EngineName, spelling: str) -> tuple[SymbolHistory, ...]:
+    """The flags that any shipped release took under this spelling: a renamed one may keep its old name."""
+    flags = shipped_history(engine).flags
+    return tuple(flags[name] for name in _by_spelling(engine).get(spelling, {}))
+
+
 @cache
-def _ranges_by_spelling(engine: EngineName) -> dict[str, tuple[ReleaseRange, ...]]:
-    """Every spelling that any shipped release had."""
-    found: dict[str, tuple[ReleaseRange, ...]] = {}
+def _by_spelling(engine: EngineName) -> dict[str, dict[str, tuple[ReleaseRange, ...]]]:
+    """Every spelling that any shipped release had: the flags that had it, and when."""
+    found: dict[str, dict[str, tuple[ReleaseRange, ...]]] = {}
     for name, flag in shipped_history(engine).flags.items():
         for range_ in flag.ranges:
             facts = range_.facts
             for spelling in dict.fromkeys((name, *facts.get("aliases", ()), *facts.get("negatives", ()))):
-                found[spelling] = (*found.get(spelling, ()), range_)
+                by_name = found.setdefault(spelling, {})
+                by_name[name] = (*by_name.get(name, ()), range_)
     return found
 
 

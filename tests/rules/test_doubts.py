@@ -1,0 +1,109 @@
+"""What a stop must prove: the text is read by a shell, meant to run, and about a release of the engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from firesteel import catalog
+from firesteel.rules import Finding, LintOptions, lint
+
+OPTIONS = LintOptions(catalog.shipped().images, hardware=None)
+BAD = "vllm serve org/model --max-model-length-of-all 4096"
+RULE = "flag-in-no-release"
+
+
+def findings(text: str, path: str = "guide.md") -> dict[str, Finding]:
+    return {finding.rule: finding for finding in lint(text, path, OPTIONS).findings}
+
+
+def block(text: str, language: str = "bash") -> str:
+    return f"Run it.\n\n```{language}\n{text}\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        (BAD, "run.sh"),
+        (block(BAD), "guide.md"),
+        (block(f"# Do not stop it.\n{BAD}"), "guide.md"),
+        (block(f"sudo -u llm nohup {BAD}"), "guide.md"),
+        (block(BAD) + "The fork is quicker than vLLM.", "guide.md"),
+        (BAD, "tests/run.sh"),
+    ],
+)
+def test_a_proved_stop(text: str, path: str) -> None:
+    assert findings(text, path)[RULE].level == "stop"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "why"),
+    [
+        (block(f"# WRONG: no such flag\n{BAD}"), "guide.md", "as a mistake"),
+        (f"\u274c Do not use this:\n\n```bash\n{BAD}\n```\n", "guide.md", "as a mistake"),
+        (f"{BAD}  # this fails", "run.sh", "as a mistake"),
+        (BAD, "tests/fixtures/run.sh", "fixture"),
+        (block(BAD), "CHANGELOG.md", "other releases"),
+        (BAD, "notes.md", "no block of code"),
+        (BAD, "start.ps1", "another shell"),
+        (block(BAD) + "\nWe run our own fork of vLLM.", "guide.md", "a fork"),
+        (block(BAD) + "\nSee https://github.com/someone/vllm-turbo", "guide.md", "a fork"),
+    ],
+)
+def test_a_doubt_makes_it_a_warning(text: str, path: str, why: str) -> None:
+    found = findings(text, path)[RULE]
+    assert found.level == "warn"
+    assert why in found.says
+
+
+def test_an_unknown_script_may_start_another_build() -> None:
+    assert RULE not in findings(block(f"./launch-cluster.sh -t own-image exec {BAD}"))
+    broken = "./launch-cluster.sh exec vllm serve org/model --dtype auto \\ \n  --port 80"
+    assert findings(block(broken))["shell-blank-after-backslash"].level == "stop"
+
+
+def test_a_stated_release_is_no_fork() -> None:
+    text = block(f"pip install vllm==0.24.0\n{BAD}") + "\nThere is a fork of vLLM too."
+    assert findings(text)["flag-unknown"].level == "stop"
+
+
+LINES = "vllm serve org/model --dtype auto\n  --max-model-len 4096"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "rule"),
+    [
+        (LINES, "run.sh", "shell-flags-lost"),
+        (block(LINES), "guide.md", "shell-flags-lost"),
+        (block(LINES.replace("auto", "auto \\ # all")), "guide.md", "shell-flags-lost"),
+        (block(LINES, "text"), "guide.md", "shell-flags-apart"),
+        (block(LINES, ""), "guide.md", "shell-flags-apart"),
+        (block(LINES.replace("model ", "model \\\n"), ""), "guide.md", "shell-flags-lost"),
+        ("a:\n  server_cmd: >\n    vllm serve org/model\n      --port 1\n", "a.yaml", "shell-flags-apart"),
+        ("commands:\n  - |\n    vllm serve org/model\n      --port 1\n", "a.yaml", "shell-flags-lost"),
+    ],
+)
+def test_flags_are_lost_where_a_shell_reads_them(text: str, path: str, rule: str) -> None:
+    found = findings(text, path)
+    assert {"shell-flags-lost", "shell-flags-apart"} & found.keys() == {rule}
+
+
+def test_a_chart_adds_the_program() -> None:
+    values = (
+        "worker:\n  image: {repository: lmsysorg/sglang, tag: latest}\n  extraArgs: [--trust-remote-code]\n"
+    )
+    assert "image-needs-program" not in findings(values, "chart/values.yaml")
+    manifest = "docker run --gpus all lmsysorg/sglang:latest --model-path org/model --host 0.0.0.0"
+    assert findings(manifest, "run.sh")["image-needs-program"].level == "stop"
+
+
+def test_a_program_that_a_variable_names_may_be_an_old_build() -> None:
+    script = "llama-server -m m.gguf -fa --port 1"
+    assert findings(script, "run.sh")["llamacpp-flash-attn-bare"].level == "stop"
+    chosen = script.replace("llama-server", '"$LLAMA_SERVER"')
+    assert findings(chosen, "run.sh")["llamacpp-flash-attn-bare"].level == "warn"
+
+
+@pytest.mark.parametrize("model", ["{your model directory}", "<path to your model>", "[your model]"])
+def test_a_placeholder_of_several_words_is_one(model: str) -> None:
+    text = block(f"pip install vllm==0.24.0\nvllm serve {model} \\\n  --port 8000")
+    assert not [finding for finding in findings(text).values() if finding.level == "stop"]
