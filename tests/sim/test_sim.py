@@ -350,9 +350,13 @@ def test_faults_of_memory_and_of_answers(sparks: Sparks, plain: Plain) -> None:
         return samples[-1] < 2.6 * GIB
 
     until(has_collapsed)
-    assert sorted(samples, reverse=True) == samples and len(set(samples)) > 4
-    pressure = parse_pressure((host.folder / "proc/pressure/memory").read_text())
-    assert pressure is not None and pressure.full_avg10 > 20
+    assert sorted(samples, reverse=True) == samples and len(set(samples)) > 2, "it falls, it does not jump"
+
+    def is_under_pressure() -> bool:  # the simulated Spark writes it after /proc/meminfo
+        pressure = parse_pressure((host.folder / "proc/pressure/memory").read_text())
+        return pressure is not None and pressure.full_avg10 > 20
+
+    until(is_under_pressure)
 
 
 def test_faults_of_the_engine(sparks: Sparks) -> None:

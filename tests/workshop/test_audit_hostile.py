@@ -126,11 +126,11 @@ def test_names_cannot_move_the_cursor(tmp_path: Path, environ: dict[str, str]) -
 
 
 def test_memory_is_bounded(tmp_path: Path, environ: dict[str, str]) -> None:
-    """Twenty thousand tensors: names, shapes and scalars, nothing of the data."""
+    """Four thousand tensors: names, shapes and scalars, nothing of the data."""
     made = GOOD["nvfp4-compressed-tensors"]().write(tmp_path / "model")
     many = {
         f"model.layers.0.mlp.experts.{number}.{leaf}_proj.weight_global_scale": Stored.f32([1.0])
-        for number in range(10_000)
+        for number in range(2000)
         for leaf in ("gate", "up")
     }
     write_safetensors(made / "model-00001-of-00002.safetensors", many)
@@ -138,4 +138,4 @@ def test_memory_is_bounded(tmp_path: Path, environ: dict[str, str]) -> None:
     survives(made, environ)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 60 * 2**20
+    assert peak < 12 * 2**20
