@@ -18,7 +18,7 @@ from firesteel.edge.host.machine import bandwidth, local_host
 from firesteel.errors import HostNotReady
 from firesteel.facts import Host
 from firesteel.facts.host.host_facts import HostMeasurement
-from firesteel.hosts.doctor.measure import measure
+from firesteel.hosts.doctor.measure import _busy, measure
 from firesteel.planner import Plan, plan
 from firesteel.units import MIB
 from tests.hosts.cluster.service import wait_until
@@ -35,6 +35,11 @@ def test_figures_are_stored_and_nothing_is_left_over(tmp_path: Path) -> None:
     assert {path: path.read_text() for path in knobs} == knobs, "the read-ahead is as it was"
     list(measure(home, size=16 * MIB))
     assert len(all_measurements(home)) == 2 * len(figures), "the history keeps both"
+
+
+@pytest.mark.parametrize(("load", "is_busy"), [(0.4, False), (10.0, False), (10.1, True), (57.0, True)])
+def test_figures_of_a_busy_host_are_called_so(load: float, is_busy: bool) -> None:
+    assert (_busy(load, 20) is not None) == is_busy
 
 
 def test_a_killed_measurement_leaves_the_read_ahead_as_it_was(tmp_path: Path) -> None:

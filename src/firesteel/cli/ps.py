@@ -16,6 +16,7 @@ from firesteel.cli.output.services import ServiceStatus, service_status
 from firesteel.cli.output.show import out, table
 from firesteel.edge.files import text_files
 from firesteel.gateway.address import Address, read_address
+from firesteel.run.cluster_status import NodeStatus
 from firesteel.run.live_figures import LiveFigures, read_figures
 from firesteel.service_file import asks, read_service_file
 from firesteel.units import show_bytes, show_rate
@@ -113,11 +114,18 @@ def _node_lines(row: ServiceStatus) -> list[str]:
     if row.cluster is None:
         return []
     lines = [
-        f"  {node.host:<12} rank {node.rank}  {node.phase:<8} pid {node.pid or '-'}, "
-        f"{show_bytes(node.resident_bytes)} resident, {show_bytes(node.available_bytes)} available"
+        f"  {node.host:<12} rank {node.rank}  {node.phase:<8} {_memory_of(node)}".rstrip()
         for node in row.cluster.nodes
     ]
     return [*lines, *(f"  {notice}" for notice in row.cluster.notices[-3:])]
+
+
+def _memory_of(node: NodeStatus) -> str:
+    """Nothing of a node that does not answer."""
+    if not node.available_bytes:
+        return ""
+    resident, available = show_bytes(node.resident_bytes), show_bytes(node.available_bytes)
+    return f"pid {node.pid or '-'}, {resident} resident, {available} available"
 
 
 def _gateway_line(gateway: Address) -> str:

@@ -15,7 +15,7 @@ class NodeStatus:
     host: str
     rank: int
     phase: str
-    """`waiting` (until every node answers), `fallback` (the same, while this host serves another model),
+    """`waiting` (until every node answers), `fallback` (this host, which serves another model meanwhile),
     `starting`, `running`, `silent` (no answer, not yet lost), `stopping`, `ended`."""
     pid: int | None = None
     resident_bytes: int = 0

@@ -147,7 +147,9 @@ def test_one_host_serves_the_fallback_while_a_node_is_lost(cluster: list[Namespa
     node.power_off()
     wait_until("no fallback", lambda: read(head, "cluster.json").get("phase") == "fallback")
     wait_until("it does not answer", lambda: "Paris" in ask(head))
-    assert "smollm2 is served by this host alone" in head.firesteel("ps").out
+    shown = head.firesteel("ps").out
+    assert "smollm2 is served by this host alone" in shown
+    assert "spark2       rank 1  waiting\n" in shown and "rank 0  fallback pid" in shown
     assert read(head, "cluster.json")["why"] is not None
     node.power_on()
     wait_until("the cluster does not come back", lambda: is_ready(head))

@@ -53,3 +53,9 @@ def test_a_report_in_the_moment_of_a_stop_does_not_undo_it(
         return bool((await asyncio.wait([watching], timeout=30))[0])
 
     assert asyncio.run(is_ended())
+
+
+@pytest.mark.parametrize(("number", "phase"), [(0, "fallback"), (1, "waiting")])
+def test_while_a_fallback_serves_the_nodes_are_waited_for(tmp_path: Path, number: int, phase: str) -> None:
+    rank = Rank(RankSpec("here", number, (), {}), Channel("here"), str(tmp_path), tmp_path / "log")
+    assert runner._phase("fallback", rank, None, False) == phase

@@ -134,7 +134,7 @@ class Runner:
                 problem = what
                 self.say(f"{what}; waiting for it")
                 await self._serve_fallback(watches)
-                self._write(phase="fallback" if self.is_fallback else "waiting", why=what)
+            self._write(phase="fallback" if self.is_fallback else "waiting", why=what)
             await asyncio.sleep(_RETRY_S)
 
     async def _serve_fallback(self, watches: list[asyncio.Task[None]]) -> None:
@@ -256,7 +256,7 @@ class Runner:
         nodes = []
         for rank in self.ranks:
             seen = states.get(rank.host)
-            report = seen.report if seen else None
+            report = seen.report if seen else rank.take_report()
             nodes.append(
                 NodeStatus(
                     host=rank.host,
@@ -276,6 +276,8 @@ class Runner:
 
 
 def _phase(phase: str, rank: Rank, report: RankReport | None, is_told: bool) -> str:
+    if phase == "fallback" and rank.spec.rank:
+        return "waiting"
     if phase != "running":
         return phase
     if is_told:

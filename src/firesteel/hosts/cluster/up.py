@@ -52,7 +52,8 @@ async def read_cluster(
     found = await check_cluster(all_channels(home, nodes, head), measures=False)
     if found.stops:
         first = found.stops[0]
-        raise HostNotReady(f"{' and '.join(first.hosts)}: {first.text}", next=first.next)
+        whose = "" if first.text.startswith(first.hosts) else f"{' and '.join(first.hosts)}: "
+        raise HostNotReady(f"{whose}{first.text}", next=first.next)
     return JoinedHosts(head, nodes, found, rank_hosts(head, found.facts, found.links), allows_tcp)
 
 

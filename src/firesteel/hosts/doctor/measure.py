@@ -67,8 +67,10 @@ def measure(home: Home, size: int = _FILE_BYTES) -> Iterator[MeasureEvent]:
 
 
 def _measure(home: Home, size: int) -> Iterator[MeasureEvent]:
-    yield Measuring("memory bandwidth")
     cores = len(os.sched_getaffinity(0))
+    if why := _busy(os.getloadavg()[0], cores):
+        yield NotMeasured("this host at rest", why)
+    yield Measuring("memory bandwidth")
     rate = max(measure_read_bandwidth(cores) for _ in range(_ROUNDS))
     remember_bandwidth(home, cores, rate)
     yield figure("memory_read_bytes_per_s", rate, "B/s")
@@ -76,6 +78,12 @@ def _measure(home: Home, size: int) -> Iterator[MeasureEvent]:
     yield from _disk(home, facts, size)
     yield from _wake_up()
     yield from _gpu()
+
+
+def _busy(load: float, cores: int) -> str | None:
+    if load <= cores / 2:
+        return None
+    return f"it is busy (load {load:.1f} on {cores} cores), so it can do more than these figures; try again"
 
 
 # --- disk ---
