@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from math import hypot
 from pathlib import Path
 
 from firesteel.facts import Role
@@ -30,7 +32,7 @@ from firesteel.planner.speed.published import PublishedRun
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 from calibration.measured_models import models
 
-from calibration import decode
+from calibration import decode, run_pairs
 
 BARS = (0.05, 0.10)
 GB_PER_S = decode.BANDWIDTH / 1e9
@@ -109,10 +111,43 @@ def show_rest() -> None:
         print(f"{engine}, first token of long prompts: {sheet.prefill.left_out.runs} runs")
         print(line("fitted", sheet.prefill.fitted))
         print(line("shape left out", sheet.prefill.left_out))
-    print("runs by other hands, nothing fitted to them")
-    for engine, each in shipped.elsewhere.items():
-        print(line(f"{engine} ({each.runs})", each))
-    print(line(f"two Sparks ({shipped.two_sparks.runs})", shipped.two_sparks))
+    show_hands()
+
+
+def show_hands() -> None:
+    """By whose hands: the band that a plan has for a launch of this kind, and how many runs lie in it that
+    were left out of what the band is made of."""
+    shipped = constants()
+    costs = {engine: fits.decode.costs for engine, fits in shipped.engines.items()}
+    hands = run_pairs.other_hands(costs)
+    print("\n| runs | rows | mean error | band | inside, left out |\n|---|---|---|---|---|")
+    for engine, fits in shipped.engines.items():
+        off = fits.decode.left_out
+        low = 1 - hypot(1 - off.low, 1 - shipped.carried.low)
+        high = 1 + hypot(off.high - 1, shipped.carried.high - 1)
+        inside = [low <= ratio <= high for ratio in left_out_ratios(engine)]
+        show_band(f"{engine}, those of the fit", replace(off, low=low, high=high), inside)
+    for engine, off in shipped.elsewhere.items():
+        show_band(f"{engine}, other people", off, run_pairs.held(hands, engine))
+    all_reduce_ms = shipped.all_reduce_ms.expected
+    two = run_pairs.planned_two_sparks(all_reduce_ms, costs) + run_pairs.two_sparks(all_reduce_ms)
+    off = run_pairs.with_range(decode.run_errors(two), *run_pairs.range_of(two))
+    show_band("two Sparks", off, [run_pairs.is_held(two, each) for each in two])
+
+
+def show_band(name: str, off: ErrorsSchema, inside: list[bool]) -> None:
+    share = f"{sum(inside)} of {len(inside)}"
+    print(f"| {name} | {off.runs} | {off.mean:.1%} | {off.low:.2f} to {off.high:.2f} | {share} |")
+
+
+def left_out_ratios(engine: str) -> list[float]:
+    """Measured over predicted, each shape with the costs of the others."""
+    runs, ratios = decode.single_user_runs(engine), []
+    for shape in {run.shape for run in runs}:
+        costs = decode.fit_decode_costs(engine, [run for run in runs if run.shape != shape])
+        own = [run for run in runs if run.shape == shape]
+        ratios += [(run.decode_tps or 0) / decode.predicted_tps(engine, run, costs) for run in own]
+    return ratios
 
 
 if __name__ == "__main__":

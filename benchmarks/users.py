@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 from calibration.decode import predicted_tps
@@ -28,6 +28,18 @@ def no_prompts(predicted: list[PredictedRun]) -> dict[int, float]:
     costs = fit_without(None)
     merged = {**costs.decode, **costs.batch}
     return {id(one): predicted_tps("vllm", one.run, merged) for one in predicted}
+
+
+def show_first_tokens(predicted: list[PredictedRun]) -> None:
+    """Of one user; those of 1,024 tokens are the first after a start."""
+    errors: defaultdict[int, list[float]] = defaultdict(list)
+    for one in predicted:
+        if one.run.users == 1 and one.run.ttft_ms:
+            errors[one.run.depth or 0].append(abs(one.first_token_ms / one.run.ttft_ms - 1))
+    print("\n| prompt of one user | runs | first token, left out | median |\n|---|---|---|---|")
+    for depth, cells in sorted(errors.items()):
+        print(f"| {depth:,} | {len(cells)} | {mean(cells):.1%} | {median(cells):.1%} |")
+    print()
 
 
 def main() -> int:
@@ -50,8 +62,8 @@ def main() -> int:
     print("|---|---|---|---|---|---|---|---|---|---|")
     for (depth, users, answer), cells in sorted(rows.items()):
         means = " | ".join(f"{mean(cell):.1%}" for cell in cells[:5])
-        median = sorted(cells[5])[len(cells[5]) // 2]
-        print(f"| {depth:,} | {users} | {answer} | {len(cells[0])} | {means} | {median:.1%} |")
+        print(f"| {depth:,} | {users} | {answer} | {len(cells[0])} | {means} | {median(cells[5]):.1%} |")
+    show_first_tokens(left_out)
     missed = 0
     for is_left_out, predicted in ((False, fitted), (True, left_out)):
         errors = served_errors(predicted)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from calibration import decode, run_pairs
-from calibration.prefill import calibrate_prefill
+from calibration.decode import run_errors
+from calibration.prefill import calibrate_prefill, first_prompts_ms
 from calibration.serving import predictions, served_errors
 from firesteel.planner.speed.constants import ErrorsSchema, FittedSchema, SpreadSchema
 
@@ -28,20 +29,30 @@ def fitted_text() -> str:
         lines += _fit_lines("decode", fit)
         batch = decode.calibrate_batch(engine, costs[engine])
         lines += _fit_lines("crowd", batch)
-        lines += _fit_lines("prefill", calibrate_prefill(engine, costs[engine], batch.costs["independence"]))
+        independence = batch.costs["independence"]
+        prefill = calibrate_prefill(engine, costs[engine], independence)
+        lines += _fit_lines("prefill", prefill)
         if engine == "vllm":
+            first = first_prompts_ms(costs[engine], independence, prefill.costs)
+            lines += [f"    first_prompts_ms: {_flow(first)}"]
             lines += ["    served:"]
             errors = served_errors(predictions(left_out=True))
             lines += [f"      {name}: {_flow(getattr(errors, name))}" for name in vars(errors)]
     all_reduce = run_pairs.all_reduce_ms()
+    planned = run_pairs.planned_two_sparks(all_reduce.expected, costs)
+    widest = run_pairs.range_of(planned + run_pairs.two_sparks(all_reduce.expected))
     lines += [
         f"repeated: {_flow(run_pairs.repeated(costs))}",
         f"carried: {_flow(run_pairs.carried(costs))}",
         f"all_reduce_ms: {_flow(all_reduce)}",
-        f"two_sparks: {_flow(run_pairs.two_sparks(all_reduce.expected))}",
+        f"two_sparks: {_flow(run_errors(run_pairs.two_sparks(all_reduce.expected)))}",
+        f"planned_two_sparks: {_flow(run_pairs.with_range(run_errors(planned), *widest))}",
         "elsewhere:",
     ]
-    lines += [f"  {engine}: {_flow(errors)}" for engine, errors in run_pairs.elsewhere(costs).items()]
+    lines += [
+        f"  {engine}: {_flow(errors)}"
+        for engine, errors in run_pairs.elsewhere(run_pairs.other_hands(costs)).items()
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from calibration.accuracy import prediction_errors
+from calibration.accuracy import prediction_errors, spread
 from calibration.decode import BANDWIDTH, configuration, reads_of, single_user_runs
 from calibration.least_squares import FitVariable, Point, fit_log_ratios
 from calibration.measured_models import models
-from firesteel.planner.speed.constants import ErrorsSchema, FittedSchema
+from firesteel.planner.speed.constants import ErrorsSchema, FittedSchema, SpreadSchema
 from firesteel.planner.speed.decode import Terms
 from firesteel.planner.speed.prefill import PromptModel, active_weights, kernel_path, prompt_ms
 from firesteel.planner.speed.published import PublishedRun
@@ -29,8 +29,10 @@ PATHS = {
     "llamacpp": ("dense_8bit", "dense_4bit", "moe_8bit", "moe_4bit"),
 }
 _SHORT = 256
-"""The one short prompt of djangodevreng that is fitted. Its prompts of 1,024 tokens are the first of each
-series: for one user they took longer than 4,096 tokens do, since kernels were compiled meanwhile."""
+_FIRST = 1024
+"""Prompts of djangodevreng that are not fitted: those of one user are the first that each engine got after
+its start. In 17 of 32 series they took longer than 2,048 tokens did an hour later, and three repeats differ
+by 13 % where those of other lengths differ by 1 to 4 %: kernels were compiled meanwhile."""
 _MIN_PROMPT_TOKENS = 2048
 _START = {"vllm": FitVariable("start", 0.0, 500.0, 60.0), "llamacpp": FitVariable("start", 0.0, 200.0, 20.0)}
 _STEP_TOKENS = {"vllm": 8192, "llamacpp": 2048}
@@ -90,6 +92,15 @@ def fit_prefill_costs(engine: str, prompts: Sequence[Prompt]) -> dict[str, float
     repeats = Counter(configuration(run) for run, _, _ in prompts)
     points: list[Point] = [(terms, ms, 1 / repeats[configuration(run)]) for run, terms, ms in prompts]
     return {name: round(value, 3) for name, value in fit_log_ratios(points, _variables(engine)).items()}
+
+
+def first_prompts_ms(decode_costs: Costs, independence: float, costs: Costs) -> SpreadSchema:
+    """How much longer the first prompts after a start take."""
+    extra = []
+    for run in single_user_runs("vllm"):
+        if run.depth == _FIRST and run.ttft_ms and (model := prompt_model(run, decode_costs, independence)):
+            extra.append(run.ttft_ms - prompt_ms(model.prompt_terms(_FIRST), costs))
+    return spread(extra)
 
 
 def calibrate_prefill(engine: str, decode_costs: Costs, independence: float) -> FittedSchema:

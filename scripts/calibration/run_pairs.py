@@ -6,7 +6,9 @@ which removes differences of depth and KV format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import exp, log, sqrt
 
 from calibration.accuracy import spread
 from calibration.decode import configuration, measured_ms, predicted_tps, run_errors
@@ -62,11 +64,22 @@ def all_reduce_ms() -> SpreadSchema:
     )
 
 
-def two_sparks(all_reduce_ms: float) -> ErrorsSchema:
-    """Errors of half the step of one Spark plus its all-reduces, for any number of users."""
-    return run_errors(
-        (two, 1000 / (measured_ms(one) / 2 + all_reduce_ms * _all_reduces(two))) for one, two in pairs()
-    )
+def two_sparks(all_reduce_ms: float) -> list[tuple[PublishedRun, float]]:
+    """Half the step of one Spark plus its all-reduces, for any number of users."""
+    return [(two, _over_two(measured_ms(one), two, all_reduce_ms)) for one, two in pairs()]
+
+
+def planned_two_sparks(all_reduce_ms: float, costs: CostsByEngine) -> list[tuple[PublishedRun, float]]:
+    """Runs of one user on two Sparks, and what a plan predicts, whoever measured."""
+    return [
+        (run, _over_two(1000 / predicted_tps("vllm", run, costs["vllm"]), run, all_reduce_ms))
+        for run in published.runs_with_layout()
+        if run.sparks == 2 and run.users == 1 and run.speculation in ("", "?") and run.kind != "served_rate"
+    ]
+
+
+def _over_two(step_ms: float, run: PublishedRun, all_reduce_ms: float) -> float:
+    return 1000 / (step_ms / 2 + all_reduce_ms * _all_reduces(run))
 
 
 def pairs() -> list[tuple[PublishedRun, PublishedRun]]:
@@ -89,13 +102,70 @@ def _all_reduces(run: PublishedRun) -> int:
     return all_reduces(models().shapes[run.shape].architecture(run.shape))
 
 
-def elsewhere(costs: CostsByEngine) -> dict[str, ErrorsSchema]:
-    """Errors of the costs of vLLM and llama.cpp on runs that they were not fitted to, outliers included."""
-    groups: dict[str, list[tuple[PublishedRun, float]]] = {}
+OtherHands = dict[str, list[tuple[PublishedRun, float]]]
+_EIGHT_IN_TEN = 1.28
+"""Standard deviations to each side that hold 8 in 10 of a normal distribution."""
+
+
+def other_hands(costs: CostsByEngine) -> OtherHands:
+    """Runs that the costs were not fitted to, with what they predict, by engine."""
+    groups: OtherHands = {}
     for run in published.runs_with_layout():
         if not run.is_plain or run.source in CALIBRATED.get(run.engine, ()):
             continue
         engine = run.engine if run.engine in costs else "vllm"
         predicted = predicted_tps(engine, run, costs[engine])
         groups.setdefault(run.engine, []).append((run, predicted))
-    return {engine: run_errors(results) for engine, results in sorted(groups.items())}
+    return dict(sorted(groups.items()))
+
+
+def elsewhere(hands: OtherHands) -> dict[str, ErrorsSchema]:
+    """Errors on runs by other hands, outliers included.
+
+    There are one to seven of an engine, too few for a range of their own: a band is at least as wide as the
+    errors of similar engines were.
+    """
+    return {engine: with_range(run_errors(runs), *band_of(hands, engine)) for engine, runs in hands.items()}
+
+
+def with_range(errors: ErrorsSchema, low: float, high: float) -> ErrorsSchema:
+    return replace(errors, low=round(low, 4), high=round(high, 4))
+
+
+def band_of(hands: OtherHands, engine: str) -> tuple[float, float]:
+    """The range of its runs' measured over predicted, and of 8 in 10 of those of similar engines: all with
+    the same costs, or for one that nothing was fitted to, all others like it."""
+    costs = "llamacpp" if engine == "llamacpp" else "vllm"
+    similar = ("llamacpp",) if costs == "llamacpp" else tuple(name for name in hands if name != "llamacpp")
+    if engine not in CALIBRATED:
+        similar = tuple(name for name in hands if name not in CALIBRATED)
+    logs = [log(_ratio(*each)) for name in similar for each in hands[name]]
+    usual = exp(_EIGHT_IN_TEN * sqrt(sum(value**2 for value in logs) / len(logs)))
+    own = [_ratio(*each) for each in hands[engine]]
+    return min([1 / usual, *own]), max([usual, *own])
+
+
+def held(hands: OtherHands, engine: str) -> list[bool]:
+    """Which runs of an engine lie in the band that all others give."""
+    found = []
+    for run, predicted in hands[engine]:
+        others = {name: [each for each in results if each[0] is not run] for name, results in hands.items()}
+        low, high = band_of(others, engine)
+        found.append(low <= _ratio(run, predicted) <= high)
+    return found
+
+
+def range_of(results: Sequence[tuple[PublishedRun, float]]) -> tuple[float, float]:
+    """The least and the most of measured over predicted."""
+    ratios = [_ratio(*each) for each in results]
+    return min(ratios), max(ratios)
+
+
+def is_held(results: Sequence[tuple[PublishedRun, float]], one: tuple[PublishedRun, float]) -> bool:
+    """Whether a run lies in the range of the others."""
+    low, high = range_of([each for each in results if each is not one])
+    return low <= _ratio(*one) <= high
+
+
+def _ratio(run: PublishedRun, predicted: float) -> float:
+    return (run.decode_tps or predicted) / predicted

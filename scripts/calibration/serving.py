@@ -103,12 +103,7 @@ def served_errors(predicted: Sequence[PredictedRun]) -> ServedErrorsSchema:
             [
                 (one.run.shape, 1000 / one.first_token_ms, 1000 / one.run.ttft_ms)
                 for one in several
-                if one.run.ttft_ms and not _thinks_first(one.run)
+                if one.run.ttft_ms
             ]
         ),
     )
-
-
-def _thinks_first(run: PublishedRun) -> bool:
-    """gpt-oss with short prompts: up to 20 s to the first visible token, since it reasons before it."""
-    return run.model.startswith("gpt-oss") and run.note == "03-long-output"

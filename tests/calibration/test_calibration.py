@@ -110,6 +110,24 @@ def test_an_all_reduce_over_two_sparks_takes_about_a_tenth_of_a_millisecond() ->
     assert 0.05 < run_pairs.all_reduce_ms().expected < 0.2
 
 
+def test_bands_hold_eight_in_ten_runs_by_other_hands() -> None:
+    """Each against the band that all others give: engines with vLLM's costs, llama.cpp, two Sparks."""
+    costs = {engine: fits.decode.costs for engine, fits in constants().engines.items()}
+    hands = run_pairs.other_hands(costs)
+    like_vllm = [one for engine in ("vllm", "sglang", "trtllm") for one in run_pairs.held(hands, engine)]
+    all_reduce_ms = constants().all_reduce_ms.expected
+    two = run_pairs.planned_two_sparks(all_reduce_ms, costs) + run_pairs.two_sparks(all_reduce_ms)
+    groups = (like_vllm, run_pairs.held(hands, "llamacpp"), [run_pairs.is_held(two, each) for each in two])
+    assert [len(group) for group in groups] == [12, 7, 19]
+    assert all(sum(group) / len(group) >= 0.8 for group in groups)
+
+
+def test_first_prompts_take_longer() -> None:
+    """Of 1,024 tokens, beside longer and shorter ones in the same series."""
+    first = constants().engines["vllm"].first_prompts_ms
+    assert first and first.runs >= 32 and 100 < first.expected < 400 < first.high
+
+
 def test_runs_predict_others_better_than_the_fit_does() -> None:
     repeated, carried = constants().repeated, constants().carried
     left_out = constants().engines["vllm"].decode.left_out

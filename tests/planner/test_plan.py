@@ -284,7 +284,7 @@ def test_no_known_run_exceeds_the_bound() -> None:
     assert speed is not None
     assert speed.bound_tokens_per_s < 59
     assert "59" not in speed.explanation
-    assert speed.decode_tokens_per_s.high < 0.8 * speed.bound_tokens_per_s
+    assert speed.decode_tokens_per_s.high < speed.bound_tokens_per_s
 
 
 def test_the_parts_add_up() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from firesteel.dataclass import dataclass
 from firesteel.planner.band import Band
+from firesteel.planner.speed.constants import constants
 from firesteel.proposals.propose import Proposal
 from firesteel.units import show_bytes, show_figure, show_rate
 
@@ -54,9 +55,9 @@ def over_hosts(together: Proposal, alone: Proposal) -> OverHosts:
 
 
 def _ratio(ours: Band, its: Band) -> Band:
-    """One model predicts both, so most of its error is common to them; the band is that of the pair."""
-    expected = ours.expected / its.expected
-    return Band(expected * ours.low / ours.expected, expected, expected * ours.high / ours.expected)
+    """One model predicts both, so its error is common to them; the band is that of runs on one and on two."""
+    expected, off = ours.expected / its.expected, constants().two_sparks
+    return Band(expected * off.low, expected, expected * off.high)
 
 
 def _total(proposal: Proposal) -> float | None:

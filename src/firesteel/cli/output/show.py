@@ -26,7 +26,7 @@ from firesteel.cli.output.recipe_rows import (
 from firesteel.facts import Host
 from firesteel.printable import escape_unprintable
 from firesteel.rules import Finding, Level
-from firesteel.units import show_bytes, show_count, show_figure, show_rate
+from firesteel.units import show_bytes, show_count, show_figure, show_rate, show_seconds
 
 if TYPE_CHECKING:  # `check` prints its findings without a planner
     from firesteel.planner import Band, MemoryAccount, Plan, Speed
@@ -232,7 +232,10 @@ def _speed_rows(speed: Speed) -> list[Row]:
         ttft = speed.prefill.ttft_ms
         seconds = seconds_band(ttft.scaled(1 / 1000))
         cached = f", {speed.prefill.cached_tokens:,} of them cached," if speed.prefill.cached_tokens else ""
-        rows.append(("prompt", f"{speed.prefill.prompt_tokens:,} tokens{cached} in {seconds}"))
+        text = f"{speed.prefill.prompt_tokens:,} tokens{cached} in {seconds}"
+        if extra := speed.prefill.first_prompts_ms:
+            text += f"; the first after a start {show_seconds(extra.expected / 1000)} more"
+        rows.append(("prompt", text))
     if speed.start_up:
         rows += start_rows(speed.start_up)
     return rows

@@ -47,6 +47,8 @@ class FittedEngineSchema:
     prefill: FittedSchema
     served: ServedErrorsSchema | None = None
     """None where no run shows it."""
+    first_prompts_ms: SpreadSchema | None = None
+    """How much longer the first prompts after a start took; None where no run shows it."""
 
 
 @file_schema
@@ -69,8 +71,14 @@ class ConstantsSchema:
     """A run over what runs of the same weights in another version, or by other people, predict."""
     all_reduce_ms: SpreadSchema
     two_sparks: ErrorsSchema
+    """Of runs on two Sparks, from runs of the same people on one."""
+    planned_two_sparks: ErrorsSchema
+    """Of runs of one user on two Sparks, from the costs of one; `low` and `high` are the least and the most
+    of these and of `two_sparks`."""
     elsewhere: dict[str, ErrorsSchema]
-    """Runs that nothing was fitted to, by engine; engines without costs of their own use those of vLLM."""
+    """Runs by other hands, which nothing was fitted to, by engine; engines without costs of their own use
+    those of vLLM. `low` and `high`: the range of these runs, and at least 8 in 10 of all with the same
+    costs."""
 
 
 @cache

@@ -125,7 +125,9 @@ def prefill_speed(model: PromptModel, launch: Launch, prompt: int, cached: int =
         f"{fit.costs[model.path]:.0f} ms per tera-operation on the path {model.path}, fitted to "
         f"{fit.fitted.runs} runs; models left out were off by {fit.left_out.mean:.0%} on average"
     )
-    return PrefillSpeed(prompt, rate, ttft, explanation, cached)
+    first = fitted_costs(launch).first_prompts_ms
+    extra = Band(max(0.0, first.low), first.expected, first.high) if first else None
+    return PrefillSpeed(prompt, rate, ttft, explanation, cached, extra)
 
 
 def active_weights(shape: Architecture, stored: StoredBytes) -> float | None:

@@ -8,7 +8,7 @@ from firesteel.planner.speed import published
 from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.decode import StepReads
 from firesteel.planner.speed.published import PublishedRun
-from firesteel.planner.speed.step_model import StepModel, fitted_costs
+from firesteel.planner.speed.step_model import StepModel, fitted_costs, is_of_the_fit
 
 RUNS_ON_FOUR_SPARKS = (9, 1.6)
 """How many runs of one user on 4 Sparks are known, and how much faster than predicted the fastest was: 37
@@ -22,12 +22,10 @@ def explain_fit(model: StepModel, reads: StepReads) -> str:
         f"fitted to {fit.fitted.runs} runs of {fit.fitted.models} shapes on a GB10; models left out of "
         f"the fit were off by {fit.left_out.mean:.1%} on average, {fit.left_out.worst:.0%} at worst"
     )
-    if model.launch.engine not in constants().engines:
-        errors = constants().elsewhere[model.launch.engine]
-        text += (
-            f"; those are runs of vLLM, and {errors.runs} runs of {model.launch.engine} were off by "
-            f"{errors.mean:.0%}"
-        )
+    if not is_of_the_fit(model.launch):
+        errors, engine = constants().elsewhere[model.launch.engine], model.launch.engine
+        what = f"{errors.runs} runs of {engine}" if errors.runs > 1 else f"the one run of {engine}"
+        text += f"; those are of vLLM 0.26: {what} by other people were off by {errors.mean:.0%}"
     if "" in reads.weights:
         text += "; the formats of the weights are not known, so the band covers all of them"
     if reads.unseen:
@@ -39,11 +37,12 @@ def _explain_sparks(sparks: int) -> str:
     """Nothing is fitted to runs on more than two Sparks."""
     if sparks < 2:
         return ""
-    two, runs = constants().two_sparks, constants().all_reduce_ms.runs
+    two, planned = constants().two_sparks, constants().planned_two_sparks
+    runs = constants().all_reduce_ms.runs
     if sparks == 2:
         return (
-            f"; on two Sparks: half the step plus all-reduces measured in {two.runs} runs, "
-            f"off by {two.mean:.0%}"
+            f"; on two Sparks: half the step plus all-reduces measured in {two.runs} runs, off by "
+            f"{two.mean:.0%}; {planned.runs} runs by other people by {planned.mean:.0%}"
         )
     all_reduces = f"{sparks - 1} times the all-reduces of {runs} runs on two Sparks"
     if sparks == 4:

@@ -66,8 +66,8 @@ def _error_range(model: StepModel, reads: StepReads) -> tuple[float, float]:
     if reads.unseen:
         low, high = low * 0.9, high * 1.1
     if model.launch.sparks > 1:
-        two = constants().two_sparks
-        low, high = min(low, two.low), max(high, two.high)
+        planned = constants().planned_two_sparks
+        low, high = min(low, planned.low), max(high, planned.high)
     if model.launch.sparks > 2:
         low, high = low * 0.6, max(high * 1.2, RUNS_ON_FOUR_SPARKS[1], model.tree_speedup() * high)
     if model.launch.flags.get("enforce-eager") is True:

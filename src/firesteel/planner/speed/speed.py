@@ -45,6 +45,8 @@ class PrefillSpeed:
     ttft_ms: Band
     explanation: str
     cached_tokens: int = 0
+    first_prompts_ms: Band | None = None
+    """What the first prompts after a start take in addition; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
