@@ -1,4 +1,4 @@
-"""The values of the spine: Ask -> Recipe -> Launch -> Plan (+ Findings) -> Steps -> Report.
+"""The values that every package passes on: Ask -> Recipe -> Launch -> Plan (+ Findings) -> Steps -> Report.
 
 A Launch is everything needed to start one model, and nothing that was decided about it:
 the engine, its flags as a map, its environment, and the container around it. Recipes make

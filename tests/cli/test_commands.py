@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from firesteel.cli.main import COMMANDS
 from firesteel.cli.output.documents.all import schemas
+from firesteel.edge.files.home import Home, lock
+from firesteel.gateway.address import Address, lock_path, write_address
 from tests.conftest import Firesteel, Ran
 
 SCHEMAS = schemas()
@@ -199,3 +202,27 @@ def test_a_closed_pipe_prints_no_traceback(firesteel: Firesteel, tmp_path: Path)
         env={"FIRESTEEL_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
     )
     assert "Traceback" not in done.stderr
+
+
+def test_the_shell_completes_recipes_and_options(firesteel: Firesteel) -> None:
+    def offered(*words: str) -> list[str]:
+        env = {
+            "_FIRESTEEL_COMPLETE": "bash_complete",
+            "COMP_WORDS": " ".join(("firesteel", *words)),
+            "COMP_CWORD": str(len(words)),
+        }
+        return [line.partition(",")[2] for line in firesteel(env=env).out.split()]
+
+    assert "gpt-oss-20b" in (offer := offered("plan", "gpt")) and "smollm2" not in offer
+    assert offered("up", "smol") == ["smollm2"]
+    assert "--engine-path" in offered("up", "--engine") and offered("down", "smol") == []
+
+
+def test_a_gateway_that_goes_on_is_told(firesteel: Firesteel, tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    with lock(lock_path(home)):
+        write_address(home, Address("http://127.0.0.1:9", ("small",), has_keys=False, pid=os.getpid()))
+        ran = firesteel("down", "--all")
+        assert ran.code == 0 and "goes on, and loads what it is asked for; it ends by Ctrl-C" in ran.err
+        assert f"kill {os.getpid()}" in ran.err
+    assert "goes on" not in firesteel("down", "--all").err

@@ -101,7 +101,7 @@ def test_read_is_the_inverse(launch: Launch) -> None:
 @given(launches())
 def test_the_command_run_is_the_command_printed(launch: Launch) -> None:
     """A real shell takes the text apart into the very words that firesteel would run."""
-    script = docker(launch).replace("docker run", "printf '%s\\0' docker run", 1)
+    script = "mkdir() { :; }\n" + docker(launch).replace("docker run", "printf '%s\\0' docker run", 1)
     names = {found: f"${found}" for found in ("HF_TOKEN", *launch.env)}
     done = subprocess.run(
         ["bash", "-c", script],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -118,6 +119,16 @@ def test_a_signal_to_the_client_reaches_the_engine(sparks: Sparks) -> None:
     engine = sparks(QUICK).start(*LLAMACPP).until_ready()
     engine.client.send_signal(signal.SIGTERM)
     assert engine.client.wait(timeout=10) == 0
+
+
+def test_an_engine_ends_when_its_spark_is_deleted(sparks: Sparks) -> None:
+    """As when somebody deletes FIRESTEEL_HOME: no command would find it any more."""
+    host = sparks(QUICK)
+    engine = host.start(*LLAMACPP).until_ready()
+    pid = engine.pid
+    engine.client.kill()
+    shutil.rmtree(host.folder)
+    until(lambda: not process.is_alive(pid))
 
 
 @pytest.mark.parametrize(

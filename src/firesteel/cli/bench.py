@@ -27,7 +27,7 @@ from firesteel.bench.results.history import History, open_history
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import RequestSettings
 from firesteel.cli.endpoints import key_from, require_one_target
-from firesteel.cli.options import bench, common
+from firesteel.cli.options import bench, common, complete
 from firesteel.cli.output.bench import view
 from firesteel.cli.output.bench_page import write_page
 from firesteel.cli.output.invocation import typed
@@ -42,7 +42,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("bench")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete.services)
 @click.option("--url", help="Measure any OpenAI endpoint (http://host:8000/v1) instead of a service.")
 @click.option("--model", help="With --url: measure this model, if the server has several.")
 @bench.load_options(budget="2m")

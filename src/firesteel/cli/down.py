@@ -8,18 +8,19 @@ from pathlib import Path
 import click
 
 from firesteel import library
-from firesteel.cli.options import common
+from firesteel.cli.options import common, complete
 from firesteel.cli.output.progress import follow
 from firesteel.edge.files import text_files
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import UsageError
+from firesteel.gateway.address import read_address
 from firesteel.run.events import PhaseDone
 from firesteel.run.service import Service, load, pick
 from firesteel.service_file import asks, on_nodes, read_service_file
 
 
 @click.command("down")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete.services)
 @click.option("--all", "everything", is_flag=True, help="Stop every service.")
 @click.option(
     "-f", "--file", "path", type=click.Path(path_type=Path), help="Stop the models of a service file."
@@ -46,6 +47,9 @@ def command(name: str | None, everything: bool, path: Path | None, as_json: bool
         common.print_json(DownJson(done=tuple(done)))
     elif not done:
         click.echo(f"nothing of {path} is running" if path else "nothing is running")
+    if everything and (gateway := read_address(library.home())):
+        ends = f"it ends by Ctrl-C where it was started, or by kill {gateway.pid}"
+        click.echo(f"the gateway {gateway.url} goes on, and loads what it is asked for; {ends}", err=True)
 
 
 def _named(name: str | None, everything: bool) -> list[Service]:

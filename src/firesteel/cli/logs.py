@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 
 from firesteel import library
-from firesteel.cli.options import common
+from firesteel.cli.options import common, complete
 from firesteel.errors import UsageError
 from firesteel.run.service import last_lines
 
 
 @click.command("logs")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete.services)
 @click.option(
     "-n",
     "--lines",

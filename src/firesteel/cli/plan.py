@@ -10,7 +10,7 @@ from typing import Any, get_args
 import click
 
 from firesteel import library
-from firesteel.cli.options import common
+from firesteel.cli.options import common, complete
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import compare_view, out, plan_view
 from firesteel.edge.files import text_files
@@ -23,7 +23,7 @@ from firesteel.workspace import Workspace
 
 
 @click.command("plan")
-@click.argument("models", metavar="MODEL", nargs=-1, required=True)
+@click.argument("models", metavar="MODEL", nargs=-1, required=True, shell_complete=complete.recipes)
 @click.option("--compare", is_flag=True, help="Show two or more MODELs side by side.")
 @click.option("--goal", type=click.Choice(get_args(Goal)), help="Choose the recipe by this.")
 @click.option(

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import click
 
 from firesteel import library
-from firesteel.cli.options import common
+from firesteel.cli.options import common, complete
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import follow
 from firesteel.edge.host.signals import cancel_on_signals
@@ -21,7 +21,7 @@ from firesteel.units import show_bytes
 
 
 @click.command("pull")
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=complete.recipes)
 @click.option(
     "--include",
     "patterns",

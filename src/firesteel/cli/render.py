@@ -12,7 +12,7 @@ from typing import Any, get_args
 import click
 
 from firesteel import library
-from firesteel.cli.options import common
+from firesteel.cli.options import common, complete
 from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
 from firesteel.hosts.cluster.rendered import BY_NODE, NodeFile
@@ -26,7 +26,7 @@ FACTORY_FORMS = ("workflow", "timer", "kubernetes-runner")
 
 
 @click.command("render")
-@click.argument("models", metavar="[MODEL]...", nargs=-1)
+@click.argument("models", metavar="[MODEL]...", nargs=-1, shell_complete=complete.recipes)
 @click.option(
     "--as",
     "form",

@@ -16,7 +16,7 @@ from firesteel.bench.tune.events import Event, SpacePlanned, TrialFinished, Tria
 from firesteel.bench.tune.journal import Journal, TuneOptions
 from firesteel.bench.tune.space import SearchSpace
 from firesteel.bench.tune.tune import tune
-from firesteel.cli.options import bench, common
+from firesteel.cli.options import bench, common, complete
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import SlowLines
 from firesteel.cli.output.show import err, out
@@ -27,7 +27,7 @@ from firesteel.run.events import PhaseProgress
 
 
 @click.command("tune")
-@click.argument("model")
+@click.argument("model", shell_complete=complete.recipes)
 @click.option(
     "--goal",
     type=click.Choice(["latency", "throughput"]),

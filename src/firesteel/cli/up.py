@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import click
 
 from firesteel import library
-from firesteel.cli.options import common
+from firesteel.cli.options import common, complete
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import follow
 from firesteel.cli.output.proofs import report_view
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @click.command("up")
-@click.argument("models", metavar="[MODEL]", nargs=-1)
+@click.argument("models", metavar="[MODEL]", nargs=-1, shell_complete=complete.recipes)
 @click.option(
     "-f", "--file", "path", type=click.Path(path_type=Path), help="Start the models of a service file."
 )

@@ -10,7 +10,7 @@ from typing import get_args
 import click
 
 from firesteel.cli.endpoints import base_url, key_from, pick_service, require_one_target
-from firesteel.cli.options import common
+from firesteel.cli.options import common, complete
 from firesteel.cli.output.proofs import proofs_view
 from firesteel.cli.output.show import err, out
 from firesteel.errors import UsageError
@@ -20,7 +20,7 @@ from firesteel.run.verify.verify import Verification
 
 
 @click.command("verify")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete.services)
 @click.option("--url", help="Verify any OpenAI endpoint (http://host:8000/v1) instead of a service.")
 @click.option("--model", help="With --url: verify this model, if the server has several.")
 @click.option(

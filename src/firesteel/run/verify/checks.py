@@ -258,7 +258,8 @@ def long_prompt(answer: Answer, needle: str, size: Size) -> CheckResult:
     observed = f"in {tokens} tokens: {_excerpt(answer)}"
     if not found and find_faults(answer.full_text, was_cut=answer.was_cut):
         return CheckResult("long prompt", False, f"garbage after a long prompt, {observed}")
-    return CheckResult("long prompt", found, observed, level)
+    said = "" if found else f", where it says {needle}"
+    return CheckResult("long prompt", found, observed + said, level)
 
 
 def request_settings(answer: Answer, settings: Mapping[str, object]) -> CheckResult:

@@ -35,6 +35,7 @@ NO_MEMORY = (
 )
 """As quoted in https://github.com/vllm-project/vllm/issues/56824, seen 2026-11-15."""
 _TICK_S = 0.1
+_REMOVED_S = 1.0
 _STATS_S = 10.0
 
 
@@ -68,12 +69,20 @@ class SimEngine:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         running = asyncio.create_task(self._start_and_serve())
         stopping = asyncio.create_task(stop.wait())
+        removing = asyncio.create_task(self._set_when_removed(stop))
         await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        removing.cancel()
         if running.done():
             stopping.cancel()
             return running.result()
         running.cancel()
         return 0
+
+    async def _set_when_removed(self, stop: asyncio.Event) -> None:
+        """Nobody can stop a container whose Spark was deleted: it ends by itself."""
+        while records.file_path(self.folder, self.id, "config").exists():
+            await asyncio.sleep(_REMOVED_S)
+        stop.set()
 
     async def _start_and_serve(self) -> int:
         # llama.cpp listens before the model is loaded, and answers 503.

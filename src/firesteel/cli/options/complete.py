@@ -1,0 +1,17 @@
+"""What the shell offers after TAB: names of recipes, and of services that run."""
+
+from __future__ import annotations
+
+import click
+
+
+def recipes(context: click.Context, parameter: click.Parameter, start: str) -> list[str]:
+    from firesteel import library  # only when the shell asks
+
+    return [name for name in sorted(library.catalog().recipes) if name.startswith(start)]
+
+
+def services(context: click.Context, parameter: click.Parameter, start: str) -> list[str]:
+    from firesteel import library
+
+    return [service.name for service in library.services() if service.name.startswith(start)]
