@@ -38,7 +38,6 @@ from firesteel.sim.spark import SimSpark, TrueSpeed
 NEAR = 0.02
 PROMPT, ANSWER = 512, 64
 TEXTS = ("code", "prose")
-Score = Callable[[Setting], float]
 
 
 @dataclass(slots=True)

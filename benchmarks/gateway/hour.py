@@ -32,9 +32,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from swaps import free_ports
+from served import ServedGateway, free_ports
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 STUCK_S = 900.0
 """On two cores at a load of 30 two loads in a row, each with a full proof after a crash, take six minutes."""
 FILE = """\
@@ -194,36 +193,27 @@ FAULTS = (
 )  # fmt: skip
 
 
-class Hour:
+class Hour(ServedGateway):
     def __init__(self, pulled: Path, folder: Path) -> None:
-        self.folder, self.home, self.ports = folder, folder / "home", free_ports(4)
-        self.home.mkdir()
-        for part in ("engines", "weights"):
-            (self.home / part).symlink_to((pulled / part).resolve())
+        self.ports = free_ports(4)
+        super().__init__(folder, pulled, self.ports[0])
         self.context = 4096
         self.write_file()
-        self.env = {**os.environ, "FIRESTEEL_HOME": str(self.home), "PYTHONPATH": str(ROOT / "src")}
-        self.env.pop("PYTHONDONTWRITEBYTECODE", None)
         self.admin = self.key("admin", "--admin")
         self.clients = [Client(kind, self.key(kind), self.ports[0]) for kind in KINDS]
         self.mock = MockServer(("127.0.0.1", self.ports[3]), Mock)
         threading.Thread(target=self.mock.serve_forever, daemon=True).start()
-        command = [sys.executable, "-m", "firesteel", "serve", "-f", str(folder / "service.yaml")]
         self.began, self.lines = time.monotonic(), list[str]()
-        self.gateway = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=self.env, text=True
-        )
+        self.start(subprocess.PIPE)
         threading.Thread(target=self.keep_log, daemon=True).start()
-        while not self.is_healthy():
-            time.sleep(0.1)
 
     def write_file(self) -> None:
-        (self.folder / "service.yaml").write_text(FILE.format(*self.ports, self.context))
+        self.file.write_text(FILE.format(*self.ports, self.context))
 
     def keep_log(self) -> None:
-        assert self.gateway.stdout
-        for line in self.gateway.stdout:
-            self.note(line.rstrip())
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self.note(line.decode(errors="replace").rstrip())
 
     def note(self, text: str) -> None:
         self.lines.append(f"{time.monotonic() - self.began:7.1f}  {text}")
@@ -232,16 +222,6 @@ class Hour:
         command = [sys.executable, "-m", "firesteel", "key", "add", name, *more, "--json"]
         done = subprocess.run(command, env=self.env, capture_output=True, check=True)
         return str(json.loads(done.stdout)["token"])
-
-    def is_healthy(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports[0], timeout=10)
-        try:
-            connection.request("GET", "/health")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
-        finally:
-            connection.close()
 
     def fault(self, kind: str, chance: random.Random) -> None:
         self.note(f"fault     {kind}")
@@ -272,12 +252,9 @@ class Hour:
                 continue
 
     def close(self) -> int:
-        self.gateway.send_signal(signal.SIGTERM)
         try:
-            return self.gateway.wait(timeout=120)
+            return super().close()
         finally:
-            down = [sys.executable, "-m", "firesteel", "down", "--all"]
-            subprocess.run(down, env=self.env, capture_output=True, check=False)
             self.mock.shutdown()
 
     def slowest(self) -> list[str]:

@@ -25,7 +25,6 @@ KEY = b"Authorization: Bearer fs-0123456789\r\n"
 BODY = b'{"model":"m","messages":[{"role":"user","content":"%b"}],"max_tokens":5}' % (b"hello " * 150)
 STREAM = BODY[:-1] + b',"stream":true,"stream_options":{"include_usage":true}}'
 ANSWER = b'{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":5,"completion_tokens":2}}'
-OK = b"HTTP/1.1 200 OK\r\nContent-Type: "
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"word"},"finish_reason":null}]}\n\n'
 
 

@@ -171,6 +171,7 @@ def cpu_table(seen: dict[str, Seen]) -> list[str]:
     for load, unit in (
         ("request", "request, c=32"),
         ("event", "SSE event, 8 streams"),
+        ("1 stream", "SSE event, 1 stream"),
         ("prompt", "400 KB prompt"),
     ):
         lines += ["", f"CPU us a {unit}", row(["stack", "least", "median", "most", "/ nginx", "/ go"])]

@@ -12,10 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -26,7 +22,8 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from served import ROOT, ServedGateway, free_ports
+
 CLIENTS = 6
 FILE = """\
 listen: 127.0.0.1:{0}
@@ -38,42 +35,12 @@ models:
 """
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports: list[int] = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
-class Gateway:
-    """`firesteel serve` of one source tree, in a home of its own."""
-
+class Gateway(ServedGateway):
     def __init__(self, tree: Path, pulled: Path, folder: Path) -> None:
-        ports, home = free_ports(3), folder / "home"
-        home.mkdir()
-        for part in ("engines", "weights"):
-            (home / part).symlink_to(pulled / part)
-        file = folder / "service.yaml"
-        file.write_text(FILE.format(*ports))
-        self.url = f"http://127.0.0.1:{ports[0]}"
-        self._env = {**os.environ, "FIRESTEEL_HOME": str(home), "PYTHONPATH": str(tree / "src")}
-        self._env.pop("PYTHONDONTWRITEBYTECODE", None)
-        command = [sys.executable, "-m", "firesteel", "serve", "-f", str(file)]
-        with (folder / "serve.log").open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=self._env)
-        while True:
-            try:
-                urllib.request.urlopen(f"{self.url}/health", timeout=2).close()
-                return
-            except OSError:
-                time.sleep(0.1)
-
-    def close(self) -> None:
-        self._process.terminate()
-        self._process.wait(timeout=120)
+        ports = free_ports(3)
+        super().__init__(folder, pulled, ports[0], tree)
+        self.file.write_text(FILE.format(*ports))
+        self.start()
 
     def ask(self, model: str, *, stream: bool = False) -> float:
         """Return the seconds to the first byte of the answer's text."""

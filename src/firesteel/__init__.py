@@ -60,6 +60,8 @@ if TYPE_CHECKING:
         upgrade_model,
         verify,
     )
+else:  # a type checker would accept any name
+    __getattr__ = lazy_exports(__name__)
 
 __version__ = "0.1.0"
 __all__ = [
@@ -71,6 +73,3 @@ __all__ = [
     "render_for_kubernetes", "repair", "revoke_key", "roll_back_model", "serve", "services", "stored_run",
     "tune", "undo_repair", "unused_files", "up", "upgrade_model", "verify",
 ]  # fmt: skip
-
-if not TYPE_CHECKING:  # a type checker would accept any name
-    __getattr__ = lazy_exports(__name__, {"library": __all__[1:]})

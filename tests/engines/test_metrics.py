@@ -52,7 +52,7 @@ sglang:num_running_reqs{pp_rank="0",priority="0",tp_rank="0"} 10.0
 @pytest.mark.parametrize(
     ("engine", "text", "seen"),
     [
-        ("vllm", VLLM, Activity(3, 2, 5678, 1234000, 0.42, 1, 300, 240, 0, (5678, 1234000, 0.42, 1))),
+        ("vllm", VLLM, Activity(3, 2, 5678, 1234000, 0.42, 1, 300, 240, (5678, 1234000, 0.42, 1))),
         ("vllm", REAL_VLLM, Activity(0, 0, 40, 222, 0.0, 0, pulse=(40, 222, 0, 0))),
         ("sglang", SGLANG, Activity(4, 3, 50, 100, 0.25, 0, pulse=(50, 100, 160, 0.25))),
         ("sglang", PRIORITIES, Activity(14)),

@@ -42,36 +42,5 @@ if TYPE_CHECKING:
     from firesteel.engines.request_defaults import request_flags
     from firesteel.engines.vllm.kv_cache import ReportedKv
     from firesteel.engines.vllm.kv_settings import speculative_tokens
-
-__all__ = [
-    "MEMORY_FLAGS", "PLANNED_FLAGS", "Cause", "Diagnosis", "KvCache", "ParsedCommandLine", "ReportedKv",
-    "ReportedMemory", "ServedCapacity", "Stage", "StartProgress", "adapter_flags", "adapter_request",
-    "argv", "compact_json", "default_port", "diagnose", "expand_shortcuts",
-    "format_flag", "grammar", "lora_slots", "memory_flags", "parse_argv", "program", "reported_kv",
-    "reported_memory", "request_flags", "requested_kv_cache_bytes", "served_capacity", "size_flags",
-    "size_kv_cache", "speculative_tokens", "stages", "start_progress",
-]  # fmt: skip
-
-if not TYPE_CHECKING:  # a type checker would take any name for one of these
-    __getattr__ = lazy_exports(
-        __name__,
-        {
-            "adapters": ("adapter_flags", "adapter_request", "lora_slots"),
-            "engine": (
-                "ServedCapacity", "argv", "default_port", "expand_shortcuts", "format_flag", "grammar",
-                "parse_argv", "program", "served_capacity", "size_flags",
-            ),
-            "flags": ("ParsedCommandLine", "compact_json"),
-            "kv_cache": (
-                "MEMORY_FLAGS", "PLANNED_FLAGS", "KvCache", "memory_flags", "reported_kv",
-                "requested_kv_cache_bytes", "size_kv_cache",
-            ),
-            "logs.data": ("Stage",),
-            "logs.diagnosis": ("Cause", "Diagnosis", "diagnose"),
-            "logs.memory": ("ReportedMemory", "reported_memory"),
-            "logs.progress": ("StartProgress", "stages", "start_progress"),
-            "request_defaults": ("request_flags",),
-            "vllm.kv_cache": ("ReportedKv",),
-            "vllm.kv_settings": ("speculative_tokens",),
-        },
-    )  # fmt: skip
+else:  # a type checker would take any name for one of these
+    __getattr__ = lazy_exports(__name__)

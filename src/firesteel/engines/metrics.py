@@ -38,7 +38,6 @@ _NAMES: Mapping[EngineName, Mapping[str, tuple[str, ...]]] = {
         "preemptions": ("vllm:num_preemptions_total",),
         "draft_tokens": ("vllm:spec_decode_num_draft_tokens_total",),
         "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens_total",),
-        "corrupted": ("vllm:corrupted_requests_total",),
     },
     "sglang": {
         "running": ("sglang:num_running_reqs",),
@@ -97,8 +96,6 @@ class Activity:
     """Requests that lost their cache to others and started again."""
     draft_tokens: int | None = None
     accepted_tokens: int | None = None
-    corrupted: int | None = None
-    """Answers with NaN in their logits; only vLLM counts them, and only when configured to."""
     pulse: tuple[float, ...] = ()
     """Everything that changes while it works."""
 

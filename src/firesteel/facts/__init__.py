@@ -39,34 +39,5 @@ if TYPE_CHECKING:
     from firesteel.facts.model.config import architecture_of_config
     from firesteel.facts.model.roles import role_of
     from firesteel.facts.model.tensors import Provenance, Role, Tensor, Weights, sum_weights
-
-__all__ = [
-    "Architecture", "ArrayInfo", "BadHeader", "ByteSource", "Checkpoint", "ChunkedAttention",
-    "FullAttention", "GgufHeader", "Gpu", "GpuProcess", "Host", "KernelEvent", "LatentAttention", "Layer",
-    "LinearAttention", "Mamba2", "Meminfo", "MemorySample", "MemorySource", "Pressure", "Provenance",
-    "Role", "Shm", "SlidingAttention", "SparseAttention", "StallCounters", "Tensor", "UnknownArchitecture",
-    "Weights", "architecture_of_config", "architecture_of_gguf", "keep_free_bytes", "parse_gpus",
-    "parse_meminfo", "role_of", "sum_weights", "truncated",
-]  # fmt: skip
-
-if not TYPE_CHECKING:  # a type checker would take any name for one of these
-    __getattr__ = lazy_exports(
-        __name__,
-        {
-            "formats.byte_source": ("BadHeader", "ByteSource", "MemorySource", "truncated"),
-            "formats.gguf": ("ArrayInfo", "GgufHeader"),
-            "formats.gguf_architecture": ("architecture_of_gguf",),
-            "host.host": ("Gpu", "Host", "Meminfo", "keep_free_bytes", "parse_gpus", "parse_meminfo"),
-            "host.memory_sample": (
-                "GpuProcess", "KernelEvent", "MemorySample", "Pressure", "Shm", "StallCounters",
-            ),
-            "model.architecture": (
-                "Architecture", "ChunkedAttention", "FullAttention", "LatentAttention", "Layer",
-                "LinearAttention", "Mamba2", "SlidingAttention", "SparseAttention", "UnknownArchitecture",
-            ),
-            "model.checkpoint": ("Checkpoint",),
-            "model.config": ("architecture_of_config",),
-            "model.roles": ("role_of",),
-            "model.tensors": ("Provenance", "Role", "Tensor", "Weights", "sum_weights"),
-        },
-    )  # fmt: skip
+else:  # a type checker would take any name for one of these
+    __getattr__ = lazy_exports(__name__)

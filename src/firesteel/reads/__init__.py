@@ -21,26 +21,5 @@ if TYPE_CHECKING:
     from firesteel.reads.stated_machine import StatedMachine, find_machine
     from firesteel.reads.stated_release import StatedRelease, find_release
     from firesteel.reads.surroundings import Surroundings
-
-__all__ = [
-    "Mention", "NotRead", "ReadLaunch", "SourceFile", "StatedMachine", "StatedRelease", "Surroundings",
-    "find_doubt", "find_machine", "find_release", "is_shell", "may_be_fork", "mentions",
-    "no_launch_error", "read", "scan", "source_file",
-]  # fmt: skip
-
-if not TYPE_CHECKING:  # a type checker would take any name for one of these
-    __getattr__ = lazy_exports(
-        __name__,
-        {
-            "doubts": ("find_doubt", "may_be_fork"),
-            "launches": ("no_launch_error", "read", "scan"),
-            "prose_mentions": ("Mention", "mentions"),
-            "not_read": ("NotRead",),
-            "programs": ("is_shell",),
-            "reader": ("ReadLaunch",),
-            "source_text": ("SourceFile", "source_file"),
-            "stated_machine": ("StatedMachine", "find_machine"),
-            "stated_release": ("StatedRelease", "find_release"),
-            "surroundings": ("Surroundings",),
-        },
-    )  # fmt: skip
+else:  # a type checker would take any name for one of these
+    __getattr__ = lazy_exports(__name__)

@@ -29,24 +29,5 @@ if TYPE_CHECKING:
         release,
     )
     from firesteel.rules.rule import Level, Rule, explain, read_rules, rules
-
-__all__ = [
-    "CompatibilityTable", "Finding", "Level", "LintOptions", "LintResult", "NoReason", "Rule",
-    "SupportRange", "apply_fixes", "check", "compatibility", "engine_version", "explain", "known_patterns",
-    "lint", "machine_to_check", "read_rules", "release", "rules",
-]  # fmt: skip
-
-if not TYPE_CHECKING:  # a type checker would take any name for one of these
-    __getattr__ = lazy_exports(
-        __name__,
-        {
-            "allow": ("NoReason",),
-            "checker": ("Finding", "check"),
-            "compatibility_tables": ("CompatibilityTable", "SupportRange", "compatibility"),
-            "linter": (
-                "LintOptions", "LintResult", "apply_fixes", "engine_version", "known_patterns", "lint",
-                "machine_to_check", "release",
-            ),
-            "rule": ("Level", "Rule", "explain", "read_rules", "rules"),
-        },
-    )  # fmt: skip
+else:  # a type checker would take any name for one of these
+    __getattr__ = lazy_exports(__name__)

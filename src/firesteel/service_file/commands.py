@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # it imports this module
+    from firesteel.service_file import ModelEntry
 
 _HEALTH = re.compile(r"/[!-~]{0,199}\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _NOT_OURS = ("route", "key", "context", "users", "runtime", "engine_path")
 
 
-class _Command(Protocol):
-    """A model of the file that has a `cmd`."""
-
-    @property
-    def cmd(self) -> tuple[str, ...] | None: ...
-    @property
-    def health(self) -> str | None: ...
-    @property
-    def env(self) -> Mapping[str, str]: ...
-    @property
-    def memory(self) -> int | None: ...
-    @property
-    def port(self) -> int | None: ...
-
-
-def command_faults(name: str, entry: _Command) -> Iterator[tuple[tuple[str, ...], str]]:
+def command_faults(name: str, entry: ModelEntry) -> Iterator[tuple[tuple[str, ...], str]]:
     here, words = ("models", name), entry.cmd or ("",)
     if not words[0] or any("\0" in word for word in words):
         yield (*here, "cmd"), f"`{name}`: `cmd` begins with no program, or has a NUL in it"

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from firesteel.service_file.parameters import ParameterEntry, Place, parameter_faults
+from firesteel.service_file.parameters import Place, parameter_faults
+
+if TYPE_CHECKING:  # it imports this module
+    from firesteel.service_file import ModelEntry
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z")
 
 
-class _Named(Protocol):
-    """A model of the file."""
-
-    @property
-    def recipe(self) -> str | None: ...
-    @property
-    def aliases(self) -> Mapping[str, ParameterEntry]: ...
-    @property
-    def adapters(self) -> Mapping[str, str]: ...
-
-
-def name_faults(models: Mapping[str, _Named]) -> Iterator[tuple[Place, str]]:
+def name_faults(models: Mapping[str, ModelEntry]) -> Iterator[tuple[Place, str]]:
     """Whoever asks for one means one model."""
     whose: dict[str, str] = {}
     for name, entry in models.items():

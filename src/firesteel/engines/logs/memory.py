@@ -24,8 +24,6 @@ class ReportedMemory:
     kv_tokens: int | None = None
     concurrency: float | None = None
     """Requests of full context length that the cache holds at once."""
-    graph_bytes: int | None = None
-    """CUDA graphs, as captured."""
     host_weights_bytes: int = 0
     """The part of the weights that llama.cpp keeps in host memory beside a GPU."""
 
@@ -52,7 +50,6 @@ def _vllm(text: str) -> ReportedMemory:
         None,
         _last_count(r"KV cache size: ([\d,]+) tokens", text),
         float(concurrency) if concurrency else None,
-        _sum(r"Graph capturing finished in [\d.]+ secs, took (-?[\d.]+) GiB", text, GIB),
     )
 
 
@@ -63,8 +60,6 @@ def _sglang(text: str) -> ReportedMemory:
         _sglang_kv(text),
         None,
         _last_count(r"max_total_num_tokens=(\d+)", text),
-        None,
-        _sum(r"Capture .*graph end\..* mem usage=(-?[\d.]+) GB", text, GIB),
     )
 
 

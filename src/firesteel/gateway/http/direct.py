@@ -83,7 +83,7 @@ class Tunnel(DirectExchange):
     def _send(self, upstream: Upstream) -> None:
         assert self._endpoint is not None
         self._upstream = upstream
-        upstream.tunnel = self
+        upstream.tunnel_drained = self._client.resume
         head = self._head
         parts = request_parts(head, self._endpoint, b"", head.lines, _UPGRADE, [])
         upstream.send(self, parts, is_head_only=False)
@@ -92,7 +92,7 @@ class Tunnel(DirectExchange):
         upstream, client = self._upstream, self._client
         assert upstream is not None
         if head.status != 101:
-            upstream.tunnel = None
+            upstream.tunnel_drained = None
             return super().response_started(head)
         accepted = _ACCEPTED.search(head.lines)
         if accepted is None or accepted[1] != _accept(self._head.websocket_key):
@@ -115,16 +115,13 @@ class Tunnel(DirectExchange):
         self._client.transport.write(piece)
 
     def client_sent(self, data: bytes) -> bool:
-        """Return whether the client may send more; otherwise `engine_drained` says when."""
+        """Return whether the client may send more; otherwise the client is resumed."""
         if self._upstream is None:
             return True
         self._last = monotonic()
         self._bytes_in += len(data)
         self._upstream.transport.write(data)
         return not self._upstream.is_sending
-
-    def engine_drained(self) -> None:
-        self._client.resume()
 
     # -- its end --
 

@@ -49,13 +49,6 @@ class ResponseReceiver(Protocol):
         """is_retryable: a reused connection closed before the first byte of a response."""
 
 
-class TunnelEnd(Protocol):
-    """Receives what follows a 101."""
-
-    def engine_drained(self) -> None:
-        """More may be sent."""
-
-
 _HEAD, _LENGTH, _CHUNKED, _CLOSE = range(4)
 
 
@@ -66,7 +59,7 @@ class Upstream(asyncio.Protocol):
         "_arrivals", "_boundaries", "_buffer", "_cached_head", "_chunks", "_heads", "_is_at_boundary",
         "_is_framed", "_is_fresh", "_is_head_only", "_is_paused", "_keeps_alive", "_left", "_lost", "_mode",
         "_partial_chunk", "_pieces", "_release", "_write", "idle_since", "is_sending", "receiver",
-        "transport", "tunnel",
+        "transport", "tunnel_drained",
     )  # fmt: skip
 
     def __init__(self, release: Callable[[Upstream], None], lost: Callable[[Upstream], None]) -> None:
@@ -81,8 +74,8 @@ class Upstream(asyncio.Protocol):
         self._pieces: list[bytes] | None = None
         self._cached_head: CachedHead[ResponseHead] | None = None
         self.receiver: ResponseReceiver | None = None
-        self.tunnel: TunnelEnd | None = None
-        """Set: the request asks for another protocol."""
+        self.tunnel_drained: Callable[[], None] | None = None
+        """Called when more may be sent. Set: the request asks for another protocol."""
         self.idle_since = 0.0
         self.is_sending = False
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
@@ -180,8 +173,8 @@ class Upstream(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.is_sending = False
-        if self.tunnel is not None and self.receiver is not None:
-            self.tunnel.engine_drained()
+        if self.tunnel_drained is not None and self.receiver is not None:
+            self.tunnel_drained()
 
     # -- the response --
 
@@ -209,7 +202,7 @@ class Upstream(asyncio.Protocol):
         if head.status >= 200:
             self._cached_head = CachedHead(data[: end + 4], head)
             self._begin(receiver, head, rest)
-        elif head.status == 101 and self.tunnel is not None:
+        elif head.status == 101 and self.tunnel_drained is not None:
             head.length, head.is_chunked = None, False
             self._begin(receiver, head, rest)
         elif head.status == 101 or self._heads > _MAX_HEADS:

@@ -12,18 +12,5 @@ if TYPE_CHECKING:
     from firesteel.rules.checkpoint_checks.checks import CHECKS, CheckpointCheck, CheckpointFinding, Mend
     from firesteel.rules.checkpoint_checks.judge import judge
     from firesteel.rules.checkpoint_checks.summary import CheckpointSummary, summarize_checkpoint
-
-__all__ = [
-    "CHECKS", "CheckpointCheck", "CheckpointFinding", "CheckpointSummary", "Mend", "judge",
-    "summarize_checkpoint",
-]  # fmt: skip
-
-if not TYPE_CHECKING:  # a type checker would take any name for one of these
-    __getattr__ = lazy_exports(
-        __name__,
-        {
-            "checks": ("CHECKS", "CheckpointCheck", "CheckpointFinding", "Mend"),
-            "judge": ("judge",),
-            "summary": ("CheckpointSummary", "summarize_checkpoint"),
-        },
-    )
+else:  # a type checker would take any name for one of these
+    __getattr__ = lazy_exports(__name__)

@@ -14,19 +14,5 @@ if TYPE_CHECKING:
     from firesteel.rules.host_checks.findings import WATCHED_CHECKS, HostFinding, judge, judge_one, worst
     from firesteel.rules.host_checks.parity import NodeDifference, differences
     from firesteel.rules.host_checks.verdict import BAD, CheckLevel
-
-__all__ = [
-    "BAD", "WATCHED_CHECKS", "CheckLevel", "HostCheck", "HostFinding", "NodeDifference", "differences",
-    "host_check", "host_checks", "judge", "judge_one", "worst",
-]  # fmt: skip
-
-if not TYPE_CHECKING:  # a type checker would take any name for one of these
-    __getattr__ = lazy_exports(
-        __name__,
-        {
-            "check": ("HostCheck", "host_check", "host_checks"),
-            "findings": ("WATCHED_CHECKS", "HostFinding", "judge", "judge_one", "worst"),
-            "parity": ("NodeDifference", "differences"),
-            "verdict": ("BAD", "CheckLevel"),
-        },
-    )  # fmt: skip
+else:  # a type checker would take any name for one of these
+    __getattr__ = lazy_exports(__name__)
