@@ -363,4 +363,9 @@ def test_an_unknown_family_is_taken_for_llama_or_refused_by_its_own_name() -> No
     assert architecture_of_config(as_llama(unknown)).layers == (FullAttention(2, 8, 8),) * 6
     with pytest.raises(UnknownArchitecture, match="`brand_new` has multi-head latent attention"):
         as_llama(unknown | {"kv_lora_rank": 512})
-    assert as_llama(plain := small("llama")) is plain
+    with pytest.raises(
+        UnknownArchitecture, match="`brand_new` has layers of the unknown type `linear_attention`"
+    ):
+        as_llama(unknown | {"layer_types": ["linear_attention"] * 6})
+    for known in (small("llama"), small(), {}, {"model_type": ["llama"]}, 7):
+        assert as_llama(known) is known

@@ -376,3 +376,5 @@ def test_what_writes_down_sound_is_planned_as_sound_a_second() -> None:
     assert "no run of a speech model" in speed.explanation
     assert "sound" in {part.name for part in found.memory.parts}
     assert found.printed == () and any("30 s of sound" in note for note in found.notes)
+    elsewhere = replace(GB10, name="other", hardware=None, bandwidth_kind="measured")
+    assert plan(launch, shape, weights, elsewhere).speed is None

@@ -122,8 +122,9 @@ def _plan(
     memory = account(launch, part, own, kv, home, told)
     printed = engines.reported_kv(launch, part, context, kv.pool_bytes if told is None else told)
     speed = predict_speed(launch, shape, held.weights, kv, home, requests)
-    if speed and shape.speech:
-        speed = with_speech(speed, shape.speech, stored_bytes(held.weights))
+    if speed and shape.speech:  # on another machine than a GB10 nothing is known of encoders
+        is_known = speed.basis != "roofline"
+        speed = with_speech(speed, shape.speech, stored_bytes(held.weights)) if is_known else None
     elif speed and speed.prefill and pools(launch, shape):
         per_s = speed.prefill.tokens_per_s.scaled(1 / speed.prefill.prompt_tokens)
         speed = replace(speed, requests_per_s=per_s, at_depth=(), batch=None, drafted=(), served=None)

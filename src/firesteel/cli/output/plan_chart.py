@@ -15,7 +15,9 @@ from firesteel.units import show_bytes, show_figure, show_seconds
 
 def picture(proposal: Proposal) -> str:
     plan = proposal.plan
-    charts = [_memory(plan), *([_speed(plan.speed)] if plan.speed else [])]
+    charts = [_memory(plan)]
+    if plan.speed and not plan.speed.requests_per_s:
+        charts.append(_speed(plan.speed))
     if proposal.recipe and proposal.recipe.quality:
         charts.append(_quality(proposal.recipe.quality))
     title = f"{plan.launch.model} on {plan.machine}: {plan.memory.verdict}"

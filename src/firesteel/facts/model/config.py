@@ -95,15 +95,18 @@ def as_llama(config: object) -> object:
 
     Only for a plan that says so. What has another kind of cache by its keys is still refused.
     """
-    if not isinstance(config, Mapping):
-        return config
-    if _text_type(config) in FAMILIES:
+    kind = _text_type(config) if isinstance(config, Mapping) else None
+    if not isinstance(config, Mapping) or not isinstance(kind, str) or kind in FAMILIES:
         return config
     nested = config.get("text_config")
     text = nested if isinstance(nested, Mapping) else config
-    _refuse_other_caches(str(_text_type(config)), text)
     as_text = {**text, "model_type": "llama"}
-    return {**config, "text_config": as_text} if text is nested else as_text
+    found = {**config, "text_config": as_text} if text is nested else as_text
+    try:
+        architecture_of_config(found)
+    except UnknownArchitecture as error:
+        raise UnknownArchitecture(error.what.replace("llama", kind[:80], 1)) from None
+    return found
 
 
 def _text_config(config: Config) -> Config:

@@ -13,7 +13,7 @@ code beside its checkpoint.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Literal
 
 from firesteel.dataclass import dataclass
@@ -80,6 +80,13 @@ _LATENT = Family(attention="latent", reads=frozenset({"kv_lora_rank"}))
 _LATENT_SPARSE = Family(attention="latent", reads=frozenset({"kv_lora_rank", "index_topk"}))
 _COMPRESSED = Family(
     attention="compressed", defaults={"index_n_heads": 64}, reads=frozenset({"compress_ratios", "index_topk"})
+)
+_LING = Family(
+    "grouped_linear",
+    every_key="layer_group_size",
+    attention="latent",
+    recurrence="lightning",
+    reads=frozenset({"kv_lora_rank"}),
 )
 _INDEXED = Family("marked_sparse", defaults={"head_dim": 128}, reads=frozenset({"sparse_attention_config"}))
 
@@ -192,20 +199,8 @@ FAMILIES: Mapping[str, Family] = {
         ("lfm2", "lfm2_moe"), Family("listed", defaults={"conv_L_cache": 3}, recurrence="short_conv")
     ),
     **dict.fromkeys(("bailing_moe", "bailing_moe_v2"), Family(defaults=_ALL_HEADS)),
-    "bailing_hybrid": Family(
-        "grouped_linear",
-        every_key="layer_group_size",
-        attention="latent",
-        recurrence="lightning",
-        reads=frozenset({"kv_lora_rank"}),
-    ),
-    "bailing_moe_v3": Family(
-        "grouped_linear",
-        every_key="layer_group_size",
-        attention="latent",
-        recurrence="kda",
-        reads=frozenset({"kv_lora_rank"}),
-    ),
+    "bailing_hybrid": _LING,
+    "bailing_moe_v3": replace(_LING, recurrence="kda"),
     **dict.fromkeys(("minimax", "minimax_m1"), Family("marked_full", recurrence="lightning")),
     "falcon_h1": Family(
         "parallel_mamba",

@@ -37,7 +37,7 @@ def with_speech(speed: Speed, speech: Speech, stored: StoredBytes) -> Speed:
         speed,
         requests_per_s=Band(1000 / (_SLOWER * most), 1000 / usual, 1000 / least),
         sound_s=SOUND_S,
-        basis="roofline" if speed.basis == "roofline" else "fitted",
+        basis="fitted",
         explanation=(
             f"no run of a speech model on a GB10 is published: its encoder as a dense prompt, and "
             f"{_TEXT_TOKENS[1]} tokens of text ({_TEXT_TOKENS[0]} to {_TEXT_TOKENS[2]}) at the rate of a "
