@@ -95,6 +95,22 @@ def test_flags_that_reach_further_are_refused(line: str) -> None:
     assert why and why.startswith("--")
 
 
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "enable-custom-logit-processor", "forward-hooks", "custom-weight-loader", "json-model-override-args",
+        "speculative-draft-model-path", "tool-server", "crash-dump-folder", "mem-fraction-static",
+        "max-total-tokens", "load-format", "chat-template", "admin-api-key",
+    ],
+)  # fmt: skip
+def test_flags_of_sglang_that_reach_further_are_refused(flag: str) -> None:
+    flags = f"flags:\n  {flag}: {{value: x, why: x}}\n  sleep-on-idle: {{value: true, why: x}}\n"
+    head, tail = GOOD.split("flags:\n")[0], "status: measured" + GOOD.split("status: measured")[1]
+    base = head.replace("engine: vllm", "engine: sglang").replace("vllm-openai-0.28", "sglang-0.5.21")
+    assert refused(base + flags.replace(f"  {flag}: {{value: x, why: x}}\n", "") + tail) is None
+    assert f"--{flag} is not among the flags" in str(refused(base + flags + tail))
+
+
 @pytest.mark.parametrize("value", JSON_KEYS.values(), ids=JSON_KEYS)
 def test_json_values_are_looked_into(value: str) -> None:
     assert refused(GOOD.replace("{method: ngram, num_speculative_tokens: 2}", value))

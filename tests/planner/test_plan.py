@@ -83,6 +83,13 @@ def test_sglang_gets_tokens_and_a_fraction_that_leaves_them(name: str) -> None:
     assert plan.cache.state_slots == int(str(flags.get("max-mamba-cache-size", 0)))
 
 
+def test_another_engine_than_that_of_the_recipe_by_this_name() -> None:
+    found = firesteel.propose(Ask("gpt-oss-20b", engine="sglang"), GB10)
+    assert [proposal.name for proposal in found] == ["gpt-oss-20b-sglang"]
+    with pytest.raises(UsageError, match="no recipe runs llama"):
+        firesteel.propose(Ask("llama-3.3-70b-nvfp4", engine="sglang"), GB10)
+
+
 def test_what_a_launch_says_of_its_memory_stays() -> None:
     launch = best("gpt-oss-20b-sglang").plan.launch
     said = replace(launch, flags={"mem-fraction-static": "0.75"})

@@ -240,6 +240,18 @@ def test_speculation_counts_only_the_requests_of_the_checks() -> None:
     assert llama is not None and llama.fails_launch and "2 of 90" in llama.observed
 
 
+def test_sglang_tells_what_its_latest_batch_accepted() -> None:
+    gauges = tuple(parse("sglang:spec_accept_rate 0.62\nsglang:spec_accept_length 2.86\n"))
+    found = engine_checks.speculation(Expected(drafts="mtp"), (), gauges, ())
+    assert (
+        found is not None and found.passed and "62% of drafted tokens accepted lately, 2.86" in found.observed
+    )
+    idle = tuple(parse("sglang:spec_accept_rate 0.0\nsglang:spec_accept_length 0.0\n"))
+    missed = engine_checks.speculation(Expected(drafts="mtp"), (), idle, ())
+    assert missed is not None and not missed.passed and "drafted no token" in missed.observed
+    assert engine_checks.speculation(Expected(), (), idle, ()) is None
+
+
 @pytest.mark.parametrize(
     ("seconds", "passes", "fails"), [(2.0, True, False), (8.0, False, False), (60.0, False, True)]
 )

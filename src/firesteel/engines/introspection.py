@@ -122,6 +122,15 @@ def draft_counters(samples: Iterable[PrometheusSample]) -> DraftCounters | None:
     return DraftCounters(*counts) if len(counts) == 3 else None
 
 
+def latest_acceptance(samples: Iterable[PrometheusSample]) -> tuple[float, float] | None:
+    """SGLang counts no drafts: the share of the latest batch that was accepted, and its tokens a step.
+
+    Both are 0 before the first draft, and for ever without a drafter (`metrics_collector.py` of 0.5.23)."""
+    found = {sample.name: sample.value for sample in samples if sample.name.startswith("sglang:spec_accept_")}
+    rate, length = found.get("sglang:spec_accept_rate", 0.0), found.get("sglang:spec_accept_length", 0.0)
+    return (rate, length) if 0 <= rate <= 1 <= length < inf else None
+
+
 def kv_cache_tokens(samples: Iterable[PrometheusSample]) -> int | None:
     """The size of vLLM's cache as it reports it. `kv_cache_size_tokens` is there from 0.25 on."""
     info = next((sample.labels for sample in samples if sample.name == "vllm:cache_config_info"), {})

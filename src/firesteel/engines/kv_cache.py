@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
 # The arithmetic of an engine is imported where it is used: a plan deals with one engine.
 
-MEMORY_FLAGS = frozenset(
-    {"kv-cache-memory-bytes", "gpu-memory-utilization", "max-total-tokens", "mem-fraction-static"}
-)
-"""With one of these a launch says itself how much memory its engine reserves."""
-PLANNED_FLAGS = MEMORY_FLAGS | {"max-mamba-cache-size"}
+PLANNED_FLAGS = (
+    "kv-cache-memory-bytes", "gpu-memory-utilization", "max-total-tokens", "max-mamba-cache-size",
+    "mem-fraction-static",
+)  # fmt: skip
 """What a plan adds to a launch from its own figures: another figure does not make another launch."""
+MEMORY_FLAGS = frozenset(PLANNED_FLAGS) - {"max-mamba-cache-size"}
+"""With one of these a launch says itself how much memory its engine reserves."""
 _VLLM_SLACK = 1.02
 _LARGEST_BLOCK = 128
 """vLLM keeps one block empty, and an attention backend may want blocks of more than 16 tokens: on a CPU they

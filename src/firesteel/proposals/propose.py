@@ -98,7 +98,11 @@ def propose(
     benchmark runs here. `programs`: the engines of this machine, one of which is to serve.
     """
     recipes = recipe_catalog.find(catalog, ask.model) if ask.model else tuple(catalog.recipes.values())
-    recipes = tuple(recipe for recipe in recipes if ask.engine in (None, recipe.engine))
+    if ask.engine is not None:
+        models = {recipe.model for recipe in recipes}  # a name may be that of a recipe for another engine
+        named = tuple(recipe for recipe in recipes if recipe.engine == ask.engine)
+        others = (recipe for recipe in catalog.recipes.values() if recipe.model in models)
+        recipes = named or tuple(recipe for recipe in others if recipe.engine == ask.engine)
     if (ask.sparks or 1) > 1 and programs is None:  # llama.cpp's images are built without RPC
         recipes = tuple(recipe for recipe in recipes if recipe.engine != "llamacpp")
     if programs is not None:

@@ -22,7 +22,7 @@ from math import ceil
 from firesteel.dataclass import dataclass
 from firesteel.engines.flags import positive_int
 from firesteel.engines.kv_dtypes import SGLANG_DTYPES, STATE_DTYPES, bytes_per_value, text_flag
-from firesteel.engines.vllm.kv_settings import parse_release
+from firesteel.engines.vllm.kv_settings import parse_release, speculative_tokens
 from firesteel.errors import UsageError
 from firesteel.facts.model.architecture import (
     Architecture,
@@ -48,8 +48,6 @@ _BUFFERED_STATES = 2
 """More where states are also tracked while decoding (`extra_buffer`), one less without overlap or with
 `extra_buffer_lazy`; from 0.5.14 on `auto` chooses that for most models (`_calculate_mamba_ratio`)."""
 _BUFFERED_RELEASE = (0, 5, 14)
-_DRAFT_TOKENS = 4
-"""What SGLang itself chooses for most models (`auto_choose_speculative_params`)."""
 _OLD_RELEASE, _NEW_RELEASE = (0, 5, 12), (0, 5, 23)
 """The releases whose functions were called."""
 _TOWER_CACHE_GIB = 100 / 1024
@@ -134,6 +132,7 @@ def sglang_pool(
     )
     window_share = _ratio(flags, "swa-full-tokens-ratio", _WINDOW_SHARE)
     full_bytes = window_bytes = 0
+    drafted = speculative_tokens(flags)
     for layer in architecture.layers:
         token_bytes = _token_bytes(layer, value_bytes, is_old)
         if isinstance(layer, SlidingAttention | ChunkedAttention):
@@ -151,7 +150,7 @@ def sglang_pool(
         spare_states=0 if is_old else 1,
         keeps_for_towers=not is_old,
         told_slots=positive_int(flags.get("max-mamba-cache-size")),
-        draft_tokens=_draft_tokens(flags),
+        draft_tokens=drafted + 1 if drafted else 0,
     )
 
 
@@ -165,12 +164,6 @@ def _states_per_request(flags: Mapping[str, FlagValue], release: tuple[int, ...]
         return _STATES_PER_REQUEST
     is_single = named == "extra_buffer_lazy" or flags.get("disable-overlap-schedule") is True
     return _STATES_PER_REQUEST + (1 if is_single else _BUFFERED_STATES)
-
-
-def _draft_tokens(flags: Mapping[str, FlagValue]) -> int:
-    if "speculative-algorithm" not in flags:
-        return 0
-    return positive_int(flags.get("speculative-num-draft-tokens")) or _DRAFT_TOKENS
 
 
 def _index_every_layer(architecture: Architecture) -> Architecture:

@@ -141,7 +141,15 @@ def candidate_releases(launch: Launch) -> tuple[Release, ...]:
     return (release,) if OLDEST <= release[:2] <= NEWEST else (NEWEST if release > NEWEST else OLDEST,)
 
 
+_SGLANG_DRAFT_TOKENS = 4
+"""What SGLang itself chooses for most models (`auto_choose_speculative_params`)."""
+
+
 def speculative_tokens(flags: Mapping[str, FlagValue]) -> int:
+    """How many tokens a launch drafts; SGLang counts the model's own among them."""
+    if "speculative-algorithm" in flags:
+        told = positive_int(flags.get("speculative-num-draft-tokens"))
+        return max(1, (told or _SGLANG_DRAFT_TOKENS) - 1)
     config = flags.get("speculative-config")
     tokens = config.get("num_speculative_tokens", 0) if isinstance(config, dict) else 0
     if isinstance(tokens, str):

@@ -62,7 +62,7 @@ def loaded_weights(launch: Launch, shape: Architecture, weights: Weights) -> Loa
 def _without_idle_parts(launch: Launch, weights: Weights) -> Weights:
     """vLLM and SGLang load the draft layers of a checkpoint only when speculation is on, and vLLM its towers
     only when the launch takes pictures or sound (seen with 0.26)."""
-    drafts = speculative_tokens(launch.flags) or "speculative-algorithm" in launch.flags
+    drafts = speculative_tokens(launch.flags)
     idle = {
         Role.DRAFTER: "drafter" if launch.engine != "llamacpp" and not drafts else None,
         Role.TOWER: "vision tower" if launch.engine == "vllm" and _takes_text_alone(launch) else None,

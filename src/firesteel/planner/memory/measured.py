@@ -77,7 +77,7 @@ def launch_key(launch: Launch) -> str:
     also what each of them has of its own.
     """
     is_joined = launch.sparks > 1
-    ignored = PLANNED_FLAGS | _IRRELEVANT_FLAGS | (_RANK_FLAGS if is_joined else frozenset())
+    ignored = {*PLANNED_FLAGS} | _IRRELEVANT_FLAGS | (_RANK_FLAGS if is_joined else frozenset())
     relevant = {
         "engine": launch.engine,
         "version": launch.version,

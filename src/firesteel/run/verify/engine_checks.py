@@ -67,6 +67,10 @@ def speculation(
     """The acceptance rate of the drafter on the requests of these checks."""
     counters = _draft_counters(before, after, answers)
     if counters is None or not counters.drafted:
+        if accepted := introspection.latest_acceptance(after):
+            rate, tokens_per_step = accepted
+            observed = f"{rate:.0%} of drafted tokens accepted lately, {tokens_per_step:.2f} tokens a step"
+            return CheckResult("speculation", True, observed, "note")
         if expected.drafts is None:
             return None
         observed = f"{expected.drafts} was planned, but the engine drafted no token"
