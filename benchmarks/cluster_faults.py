@@ -276,9 +276,8 @@ def break_it(served: Served, head: NamespaceHost, node: NamespaceHost, times: in
     special = {"kill -9 of the supervisor": supervisor, "power cut of the head": head_power}
     usual = faults(served)
     rows: list[Row] = []
-    for fault in [*usual, *special]:
-        if not re.search(only, fault):
-            continue
+    chosen = [fault for fault in [*usual, *special] if re.search(only, fault)]
+    for fault in chosen:
         row = Row(fault)
         rows.append(row)
         for _ in range(times):
@@ -295,9 +294,9 @@ def break_it(served: Served, head: NamespaceHost, node: NamespaceHost, times: in
                 node.firewall("")
                 node.mtu(9000)
                 fresh_start(served, head, node)
-        if times > 1:
+            print(show(row), flush=True)  # after every try: a run that is cut short has shown what it saw
+        if times > 1 and fault != chosen[-1]:
             fresh_start(served, head, node)
-        print(show(row), flush=True)
     return rows
 
 

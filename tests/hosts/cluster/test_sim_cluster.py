@@ -13,6 +13,8 @@ from firesteel.facts.host.host import parse_meminfo
 from firesteel.units import GIB
 
 MODEL = "qwen3-235b-gptq-int4-two-sparks"
+QUICK = "gpt-oss-20b"
+"""Four times as many tokens a second, in real time: most of a start is its verification."""
 FAST = {"FIRESTEEL_SIM_SPEED": "400"}
 
 
@@ -40,10 +42,10 @@ def test_stage_up_and_down(home: Path, free_port: int) -> None:
     assert not found.json["doctor"]["differences"]
     refused = sim(home, "up", MODEL)
     assert refused.code == 5 and "--cluster" in refused.err, "on one host, it says what to type"
-    up = ("up", MODEL, "--cluster", "--port", str(free_port))
+    up = ("up", QUICK, "--cluster", "--port", str(free_port))
     unstaged = sim(home, *up)
-    assert unstaged.code == 5 and f"cluster stage {MODEL}" in unstaged.err
-    assert sim(home, "cluster", "stage", MODEL).code == 0
+    assert unstaged.code == 5 and f"cluster stage {QUICK}" in unstaged.err
+    assert sim(home, "cluster", "stage", QUICK).code == 0
     dry = sim(home, *up, "--dry-run")
     assert "--node-rank 1" in dry.out and "--headless" in dry.out and "VLLM_HOST_IP=192.168.100.11" in dry.out
     ran = sim(home, *up)
@@ -52,8 +54,8 @@ def test_stage_up_and_down(home: Path, free_port: int) -> None:
     rows = sim(home, "ps", "--json").json["services"][0]
     assert rows["phase"] == "ready" and [row["phase"] for row in rows["cluster"]["nodes"]] == ["running"] * 2
     for node in rows["cluster"]["nodes"]:  # of the simulated Sparks, not of this machine
-        assert node["resident_bytes"] > 50 * GIB and node["available_bytes"] > 20 * GIB
-    assert "rank 1 in world size 2" in sim(home, "logs", MODEL, "--node", "spark2", "-n", "500").out
+        assert node["resident_bytes"] > 15 * GIB and node["available_bytes"] > 80 * GIB
+    assert "rank 1 in world size 2" in sim(home, "logs", QUICK, "--node", "spark2", "-n", "500").out
     assert sim(home, "down").code == 0
     memory = parse_meminfo((home / "sim/nodes/spark2/proc/meminfo").read_text())
     assert memory.available_bytes > 110 * GIB, "what its rank held is free again"
