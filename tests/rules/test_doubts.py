@@ -107,3 +107,32 @@ def test_a_program_that_a_variable_names_may_be_an_old_build() -> None:
 def test_a_placeholder_of_several_words_is_one(model: str) -> None:
     text = block(f"pip install vllm==0.24.0\nvllm serve {model} \\\n  --port 8000")
     assert not [finding for finding in findings(text).values() if finding.level == "stop"]
+
+
+COMPOSE = """services:
+  a:
+    image: vllm/vllm-openai:v0.26.0
+    environment: {%s: "0"}
+    command: [org/one, --gpu-memory-utilization, "0.7"]
+  b:
+    image: vllm/vllm-openai:v0.26.0
+    environment: {%s: "%s"}
+    command: [org/two, --gpu-memory-utilization, "0.7"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("comment", "variable", "second", "is_told"),
+    [
+        ("", "A", "1", True),
+        ("# two Gaudi 2 cards\n", "HABANA_VISIBLE_DEVICES", "1", False),
+        ("# one H200\n", "A", "1", False),
+        ("# one H200\n", "CUDA_VISIBLE_DEVICES", "0", True),
+        ("# two H200\n", "CUDA_VISIBLE_DEVICES", "1", False),
+    ],
+)
+def test_shares_are_added_up_for_one_gpu(comment: str, variable: str, second: str, is_told: bool) -> None:
+    """Another machine may have a card for each service, unless both name the same."""
+    text = comment + COMPOSE % (variable, variable, second)
+    found = lint(text, "compose.yaml", LintOptions(catalog.shipped().images)).findings
+    assert ("memory-shares-above-all" in {finding.rule for finding in found}) == is_told
