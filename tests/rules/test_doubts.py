@@ -85,6 +85,7 @@ LINES = "vllm serve org/model --dtype auto\n  --max-model-len 4096"
 def test_flags_are_lost_where_a_shell_reads_them(text: str, path: str, rule: str) -> None:
     found = findings(text, path)
     assert {"shell-flags-lost", "shell-flags-apart"} & found.keys() == {rule}
+    assert found[rule].level == ("stop" if rule == "shell-flags-lost" else "warn")
 
 
 def test_a_chart_adds_the_program() -> None:
@@ -136,3 +137,24 @@ def test_shares_are_added_up_for_one_gpu(comment: str, variable: str, second: st
     text = comment + COMPOSE % (variable, variable, second)
     found = lint(text, "compose.yaml", LintOptions(catalog.shipped().images)).findings
     assert ("memory-shares-above-all" in {finding.rule for finding in found}) == is_told
+
+
+@pytest.mark.parametrize("more", ["$EXTRA", '"$@"', '"${ARGS[@]}"', "...", "$(get_flags)"])
+def test_what_is_missing_may_be_in_a_variable(more: str) -> None:
+    line = "vllm serve org/model --enable-auto-tool-choice"
+    assert findings(line, "run.sh")["tool-choice-without-parser"].level == "stop"
+    assert findings(f"{line} {more}", "run.sh")["tool-choice-without-parser"].level == "warn"
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        ("~/llama.cpp/build/bin/llama-server -m m.gguf -ctk turbo3", "stop"),
+        ("/opt/llama.cpp-b9536/bin/llama-server -m m.gguf -ctk turbo3", "stop"),
+        ("~/llama-cpp-turboquant/build/bin/llama-server -m m.gguf -ctk turbo3", "warn"),
+        ("# the fork of somebody\nllama-server -m m.gguf -ctk turbo3", "warn"),
+        ("# with PR #12345\nllama-server -m m.gguf -ctk turbo3", "warn"),
+    ],
+)
+def test_the_folder_or_a_comment_may_name_a_fork(text: str, level: str) -> None:
+    assert findings(block(text))["value-in-no-release"].level == level

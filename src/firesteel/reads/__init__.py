@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from firesteel.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from firesteel.reads.doubts import find_doubt, may_be_fork
+    from firesteel.reads.doubts import find_doubt, may_be_fork, may_have_more_flags
     from firesteel.reads.launches import no_launch_error, read, scan
     from firesteel.reads.not_read import NotRead
     from firesteel.reads.programs import is_shell
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Mention", "NotRead", "ReadLaunch", "SourceFile", "StatedMachine", "StatedRelease", "Surroundings",
-    "find_doubt", "find_machine", "find_release", "is_shell", "may_be_fork", "mentions",
-    "no_launch_error", "read", "scan", "source_file",
+    "find_doubt", "find_machine", "find_release", "is_shell", "may_be_fork", "may_have_more_flags",
+    "mentions", "no_launch_error", "read", "scan", "source_file",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
     __getattr__ = lazy_exports(
         __name__,
         {
-            "doubts": ("find_doubt", "may_be_fork"),
+            "doubts": ("find_doubt", "may_be_fork", "may_have_more_flags"),
             "launches": ("no_launch_error", "read", "scan"),
             "prose_mentions": ("Mention", "mentions"),
             "not_read": ("NotRead",),
