@@ -85,6 +85,7 @@ LINES = "vllm serve org/model --dtype auto\n  --max-model-len 4096"
 def test_flags_are_lost_where_a_shell_reads_them(text: str, path: str, rule: str) -> None:
     found = findings(text, path)
     assert {"shell-flags-lost", "shell-flags-apart"} & found.keys() == {rule}
+    assert found[rule].level == ("stop" if rule == "shell-flags-lost" else "warn")
 
 
 def test_a_chart_adds_the_program() -> None:
@@ -107,3 +108,53 @@ def test_a_program_that_a_variable_names_may_be_an_old_build() -> None:
 def test_a_placeholder_of_several_words_is_one(model: str) -> None:
     text = block(f"pip install vllm==0.24.0\nvllm serve {model} \\\n  --port 8000")
     assert not [finding for finding in findings(text).values() if finding.level == "stop"]
+
+
+COMPOSE = """services:
+  a:
+    image: vllm/vllm-openai:v0.26.0
+    environment: {%s: "0"}
+    command: [org/one, --gpu-memory-utilization, "0.7"]
+  b:
+    image: vllm/vllm-openai:v0.26.0
+    environment: {%s: "%s"}
+    command: [org/two, --gpu-memory-utilization, "0.7"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("comment", "variable", "second", "is_told"),
+    [
+        ("", "A", "1", True),
+        ("# two Gaudi 2 cards\n", "HABANA_VISIBLE_DEVICES", "1", False),
+        ("# one H200\n", "A", "1", False),
+        ("# one H200\n", "CUDA_VISIBLE_DEVICES", "0", True),
+        ("# two H200\n", "CUDA_VISIBLE_DEVICES", "1", False),
+    ],
+)
+def test_shares_are_added_up_for_one_gpu(comment: str, variable: str, second: str, is_told: bool) -> None:
+    """Another machine may have a card for each service, unless both name the same."""
+    text = comment + COMPOSE % (variable, variable, second)
+    found = lint(text, "compose.yaml", LintOptions(catalog.shipped().images)).findings
+    assert ("memory-shares-above-all" in {finding.rule for finding in found}) == is_told
+
+
+@pytest.mark.parametrize("more", ["$EXTRA", '"$@"', '"${ARGS[@]}"', "...", "$(get_flags)"])
+def test_what_is_missing_may_be_in_a_variable(more: str) -> None:
+    line = "vllm serve org/model --enable-auto-tool-choice"
+    assert findings(line, "run.sh")["tool-choice-without-parser"].level == "stop"
+    assert findings(f"{line} {more}", "run.sh")["tool-choice-without-parser"].level == "warn"
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        ("~/llama.cpp/build/bin/llama-server -m m.gguf -ctk turbo3", "stop"),
+        ("/opt/llama.cpp-b9536/bin/llama-server -m m.gguf -ctk turbo3", "stop"),
+        ("~/llama-cpp-turboquant/build/bin/llama-server -m m.gguf -ctk turbo3", "warn"),
+        ("# the fork of somebody\nllama-server -m m.gguf -ctk turbo3", "warn"),
+        ("# with PR #12345\nllama-server -m m.gguf -ctk turbo3", "warn"),
+    ],
+)
+def test_the_folder_or_a_comment_may_name_a_fork(text: str, level: str) -> None:
+    assert findings(block(text))["value-in-no-release"].level == level

@@ -29,6 +29,18 @@ _SHOWN_AS_WRONG = re.compile(
       | \u4e0d\u8981 | \u9519\u8bef""",
     re.VERBOSE | re.IGNORECASE,
 )
+_MORE = re.compile(r"\$|\.\.\.|\u2026|\{\{|\[")
+_OTHER_FOLDER = re.compile(
+    r"""[\w.-]*llama[._-]?cpp
+        (?!(?:[-_.](?:b?\d[\w.]*|master|main|latest|build|bin|src|cuda\w*|vulkan|rocm|hip|metal|cpu|server
+            |release|upstream|official))*\Z)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""`llama-cpp-turboquant`: a checkout of llama.cpp under a name of its own."""
+_NO_RELEASE = re.compile(
+    r"\bforks?\b|\bnightly\b|\bunreleased\b|\bpull/\d+|\bPR\s*\#?\d{3,}|\b(?:dev|feature)\s+branch\b",
+    re.IGNORECASE,
+)
 _COMMENT = re.compile(r"\s*(?:#|//|<!--)")
 _FORKS = {
     engine: re.compile(
@@ -55,18 +67,30 @@ def find_doubt(reading: ReadLaunch, path: str, around: Surroundings) -> str:
         return "a list of changes speaks of other releases"
     if path.lower().endswith(_OTHER_SHELL):
         return "this is another shell's script, read as a POSIX one's"
-    if path.lower().endswith(_PROSE) and not around.prose:
+    if path.lower().endswith(_PROSE) and not around.is_guide:
         return "the file has no block of code, and this may be a sentence"
     wrong = _shown_as_wrong(reading, around)
     return f"the text seems to show it as a mistake: {wrong}" if wrong else ""
 
 
 def may_be_fork(reading: ReadLaunch, around: Surroundings) -> bool:
-    """Whether the text speaks of a fork of the engine, and the launch does not say that it is another."""
+    """Whether something says that the engine is no release: the folder of its program, a sentence or comment
+    above it, or a text about a fork of the engine."""
     container = reading.launch.container
     if container is not None and is_upstream(container.image):
         return False
-    return around.mentions(_FORKS[reading.launch.engine])
+    program = reading.words.get("program", ())
+    folders = program[0].text.split("/")[:-1] if program else []
+    return (
+        any(_OTHER_FOLDER.match(folder) for folder in folders)
+        or any(_NO_RELEASE.search(text) for _, text in around.above(reading.first_line))
+        or around.mentions(_FORKS[reading.launch.engine])
+    )
+
+
+def may_have_more_flags(reading: ReadLaunch) -> str:
+    """The word of the command that may stand for any flags: `$EXTRA`, `"$@"`, `...`; empty: there is none."""
+    return next((word for word in reading.launch.extra if _MORE.match(word)), "")
 
 
 def _shown_as_wrong(reading: ReadLaunch, around: Surroundings) -> str:

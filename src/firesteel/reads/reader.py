@@ -36,6 +36,7 @@ _MAY_SKIP = re.compile(
     re.MULTILINE,
 )
 """A script that may not run all of its commands, or that stops what it started."""
+_FLAG = re.compile(r"--?[A-Za-z]")
 _ELLIPSES = ("...", "\u2026")
 _MAX_NESTED = 3
 """How deep scripts may contain scripts."""
@@ -113,7 +114,7 @@ class LaunchReader:
             self._check_limit()
             count = len(self.launches)
             # No command begins with a dash: this is the rest of one that ended too early.
-            is_lost_flag = command.texts[:1] != ("-",) and "".join(command.texts[:1]).startswith("-")
+            is_lost_flag = _FLAG.match("".join(command.texts[:1])) is not None
             if is_lost_flag and last is not None and end and self._continues(end, command.words[0]):
                 is_lost = self.is_for_shell or self._has_backslash(last, command.words[0])
                 self._add_flaw(last, "lost" if is_lost else "apart", command.words[0])

@@ -41,8 +41,8 @@ class Surroundings:
         self.file = file
         self.lines = file.text.split("\n")
         self._mentions: dict[re.Pattern[str], bool] = {}
-        is_guide = markdown.blocks(file.whole) is not None and not file.path.endswith((".yaml", ".yml"))
-        self.prose = dict(markdown.prose(file)) if is_guide else {}
+        self.is_guide = markdown.blocks(file.whole) is not None and not file.path.endswith((".yaml", ".yml"))
+        self.prose = dict(markdown.prose(file)) if self.is_guide else {}
         """The lines outside the blocks of a guide; empty for any other file."""
         self.headings = {
             number: len(match[1]) for number, text in self.prose.items() if (match := _HEADING.match(text))
@@ -87,9 +87,11 @@ class Surroundings:
         return frozenset(fork["engine"] for text in texts for fork in _FORK.finditer(text))
 
     def mentions(self, pattern: re.Pattern[str]) -> bool:
-        """Whether the text does; searched once for all of its launches."""
+        """Whether the text does, or a README beside or above it; searched once for all of its launches."""
         if pattern not in self._mentions:
-            self._mentions[pattern] = pattern.search(self.file.text) is not None
+            guides = filter(None, (self.file.beside(f"{up}README.md") for up in ("", "../", "../../")))
+            texts = (self.file.text, *(guide.text for guide in guides))
+            self._mentions[pattern] = any(pattern.search(text) for text in texts)
         return self._mentions[pattern]
 
     def is_in_value(self, number: int) -> bool:

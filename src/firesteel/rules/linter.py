@@ -26,6 +26,7 @@ from firesteel.reads import (
     find_machine,
     find_release,
     may_be_fork,
+    may_have_more_flags,
     mentions,
     scan,
     source_file,
@@ -146,12 +147,8 @@ def _check_launches(
         is_fork = (machine.has_own_build and release is None) or around.builds_fork(reading.launch.engine)
         if reading.launch.container is None and is_fork:
             reading = replace(reading, is_own_build=True)
-        doubt = find_doubt(reading, source.path, around)
-        # Where a release is stated, it is this one and no fork that the text speaks of.
-        is_unstated = reading.launch.version is None and release is None
-        is_fork = is_unstated and (reading.is_own_build or may_be_fork(reading, around))
         findings = [
-            _certain(finding, reading.doubt, doubt, is_fork)
+            _certain(finding, reading, release, source.path, around)
             for finding in _check_launch(reading, _hardware(machine, options), release, options)
         ]
         pairs += [(reading, finding) for finding in findings if options.includes(finding)]
@@ -159,16 +156,34 @@ def _check_launches(
     return pairs, tuple(machines)
 
 
-def _certain(finding: Finding, of_engine: str, doubt: str, is_fork: bool) -> Finding:
-    """A stop is one only where the text leaves no doubt that it is about this engine, and meant to run."""
+def _certain(
+    finding: Finding, reading: ReadLaunch, release: StatedRelease | None, path: str, around: Surroundings
+) -> Finding:
+    """A stop is one only where the text leaves no doubt: it is meant to run, complete, and of this engine."""
     if finding.level != "stop":
         return finding
-    when = explain(finding.rule).when
-    if of_engine and not when.flaw:  # a shell reads the line first, whatever it starts
-        doubt = doubt or of_engine
-    if is_fork and (when.predicate in _OF_RELEASES or finding.rule in _SINCE_A_RELEASE):
-        doubt = doubt or "the text speaks of a build of its own, or of a fork"
+    doubt = find_doubt(reading, path, around) or _doubt_of_rule(finding, reading, release, around)
     return replace(finding, level="warn", says=f"{finding.says} ({doubt})", fix=None) if doubt else finding
+
+
+def _doubt_of_rule(
+    finding: Finding, reading: ReadLaunch, release: StatedRelease | None, around: Surroundings
+) -> str:
+    rule = next((rule for rule in rules() if rule.id == finding.rule), None)
+    if rule is None:  # what was seen in the image itself
+        return ""
+    if rule.when.flaw == "glued" and "flaw:partial" in reading.spots:
+        return "a template of the chart may split it"
+    if reading.doubt and not rule.when.flaw:  # a shell reads the line first, whatever it starts
+        return reading.doubt
+    needs_absent = any(when.flag for when in rule.unless)
+    if needs_absent and (more := may_have_more_flags(reading)):
+        return f"`{more[:40]}` may be the flag"
+    is_unstated = reading.launch.version is None and release is None
+    is_of_release = rule.when.predicate in _OF_RELEASES or rule.id in _SINCE_A_RELEASE
+    if is_unstated and is_of_release and (reading.is_own_build or may_be_fork(reading, around)):
+        return "the text speaks of a build of its own, or of a fork"
+    return ""
 
 
 def _hardware(machine: StatedMachine, options: LintOptions) -> str | None:

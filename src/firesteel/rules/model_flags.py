@@ -58,6 +58,7 @@ CALL_FORMATS: Mapping[str, re.Pattern[str]] = {
 """How models write a tool call, by their chat templates: families alone do not tell these two apart."""
 PARSER_FORMATS: Mapping[str, str] = {
     "qwen3_coder": "qwen-xml", "qwen3_xml": "qwen-xml", "hermes": "hermes-json", "qwen25": "hermes-json",
+    "llama3_json": "llama3-json",
 }  # fmt: skip
 """What each parser reads: run on all formats, `tests/engines/parsers`."""
 THOUGHT_NOTATIONS: Mapping[str, str] = {

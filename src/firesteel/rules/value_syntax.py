@@ -1,7 +1,8 @@
 """Values of llama.cpp and SGLang that have a syntax of their own: JSON, `KEY=TYPE:VALUE`, `PATTERN=BUFFER`.
 
 Their parsers take any text and stop on a malformed one when the server starts. vLLM's JSON flags have
-schemas, see `release_predicates`.
+schemas, see `release_predicates`. SGLang's: `server_args.py`, `disaggregation/kv_events.py` and
+`configs/load_config.py` of 2026-11, seen 2026-11-16.
 """
 
 from __future__ import annotations
@@ -49,6 +50,38 @@ def _graph_config_error(text: str) -> str:
     return ""
 
 
+def _json_or_file_error(text: str) -> str:
+    return "" if text.startswith("@") else _json_error(text)
+
+
+def _media_error(text: str) -> str:
+    """`{"image": {"max_pixels": 1048576}}`: the settings of each kind of media are an object."""
+    if error := _json_error(text):
+        return error
+    kinds = [
+        kind for kind in ("image", "video", "audio") if not isinstance(json.loads(text).get(kind, {}), dict)
+    ]
+    return f"`{kinds[0]}` takes a JSON object" if kinds else ""
+
+
+_EVENT_KEYS: dict[str, type] = {
+    "publisher": str, "endpoint": str, "replay_endpoint": str, "buffer_steps": int, "hwm": int,
+    "max_queue_size": int, "topic": str,
+}  # fmt: skip
+
+
+def _events_error(text: str) -> str:
+    """Other keys are ignored, but these must be of their type."""
+    if error := _json_error(text):
+        return error
+    for key, value in json.loads(text).items():
+        if _EVENT_KEYS.get(key) is int and not re.fullmatch(r"-?\d+", str(value)):
+            return f"`{key}` takes a whole number"
+        if _EVENT_KEYS.get(key) is str and not isinstance(value, str) and value is not None:
+            return f"`{key}` takes a text"
+    return ""
+
+
 def _kv_override_error(text: str) -> str:
     # A comma may separate overrides, or belong to the text of one.
     items = text.split(",") if ":str:" not in text and "=str:" not in text else [text]
@@ -78,6 +111,13 @@ _SYNTAX: dict[EngineName, dict[str, Callable[[str], str]]] = {
         "preferred-sampling-params": _json_error,
         "default-chat-template-kwargs": _json_error,
         "limit-mm-data-per-request": _json_error,
+        "extra-metric-labels": _json_error,
+        "model-loader-extra-config": _json_error,
+        "hisparse-config": _json_error,
+        "modelexpress-config": _json_error,
+        "hicache-storage-backend-extra-config": _json_or_file_error,
+        "mm-process-config": _media_error,
+        "kv-events-config": _events_error,
     },
     "vllm": {},
 }
