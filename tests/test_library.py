@@ -228,7 +228,7 @@ def test_an_interrupted_measurement_continues(home: Home) -> None:
 def test_two_servers_are_compared_in_turns(home: Home) -> None:
     async def measure() -> object:
         async with serving(FaultyServer(token_s=0.004)) as one, serving(FaultyServer(token_s=0.03)) as other:
-            sizes, limits = Sizes((1,), (40,), ("prose",), answer=16), RunLimits(4, 0.5, 3, 4)
+            sizes, limits = Sizes((1,), (40,), ("prose",), answer=16), RunLimits(120, 0.5, 3, 4)
             return await last(firesteel.compare_in_turns(one, other, sizes=sizes, limits=limits))
 
     comparison = asyncio.run(measure())

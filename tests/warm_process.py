@@ -38,8 +38,7 @@ class WarmProcess:
     """The client; the server starts with the first command."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="fs-warm-"))
-        self._address = str(self._folder / "socket")
+        self._address = ""
         self._server: subprocess.Popen[bytes] | None = None
         self._starting = threading.Lock()
 
@@ -73,6 +72,7 @@ class WarmProcess:
             return int(connection.makefile("rb").read())
 
     def _start(self) -> None:
+        self._address = f"{tempfile.mkdtemp(prefix='fs-warm-')}/socket"
         self._server = subprocess.Popen(
             [sys.executable, __file__, self._address], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
         )
@@ -86,7 +86,7 @@ class WarmProcess:
             self._server.wait()
         with contextlib.suppress(OSError):
             Path(self._address).unlink()
-            self._folder.rmdir()
+            Path(self._address).parent.rmdir()
 
 
 def serve(address: str) -> None:
