@@ -6,7 +6,8 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, nullcontext
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.text import Text
 
@@ -21,6 +22,7 @@ from firesteel.units import show_bytes, show_rate, show_seconds
 if TYPE_CHECKING:
     from firesteel.edge.native.build import BuildProgress
 
+E = TypeVar("E")
 T = TypeVar("T")
 _INTERVAL_S = 10.0
 _FIGURE = re.compile(r"[0-9.]+( [KMGT]?i?B| s| min)?")
@@ -44,13 +46,14 @@ async def last_of(events: AsyncIterator[BuildProgress | Event | T], kind: type[T
 
     cancel_on_signals()
     lines, result = SlowLines(), None
-    async for event in events:
-        if isinstance(event, kind):
-            result = event
-        elif isinstance(event, BuildProgress):
-            lines.print(build_line(event))
-        elif isinstance(event, PhaseProgress | PhaseDone):
-            lines.print(f"{event.phase}: {escape_unprintable(event.text)}")
+    async with aclosing(_with_waits(events, (PhaseProgress, BuildProgress))) as waited:
+        async for event in waited:
+            if isinstance(event, kind):
+                result = event
+            elif isinstance(event, BuildProgress):
+                lines.print(build_line(event))
+            elif isinstance(event, PhaseProgress | PhaseDone):
+                lines.print(f"{event.phase}: {escape_unprintable(event.text)}")
     assert result is not None
     return result
 
@@ -64,7 +67,7 @@ async def follow(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
     """Shows each event and passes it on, also those of the clean-up after a cancellation."""
     status = err.status("starting") if err.is_terminal else None
     with status or nullcontext():
-        async with aclosing(_with_waits(events)) as waited:
+        async with aclosing(_with_waits(events, (PhaseProgress,))) as waited:
             async for event in waited if status else _fewer(waited):
                 if isinstance(event, PhaseProgress):
                     if status:
@@ -80,17 +83,17 @@ async def follow(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
                 yield event
 
 
-async def _with_waits(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
-    """Adds an event every ten seconds of silence: what it is waiting for, and for how long already.
+async def _with_waits(events: AsyncIterator[E], waits: tuple[type, ...]) -> AsyncGenerator[E]:
+    """Adds an event every ten seconds of silence after one of `waits`: for how long it has lasted already.
 
     One task runs the operation from its first event to its last, so that a cancellation reaches it where it
     waits, and never between two events, where nothing would tell it to clean up. The events of the clean-up
     are passed on, too.
     """
-    queue: asyncio.Queue[Event | None] = asyncio.Queue()
+    queue: asyncio.Queue[E | None] = asyncio.Queue()
     operation = asyncio.ensure_future(_put_all(events, queue))
     operation.add_done_callback(lambda _: queue.put_nowait(None))
-    last: PhaseProgress | None = None
+    last: Any = None
     since = uptime()
     try:
         while True:
@@ -99,7 +102,7 @@ async def _with_waits(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
                     event = await queue.get()
             except TimeoutError:
                 if last:
-                    yield PhaseProgress(last.phase, f"{last.text}, {show_seconds(uptime() - since)} so far")
+                    yield replace(last, text=f"{last.text}, {show_seconds(uptime() - since)} so far")
                 continue
             except asyncio.CancelledError:
                 if operation.done():
@@ -108,7 +111,7 @@ async def _with_waits(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
                 continue
             if event is None:
                 break
-            last, since = event if isinstance(event, PhaseProgress) else None, uptime()
+            last, since = event if isinstance(event, waits) else None, uptime()
             yield event
     finally:
         operation.cancel()  # does nothing unless this generator is closed before the operation has ended
@@ -116,7 +119,7 @@ async def _with_waits(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
     operation.result()  # raises what ended it
 
 
-async def _put_all(events: AsyncIterator[Event], queue: asyncio.Queue[Event | None]) -> None:
+async def _put_all(events: AsyncIterator[E], queue: asyncio.Queue[E | None]) -> None:
     async for event in events:
         queue.put_nowait(event)
 
