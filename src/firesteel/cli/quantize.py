@@ -208,10 +208,8 @@ def _calibrate(
     if as_json:
         from firesteel.workshop.quantize.documents import QuantizeCalibrateJson
 
-        common.print_json(QuantizeCalibrateJson(
-            model=source.origin, host=host.title, needed_bytes=plan.needed_bytes, hours_low=plan.hours_low,
-            hours_high=plan.hours_high, command=plan.command, out=str(target),
-        ))  # fmt: skip
+        document = QuantizeCalibrateJson.of(plan, model=source.origin, host=host.title, out=str(target))
+        common.print_json(document)
         return
     hours = f"{plan.hours_low:.1f} to {plan.hours_high:.1f} h"
     err.print(

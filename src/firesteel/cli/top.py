@@ -64,14 +64,4 @@ def _print_once(client: GatewayClient) -> None:
 def _print_json(client: GatewayClient) -> None:
     from firesteel.cli.output.documents.top import TopJson
 
-    state = client.state()
-    common.print_json(
-        TopJson(
-            url=client.url,
-            version=state.version,
-            models=state.models,
-            memory=state.memory,
-            gpu=state.gpu,
-            waiting=state.waiting,
-        )
-    )
+    common.print_json(TopJson.of(client.state(), url=client.url))

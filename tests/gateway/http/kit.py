@@ -374,6 +374,11 @@ class RunningGateway:
     port: int
     clients: list[Person] = field(default_factory=list)
 
+    async def listen_at(self, path: str) -> None:
+        """Also at a Unix socket, in whose folder no other test can connect."""
+        listener = await asyncio.get_running_loop().create_unix_server(self.server._client, path)
+        self.server._listeners.append(listener)
+
     async def client(self) -> Person:
         client = Person(*await asyncio.open_connection("127.0.0.1", self.port, limit=2**20))
         self.clients.append(client)

@@ -114,7 +114,7 @@ async def test_engine_hears_no_more_from_us_than_from_nginx(tmp_path: Path) -> N
         nginx(tmp_path, gateway.engine.port) as theirs,
     ):
         ours = str(tmp_path / "ours.sock")
-        await gateway.server.start_unix(ours)
+        await gateway.listen_at(ours)
         both = 0
         for raw in cases():
             from_us = await heard_through(ours, gateway.engine, raw)

@@ -256,7 +256,7 @@ async def test_unix_sockets_on_both_sides(tmp_path: Path) -> None:
     async with run_gateway(dispatcher, HttpLimits()) as gateway:
         engine = await asyncio.start_unix_server(gateway.engine._serve, back)
         dispatcher.endpoint = Endpoint("m", back)
-        await gateway.server.start_unix(front)
+        await gateway.listen_at(front)
         client = Person(*await asyncio.open_unix_connection(front))
         gateway.clients.append(client)
         assert (await client.ask()).body == b'{"model":"m"}'

@@ -9,7 +9,7 @@ from typing import Any
 
 from firesteel import engines
 from firesteel.bench.values import Subject
-from firesteel.edge.http.engine_client import offered_models, status
+from firesteel.edge.http.engine_client import offered_count, offered_models, status
 from firesteel.edge.http.poll import get_from_engine
 from firesteel.errors import ServerNotReady, UsageError
 from firesteel.facts import Host
@@ -115,7 +115,7 @@ async def of_url(base: str, model: str | None, key: str | None = None) -> FoundS
     row: Mapping[str, Any] = next((each for each in rows if each.get("id") == chosen), {})
     engine, version = _engine(base, row, key)
     subject = Subject(base, chosen, engine, version)
-    return FoundSubject(subject, _count(row, "max_model_len", "n_ctx"))
+    return FoundSubject(subject, offered_count(row, "max_model_len", "n_ctx"))
 
 
 async def _no_model(base: str, names: list[str], key: str | None) -> UsageError | ServerNotReady:
@@ -144,10 +144,3 @@ def _engine(base: str, row: Mapping[str, Any], key: str | None) -> tuple[str | N
     code, text = get_from_engine(f"{base}/version", key)
     version = text.partition('"version"')[2].split('"')[1:2] if code == 200 else []
     return engine, printable(version[0][:40]) if version else None
-
-
-def _count(row: Mapping[str, Any], *names: str) -> int | None:
-    meta = row.get("meta")
-    said = {**(meta if isinstance(meta, dict) else {}), **row}
-    found = (said.get(name) for name in names)
-    return next((n for n in found if isinstance(n, int) and not isinstance(n, bool) and n > 0), None)

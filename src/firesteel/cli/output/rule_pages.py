@@ -19,18 +19,8 @@ def show(pattern: str, as_json: bool) -> None:
     from firesteel.rules.documents import RuleJson
 
     rule = matching[0]
-    common.print_json(
-        RuleJson(
-            rule=rule.id,
-            level=rule.level,
-            says=filled(rule.says),
-            instead=filled(rule.instead) if rule.instead else None,
-            confidence=rule.confidence,
-            hits=rule.hits,
-            misses=rule.misses,
-            sources=rule.sources,
-        )
-    )
+    instead = filled(rule.instead) if rule.instead else None
+    common.print_json(RuleJson.of(rule, rule=rule.id, says=filled(rule.says), instead=instead))
 
 
 def _page(rule: Rule) -> str:

@@ -190,6 +190,14 @@ async def offered_models(
     return tuple(row for row in rows if isinstance(row, dict)) if isinstance(rows, list) else ()
 
 
+def offered_count(row: Mapping[str, Any], *names: str) -> int | None:
+    """Of such a row: `max_model_len` (vLLM), `n_ctx` and `n_params` in `meta` (llama.cpp)."""
+    meta = row.get("meta")
+    fields = {**(meta if isinstance(meta, dict) else {}), **row}
+    values = (fields.get(name) for name in names)
+    return next((n for n in values if isinstance(n, int) and not isinstance(n, bool) and n > 0), None)
+
+
 async def calls_tools(url: str, *, timeout_s: float = 10, key: str | None = None) -> bool:
     """Whether a llama.cpp server says that its chat template has tools. Other engines do not say."""
     text = await _get_text(f"{url}/props", timeout_s, key)

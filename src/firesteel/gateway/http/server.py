@@ -54,13 +54,10 @@ class HttpServer:
         """Listen, and return the port (0 chooses a free one)."""
         loop = asyncio.get_running_loop()
         listener = await loop.create_server(self._client, host, port, ssl=ssl_context, backlog=_BACKLOG)
-        self._opened(listener)
+        self._listeners.append(listener)
+        if self._sweeper is None:
+            self._sweep()
         return int(listener.sockets[0].getsockname()[1])
-
-    async def start_unix(self, path: str) -> None:
-        self._opened(
-            await asyncio.get_running_loop().create_unix_server(self._client, path, backlog=_BACKLOG)
-        )
 
     async def drain(self, grace_s: float) -> int:
         """Accept no new connections, close idle ones, and let active requests finish within `grace_s`. Return
@@ -102,11 +99,6 @@ class HttpServer:
 
     def _client(self) -> ClientConnection:
         return ClientConnection(self)
-
-    def _opened(self, listener: asyncio.Server) -> None:
-        self._listeners.append(listener)
-        if self._sweeper is None:
-            self._sweep()
 
     def _sweep(self) -> None:
         now = monotonic()

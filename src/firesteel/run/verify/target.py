@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from firesteel.edge.http.engine_client import calls_tools, is_healthy, offered_models, status
+from firesteel.edge.http.engine_client import (
+    calls_tools,
+    is_healthy,
+    offered_count,
+    offered_models,
+    status,
+)
 from firesteel.errors import FiresteelError, HostNotReady, ServerNotReady, UsageError
 from firesteel.launch import EngineName
 from firesteel.run.endpoints import KEY_VARIABLES
@@ -85,8 +91,8 @@ async def target_at_url(
     row = next((row for row in models if row.get("id") == chosen), {})
     expected = Expected(
         engine=_ENGINES.get(str(row.get("owned_by")).lower()),
-        parameters=_count(row, "n_params"),
-        context=_count(row, "max_model_len", "n_ctx"),
+        parameters=offered_count(row, "n_params"),
+        context=offered_count(row, "max_model_len", "n_ctx"),
         task=task,
         takes=takes,
         tool_parser="its own" if task == "chat" and await calls_tools(base, key=key) else None,
@@ -106,11 +112,3 @@ async def _no_model(base: str, names: list[str], key: str | None) -> FiresteelEr
         )
     answer = f"answers HTTP {code}" if code else "does not answer"
     return ServerNotReady(f"{base}/v1/models {answer}", next=f"curl -i {base}/v1/models")
-
-
-def _count(row: Mapping[str, object], *names: str) -> int | None:
-    """What the server reports: `max_model_len` (vLLM), `n_ctx` and `n_params` in `meta` (llama.cpp)."""
-    meta = row.get("meta")
-    fields = {**(meta if isinstance(meta, dict) else {}), **row}
-    values = (fields.get(name) for name in names)
-    return next((n for n in values if isinstance(n, int) and not isinstance(n, bool) and n > 0), None)
