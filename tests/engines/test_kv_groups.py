@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
@@ -19,7 +22,11 @@ from firesteel.facts.model.architecture import (
     Mamba2,
     SlidingAttention,
 )
+from firesteel.facts.model.config import architecture_of_config
 from firesteel.launch import FlagValue, Launch
+from firesteel.units import GIB
+
+FAMILIES = Path(__file__).parents[1] / "facts/configs/families"
 
 
 def vllm_launch(version: str | None, **flags: FlagValue) -> Launch:
@@ -147,3 +154,19 @@ def test_each_further_user_adds_what_a_request_keeps_between_steps(
         assert further == pool.request_bytes
     assert pool.resident(cache.pool_bytes) >= users
     assert cache.pool_bytes >= cache.bytes + pool.block_bytes
+
+
+def test_ling_2_6_has_the_pool_of_vllms_own_class() -> None:
+    """28 layers of lightning attention whose states have the dtype of the model, and 4 of MLA.
+
+    vLLM 0.32's BailingMoeV2_5ForCausalLM, asked by `scripts/record-kv` on 2026-11-16: transformers does not
+    know the type of its config, so it was asked with the type of DeepSeek-V3 and all keys of its own.
+    """
+    config = json.loads((FAMILIES / "bailing_hybrid.json").read_text()) | {"num_nextn_predict_layers": 0}
+    launch = vllm_launch("0.32.0", max_model_len="65536", kv_cache_memory_bytes=str(16 * GIB))
+    architecture = architecture_of_config(config)
+    pool = vllm_pool(launch, architecture, 65_536)
+    assert (pool.block_bytes, pool.request_bytes, pool.least_bytes) == (4_718_592, 368_050_176, 372_768_768)
+    assert {spec.block_size for group in pool.groups for spec in group.specs} == {1024}
+    (printed,) = engines.reported_kv(launch, architecture, 65_536, 16 * GIB)
+    assert (printed.num_blocks, printed.tokens, printed.concurrency_text) == (3640, 3_058_346, "46.67")

@@ -52,5 +52,17 @@ def test_a_tower_without_its_figures_is_unknown_and_the_rest_is_counted() -> Non
     assert found.total == 4_676_271_104 - 662_134_784
 
 
+@pytest.mark.parametrize("kind", ["granite_speech", "glmasr", "fun_asr_nano"])
+def test_an_encoder_of_unknown_size_is_told(kind: str) -> None:
+    config = {
+        "model_type": kind,
+        "audio_config": {},
+        "encoder_config": {},
+        "text_config": load_config("Qwen--Qwen3-8B"),
+    }
+    assert architecture_of_config(config).speech
+    assert any("tower" in what for what in parameters_of_config(config).unknown)
+
+
 def test_a_language_model_is_not_made_for_sound() -> None:
     assert architecture_of_config(load_config("Qwen--Qwen3-8B")).speech is None

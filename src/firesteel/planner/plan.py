@@ -18,6 +18,7 @@ from firesteel.planner.memory.account import MemoryAccount, account
 from firesteel.planner.memory.loaded import loaded_weights
 from firesteel.planner.memory.measured import MeasuredMemory, apply_measured
 from firesteel.planner.memory.pool import pool
+from firesteel.planner.memory.sound import printed_sound_cache, size_sound_cache
 from firesteel.planner.memory.split import check_even_split, split_layers, split_shape, split_weights
 from firesteel.planner.speed.decode import stored_bytes
 from firesteel.planner.speed.own_runs import OwnRun, with_own_runs
@@ -112,15 +113,19 @@ def _plan(
     if not _is_by_layers(launch):
         check_even_split(shape, launch.sparks, weights, has_whole_experts)
     part = _part(launch, shape)
-    sound_tokens = shape.speech.cached_tokens if shape.speech else 0
-    kv = engines.size_kv_cache(launch, part, context + sound_tokens, users)
+    sound = shape.speech.cached_tokens if shape.speech else 0
+    if sound:
+        kv = size_sound_cache(launch, part, sound, context, users)
+    else:
+        kv = engines.size_kv_cache(launch, part, context, users)
     home, held = pool(launch, host), loaded_weights(launch, shape, weights)
     told = engines.requested_kv_cache_bytes(launch)
     split = split_layers if _is_by_layers(launch) else split_weights
     stored, padding_bytes = split(held.stored, launch.sparks), held.padding_bytes // launch.sparks
     own = replace(held, stored=stored, padding_bytes=padding_bytes)
     memory = account(launch, part, own, kv, home, told)
-    printed = engines.reported_kv(launch, part, context, kv.pool_bytes if told is None else told)
+    printed_kv = printed_sound_cache if sound else engines.reported_kv
+    printed = printed_kv(launch, part, context, kv.pool_bytes if told is None else told)
     speed = predict_speed(launch, shape, held.weights, kv, home, requests)
     if speed and shape.speech:  # on another machine than a GB10 nothing is known of encoders
         is_known = speed.basis != "roofline"
@@ -132,9 +137,9 @@ def _plan(
         start_up = bounded_by_disk(speed.start_up, launch, held.weights.total_bytes, host)
         speed = replace(speed, start_up=start_up)
     notes = [home.note] if home.note else []
-    if sound_tokens:
-        printed = ()  # the engine counts its two caches apart
-        notes.append(f"{sound_tokens:,} tokens of each request's cache are for 30 s of sound")
+    if sound:
+        least = "; vLLM starts with room for a whole step of them" if launch.engine == "vllm" else ""
+        notes.append(f"{sound:,} tokens of each request's cache are for 30 s of sound{least}")
     if weights.provenance != "counted":
         notes.append(f"weights are {weights.provenance}; the checkpoint's own header would count them")
     return Plan(launch, host, shape, weights, memory, kv, speed, tuple(notes), printed)

@@ -41,7 +41,7 @@ CHANGED_IN: tuple[Release, ...] = (
 
 _BATCHED_TOKENS = 8192
 """`max_num_batched_tokens` of a server on a GPU with 70 GiB or more, without the flag."""
-_MODEL_DTYPE_STATES = frozenset({"qwen3_next", "granitemoehybrid"})
+_MODEL_DTYPE_STATES = frozenset({"qwen3_next", "granitemoehybrid", "olmo_hybrid"})
 """Families whose states have the dtype of the model, BF16, unless a flag or the config sets another.
 Nemotron-H is float32 by its class; Qwen3.5 and 3.6 by their config; KDA by its kernel."""
 _ALL_MODE_FAMILIES = frozenset({"nemotron_h", "granitemoehybrid"})

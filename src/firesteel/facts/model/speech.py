@@ -15,12 +15,15 @@ from firesteel.facts.model.families import Family
 from firesteel.facts.model.tensor_groups import TensorGroup, linear, norm
 
 _POSITIONS = 1500
-_TYPES = ("whisper", "voxtral", "qwen3_asr")
+_TYPES = frozenset({
+    "whisper", "voxtral", "qwen3_asr", "granite_speech", "granite_speech_plus", "glmasr", "fun_asr_nano",
+})  # fmt: skip
+"""Those that vLLM 0.32 serves for transcription, and whose language model is known."""
 
 
 def speech_of(model_type: object, cached: int = 0) -> Speech | None:
     """`cached`: the vectors that a decoder with cross-attention keeps for a request; 0: it has none."""
-    if model_type not in _TYPES:
+    if not isinstance(model_type, str) or model_type not in _TYPES:
         return None
     return Speech(_POSITIONS, prompt_tokens=4 if cached else _POSITIONS // 4, cached_tokens=cached)
 
