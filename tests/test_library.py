@@ -75,7 +75,7 @@ def test_importing_it_loads_nothing_heavy() -> None:
 
 def test_plan_and_models() -> None:
     best, *others = firesteel.plan("gpt-oss-120b", host_name="gb10")
-    assert best.plan.fits and [other.name for other in others] == ["gpt-oss-120b-vllm"]
+    assert best.plan.fits and {other.name for other in others} == {"gpt-oss-120b-sglang", "gpt-oss-120b-vllm"}
     assert {proposal.name for proposal in firesteel.models("gb10")} >= {best.name, "smollm2"}
 
 

@@ -57,7 +57,7 @@ def test_every_tool_parser_of_a_recipe_was_run() -> None:
         for recipe in catalog.shipped().recipes.values()
         if "tool-call-parser" in recipe.flags
     }
-    assert named - run == {"openai", "gpt-oss"}  # of tokens, not of text: gpt-oss has its own protocol
+    assert named - run == {"openai", "gpt-oss"}  # Harmony, the protocol of gpt-oss alone
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -83,5 +83,4 @@ def test_every_reasoning_parser_of_a_recipe_was_run() -> None:
         for recipe in catalog.shipped().recipes.values()
         if "reasoning-parser" in recipe.flags
     }
-    # A plugin of the model's repository, and gpt-oss's own protocol, of tokens and not of text.
-    assert named - run == {"nano_v3", "gpt-oss"}
+    assert named - run == {"nano_v3", "gpt-oss"}  # a plugin of the model's repository, and Harmony
