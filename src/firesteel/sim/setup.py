@@ -30,7 +30,7 @@ _PROGRAMS = {"docker": "docker.cli", "nvidia-smi": "nvidia_smi"}
 _SSH = """#!/bin/sh
 # ssh [OPTIONS] -- HOST COMMAND: runs it on another simulated Spark. A host that is not there does not answer,
 # with OpenSSH's words and exit code. Not in Python, whose start would be most of every command on a cluster.
-while [ "$1" != -- ]; do
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
   [ "$1" = -O ] && exit 0
   shift
 done
