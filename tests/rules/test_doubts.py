@@ -158,3 +158,16 @@ def test_what_is_missing_may_be_in_a_variable(more: str) -> None:
 )
 def test_the_folder_or_a_comment_may_name_a_fork(text: str, level: str) -> None:
     assert findings(block(text))["value-in-no-release"].level == level
+
+
+@pytest.mark.parametrize(
+    ("script", "level"),
+    [
+        ("ARGS=(--dtype auto)\nARGS+=(--no-such-flag-here)\nvllm serve org/m ${ARGS[@]}", "stop"),
+        ("ARGS=(--dtype auto)\n[ $X ] && ARGS+=(--no-such-flag-here)\nvllm serve org/m ${ARGS[@]}", "warn"),
+        ("if [ $X ]; then\n  MORE=--no-such-flag-here\nfi\nvllm serve org/m $MORE", "warn"),
+        ("if [ $X ]; then\n  NAME=x\nfi\nvllm serve org/m --no-such-flag-here", "stop"),
+    ],
+)
+def test_what_a_script_adds_under_a_condition(script: str, level: str) -> None:
+    assert findings(script, "run.sh")["flag-in-no-release"].level == level

@@ -176,6 +176,8 @@ def _doubt_of_rule(
         return "a template of the chart may split it"
     if reading.doubt and not rule.when.flaw:  # a shell reads the line first, whatever it starts
         return reading.doubt
+    if any(word.is_conditional for word in reading.words.get(finding.key, ())):
+        return "the script adds it under a condition"
     needs_absent = any(when.flag for when in rule.unless)
     if needs_absent and (more := may_have_more_flags(reading)):
         return f"`{more[:40]}` may be the flag"
