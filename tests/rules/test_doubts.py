@@ -158,3 +158,39 @@ def test_what_is_missing_may_be_in_a_variable(more: str) -> None:
 )
 def test_the_folder_or_a_comment_may_name_a_fork(text: str, level: str) -> None:
     assert findings(block(text))["value-in-no-release"].level == level
+
+
+@pytest.mark.parametrize(
+    ("script", "level"),
+    [
+        ("ARGS=(--dtype auto)\nARGS+=(--no-such-flag-here)\nvllm serve org/m ${ARGS[@]}", "stop"),
+        ("ARGS=(--dtype auto)\n[ $X ] && ARGS+=(--no-such-flag-here)\nvllm serve org/m ${ARGS[@]}", "warn"),
+        ("if [ $X ]; then\n  MORE=--no-such-flag-here\nfi\nvllm serve org/m $MORE", "warn"),
+        ("if [ $X ]; then\n  NAME=x\nfi\nvllm serve org/m --no-such-flag-here", "stop"),
+    ],
+)
+def test_what_a_script_adds_under_a_condition(script: str, level: str) -> None:
+    assert findings(script, "run.sh")["flag-in-no-release"].level == level
+
+
+@pytest.mark.parametrize(
+    ("first", "text", "level"),
+    [
+        ("", COMPOSE, "stop"),
+        ("# docker compose up -d\n", COMPOSE, "stop"),
+        ("# docker compose up -d a\n", COMPOSE, "warn"),
+        ("", COMPOSE.replace("org/two", "org/one"), "warn"),
+    ],
+)
+def test_services_may_be_alternatives(first: str, text: str, level: str) -> None:
+    found = lint(
+        first + text % ("A", "A", "1"), "compose.yaml", LintOptions(catalog.shipped().images)
+    ).findings
+    assert {each.level for each in found if each.rule == "memory-shares-above-all"} == {level}
+
+
+def test_an_image_without_arguments_takes_no_share() -> None:
+    text = (
+        "services:\n  a: {image: 'example.com/vllm-warden:1'}\n  b: {image: 'example.com/vllm-warden-ui:1'}\n"
+    )
+    assert "memory-shares-above-all" not in findings(text, "compose.yaml")

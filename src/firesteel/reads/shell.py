@@ -72,6 +72,8 @@ class Word:
     """Then the value of a variable in it is not split."""
     is_element: bool = False
     """It is a word of an array."""
+    is_conditional: bool = False
+    """It is the value of a variable, or a part of it, that a script sets under a condition."""
 
     def after(self, offset: int) -> Word:
         """The same word without its first characters: the value of `NAME=value`."""

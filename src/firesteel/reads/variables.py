@@ -53,7 +53,9 @@ def find_values(commands: Sequence[ShellCommand]) -> Values:
     values: dict[str, tuple[Word, ...]] = {}
     ambiguous: set[str] = set()
     counts: Counter[str] = Counter()
-    for name, words, is_append in _assignments(commands):
+    for name, words, is_append, is_conditional in _assignments(commands):
+        if words and is_conditional:
+            words = tuple(replace(word, is_conditional=True) for word in words)
         before = values.get(name)
         counts[name] += 1
         if counts[name] > MAX_CHANGES:
@@ -92,9 +94,9 @@ def without_secrets(known: Mapping[str, V]) -> Mapping[str, V]:
 
 def _assignments(
     commands: Sequence[ShellCommand],
-) -> Iterator[tuple[str, tuple[Word, ...] | None, bool]]:
-    """Names and values, and whether the value is appended; None where the command changes the variable in
-    another way. What only another branch (`else`, `case`) appends is left out."""
+) -> Iterator[tuple[str, tuple[Word, ...] | None, bool, bool]]:
+    """Names and values, whether the value is appended, and whether under a condition; None where the command
+    changes the variable in another way. What only another branch (`else`, `case`) appends is left out."""
     branches: list[str] = []
     arrays, outside = _arrays(commands), 0
     for index, command in enumerate(commands):
@@ -103,23 +105,24 @@ def _assignments(
         outside = arrays.get(index, 0)
         array = _elements(commands[index + 1 : outside])
         words = _without_keywords(command, branches)
+        is_conditional = bool(branches) or (index > 0 and commands[index - 1].end in ("&&", "||"))
         if not command.words and command.env:
             *plain, last = command.env.items()
-            yield from ((name, (word,), False) for name, word in plain)
-            yield last[0], array if outside else (last[1],), False
+            yield from ((name, (word,), False, is_conditional) for name, word in plain)
+            yield last[0], array if outside else (last[1],), False, is_conditional
         elif not words:
             continue
         elif words[0].text in ("export", "local", "readonly", "declare", "typeset"):
             opened = _opened_array(command)
             for name, word in assigned(words[1:]).items():
-                yield name, array if outside and name == opened else (word,), False
+                yield name, array if outside and name == opened else (word,), False, is_conditional
         elif sets := _SETS.match(words[0].text):
             is_append = sets[2] == "+="
             value = words[0].after(sets.end())
             if not is_append or branches[-1:] not in (["else"], ["case"]):
-                yield sets[1], array if outside else (value,), is_append
+                yield sets[1], array if outside else (value,), is_append, is_conditional
         elif words[0].text in ("for", "read", "select") and len(words) > 1:
-            yield words[1].text, None, False
+            yield words[1].text, None, False, is_conditional
 
 
 def _without_keywords(command: ShellCommand, branches: list[str]) -> tuple[Word, ...]:
@@ -201,7 +204,10 @@ def _expand_word(word: Word, known: Values, file: SourceFile) -> Iterator[Word]:
         yield from (replace(element, span=NO_SPAN) for element in array)
         return
     expanded = _substitute(word, known)
-    if expanded is word or word.is_quoted:
+    value = known.get(use["bare"] or use["braced"], ()) if use else ()
+    if any(part.is_conditional for part in value):
+        expanded = replace(expanded, is_conditional=True)
+    if expanded.content is word.content or word.is_quoted:
         yield expanded
         return
     for part in re.finditer(r"\S+", expanded.text):

@@ -9,6 +9,7 @@ compared there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
@@ -24,6 +25,8 @@ _SHARE = 0.9
 _EVERYWHERE = ("", "0.0.0.0", "[::]")
 _GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 _CACHES = ("huggingface", "/hub")
+
+_ALTERNATIVES = "one model several times may be alternatives, or one for each GPU"
 
 Clash = tuple[ReadLaunch, str, str, str]
 """The launch that fails, the part of it, what was seen, and the name of what clashes."""
@@ -47,11 +50,16 @@ def check_across(
             )
         elif rule.when.across:
             for group in (on_one_gpu if rule.when.across == "memory-shares" else groups).values():
+                doubt = _ALTERNATIVES if len({reading.launch.model for reading in group}) == 1 else ""
                 for reading, key, saw, name in _CHECKS[rule.when.across](group):
                     spot = (
                         reading.spots.get(key) or reading.spots.get("image") or reading.spots.get("program")
                     )
-                    yield _finding(rule, spot, saw, name, saw, key)
+                    found = _finding(rule, spot, saw, name, saw, key)
+                    is_doubtful = bool(doubt) and found.level == "stop"
+                    yield (
+                        replace(found, level="warn", says=f"{found.says} ({doubt})") if is_doubtful else found
+                    )
 
 
 @cache
@@ -92,6 +100,8 @@ def _memory_shares(group: Sequence[ReadLaunch]) -> Iterator[Clash]:
 
 def _share(launch: Launch) -> float | None:
     """The part of a GPU's memory that the engine takes; None: not known, or spread over several GPUs."""
+    if not launch.model and not launch.flags:
+        return None  # an image with the engine's name may be anything
     ranks = [as_number(launch.flags.get(name)) or 1 for name in ("tensor-parallel-size", "tp-size", "nnodes")]
     if max(ranks) > 1 or launch.engine == "llamacpp" or "kv-cache-memory-bytes" in launch.flags:
         return None

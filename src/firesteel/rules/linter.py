@@ -45,6 +45,7 @@ _OF_RELEASES = frozenset({
     "no-common-release", "another-engines-words", "unregistered-parsers",
 })  # fmt: skip
 """What a fork may have and no release has."""
+_ONE_SERVICE = re.compile(r"compose (?:-\S+ )*(?:up|run|start) (?:-\S+ )*[a-z][\w-]*")
 _SINCE_A_RELEASE = frozenset({"llamacpp-flash-attn-bare"})
 """What older builds accept."""
 
@@ -101,7 +102,7 @@ def lint(text: str, path: str, options: LintOptions) -> LintResult:
     findings = [finding for _, finding in pairs]
     mentioned = mentions(source)
     in_prose = check_mentions(mentioned, _hardware(StatedMachine(), options))
-    others = (*in_prose, *check_across(readings, machines, unread))
+    others = (*in_prose, *_across(source, check_across(readings, machines, unread)))
     findings += [finding for finding in others if options.includes(finding)]
     comments = allowed(source.text, path, readings)
     suppressed = {
@@ -113,6 +114,14 @@ def lint(text: str, path: str, options: LintOptions) -> LintResult:
     about_engines = 0 if readings else sum(map(is_about_engines, mentioned))
     shown = tuple(reported)
     return LintResult(path, readings, shown, machines, tuple(suppressed.items()), about_engines, problem)
+
+
+def _across(source: SourceFile, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """`docker compose up vllm`: whoever names a service may not mean all of them to run."""
+    one = _ONE_SERVICE.search(source.text)
+    for finding in findings:
+        doubt = f"the text starts one of them: `{one[0]}`" if one and finding.level == "stop" else ""
+        yield replace(finding, level="warn", says=f"{finding.says} ({doubt})") if doubt else finding
 
 
 def apply_fixes(text: str, path: str, options: LintOptions) -> tuple[str, tuple[Finding, ...]]:
@@ -176,6 +185,8 @@ def _doubt_of_rule(
         return "a template of the chart may split it"
     if reading.doubt and not rule.when.flaw:  # a shell reads the line first, whatever it starts
         return reading.doubt
+    if any(word.is_conditional for word in reading.words.get(finding.key, ())):
+        return "the script adds it under a condition"
     needs_absent = any(when.flag for when in rule.unless)
     if needs_absent and (more := may_have_more_flags(reading)):
         return f"`{more[:40]}` may be the flag"
