@@ -178,10 +178,10 @@ def test_no_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_nvidia_smi_that_hangs_does_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(nvidia_smi, "_TIMEOUT_S", 0.1)
-    program(tmp_path, "nvidia-smi", "exec sleep 30")
+    program(tmp_path, "nvidia-smi", "exec sleep 600")
     start = time.monotonic()
     assert gpu_processes() is None
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 300
 
 
 def test_sizes_are_bytes(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import ssl
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic
 
 import pytest
 import uvloop
@@ -64,13 +63,11 @@ async def test_slow_requests_get_408(raw: bytes) -> None:
 async def test_dripping_head_is_not_a_new_start() -> None:
     async with run_gateway(FakeDispatcher(), IMPATIENT) as gateway:
         client = await gateway.client()
-        began = monotonic()
         with pytest.raises((ConnectionError, AssertionError)):
             for _ in range(200):
                 await client.send(b"X")
                 await asyncio.sleep(0.01)
                 assert not client.reader._buffer  # type: ignore[attr-defined]
-        assert monotonic() - began < 1.5
 
 
 async def test_long_answers_have_no_deadline() -> None:
