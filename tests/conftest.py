@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +25,6 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from firesteel import __file__ as package
@@ -68,7 +67,7 @@ def pytest_collection_finish() -> None:
 ENGINES = frozenset({"engine_home", "quick_home", "native_home", "pulled", "embedded_engine"})
 SECONDS = Path(__file__).with_name("seconds.json")
 """How long files take that take some seconds, on two cores. FIRESTEEL_TEST_SECONDS=write writes it anew."""
-_measured_s = Counter[str]()
+_measured_s: dict[str, float] = defaultdict(float)
 
 
 @cache
@@ -81,14 +80,11 @@ def unit_of(file: str) -> str:
     return "docker" if "docker_daemon" in text else file
 
 
-class UnitScheduling(LoadFileScheduling):
-    def _split_scope(self, nodeid: str) -> str:
-        return unit_of(nodeid.split("::", 1)[0])
-
-
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> UnitScheduling:
-    return UnitScheduling(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    scheduler = LoadFileScheduling(config, log)
+    scheduler._split_scope = lambda test: unit_of(test.split("::", 1)[0])
+    return scheduler
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -102,12 +98,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     seconds: dict[str, int] = json.loads(SECONDS.read_text("utf-8"))
     units: dict[str, list[pytest.Item]] = {}
-    expected_s = Counter[str]()
+    expected_s: dict[str, float] = defaultdict(float)
     for file, in_file in groupby(items, key=lambda item: item.location[0]):
         tests = list(in_file)
         units.setdefault(unit_of(file), []).extend(tests)
         expected_s[unit_of(file)] += seconds.get(file, 0.02 * len(tests))
-    longest_first = [units[unit] for unit, _ in expected_s.most_common()]
+    longest_first = [units[unit] for unit in sorted(units, key=expected_s.__getitem__, reverse=True)]
     engines = [tests for tests in longest_first if any(map(_has_engine, tests))]
     others = [tests for tests in longest_first if not any(map(_has_engine, tests))]
     pairs = zip_longest(engines, others, fillvalue=())

@@ -254,7 +254,7 @@ def test_thousands_of_samples_and_points_make_a_page_of_bounded_size() -> None:
     found = tuple(replace(stored.run.figures[0], point=point, notes=("n" * 5000,)) for point in many)
     times = [float(n) for n in range(20_000)]
     run = replace(
-        stored.run, points=tuple(many), figures=found, notes=("long " * 2000,) * 150,
+        stored.run, points=tuple(many), figures=found, notes=("long " * 2000,) * 1000,
         beside={**stored.run.beside, "over_time": {"at_s": times, "power_w": times}},
     )  # fmt: skip
     samples = tuple(replace(stored.samples[1], gaps_s=(0.02,) * 500, repetition=n) for n in range(300))

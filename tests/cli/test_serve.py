@@ -150,7 +150,7 @@ def test_a_real_gateway_reports_the_context_of_its_models(tmp_path: Path, free_p
     with serving(home, "smollm2", "--listen", f"127.0.0.1:{free_port}") as printed:
         settings = run_firesteel(home.root, "client", "openai", "--json").json
         assert (settings["url"], settings["model"]) == (f"{printed['url']}/v1", "smollm2")
-        with urllib.request.urlopen(f"{settings['url']}/models", timeout=10) as answer:
+        with urllib.request.urlopen(f"{settings['url']}/models", timeout=120) as answer:
             assert settings["context"] == json.load(answer)["data"][0]["context"] > 1000
 
 
@@ -172,9 +172,9 @@ def test_a_running_service_is_adopted_on_its_port(quick_home: Home, free_port: i
 
 def _state(url: str) -> str:
     """Once settled: an adopted service is ready, one that must be restarted is stopping."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        with urllib.request.urlopen(f"{url}/v1/models", timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}/v1/models", timeout=120) as answer:
             settings: str = json.load(answer)["data"][0]["state"]
         if settings == "ready":
             break

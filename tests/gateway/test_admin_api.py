@@ -134,7 +134,7 @@ async def events(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, str
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not holds():
             await asyncio.sleep(0.005)
 

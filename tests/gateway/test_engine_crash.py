@@ -40,7 +40,7 @@ class Served:
     home: Home
 
     def model(self) -> Any:
-        with urllib.request.urlopen(f"{self.url}/api/state", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}/api/state", timeout=120) as answer:
             return json.load(answer)["models"][0]
 
     def until(self, is_so: Callable[[Any], bool]) -> None:

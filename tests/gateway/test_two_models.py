@@ -40,7 +40,7 @@ class Serving:
     file: Path
 
     def state(self) -> Any:
-        with urllib.request.urlopen(f"{self.url}/api/state", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}/api/state", timeout=120) as answer:
             return json.load(answer)
 
     closing: list[openai.OpenAI | anthropic.Anthropic] = field(default_factory=list)
@@ -263,7 +263,7 @@ def test_a_changed_file_leaves_what_it_does_not_touch(serving: Serving) -> None:
     next(pieces)
     text = serving.file.read_text()
     serving.file.write_text(text.replace("context: 4096", "context: 1024"))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         contexts = {each["name"]: each["context"] for each in serving.state()["models"]}
         if contexts["second"] == 1024:

@@ -123,10 +123,10 @@ def test_forty_repetitions_are_a_loop(unit: str) -> None:
 
 def test_a_long_answer_is_checked_quickly() -> None:
     hostile = ("ab" * 50_000, "\n" * 200_000, "a b " * 50_000, "".join(chr(i) for i in range(32, 50_000)))
-    start = time.perf_counter()
+    start = time.process_time()
     for text in hostile:
         assert find_faults(text, is_prose=True)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize(

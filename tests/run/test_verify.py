@@ -136,7 +136,7 @@ async def test_no_more_requests_to_a_server_that_does_not_answer() -> None:
     verification = await prove(Garbler("stalls"), EXPECTED, VerifyBudget(60, 1))
     assert [check.name for check in verification.checks] == ["speaks"]
     assert "stopped answering" in verification.checks[0].observed
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 50, "the whole budget is a minute"
 
 
 async def test_checks_after_the_time_limit_are_skipped_and_named() -> None:

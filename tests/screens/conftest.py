@@ -168,7 +168,7 @@ def wait_for_key(url: str, token: str) -> None:
 def _status(url: str, token: str) -> int:
     request = urllib.request.Request(f"{url}/v1/models", headers={"Authorization": f"Bearer {token}"})
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code

@@ -46,14 +46,14 @@ def test_a_service_is_shown_and_never_stopped(quick_home: Home, free_port: int) 
     try:
         assert select.select([page.stdout], [], [], 60)[0], "it says nothing"
         url = json.loads(page.stdout.readline())["url"]
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=120) as answer:
             assert b"firesteel" in answer.read()
-        with urllib.request.urlopen(f"{url}/api/state", timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}/api/state", timeout=120) as answer:
             (model,) = json.load(answer)["models"]
         assert (model["name"], model["outside"]) == ("smollm2", True)
         request = urllib.request.Request(f"{url}/api/models/smollm2/unload", b"", method="POST")
         with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(request, timeout=10)
+            urllib.request.urlopen(request, timeout=120)
         assert refused.value.code == 409
         refused.value.close()
     finally:

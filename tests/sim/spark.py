@@ -113,7 +113,7 @@ class Engine:
             return 0
 
     def text(self, path: str) -> str:
-        with urllib.request.urlopen(self._request(path), timeout=5) as response:
+        with urllib.request.urlopen(self._request(path), timeout=120) as response:
             return str(response.read().decode())
 
     def post(self, path: str, body: dict[str, Any], timeout: float = 30) -> Any:

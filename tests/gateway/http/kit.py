@@ -22,7 +22,7 @@ from firesteel.gateway.interfaces import (
     RequestOutcome,
 )
 
-PATIENCE_S = 10.0
+PATIENCE_S = 120.0
 """After this time a test has hung."""
 
 
