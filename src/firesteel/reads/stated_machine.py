@@ -146,16 +146,17 @@ def _whole(size: object) -> int:
 
 def _listed(around: Surroundings, model_line: int) -> Iterator[tuple[MachineKind, str, int, str]]:
     """The hardware that a recipe or manifest lists, and the memory that it asks for."""
-    lines = around.lines
     listed = [found for number, text in around.hardware for found in _named_parts(number, text)]
     yield from sorted(listed, key=lambda found: found[0] != "spark")[:1]
-    memory = [(abs(n - model_line), n, text) for n, text in enumerate(lines, 1) if _VRAM.search(text)]
+    sizes = around.lines_with("vram_minimum_gb")
+    memory = [(abs(n - model_line), n, text) for n, text in sizes if _VRAM.search(text)]
     if memory:  # of several variants the one that has this model
         _, number, text = min(memory)
         size = next(_VRAM.finditer(text))[1]
         if int(size) > SPARK_MEMORY_GB:
             yield "other", f"at least {size} GB", number, text
-    yield from (("spark", "recipe", n, text) for n, text in enumerate(lines, 1) if _RECIPE.match(text))
+    versions = around.lines_with("recipe_version")
+    yield from (("spark", "recipe", n, text) for n, text in versions if _RECIPE.match(text))
 
 
 def _named_parts(number: int, text: str) -> Iterator[tuple[MachineKind, str, int, str]]:

@@ -55,12 +55,13 @@ def _statements(
 ) -> Iterator[tuple[int, str, str, str | None, bool]]:
     """(line, text, lowest, highest or None, whether a key of a recipe says so), the nearest first."""
     keys, pins, sentences = _patterns(engine)
-    above = [(number, around.lines[number - 1]) for number in range(line, 0, -1)]
-    below = [(number, text) for number, text in enumerate(around.lines, 1) if number > line]
-    everywhere = [*above, *below]
+    named = around.lines_with(_NAMES[engine])
+    above = [found for found in reversed(named) if found[0] <= line]
+    first, everywhere = 1, [*above, *(found for found in named if found[0] > line)]
     if around.is_in_value(line):  # a guide in a recipe installs what its own section says
-        everywhere = list(takewhile(lambda found: not _HEADING.match(found[1]), above))
-    first = min((number for number, _ in everywhere), default=line)
+        is_heading = (_HEADING.match(around.lines[number - 1]) for number in range(line, 0, -1))
+        first = line + 1 - sum(1 for _ in takewhile(lambda heading: heading is None, is_heading))
+        everywhere = [found for found in above if found[0] >= first]
     for number, text in everywhere:
         if match := keys.search(text):
             is_minimum = bool(match["min"] or match["least"])

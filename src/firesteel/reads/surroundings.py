@@ -41,6 +41,7 @@ class Surroundings:
         self.file = file
         self.lines = file.text.split("\n")
         self._mentions: dict[re.Pattern[str], bool] = {}
+        self._lines_with: dict[str, list[Line]] = {}
         self.is_guide = markdown.blocks(file.whole) is not None and not file.path.endswith((".yaml", ".yml"))
         self.prose = dict(markdown.prose(file)) if self.is_guide else {}
         """The lines outside the blocks of a guide; empty for any other file."""
@@ -85,6 +86,13 @@ class Surroundings:
         images = filter(None, (self.file.beside(f"{up}Dockerfile") for up in ("", "../", "../../")))
         texts = (self.file.text, *(image.text for image in images))
         return frozenset(fork["engine"] for text in texts for fork in _FORK.finditer(text))
+
+    def lines_with(self, word: str) -> list[Line]:
+        """The lines that contain it, in lower or upper case; searched once for all launches."""
+        if word not in self._lines_with:
+            numbered = enumerate(self.lines, 1)
+            self._lines_with[word] = [(number, text) for number, text in numbered if word in text.lower()]
+        return self._lines_with[word]
 
     def mentions(self, pattern: re.Pattern[str]) -> bool:
         """Whether the text does, or a README beside or above it; searched once for all of its launches."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import date
+from functools import cache, lru_cache
 from types import MappingProxyType
 
 from firesteel import catalog
@@ -60,7 +61,8 @@ def check(
     flaws = frozenset(key.removeprefix("flaw:") for key in spots if key.startswith("flaw:"))
     program = spots["program"].text if "program" in spots else ""
     context = Context(launch, hardware, image, flaws, known.releases, is_own_build, program)
-    all_matches = [(rule, match) for rule in rules() for match in matches(rule, context)]
+    applicable = _applicable(launch.engine, hardware, frozenset(context.flags))
+    all_matches = [(rule, match) for rule in applicable for match in matches(rule, context)]
     specific: dict[str, int] = {}
     for rule, match in all_matches:
         if not _is_general(rule):
@@ -73,6 +75,24 @@ def check(
     if image and hardware == "gb10":
         findings += [_image_finding(problem, spots) for problem in image.problems]
     return tuple(sorted(dict.fromkeys(findings), key=_sort_key))
+
+
+@lru_cache(maxsize=1024)
+def _applicable(engine: EngineName, hardware: str | None, flags: frozenset[str]) -> tuple[Rule, ...]:
+    """The rules that may match; most are about a flag that a launch does not have."""
+    of_engine = _of_engine(engine, hardware)
+    return tuple(r for r in of_engine if not r.when.flag or not flags.isdisjoint(r.when.flag))
+
+
+@cache
+def _of_engine(engine: EngineName, hardware: str | None) -> tuple[Rule, ...]:
+    return tuple(
+        rule
+        for rule in rules()
+        if not rule.when.across
+        and rule.when.engine in (None, engine)
+        and rule.when.hardware in (None, hardware)
+    )
 
 
 def _image_finding(problem: ImageProblem, spots: Mapping[str, Spot]) -> Finding:
