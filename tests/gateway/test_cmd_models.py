@@ -193,8 +193,8 @@ async def test_one_that_crashes_comes_back_and_its_child_is_gone(tmp_path: Path)
         (server, child, _) = it.processes()[0]
         os.kill(server, signal.SIGKILL)
         await until(lambda: not exists(child))
-        status, _ = await it.ask("voice", n=2)
-        assert status == 200, "the request waits for it"
+        status, answer = await it.ask("voice", n=2)
+        assert status == 200, f"the request waits for it: {answer}"
         assert len(it.processes()) == 2
 
 

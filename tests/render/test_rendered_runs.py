@@ -35,15 +35,6 @@ IMAGE = "localhost/firesteel-test/health:1"
 ENTRYPOINT = 'ENTRYPOINT ["/engine/bin/python", "-I", "/server.py"]'
 HEALTHCHECK = "HEALTHCHECK CMD curl -f http://localhost:8080/health"
 NAME = "firesteel-real"
-COMPOSE = next(
-    (
-        argv
-        for argv in (("docker", "compose"), ("docker-compose",))
-        if shutil.which(argv[0])
-        and subprocess.run([*argv, "version"], capture_output=True, check=False).returncode == 0
-    ),
-    None,
-)
 PODMAN_CONF = """\
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
@@ -53,6 +44,15 @@ events_logger = "file"
 runtime = "runc"
 """
 """What podman needs inside another container: limits that may be set, no systemd."""
+
+
+def _find_compose() -> tuple[str, ...] | None:
+    for argv in (("docker", "compose"), ("docker-compose",)):
+        if shutil.which(argv[0]):
+            version = subprocess.run([*argv, "version"], capture_output=True, check=False)
+            if version.returncode == 0:
+                return argv
+    return None
 
 
 @pytest.fixture
@@ -116,11 +116,12 @@ def test_a_pasted_docker_run(docker_env: dict[str, str], launch: Launch, tmp_pat
     assert (tmp_path / "not/there/yet").stat().st_uid == os.getuid()
 
 
-@pytest.mark.skipif(COMPOSE is None, reason="needs docker compose (Debian: docker-compose)")
 def test_a_compose_file(docker_env: dict[str, str], launch: Launch, tmp_path: Path) -> None:
-    assert COMPOSE is not None
+    compose_command = _find_compose()
+    if compose_command is None:
+        pytest.skip("needs docker compose (Debian: docker-compose)")
     (tmp_path / "compose.yaml").write_text(compose(launch))
-    run = [*COMPOSE, "-f", str(tmp_path / "compose.yaml")]
+    run = [*compose_command, "-f", str(tmp_path / "compose.yaml")]
     done = subprocess.run([*run, "up", "-d"], env=docker_env, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     try:

@@ -147,7 +147,7 @@ def test_verify(real: RealService) -> None:
 
 
 def test_bench_by_the_engines_own_clock(real: RealService) -> None:
-    arguments = ("--users", "1", "--depth", "100", "--answer", "24", "--text", "prose", "--budget", "2m")
+    arguments = ("--users", "1", "--depth", "200", "--answer", "40", "--text", "prose", "--budget", "2m")
     ran = real.run("bench", *arguments, "--precision", "90%", "--json")
     assert ran.code == 0, ran.err
     (result,) = ran.json["figures"]
@@ -155,6 +155,9 @@ def test_bench_by_the_engines_own_clock(real: RealService) -> None:
     is_busy = max(ran.json["client"]["p99_lag_ms"], ran.json["client"]["machine_p99_lag_ms"]) > 1
     for rate, tolerance in (("decode_tokens_per_s", 0.1), ("prefill_tokens_per_s", 0.25)):
         near = 0.6 if is_busy else tolerance
+        if result[rate] is None:  # it cannot be told where the client was woken up too late
+            assert is_busy, result["notes"]
+            continue
         assert result[rate]["value"] == pytest.approx(result["server"][rate], rel=near), rate
     assert not result["wrong"] and result["bandwidth_share"] > 0
     subject = ran.json["subject"]
