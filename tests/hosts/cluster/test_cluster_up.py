@@ -147,6 +147,7 @@ def test_one_host_serves_the_fallback_while_a_node_is_lost(cluster: list[Namespa
     node.power_off()
     wait_until("no fallback", lambda: read(head, "cluster.json").get("phase") == "fallback")
     wait_until("it does not answer", lambda: "Paris" in ask(head))
+    wait_until("its memory is not seen", lambda: read(head, "cluster.json")["nodes"][0]["pid"])
     shown = head.firesteel("ps").out
     assert "smollm2 is served by this host alone" in shown
     assert "spark2       rank 1  waiting\n" in shown and "rank 0  fallback pid" in shown
