@@ -194,3 +194,8 @@ def test_an_image_without_arguments_takes_no_share() -> None:
         "services:\n  a: {image: 'example.com/vllm-warden:1'}\n  b: {image: 'example.com/vllm-warden-ui:1'}\n"
     )
     assert "memory-shares-above-all" not in findings(text, "compose.yaml")
+
+
+def test_a_placeholder_in_a_variable_is_one_word() -> None:
+    text = "DIR=<model storage path>\nsudo docker run -it -v $DIR:$DIR vllm/vllm-openai:v0.24.0 /bin/bash"
+    assert findings(block(text))["image-entrypoint-swallows-shell"].level == "stop"

@@ -262,6 +262,8 @@ def _unquote(kind: str, token: str) -> Iterator[tuple[str, int]]:
         yield from _unescape(token, 2, _ANSI_ESCAPE, lambda match: _ANSI.get(match[1], match[1]))
     elif kind == "escape":
         yield token[1:], 1
+    elif kind == "placeholder":
+        yield token.replace(" ", "_"), 0  # a variable with this value must not be split
     else:
         yield token, 0
 

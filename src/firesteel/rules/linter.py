@@ -191,8 +191,9 @@ def _doubt_of_rule(
     if needs_absent and (more := may_have_more_flags(reading)):
         return f"`{more[:40]}` may be the flag"
     is_unstated = reading.launch.version is None and release is None
-    is_of_release = rule.when.predicate in _OF_RELEASES or rule.id in _SINCE_A_RELEASE
-    if is_unstated and is_of_release and (reading.is_own_build or may_be_fork(reading, around)):
+    if is_unstated and reading.is_own_build and rule.id in _SINCE_A_RELEASE:
+        return "a build of its own may be older"
+    if is_unstated and rule.when.predicate in _OF_RELEASES and may_be_fork(reading, around):
         return "the text speaks of a build of its own, or of a fork"
     return ""
 
