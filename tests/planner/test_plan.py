@@ -55,10 +55,11 @@ def test_published_speeds_lie_in_the_band(name: str, measured: float, source: st
 
 
 def test_a_published_speed_with_drafting_lies_in_the_drafted_band() -> None:
-    """GLM-4.7-Flash FP8: its maker's 50 tok/s are with MTP; 40 were reported of the model without."""
+    """GLM-4.7-Flash FP8: its maker's 50 tok/s are most likely with MTP; 40 were reported of it without."""
     plain, drafted = best("glm-4.7-flash-fp8").plan.speed, best("glm-4.7-flash-fp8-mtp").plan.speed
     assert plain is not None and drafted is not None
-    assert plain.decode_tokens_per_s.low <= 40 <= plain.decode_tokens_per_s.high < 50
+    assert plain.decode_tokens_per_s.low <= 40 <= plain.decode_tokens_per_s.high
+    assert plain.decode_tokens_per_s.expected < 45
     chat = next(each.decode_tokens_per_s for each in drafted.drafted if each.text == "conversation")
     assert chat.low <= 50 <= chat.high
 

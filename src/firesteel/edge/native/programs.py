@@ -32,6 +32,7 @@ _ASK_S = 60
 """llama-server initializes CUDA before it prints anything, which takes seconds on a cold driver."""
 _BUILD = re.compile(r"^version: ([0-9]+)", re.M)
 _DEVICE = re.compile(r"^\s+(?:CUDA|ROCm|Vulkan|SYCL|MUSA)[0-9]+:", re.M)
+_PYTHON = re.compile(r"python[0-9.]*")
 _INTERPRETER = re.compile(rb"#!\s*(?:/usr/bin/env\s+)?(\S+)")
 _LONG_INTERPRETER = re.compile(rb"""^'''exec' "?([^"\n]+?)"? "\$0\"""", re.M)
 """What pip writes for a path that is too long for the kernel or has a space in it."""
@@ -123,7 +124,7 @@ def _in_folder(engine: EngineName, folder: Path) -> Iterator[tuple[str, ...]]:
 
 
 def _of_file(engine: EngineName, path: Path) -> tuple[str, ...]:
-    if engine in _MODULES and re.fullmatch(r"python[0-9.]*", path.name):
+    if engine in _MODULES and _PYTHON.fullmatch(path.name):
         return _by_module(engine, path)
     return (str(path), *_SUBCOMMANDS[engine])
 
@@ -188,7 +189,9 @@ def _ask(*argv: str) -> str | None:
 
 
 def _python_of(program: str) -> str | None:
-    """The interpreter of a script, from its first lines; a Python is its own."""
+    """The interpreter of a script, from its first lines; a Python, or a script called so, is its own."""
+    if _PYTHON.fullmatch(Path(program).name):
+        return program
     try:
         with Path(program).open("rb") as file:
             head = file.read(1024)
