@@ -30,6 +30,9 @@ from firesteel.run.service import load
 from firesteel.run.up import bring_up
 from firesteel.workspace import Workspace
 
+_SHM = "1g"
+"""vLLM's processes pass tensors by shared memory; docker gives a container 64 MB of it."""
+
 
 async def prove_image(
     home: Home, name: str, recipe: ImageRecipe, image_id: str, report: ImageReport
@@ -100,7 +103,12 @@ def write_script(script: Path, home: Home, recipe: ImageRecipe, image_id: str, l
     volumes = [word for folder in folders for word in ("--volume", f"{folder}:{folder}:ro")]
     start: tuple[str, ...] = ()
     if recipe.engine != "llamacpp":  # `python3 -m MODULE`, and what it asks for its release
-        start = ("--entrypoint", str(PurePosixPath(recipe.entrypoint[0]).with_name("python3")))
+        start = (
+            "--shm-size",
+            _SHM,
+            "--entrypoint",
+            str(PurePosixPath(recipe.entrypoint[0]).with_name("python3")),
+        )
     options = ("--rm", "--init", "--network", "host", "--label", label, *volumes, *gpus, *start)
     variables = r"$(env | sed -n 's/^\(\(VLLM\|SGLANG\|HF\|OMP\)_[A-Z0-9_]*\)=.*/--env \1/p')"
     write_text(script, f'#!/bin/sh\nexec docker run {variables} {join((*options, image_id))} "$@"\n')
