@@ -333,7 +333,8 @@ def test_what_does_not_fit_names_what_would(firesteel: Firesteel, tmp_path: Path
     advice = ran.out.partition("next: firesteel ")[2].split()
     assert advice[:3] == ["plan", "gemma-4-31b-nvfp4", "--context"] and advice[4:] == asked
     assert firesteel(*advice).code == 0
-    config = tmp_path / "config.json"
+    config = tmp_path / ("long-" * 30) / "config.json"  # longer than a line: a command stays in one
+    config.parent.mkdir()
     large = {
         "hidden_size": 8192,
         "num_hidden_layers": 80,

@@ -190,7 +190,7 @@ def stage_model(
         common.print_json(ClusterStageJson(name=best.name, done=tuple(done)))
         return
     how = f" --engine-path {shlex.quote(engine_path)}" if engine_path else " --native" if runtime else ""
-    out.print(typed(f"next: firesteel up {shlex.quote(model)} --cluster{how}"))
+    out.print(typed(f"next: firesteel up {shlex.quote(model)} --cluster{how}"), soft_wrap=True)
 
 
 async def _stage(proposal: Proposal, cluster: JoinedHosts) -> list[str]:

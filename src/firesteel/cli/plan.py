@@ -108,7 +108,7 @@ def command(
         adapters = [word for each in ask.adapters for word in ("--adapter", f"{each.name}={each.reference}")]
         model = shlex.join((models[0], *adapters))
         text = _next(best, model) if best.plan.fits else _what_fits(workspace, ask, best, model)
-        out.print(typed(f"\nnext: {text}"))
+        out.print(typed(f"\nnext: {text}"), soft_wrap=True)  # a command in two lines would not be one
     return _exit_code(best)
 
 

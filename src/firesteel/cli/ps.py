@@ -75,7 +75,7 @@ def command(path: Path | None, as_json: bool) -> None:
         for line in _node_lines(row):
             out.print(line)
         if row.why:
-            out.print(typed(f"{row.name}: {row.why}; next: {row.next}"))
+            out.print(typed(f"{row.name}: {row.why}; next: {row.next}"), soft_wrap=True)
     for alarm in alarms:
         out.print(typed(f"host: {alarm.check}: {alarm.says}; next: firesteel doctor {alarm.check}"))
 

@@ -127,7 +127,7 @@ def test(recipe: str, host_name: str | None, as_json: bool) -> int:
         if proposal.findings:
             out.print(findings_view(proposal.findings))
         _print_more(more)
-        out.print(typed(f"next: firesteel {f'plan {found.name}' if passed else 'models'}"))
+        out.print(typed(f"next: firesteel {f'plan {found.name}' if passed else 'models'}"), soft_wrap=True)
     return 0 if passed else 3 if proposal.plan.fits else 4
 
 

@@ -126,7 +126,7 @@ def _show(report: RepairReport, options: RepairOptions) -> None:
     if not report.done and not report.left:
         out.print("nothing to mend", markup=False)
     if report.written:
-        out.print(typed(f"next: firesteel audit {report.written}"), markup=False)
+        out.print(typed(f"next: firesteel audit {report.written}"), markup=False, soft_wrap=True)
     elif report.done:
         out.print(
             typed(

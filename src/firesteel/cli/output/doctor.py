@@ -45,7 +45,7 @@ def show_examination(
         out.print(Text(f"measured  {', '.join(rows)}; last on {max(figure.day for figure in figures)}"))
     fixes = [finding.check for finding in findings if finding.is_bad and finding.check in fixable]
     if fixes and is_here:
-        out.print(Text(typed(f"next: firesteel doctor --fix {' '.join(fixes)}")))
+        out.print(Text(typed(f"next: firesteel doctor --fix {' '.join(fixes)}")), soft_wrap=True)
 
 
 def show_cluster(found: ClusterExamination) -> None:
