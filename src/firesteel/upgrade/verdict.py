@@ -13,6 +13,8 @@ from firesteel.bench.compare.runs import ComparedFigure, Comparison
 from firesteel.bench.report.formatting import load
 from firesteel.dataclass import dataclass
 
+_DOUBTFUL = 0.05
+"""Slower by so much, users would notice."""
 AnswerPolicy = Literal["equal", "as_good"]
 """At temperature 0: the same words, or as many right answers. Releases that compute in another order change
 some words."""
@@ -48,7 +50,24 @@ def _speed_reasons(comparison: Comparison) -> list[str]:
     if not judged:
         return ["too few measurements to tell whether it is slower; give it more time"]
     slower = [row for row in judged if row.difference.verdict == "slower"]
-    return [f"{_what(row)} is slower by {abs(row.difference.ratio - 1):.1%}" for row in slower]
+    if slower:
+        return [f"{_what(row)} is slower by {abs(row.difference.ratio - 1):.1%}" for row in slower]
+    return [
+        f"{_what(row)} may be slower by {abs(row.difference.ratio - 1):.1%}: too few measurements to tell; "
+        "give it more time"
+        for row in judged
+        if _may_be_slower(row)
+    ]
+
+
+def _may_be_slower(row: ComparedFigure) -> bool:
+    """Its own interval says so. Among several figures that may be chance, which a comparison allows for; but
+    the candidate has to prove that it is as good, not we that it is worse."""
+    difference = row.difference
+    ratios = (difference.low, difference.ratio, difference.high)
+    if row.measure == "TTFT":
+        ratios = (1 / ratios[2], 1 / ratios[1], 1 / ratios[0]) if ratios[0] > 0 else (1.0, 1.0, 1.0)
+    return ratios[2] < 1 and ratios[1] < 1 - _DOUBTFUL
 
 
 def _answer_reasons(
