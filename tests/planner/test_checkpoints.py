@@ -54,6 +54,12 @@ def test_a_label_makes_a_band_of_bytes_and_of_speed() -> None:
     assert sure.memory.parts[0].bytes.high < 1.01 * sure.memory.parts[0].bytes.expected
 
 
+def test_a_name_that_was_asked_for_is_that_of_the_service() -> None:
+    """`image build` proves a checkpoint as a service of a name of its own, and stops that one."""
+    assert planned("Qwen--Qwen3-8B", "bf16", Ask(name="proof-x")).launch.name == "proof-x"
+    assert planned("Qwen--Qwen3-8B", "bf16", Ask()).launch.name == "qwen--qwen3-8b"
+
+
 def test_a_sum_that_the_user_gives_has_no_band() -> None:
     plan = planned("Qwen--Qwen3.5-35B-A3B", "ud-q4_k_xl", Ask(weights_bytes=22_200_000_000))
     assert plan.memory.parts[0].bytes.is_exact

@@ -225,7 +225,7 @@ def propose_checkpoint(
     if programs is None:
         ask = _with_a_release(engine, has_gpu, images, ask)
         image = _image(engine, has_gpu, images, ask.version)
-    launch = from_checkpoint(checkpoint, service_name(checkpoint.name), engine, image, ask)
+    launch = from_checkpoint(checkpoint, ask.name or service_name(checkpoint.name), engine, image, ask)
     if programs is not None:
         launch = native(launch, _program(programs, engine, checkpoint))
     launch, served, misfits = add_adapters(launch, checkpoint.architecture, ask.adapters, adapters or {})
