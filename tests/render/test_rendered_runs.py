@@ -119,6 +119,7 @@ def test_a_pasted_docker_run(docker_env: dict[str, str], launch: Launch, tmp_pat
 def test_a_compose_file(docker_env: dict[str, str], launch: Launch, tmp_path: Path) -> None:
     compose_command = _find_compose()
     if compose_command is None:
+        assert os.environ.get("CI") != "true", "scripts/test should have installed it"
         pytest.skip("needs docker compose (Debian: docker-compose)")
     (tmp_path / "compose.yaml").write_text(compose(launch))
     run = [*compose_command, "-f", str(tmp_path / "compose.yaml")]

@@ -15,7 +15,7 @@ def dockerfile(name: str, recipe: ImageRecipe, digests: Mapping[str, str] | None
     """`digests`: of bases that the recipe does not pin, by their names."""
     lines = [f"# {recipe.title}", f"# firesteel render {name} --as dockerfile"]
     lines += [
-        f"# from {pin.name} {pin.package or pin.image or ''} {pin.pin}".replace("  ", " ")
+        " ".join(filter(None, ("# from", pin.name, pin.package or pin.image, pin.commit or pin.sha256)))
         for pin in recipe.pins
     ]
     lines += [f"# left out: {left.what}: {left.why}" for left in recipe.left_out]

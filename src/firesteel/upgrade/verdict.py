@@ -64,10 +64,9 @@ def _may_be_slower(row: ComparedFigure) -> bool:
     """Its own interval says so. Among several figures that may be chance, which a comparison allows for; but
     the candidate has to prove that it is as good, not we that it is worse."""
     difference = row.difference
-    ratios = (difference.low, difference.ratio, difference.high)
     if row.measure == "TTFT":
-        ratios = (1 / ratios[2], 1 / ratios[1], 1 / ratios[0]) if ratios[0] > 0 else (1.0, 1.0, 1.0)
-    return ratios[2] < 1 and ratios[1] < 1 - _DOUBTFUL
+        return difference.low > 1 and difference.ratio > 1 + _DOUBTFUL
+    return difference.high < 1 and difference.ratio < 1 - _DOUBTFUL
 
 
 def _answer_reasons(
