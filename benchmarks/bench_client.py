@@ -36,6 +36,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import aiohttp
 import uvloop
@@ -50,7 +51,7 @@ LOADS = ((64, 100), (16, 400))
 """Streams, and tokens per second of each."""
 BAR_MS = 1.0
 _SENT = re.compile(rb'"sent": ([0-9.]+)')
-_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 Client = Callable[[int, int, int, int], Awaitable[tuple[list[float], float]]]
 """Port, streams, rate, tokens -> seconds of lateness, and seconds of CPU."""
 
@@ -71,6 +72,11 @@ def chunk(delta: dict[str, str], **more: object) -> bytes:
         "created": 1794700000, "model": "paced", "sent": time.perf_counter(),
         "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}], **more,
     }  # fmt: skip
+    return framed(document)
+
+
+def framed(document: dict[str, Any]) -> bytes:
+    """An event of a stream as a chunk."""
     data = b"data: " + json.dumps(document).encode() + b"\n\n"
     return b"%x\r\n%s\r\n" % (len(data), data)
 
@@ -84,7 +90,7 @@ async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
     match = re.search(rb"(?i)content-length: (\d+)", head)
     request = json.loads(await reader.readexactly(int(match[1]) if match else 0))
     tokens, rate = int(request["max_tokens"]), int(request["messages"][0]["content"])
-    writer.write(_HEAD)
+    writer.write(STREAM_HEAD)
     loop = asyncio.get_running_loop()
     began = loop.time() + (hash(id(writer)) % 997) / 997 / rate  # streams are not synchronous
     for token in range(tokens):
@@ -111,6 +117,10 @@ def pin(core: int) -> bool:
     """To one core, with real-time priority where that is allowed."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[core % len(cores)]})
+    return take_priority()
+
+
+def take_priority() -> bool:
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
     except PermissionError:

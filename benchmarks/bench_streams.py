@@ -24,12 +24,12 @@ from collections import deque
 from typing import Any, cast
 
 import uvloop
+from bench_client import STREAM_HEAD, framed, take_priority
 
 from firesteel.bench.load.measure import RunFinished, RunOrder, measure
 from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.values import Point, Subject
 
-_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 _END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 
 
@@ -38,8 +38,7 @@ def event(choices: list[object], **more: object) -> bytes:
         "id": "chatcmpl-0123456789abcdef0123456789abcdef", "object": "chat.completion.chunk",
         "created": 1794700000, "model": "m", "choices": choices, **more,
     }  # fmt: skip
-    data = b"data: " + json.dumps(document).encode() + b"\n\n"
-    return b"%x\r\n%s\r\n" % (len(data), data)
+    return framed(document)
 
 
 def delta(text: str, finish: str | None = None) -> bytes:
@@ -78,7 +77,7 @@ class Connection(asyncio.Protocol):
         prompt = request["messages"][0]["content"]
         usage = {"prompt_tokens": len(prompt.split()) + 7, "completion_tokens": tokens}
         if request.get("stream"):
-            self.transport.write(_HEAD)
+            self.transport.write(STREAM_HEAD)
             last = delta("", "length") + event([], usage=usage) + _END
             self.decoding.append((self, tokens, last))
             return
@@ -113,17 +112,8 @@ def serve(port: multiprocessing.Queue[int], rate: int) -> None:
         port.put(server.sockets[0].getsockname()[1])
         await decode(rate)
 
-    take_priority()
+    take_priority()  # without a core of its own: the client's clock is a process beside it, and must run
     uvloop.run(main())
-
-
-def take_priority() -> bool:
-    """Without a core of its own: the client's clock is a process beside it, and must be free to run."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
-    except PermissionError:
-        return False
-    return True
 
 
 async def bench(url: str, users: int, budget_s: float) -> RunFinished:

@@ -37,15 +37,8 @@ def main() -> None:
         levels = Counter(finding.level for finding in findings)
         files = sum(bool(result.readings) for result in results)
         launches = sum(len(result.readings) for result in results)
-        cells = [
-            files,
-            launches,
-            kinds["spark"],
-            kinds["other"],
-            kinds["unsaid"],
-            levels["stop"],
-            levels["warn"],
-        ]
+        machines = (kinds[kind] for kind in ("spark", "other", "unsaid"))
+        cells = [files, launches, *machines, levels["stop"], levels["warn"]]
         print(f"| {Path(name).name} | {' | '.join(map(str, cells))} |", flush=True)
         stops += [finding for finding in findings if finding.level == "stop"]
     for stop in stops:

@@ -69,7 +69,6 @@ class Row:
     ended_s: list[float] = field(default_factory=list)
     left: int = 0
     back: int = 0
-    times: int = 0
 
 
 def nothing(head: NamespaceHost, node: NamespaceHost) -> None:
@@ -199,7 +198,6 @@ def try_once(
     mend(head, node)
     wait_until("it does not come back", lambda: serves(head, served), served.start_s)
     row.back += 1
-    row.times += 1
     if rides_out:
         assert read(head, "state.json")["restarts"] == restarts, f"{row.fault}: it was restarted"
 
@@ -214,30 +212,21 @@ def serves(head: NamespaceHost, served: Served) -> bool:
     )
 
 
-def supervisor(served: Served, row: Row, head: NamespaceHost, node: NamespaceHost) -> None:
+def lose_head(served: Served, row: Row, head: NamespaceHost, node: NamespaceHost, has_power: bool) -> None:
     """Nobody is left to tell; each rank ends itself. `up` starts it again."""
     wait_until("not ready before the fault", lambda: serves(head, served), served.start_s)
     began = time.monotonic()
-    kill(head, "supervise.supervisor")
-    wait_until("engines stay", lambda: not (engines_on(head) or engines_on(node)), 90)
+    if has_power:
+        kill(head, "supervise.supervisor")
+    else:
+        head.power_off()
+    wait_until("engines stay", lambda: not (engines_on(node) or (has_power and engines_on(head))), 90)
     row.ended_s.append(time.monotonic() - began)
+    if not has_power:
+        head.power_on()
     row.told = head.firesteel("ps").out.strip().splitlines()[-1][:160]
     up(head, served)
     row.back += 1
-    row.times += 1
-
-
-def head_power(served: Served, row: Row, head: NamespaceHost, node: NamespaceHost) -> None:
-    wait_until("not ready before the fault", lambda: serves(head, served), served.start_s)
-    began = time.monotonic()
-    head.power_off()
-    wait_until("the worker stays", lambda: not engines_on(node), 90)
-    row.ended_s.append(time.monotonic() - began)
-    head.power_on()
-    row.told = head.firesteel("ps").out.strip().splitlines()[-1][:160]
-    up(head, served)
-    row.back += 1
-    row.times += 1
 
 
 def up(head: NamespaceHost, served: Served) -> None:
@@ -273,7 +262,7 @@ def main() -> int:
 
 
 def break_it(served: Served, head: NamespaceHost, node: NamespaceHost, times: int, only: str) -> list[Row]:
-    special = {"kill -9 of the supervisor": supervisor, "power cut of the head": head_power}
+    special = {"kill -9 of the supervisor": True, "power cut of the head": False}
     usual = faults(served)
     rows: list[Row] = []
     chosen = [fault for fault in [*usual, *special] if re.search(only, fault)]
@@ -283,7 +272,7 @@ def break_it(served: Served, head: NamespaceHost, node: NamespaceHost, times: in
         for _ in range(times):
             try:
                 if fault in special:
-                    special[fault](served, row, head, node)
+                    lose_head(served, row, head, node, special[fault])
                 else:
                     act, mend, rides_out = usual[fault]
                     try_once(served, row, head, node, rides_out, act, mend)
@@ -316,7 +305,7 @@ def fresh_start(served: Served, head: NamespaceHost, node: NamespaceHost) -> Non
 def show(row: Row) -> str:
     told = f"{max(row.told_s):.1f}" if row.told_s else "-"
     ended = f"{max(row.ended_s):.1f}" if row.ended_s else "-"
-    return f"| {row.fault} | {row.times} | {row.told} | {told} | {ended} | {row.left} | {row.back} |"
+    return f"| {row.fault} | {row.back} | {row.told} | {told} | {ended} | {row.left} | {row.back} |"
 
 
 if __name__ == "__main__":

@@ -76,11 +76,7 @@ def nominal(run: PublishedRun) -> float:
     return 0.72 * GB_PER_S / (billions(run)[1] * NOMINAL_BITS[label(run)] / 8)
 
 
-OTHERS: dict[str, Callable[[PublishedRun], float]] = {
-    "llmfit": llmfit,
-    "whichllm": whichllm,
-    "nominal": nominal,
-}
+OTHERS: tuple[Callable[[PublishedRun], float], ...] = (llmfit, whichllm, nominal)
 
 
 def line(name: str, off: ErrorsSchema) -> str:
@@ -94,8 +90,8 @@ def main() -> int:
         print(f"{engine}: {found.fitted.runs} runs, {found.fitted.models} shapes, one user, no speculation")
         print(line("firesteel, fitted", found.fitted))
         print(line("firesteel, shape left out", found.left_out))
-        for name, formula in OTHERS.items():
-            print(line(name, decode.run_errors((run, formula(run)) for run in runs)))
+        for formula in OTHERS:
+            print(line(formula.__name__, decode.run_errors((run, formula(run)) for run in runs)))
         missed |= found.fitted.mean > BARS[0] or found.left_out.mean > BARS[1]
     show_rest()
     return int(missed)
@@ -105,12 +101,10 @@ def show_rest() -> None:
     """Strata without a bar."""
     shipped = constants()
     for engine, sheet in shipped.engines.items():
-        print(f"{engine}, several users: {sheet.crowd.left_out.runs} runs")
-        print(line("fitted", sheet.crowd.fitted))
-        print(line("shape left out", sheet.crowd.left_out))
-        print(f"{engine}, first token of long prompts: {sheet.prefill.left_out.runs} runs")
-        print(line("fitted", sheet.prefill.fitted))
-        print(line("shape left out", sheet.prefill.left_out))
+        for what, fit in (("several users", sheet.crowd), ("first token of long prompts", sheet.prefill)):
+            print(f"{engine}, {what}: {fit.left_out.runs} runs")
+            print(line("fitted", fit.fitted))
+            print(line("shape left out", fit.left_out))
     show_hands()
 
 

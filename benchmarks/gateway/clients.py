@@ -39,9 +39,6 @@ FUNCTION: Any = {"name": "weather", "description": "The weather of a city", "par
 TOOL: Any = {"type": "function", "function": FUNCTION}
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
 IMAGE_URL: Any = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DOT}"}}
-COLUMNS = (
-    "chat", "stream", "tools", "images", "embeddings", "models", "cancel", "wrong key", "loads", "falls back",
-)  # fmt: skip
 
 
 def said(text: str, content: Any = None) -> Any:
@@ -228,7 +225,9 @@ class Ollama(Client):
         return len(self._client(self.key).list().models)
 
 
-class LiteLLM(Client):
+class LiteLLM(OpenAI):
+    """Its answers have the shape of OpenAI's."""
+
     packages = ("litellm",)
     provider = "openai"
 
@@ -242,9 +241,6 @@ class LiteLLM(Client):
         where = self._where(key or self.key)
         name = f"{self.provider}/{model}"
         return litellm.completion(model=name, messages=messages, max_tokens=tokens, **where, **more)
-
-    def chat(self, model: str, key: str) -> Any:
-        return self._ask(said(HI), key, model).choices[0].message.content
 
     def pieces(self, text: str, tokens: int) -> Iterator[str]:
         stream = self._ask(said(text), tokens=tokens, stream=True)
@@ -263,9 +259,6 @@ class LiteLLM(Client):
         more = {"tool_choice": "required"} if self.provider == "openai" else {}
         answer = self._ask(said("Weather in Paris?"), tokens=64, tools=[TOOL], **more)
         return shown(answer.choices[0].message)
-
-    def images(self) -> Any:
-        return self._ask(image_message()).choices[0].message.content
 
     def embeddings(self) -> Any:
         import litellm

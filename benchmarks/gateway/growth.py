@@ -11,22 +11,18 @@ connections beside them; then the request log alone: CPU of a row with 0 to 1,00
 from __future__ import annotations
 
 import argparse
-import json
 import socket
-import subprocess
 import tempfile
 import time
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
 
 import tree
 from load import Load
-from stacks import PYTHON, Proxy, Room, firesteel
+from stacks import Proxy, Room, firesteel
 
 from firesteel.gateway.admin.request_log import RequestLog
 from firesteel.gateway.interfaces import RequestOutcome, Usage
-from run import HERE, start_mock
+from run import run_load, start_mock
 
 CONNECTIONS = (1, 32, 512)
 IDLE = (0, 1_000, 3_000)
@@ -35,13 +31,8 @@ BATCH = 20_000
 
 
 def cpu_us(proxy: Proxy, at_once: int, count: int) -> float:
-    order = Load(
-        proxy.port, proxy.pid, proxy.headers, proxy.is_exact, at_once=at_once, count=count, warm_up=3
-    )
-    done = subprocess.run(
-        [PYTHON, str(HERE / "load.py"), json.dumps(asdict(order))], capture_output=True, check=True
-    )
-    return float(cast(dict[str, Any], json.loads(done.stdout))["cpu_us"])
+    load = Load(proxy.port, proxy.pid, proxy.headers, proxy.is_exact, at_once=at_once, count=count, warm_up=3)
+    return float(run_load(load, None)["cpu_us"])
 
 
 def connections(proxy: Proxy, count: int) -> None:

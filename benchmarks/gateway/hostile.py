@@ -23,7 +23,7 @@ from pathlib import Path
 
 import tree
 import uvloop
-from stacks import PYTHON, Room, free_port, wait_for
+from stacks import PYTHON, Room, firesteel
 
 MB = 1_000_000
 RSS_BAR, HEALTH_BAR_MS = 300 * MB, 50.0
@@ -100,17 +100,11 @@ async def watch(port: int, pid: int, seconds: float) -> tuple[list[float], int]:
 
 async def main(clients: int, megabytes: int, seconds: float) -> int:
     upstream = await asyncio.start_server(silent, "127.0.0.1", 0)
-    upstream_port, port = upstream.sockets[0].getsockname()[1], free_port()
+    upstream_port = upstream.sockets[0].getsockname()[1]
     with tempfile.TemporaryDirectory() as scratch:
         room = Room(Path(scratch), None)
-        file = Path(scratch) / "firesteel.yaml"
-        models = {"m": {"url": f"http://127.0.0.1:{upstream_port}"}}
-        file.write_text(json.dumps({"listen": f"127.0.0.1:{port}", "models": models}))
-        child = room.start(
-            [PYTHON, "-m", "firesteel", "serve", "-f", str(file)], {"FIRESTEEL_HOME": f"{scratch}/home"}
-        )
         try:
-            await asyncio.to_thread(wait_for, port, child, room)
+            child, port = await asyncio.to_thread(firesteel.serve, room, ["m"], upstream_port)
             await asyncio.sleep(1)
             arguments = [str(port), str(clients), str(megabytes * MB), str(seconds)]
             attacker = subprocess.Popen([PYTHON, __file__, "--attack", *arguments], stdout=subprocess.PIPE)

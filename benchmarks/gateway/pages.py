@@ -12,9 +12,7 @@ the bar of 2 %.
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import subprocess
 import sys
 import tempfile
 import threading
@@ -26,7 +24,9 @@ from pathlib import Path
 
 import orders
 import tree
-from stacks import PYTHON, Room, free_port, wait_for
+from stacks import Room, firesteel
+
+from run import start_mock
 
 BAR = 0.02
 
@@ -86,22 +86,13 @@ def main() -> int:
 
 
 def measure(folder: Path, options: argparse.Namespace) -> int:
-    here = Path(__file__).parent
-    mock = subprocess.Popen([PYTHON, str(here / "mock.py")], stdout=subprocess.PIPE, text=True)
-    assert mock.stdout
-    upstream, port = int(mock.stdout.readline()), free_port()
     names = [f"model-{number}" for number in range(options.models)]
-    entries = {name: {"url": f"http://127.0.0.1:{upstream}"} for name in names}
-    file = folder / "firesteel.yaml"
-    file.write_text(json.dumps({"listen": f"127.0.0.1:{port}", "models": entries}))
-    room = Room(folder)
-    gateway = room.start(
-        [PYTHON, "-m", "firesteel", "serve", "-f", str(file)], {"FIRESTEEL_HOME": str(folder / "home")}
-    )
+    room, mock = Room(folder), Room(folder, None)
     users: list[threading.Thread] = []
-    ends, url = threading.Event(), f"http://127.0.0.1:{port}"
+    ends = threading.Event()
     try:
-        wait_for(port, gateway, room)
+        gateway, port = firesteel.serve(room, names, start_mock(mock))
+        url = f"http://127.0.0.1:{port}"
         users = [
             threading.Thread(target=keep_asking, args=(url, name, seed, ends))
             for seed, name in enumerate(names)
@@ -119,10 +110,8 @@ def measure(folder: Path, options: argparse.Namespace) -> int:
         ends.set()
         for user in users:
             user.join()
-        gateway.terminate()
-        gateway.wait(timeout=60)
-        mock.terminate()
-        mock.wait()
+        room.end()
+        mock.end()
     added = min(with_pages) - min(without)
     print(f"without pages {min(without):.2%} of a core, with {options.pages} {min(with_pages):.2%}")
     print(f"{events / options.rounds / options.seconds / options.pages:.1f} events a second and page")

@@ -41,26 +41,20 @@ from typing import Any, cast
 
 import tree
 from load import Load
-from stacks import (
-    PYTHON,
-    Proxy,
-    Room,
-    Stack,
-    aiohttp,
-    direct,
-    firesteel,
-    firesteel_before,
-    go,
-    litellm,
-    nginx,
-    nginx_keyed,
-    relay,
-)
+from stacks import PYTHON, Proxy, Room, Stack, firesteel, go, litellm, nginx, python
 
 HERE = Path(__file__).parent
-STACKS = cast(
-    list[Stack], [direct, nginx, nginx_keyed, relay, go, aiohttp, litellm, firesteel_before, firesteel]
-)
+STACKS = [
+    Stack("direct", python.direct),
+    Stack("nginx", nginx.start, nginx.missing),
+    Stack("nginx+key+log", nginx.start_keyed, nginx.missing),
+    Stack("relay", python.relay),
+    Stack("go", go.start, go.missing),
+    Stack("aiohttp", python.aiohttp),
+    Stack("litellm", litellm.start, litellm.missing),
+    Stack("before", firesteel.start_before, firesteel.missing_before),
+    Stack("firesteel", firesteel.start, firesteel.missing),
+]
 MB = 1_000_000
 LOADS: dict[str, dict[str, Any]] = {
     "request": {"at_once": 32, "count": 6000, "warm_up": 5},
@@ -95,28 +89,21 @@ class Seen:
 
 def ask(proxy: Proxy, load: str, core: int | None, seed: int) -> dict[str, Any]:
     words = LOADS[load] | {"count": max(LOADS[load]["count"] // proxy.slowness, LOADS[load]["at_once"])}
-    order = Load(proxy.port, proxy.pid, proxy.headers, proxy.is_exact, seed=seed, **words)
+    return run_load(Load(proxy.port, proxy.pid, proxy.headers, proxy.is_exact, seed=seed, **words), core)
+
+
+def run_load(load: Load, core: int | None) -> dict[str, Any]:
     pinned = ["taskset", "-c", str(core)] if core is not None else []
-    done = subprocess.run(
-        [*pinned, PYTHON, str(HERE / "load.py"), json.dumps(asdict(order))],
-        capture_output=True,
-        timeout=order.limit_s + 30,
-        check=False,
-    )
+    words = [*pinned, PYTHON, str(HERE / "load.py"), json.dumps(asdict(load))]
+    done = subprocess.run(words, capture_output=True, timeout=load.limit_s + 30, check=False)
     if done.returncode:
         raise RuntimeError(f"the client failed at {load}:\n{done.stderr.decode()[-2000:]}")
     return cast(dict[str, Any], json.loads(done.stdout))
 
 
 def start_mock(room: Room) -> int:
-    child = subprocess.Popen(
-        [
-            *(["taskset", "-c", str(room.core)] if room.core is not None else []),
-            PYTHON,
-            str(HERE / "mock.py"),
-        ],
-        stdout=subprocess.PIPE,
-    )
+    pinned = ["taskset", "-c", str(room.core)] if room.core is not None else []
+    child = subprocess.Popen([*pinned, PYTHON, str(HERE / "mock.py")], stdout=subprocess.PIPE)
     room.children.append(child)
     assert child.stdout
     return int(child.stdout.readline())

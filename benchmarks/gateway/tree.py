@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -26,16 +26,11 @@ def _parent(folder: Path) -> int:
 
 def cpu_ns(root: int) -> int:
     """Time on a core, of every thread; schedstat counts in nanoseconds where `times` counts in hundredths."""
-    return sum(_cpu_of(PROC / str(pid)) for pid in pids(root))
-
-
-def _cpu_of(folder: Path) -> int:
     total = 0
-    try:
-        for task in (folder / "task").iterdir():
-            total += int((task / "schedstat").read_text().split()[0])
-    except OSError:
-        return total
+    for pid in pids(root):
+        with suppress(OSError):
+            for task in (PROC / str(pid) / "task").iterdir():
+                total += int((task / "schedstat").read_text().split()[0])
     return total
 
 
@@ -61,16 +56,10 @@ def _status(pid: int, field: str) -> int:
 
 def open_files(root: int) -> list[str]:
     """What each is: a path, `socket:`, `pipe:`."""
-    return [what for pid in pids(root) for what in _files(PROC / str(pid) / "fd")]
-
-
-def _files(folder: Path) -> Iterator[str]:
-    try:
-        links = list(folder.iterdir())
-    except OSError:
-        return
-    for link in links:
-        try:
-            yield str(link.readlink()).partition("[")[0]
-        except OSError:  # closed meanwhile
-            continue
+    found = []
+    for pid in pids(root):
+        with suppress(OSError):
+            for link in (PROC / str(pid) / "fd").iterdir():
+                with suppress(OSError):  # closed meanwhile
+                    found.append(str(link.readlink()).partition("[")[0])
+    return found

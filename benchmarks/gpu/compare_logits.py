@@ -14,12 +14,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-import traceback
-from importlib import import_module
+from functools import partial
 from pathlib import Path
 from statistics import fmean, pstdev
 
-os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+from record_vllm_boots import child, import_vllm
+
 os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
 THRESHOLD = 0.10
 """At most: the same model. Above: another one."""
@@ -29,10 +29,7 @@ ROUNDED = "@fp8"
 
 
 def main(models: Path, out: Path, pairs: list[tuple[str, str]]) -> int:
-    import_module("vllm.entrypoints.llm")  # here, so that no fork loads it
-    from vllm.model_executor.models import registry
-
-    registry._run_in_subprocess = lambda function: function()  # it would import vLLM again for each model
+    import_vllm()
     names = sorted({name for pair in pairs for name in pair})
     running: dict[int, str] = {}
     for name in [*names, *[""] * AT_ONCE]:
@@ -42,7 +39,7 @@ def main(models: Path, out: Path, pairs: list[tuple[str, str]]) -> int:
         if name:
             pid = os.fork()
             if not pid:
-                child(models / name, out.with_suffix(f".{name}.json"))
+                child(f"{out.stem}.{name}", out.parent, partial(logprobs, models / name))
             running[pid] = name
     found = {name: json.loads(out.with_suffix(f".{name}.json").read_text()) for name in names}
     rows = [compare(found, *pair) for pair in pairs]
@@ -51,29 +48,11 @@ def main(models: Path, out: Path, pairs: list[tuple[str, str]]) -> int:
     return 0
 
 
-def child(model: Path, out: Path) -> None:
-    log = os.open(out.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    try:
-        rounded = model.name.endswith(ROUNDED)
-        values = (
-            rounded_logprobs(model.with_name(model.name.removesuffix(ROUNDED)))
-            if rounded
-            else logprobs(model)
-        )
-        out.write_text(json.dumps(values))
-    except BaseException as error:
-        traceback.print_exc()
-        out.write_text(json.dumps({"failed": f"{type(error).__name__}: {error}"[:500]}))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
-
-
 def logprobs(model: Path) -> list[float]:
     from vllm import LLM, SamplingParams
 
+    if model.name.endswith(ROUNDED):
+        return rounded_logprobs(model.with_name(model.name.removesuffix(ROUNDED)))
     llm = LLM(
         str(model), enforce_eager=True, max_model_len=1024, max_num_seqs=8, kv_cache_memory_bytes=1 << 29,
         gpu_memory_utilization=0.05, enable_prefix_caching=False, skip_tokenizer_init=True,

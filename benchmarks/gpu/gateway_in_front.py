@@ -51,7 +51,8 @@ def main() -> int:
     with Path(home, "gateway.log").open("wb") as log:
         gateway = subprocess.Popen(argv, env=env, stdout=log, stderr=log)
     try:
-        wait(options.port, gateway)
+        if not wait(f"http://127.0.0.1:{options.port}/v1/models", gateway, 60):
+            raise TimeoutError("the gateway did not start")
         urls = {"direct": f"{options.url}/v1", "gateway": f"http://127.0.0.1:{options.port}/v1"}
         turns: dict[str, list[dict[str, Any]]] = {"direct": [], "gateway": []}
         with options.out.open("a") as out:
@@ -74,15 +75,16 @@ def main() -> int:
     return 0
 
 
-def wait(port: int, gateway: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and gateway.poll() is None:
+def wait(url: str, process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Until it answers. False: it has ended, or takes longer."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
         try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=2).read()
-            return
+            urllib.request.urlopen(url, timeout=2).read()
+            return True
         except OSError:
             time.sleep(0.2)
-    raise TimeoutError("the gateway did not start")
+    return False
 
 
 def bench(url: str, options: argparse.Namespace, env: dict[str, str]) -> dict[str, Any]:

@@ -18,12 +18,9 @@ from pathlib import Path
 from typing import Any
 
 CONTEXT = 4096
+KEYS = ("arch", "type", "tied", "layers", "hidden", "heads", "kv", "inner", "experts")
 SHAPES: dict[str, dict[str, Any]] = {
-    name: dict(
-        zip(
-            ("arch", "type", "tied", "layers", "hidden", "heads", "kv", "inner", "experts"), row, strict=False
-        )
-    )
+    name: dict(zip(KEYS, row, strict=True))
     for name, *row in (
         ("llama-tied-f16", "llama", "F16", True, 12, 1024, 16, 4, 2816, 0),
         ("llama-untied-q8_0", "llama", "Q8_0", False, 16, 1024, 16, 8, 2816, 0),
@@ -124,15 +121,9 @@ def load(server: Path, out: Path) -> None:
         for number, name in enumerate(SHAPES):
             log = out / f"{name}.log"
             argv = [
-                str(server),
-                "-m",
-                str(out / f"{name}.gguf"),
-                "--ctx-size",
-                str(CONTEXT),
-                "--parallel",
-                "1",
-            ]
-            argv += ["--host", "127.0.0.1", "--port", str(19300 + number), "--log-verbosity", "4"]
+                str(server), "-m", str(out / f"{name}.gguf"), "--ctx-size", str(CONTEXT), "--parallel", "1",
+                "--host", "127.0.0.1", "--port", str(19300 + number), "--log-verbosity", "4",
+            ]  # fmt: skip
             with log.open("wb") as file:
                 process = subprocess.Popen(argv, stdout=file, stderr=file)
             deadline = time.monotonic() + 60

@@ -54,17 +54,9 @@ def main(boots_path: str, configs: str, out: str, seconds: str = "600") -> int:
     deadline = time.monotonic() + float(seconds)
     results = Path(out, "boots.jsonl")
     results.parent.mkdir(parents=True, exist_ok=True)
-    done = (
-        {json.loads(line)["name"] for line in results.read_text().splitlines()} if results.exists() else set()
-    )
-    began = time.monotonic()
-    import vllm  # here, once, for all boots
-
-    import_module("vllm.entrypoints.llm")  # here, so that no fork loads it
-    from vllm.model_executor.models import registry
-
-    registry._run_in_subprocess = lambda function: function()  # it would import vLLM again for each model
-    print(f"vLLM {vllm.__version__} imported in {time.monotonic() - began:.0f} s", flush=True)
+    done, began = names_in(results), time.monotonic()
+    version = import_vllm()
+    print(f"vLLM {version} imported in {time.monotonic() - began:.0f} s", flush=True)
     for boot in json.loads(Path(boots_path).read_text()):
         if boot["name"] in done:
             continue
@@ -76,6 +68,21 @@ def main(boots_path: str, configs: str, out: str, seconds: str = "600") -> int:
         with results.open("a") as file:
             file.write(json.dumps(result) + "\n")
     return 0
+
+
+def names_in(results: Path) -> set[str]:
+    lines = results.read_text().splitlines() if results.exists() else []
+    return {json.loads(line)["name"] for line in lines}
+
+
+def import_vllm() -> str:
+    """Once, so that no fork loads it: its version."""
+    import vllm
+    from vllm.model_executor.models import registry
+
+    import_module("vllm.entrypoints.llm")
+    registry._run_in_subprocess = lambda function: function()  # it would import vLLM again for each model
+    return str(vllm.__version__)
 
 
 def run(boot: dict[str, Any], configs: Path, out: Path) -> dict[str, Any]:
@@ -106,7 +113,7 @@ def run(boot: dict[str, Any], configs: Path, out: Path) -> dict[str, Any]:
     }
 
 
-def child(name: str, out: Path, measure: Callable[[], dict[str, Any]]) -> None:
+def child(name: str, out: Path, measure: Callable[[], object]) -> None:
     """In a fork: what it prints goes to NAME.log, its figures or why there are none to NAME.json."""
     log = os.open(out / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
@@ -116,7 +123,7 @@ def child(name: str, out: Path, measure: Callable[[], dict[str, Any]]) -> None:
         figures.write_text(json.dumps(measure()))
     except BaseException as error:
         traceback.print_exc()
-        figures.write_text(json.dumps({"failed": f"{type(error).__name__}: {error}"[:300]}))
+        figures.write_text(json.dumps({"failed": f"{type(error).__name__}: {error}"[:500]}))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # not through the parent's handlers
@@ -135,7 +142,15 @@ def write_model(boot: dict[str, Any], configs: Path, out: Path) -> Path:
     """A folder with the boot's config, changed as it asks."""
     folder = out / "models" / boot["name"]
     folder.mkdir(parents=True, exist_ok=True)
-    config = json.loads((configs / boot["config"]).read_text())
+    config = changed_config(boot, configs)
+    config.setdefault("architectures", [ARCHITECTURES[config["model_type"]]])
+    config.pop("auto_map", None)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def changed_config(boot: dict[str, Any], configs: Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((configs / boot["config"]).read_text())
     for path, value in boot.get("set", {}).items():
         *parents, key = path.split(".")
         holder = config
@@ -147,10 +162,7 @@ def write_model(boot: dict[str, Any], configs: Path, out: Path) -> Path:
             holder[key] = holder[key][: value["first"]]
         else:
             holder[key] = value
-    config.setdefault("architectures", [ARCHITECTURES[config["model_type"]]])
-    config.pop("auto_map", None)
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
+    return config
 
 
 def _figures(llm: Any) -> dict[str, Any]:

@@ -20,11 +20,10 @@ import subprocess
 import sys
 import time
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from record_vllm_boots import child, write_model
+from record_vllm_boots import child, import_vllm, names_in, write_model
 
 LIMIT_S = 200
 
@@ -33,12 +32,8 @@ def main(peaks: str, configs: str, out: str, seconds: str = "600", at_once: str 
     deadline = time.monotonic() + float(seconds)
     results = Path(out, "peaks.jsonl")
     results.parent.mkdir(parents=True, exist_ok=True)
-    lines = results.read_text().splitlines() if results.exists() else []
-    done = {json.loads(line)["name"] for line in lines}
-    import_module("vllm.entrypoints.llm")  # here, so that no fork loads it
-    from vllm.model_executor.models import registry
-
-    registry._run_in_subprocess = lambda function: function()  # it would import vLLM again for each model
+    done = names_in(results)
+    import_vllm()
     running: dict[int, tuple[dict[str, Any], float]] = {}
     waiting = [boot for boot in boots(json.loads(Path(peaks).read_text())) if boot["name"] not in done]
     while running or waiting:
@@ -113,13 +108,9 @@ def measure(boot: dict[str, Any], configs: Path, out: Path) -> dict[str, Any]:
         figures["profiled"] = True
         return result
 
-    def step(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    def part(key: str, original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         call = partial(original, self, *args, **kwargs)
-        return counted("forward", call) if "before_bytes" in figures and "profiled" not in figures else call()
-
-    def sample(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        call = partial(original, self, *args, **kwargs)
-        return counted("sampler", call) if "before_bytes" in figures and "profiled" not in figures else call()
+        return counted(key, call) if "before_bytes" in figures and "profiled" not in figures else call()
 
     def capture(original: Any, self: Any) -> Any:
         before = own_gpu_mib()
@@ -129,8 +120,8 @@ def measure(boot: dict[str, Any], configs: Path, out: Path) -> dict[str, Any]:
 
     for runner in (first.GPUModelRunner, second.GPUModelRunner):
         wrap(runner, "profile_run", profile)
-        wrap(runner, "_dummy_run", step)
-        wrap(runner, "_dummy_sampler_run", sample)
+        wrap(runner, "_dummy_run", partial(part, "forward"))
+        wrap(runner, "_dummy_sampler_run", partial(part, "sampler"))
         wrap(runner, "capture_model", capture)
     folder = write_model(boot, configs, out)
     llm = LLM(

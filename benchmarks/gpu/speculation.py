@@ -21,6 +21,8 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from gateway_in_front import wait
+
 PORTS = {"ngram": 18711, "draft_model": 18712}
 PRINTED = re.compile(r"Mean acceptance length: ([\d.]+),.*Accepted: (\d+) tokens, Drafted: (\d+) tokens")
 COUNTER = re.compile(
@@ -61,7 +63,7 @@ def prove(method: str, options: argparse.Namespace) -> dict[str, object]:
     with log.open("wb") as file:
         server = subprocess.Popen(argv, stdout=file, stderr=file, env=env, start_new_session=True)
     try:
-        if not wait(port, server):
+        if not wait(f"http://127.0.0.1:{port}/health", server, 300):
             return {"method": method, "failed": log.read_text(errors="replace")[-1500:]}
         argv = [
             sys.executable, "-m", "firesteel", "bench", "--url", f"http://127.0.0.1:{port}/v1", "--users",
@@ -96,17 +98,6 @@ def printed(log: Path, port: int) -> dict[str, object]:
         if counters
         else None,
     }
-
-
-def wait(port: int, server: subprocess.Popen[bytes]) -> bool:
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).read()
-            return True
-        except OSError:
-            time.sleep(0.5)
-    return False
 
 
 if __name__ == "__main__":

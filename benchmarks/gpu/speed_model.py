@@ -16,6 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from record_vllm_boots import changed_config
+
 from firesteel import engines
 from firesteel.edge.files.checkpoints import open_path
 from firesteel.launch import FlagValue, Launch
@@ -51,13 +53,7 @@ def main() -> int:
 
 
 def model(row: dict[str, Any]) -> StepModel:
-    config = json.loads((ROOT / "tests/facts/configs" / row["config"]).read_text())
-    for path, value in row["set"].items():
-        *parents, key = path.split(".")
-        holder = config
-        for parent in parents:
-            holder = holder[parent]
-        holder[key] = value
+    config = changed_config(row, ROOT / "tests/facts/configs")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "config.json")
         file.write_text(json.dumps(config))

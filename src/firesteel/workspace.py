@@ -47,20 +47,20 @@ class Workspace:
     release: EngineRelease | None = None
     """Every model is proposed on this release; None: on what its recipe or `upgrade` says."""
 
-    @cached_property
+    @property
     def catalog(self) -> Catalog:
         """The shipped catalog, with recipes by others and the user's own folder over it."""
-        own = recipes.overlay(recipes.shipped(), catalog_files(self.home))
-        return self._with_others(own)[0]
+        return self._recipes[0]
 
-    @cached_property
+    @property
     def refused_recipes(self) -> tuple[RefusedRecipe, ...]:
         """Recipes by others that ask for more than flags."""
-        return self._with_others(recipes.overlay(recipes.shipped(), catalog_files(self.home)))[1]
+        return self._recipes[1]
 
-    def _with_others(self, own: Catalog) -> tuple[Catalog, tuple[RefusedRecipe, ...]]:
-        files = shelf_files(self.home)
-        if not files:
+    @cached_property
+    def _recipes(self) -> tuple[Catalog, tuple[RefusedRecipe, ...]]:
+        own = recipes.overlay(recipes.shipped(), catalog_files(self.home))
+        if not (files := shelf_files(self.home)):
             return own, ()
         from firesteel.catalog.shelf import with_shelf  # most users have none
 
@@ -200,10 +200,7 @@ class Workspace:
         return find_programs(self.home, path)
 
     def _is_checkpoint(self, model: str) -> bool:
-        return is_path(model) or (is_hub_id(model) and not self._is_in_catalog(model))
-
-    def _is_in_catalog(self, name: str) -> bool:
-        return bool(self._found(name))
+        return is_path(model) or (is_hub_id(model) and not self._found(model))
 
     def _found(self, name: str) -> tuple[Recipe, ...]:
         try:

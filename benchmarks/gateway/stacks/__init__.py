@@ -12,10 +12,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 KEY = "sk-bench-0123456789abcdef"
 
@@ -33,14 +32,12 @@ class Proxy:
     """Loads are divided by it, so that a slow stack does not take the evening."""
 
 
-class Stack(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    def missing(self) -> str | None:
-        """Why it cannot run on this machine."""
-
-    def start(self, room: Room, upstream_port: int) -> Proxy: ...
+@dataclass(frozen=True, slots=True)
+class Stack:
+    name: str
+    start: Callable[[Room, int], Proxy]
+    missing: Callable[[], str | None] = lambda: None
+    """Why it cannot run on this machine."""
 
 
 @dataclass(slots=True)
@@ -100,11 +97,8 @@ def wait_for(port: int, child: subprocess.Popen[bytes], room: Room, seconds: flo
 
 
 def program_missing(name: str, package: str) -> str | None:
-    return (
-        None
-        if shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-        else f"apt install {package}"
-    )
+    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    return None if found else f"apt install {package}"
 
 
 PYTHON = sys.executable

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from stacks import BEARER, KEY, Proxy, Room, free_port, program_missing, wait_for
 
-name = "go"
 SOURCE = Path(__file__).parent / "go_proxy" / "main.go"
 
 

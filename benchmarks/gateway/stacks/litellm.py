@@ -11,8 +11,6 @@ import shutil
 
 from stacks import BEARER, KEY, Proxy, Room, free_port, wait_for
 
-name = "litellm"
-
 
 def program() -> str | None:
     return shutil.which(os.environ.get("BENCH_LITELLM", "litellm"))

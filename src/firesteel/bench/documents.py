@@ -11,6 +11,7 @@ from firesteel.bench.compare.quality import QualityComparison
 from firesteel.bench.compare.runs import AnswerComparison, Comparison
 from firesteel.bench.compare.stats import FigureDifference, mean_interval
 from firesteel.bench.compare.variation import Measure
+from firesteel.bench.results.history import RunSummary
 from firesteel.bench.tune.events import TuneResult
 from firesteel.bench.tune.journal import Role, Trial
 from firesteel.bench.tune.knobs import Goal
@@ -153,24 +154,11 @@ class ComparePublishedJson(Document):
 # --- history ---
 
 
-class HistoryRunJson(Document):
-    id: str
-    began: str
-    model: str
-    engine: str | None
-    version: str | None
-    origin: str
-    """`measured here` or `reported`."""
-    is_whole: bool
-    points: int
-    samples: int
-
-
 class HistoryJson(Document):
     """`firesteel history --json` and `firesteel history list --json`"""
 
     document: Literal["firesteel.history/1"] = "firesteel.history/1"
-    runs: tuple[HistoryRunJson, ...]
+    runs: tuple[RunSummary, ...]
     notes: tuple[str, ...]
 
 

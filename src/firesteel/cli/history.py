@@ -56,10 +56,9 @@ def _list(is_all: bool, as_json: bool) -> None:
     with opened() as history:
         runs, notes = history.runs(ALL_RUNS if is_all else 50), history.notes
     if as_json:
-        from firesteel.bench.documents import HistoryJson, HistoryRunJson
+        from firesteel.bench.documents import HistoryJson
 
-        rows = tuple(map(HistoryRunJson.model_validate, runs))
-        common.print_json(HistoryJson(runs=rows, notes=tuple(notes)))
+        common.print_json(HistoryJson(runs=runs, notes=tuple(notes)))
         return
     if not runs:
         out.print(typed("no runs yet; next: firesteel bench"))

@@ -1,8 +1,8 @@
 """Carries out the scheduler's decisions, and reports the results back to it.
 
-    executor = Executor(config, ProcessLoader(), listener, home) await executor.start()
-    loads pinned and preloaded models executor.handle(RequestArrived(request, "coder"))      ->
-    listener.granted(...) before it returns, if ready await executor.close(keep=False)
+    executor = Executor(config, ProcessLoader(), listener, home)
+    await executor.start()                                loads pinned and preloaded models
+    executor.handle(RequestArrived(request, "coder"))     listener.granted(...) before it returns, if ready
 
 The scheduler decides and does no I/O; the executor drives it, on one event loop and one clock. Loads and
 unloads are tasks (`jobs.py`).

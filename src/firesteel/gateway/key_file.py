@@ -87,10 +87,6 @@ def keys_path(home: Home) -> Path:
     return home.root / "keys.json"
 
 
-def digest_of(token: bytes) -> str:
-    return sha256(token).hexdigest()
-
-
 def add_key(
     path: Path,
     name: str,
@@ -109,7 +105,7 @@ def add_key(
     token = f"fs-{secrets.token_urlsafe(32)}"
     created = datetime.now(UTC).isoformat(timespec="seconds")
     until = expires.astimezone(UTC).isoformat(timespec="seconds") if expires else ""
-    key = Key(name, digest_of(token.encode()), scope, models, limits, priority, created, until)
+    key = Key(name, sha256(token.encode()).hexdigest(), scope, models, limits, priority, created, until)
     with exclusive(path):
         keys = read_keys(path)
         if name in keys:

@@ -13,7 +13,7 @@ load.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 SLACK = 2
 MAX_PREFIXES = 4096
@@ -37,13 +37,10 @@ class Replicas:
         least = min(busy[index] for index in candidates)
         knowing = self._by_prefix.get(prefix, ())
         preferred = [index for index in candidates if index in knowing and busy[index] <= least + self._slack]
-        chosen = self._least_busy(preferred or candidates, busy)
+        chosen = min(preferred or candidates, key=lambda i: (busy[i], self._prefix_counts[i], i))
         if prefix:
             self._remember(prefix, chosen)
         return chosen
-
-    def _least_busy(self, candidates: Iterable[int], busy: Sequence[int]) -> int:
-        return min(candidates, key=lambda index: (busy[index], self._prefix_counts[index], index))
 
     def _remember(self, prefix: int, index: int) -> None:
         knowing = self._by_prefix.setdefault(prefix, set())

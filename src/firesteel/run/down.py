@@ -65,6 +65,17 @@ def frees_at_exit(service: Service) -> bool:
     return not service.spec.stop and not (engine and process.has_gpu(engine))
 
 
+def freed_bytes(service: Service) -> int:
+    """What the host would get back if the service stopped."""
+    if service.phase == "dead":
+        return 0
+    if service.spec.stop:  # a container: its processes do not show what CUDA took
+        lost = max(0, service.spec.available_bytes - meminfo().available_bytes)
+        return min(service.spec.expected_bytes, lost)
+    engine = service.state.engine if service.state else None
+    return process.memory(engine).own_bytes if engine else 0
+
+
 def _held_bytes(service: Service, available_bytes: int) -> int:
     engine = service.state.engine if service.state else None
     held = process.memory(engine).own_bytes if engine else 0

@@ -86,8 +86,12 @@ async def _bring_up(
     if running and running.phase == "ready" and not _is_unverified(running, spec):
         yield _already(running, spec)
         return
-    if running and _is_unverified(running, spec):
-        async for event in _continue(proposal, home, running):
+    if running and running.state and _is_unverified(running, spec):
+        yield PhaseProgress("launch", "it was already started; continuing from there")
+        supervisor = running.state.supervisor
+        async for event in _until_verified(
+            proposal, home, running.spec, lambda: not process.is_alive(supervisor)
+        ):
             yield event
         return
     if running:
@@ -147,26 +151,13 @@ def _has_report(running: Service) -> bool:
         return False
 
 
-async def _continue(proposal: Proposal, home: Home, running: Service) -> AsyncIterator[Event]:
-    """Continue where another `up` ended."""
-    state = running.state
-    assert state is not None
-    yield PhaseProgress("launch", "it was already started; continuing from there")
-    async for event in _until_verified(
-        proposal, home, running.spec, lambda: not process.is_alive(state.supervisor)
-    ):
-        yield event
-
-
 async def _launch(
     proposal: Proposal, home: Home, spec: ServiceSpec, options: RunOptions
 ) -> AsyncIterator[Event]:
-    async for event in preflight(proposal, home, spec.again):
-        yield event
-    async for event in pull_launch(proposal, home):
-        yield event
-    async for event in audit_pulled(proposal, home):
-        yield event
+    checks = preflight(proposal, home, spec.again)
+    for stage in (checks, pull_launch(proposal, home), audit_pulled(proposal, home)):
+        async for event in stage:
+            yield event
     if proposal.plan.launch.container:
         async for event in _final_preflight(proposal, home, spec):
             yield event

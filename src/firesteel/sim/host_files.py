@@ -37,11 +37,7 @@ class HostFaultsSchema:
 
 @cache
 def host_faults() -> HostFaultsSchema:
-    return package_data.load("sim/host_faults.yaml", _read)
-
-
-def _read(path: str, text: str) -> HostFaultsSchema:
-    return yaml_schema.load(path, text, HostFaultsSchema)
+    return yaml_schema.load_data("sim/host_faults.yaml", HostFaultsSchema)
 
 
 def host_probe(fault: str = "", host: str = "spark-a") -> Probe:
@@ -76,18 +72,14 @@ def write_spark_host(folder: Path, spark: SimSpark) -> None:
     if "disks" not in changed:
         text = sections["disks"].text.replace(" 2736936832 ", f" {spark.disk_free_bytes // 1024} ")
         sections["disks"] = Section(text)
-    write_host(
-        folder,
-        Probe({name: Section(_of(section.text, spark), section.code) for name, section in sections.items()}),
-    )
+    for name, section in sections.items():
+        text = section.text.replace(_KERNEL, spark.kernel).replace(_DRIVER, spark.driver)
+        sections[name] = Section(text, section.code)
+    write_host(folder, Probe(sections))
     for name, section in recorded.items():
         path = folder / "recorded" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{section.text}\n")
-
-
-def _of(text: str, spark: SimSpark) -> str:
-    return text.replace(_KERNEL, spark.kernel).replace(_DRIVER, spark.driver)
 
 
 def _docker(good: Section, spark: SimSpark) -> Section:

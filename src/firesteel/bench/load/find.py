@@ -157,10 +157,6 @@ class LoadSearch:
     def left_s(self) -> float:
         return max(0.0, self.budget_s - self.spent_s)
 
-    @property
-    def _is_time_up(self) -> bool:
-        return self.spent_s >= self.budget_s * (_USERS_SHARE if self.kind == "users" else 1)
-
     def next(self, spent_s: float) -> int | None:
         self.spent_s = spent_s
         while True:
@@ -197,7 +193,8 @@ class LoadSearch:
     def _has_time_for(self, load: float) -> bool:
         """A low rate needs long for enough arrivals."""
         arrivals_s = MIN_ARRIVALS / load if self.kind != "users" else 0.0
-        return not self._is_time_up and arrivals_s <= self.left_s
+        share = _USERS_SHARE if self.kind == "users" else 1
+        return self.spent_s < self.budget_s * share and arrivals_s <= self.left_s
 
     def _point(self, load: float) -> Point:
         if self.kind == "users":

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -281,27 +281,24 @@ class _RunState:
             found=self.schedule.results() if has_samples and isinstance(self.schedule, LoadSearch) else (),
         )
 
-    def _notes(self) -> list[str]:
-        points, schedule, notes = self.order.points, self.schedule, []
+    def _notes(self) -> Iterator[str]:
+        points, schedule = self.order.points, self.schedule
         if late := late_text(self.cost.summary()):
-            notes.append(late)
-        notes += throttle_notes(self.sampler.readings, self.order.subject.host.get("gpus", ()))
+            yield late
+        yield from throttle_notes(self.sampler.readings, self.order.subject.host.get("gpus", ()))
         if self.queued:
-            notes.append(
-                f"{self.queued} requests had to wait for a free slot; their figures include the wait"
-            )
+            yield f"{self.queued} requests had to wait for a free slot; their figures include the wait"
         sent = len(self.samples)
         if self.own and sent > len(self.own):
             often = f"{len(self.own)} prompts were sent {sent} times in all"
-            notes.append(f"{often}: a prefix cache answers repeated ones faster")
+            yield f"{often}: a prefix cache answers repeated ones faster"
         if schedule.dropped:
             names = [describe_users(points[index]) for index in sorted(schedule.dropped)]
-            notes.append(
+            yield (
                 f"left out or cut short, since {ENOUGH} repetitions of each do not fit into the budget: "
                 f"{', '.join(names)} (a larger --budget measures them)"
             )
         if isinstance(schedule, Schedule) and (missing := schedule.missing_note()):
-            notes.append(missing)
+            yield missing
         if given_up := schedule.given_up():
-            notes.append(f"{len(given_up)} of {len(points)} points gave nothing but wrong answers")
-        return notes
+            yield f"{len(given_up)} of {len(points)} points gave nothing but wrong answers"

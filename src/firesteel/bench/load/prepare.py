@@ -145,7 +145,10 @@ async def _prepare_estimates(probe: _Probe, texts: tuple[Text, ...], obeys_ignor
     writers: dict[Text, PromptWriter] = {}
     offsets = []
     for kind in texts:
-        short, long = (_sample_text(kind, chars) for chars in (_SHORT_CHARS, _LONG_CHARS))
+        short, long = (
+            "".join(islice(text_blocks(kind, f"length {chars}"), 200))[:chars].strip()
+            for chars in (_SHORT_CHARS, _LONG_CHARS)
+        )
         usages = [await probe.usage(text, 1) for text in (short, long)]
         if usages[0] is None or usages[1] is None or usages[1][0] <= usages[0][0]:
             raise FiresteelError("the server does not report the number of prompt tokens")
@@ -157,10 +160,6 @@ async def _prepare_estimates(probe: _Probe, texts: tuple[Text, ...], obeys_ignor
     )
     template = max(0, round(min(offsets)))
     return Prepared(writers, template, False, obeys_ignore_eos, probe.extra, 0.15, tuple(probe.notes))
-
-
-def _sample_text(kind: Text, chars: int) -> str:
-    return "".join(islice(text_blocks(kind, f"length {chars}"), 200))[:chars].strip()
 
 
 def _estimate(chars_per_token: float) -> Count:

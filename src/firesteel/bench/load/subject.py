@@ -39,7 +39,7 @@ class FoundSubject:
 def of_service(service: Service, expect: Expected, plan: Plan | None, host: Host) -> FoundSubject:
     """`plan`: of the very launch that runs; None where it can no longer be planned: then what was stored at
     its start is taken."""
-    spec = service.spec
+    spec, container = service.spec, plan.launch.container if plan else None
     subject = Subject(
         url=spec.url,
         model=spec.model,
@@ -47,7 +47,7 @@ def of_service(service: Service, expect: Expected, plan: Plan | None, host: Host
         version=expect.version,
         launch_key=spec.launch or None,
         launch=_launch(plan.launch) if plan else {"start": list(spec.start)},
-        image_digest=_digest(plan.launch) if plan else None,
+        image_digest=container.image.partition("@")[2] or None if container else None,
         host=host_of(host),
         plan=plan_json(summarize(plan) if plan else expect.plan, drafts=expect.drafts is not None),
     )
@@ -90,11 +90,6 @@ def _launch(launch: Launch) -> dict[str, Any]:
         "image": launch.container.image if launch.container else None, "sparks": launch.sparks,
         "key": launch_key(launch),
     }  # fmt: skip
-
-
-def _digest(launch: Launch) -> str | None:
-    image = launch.container.image if launch.container else ""
-    return image.partition("@")[2] or None
 
 
 # --- a server that we did not start ---

@@ -16,7 +16,7 @@ from firesteel.bench.report import formatting
 from firesteel.bench.report.html import Markup, document, element, table
 from firesteel.bench.report.sanitize import sanitize
 from firesteel.bench.results.serialize import StoredRun
-from firesteel.bench.values import BenchRun, MeasuredFigure, PointFigures
+from firesteel.bench.values import BenchRun
 from firesteel.render.charts.line_plot import DataPoint, LinePlot, Series
 from firesteel.render.charts.scale import Axis
 
@@ -61,19 +61,12 @@ def _series(
         days = (began - first).total_seconds() / _DAY_S
         for figures in run.figures:
             if (speed := figures.decode_tokens_per_s) and figures.point.rate_per_s is None:
-                loads[_load(run, figures)].append(_point(days, speed, run))
+                load = ", ".join(filter(None, (run.subject.engine, formatting.load(figures.point))))
+                interval = (speed.low, speed.high) if speed.n > 1 else None
+                source = ", ".join(filter(None, (run.subject.version, f"run {run.id}")))
+                loads[load].append(DataPoint(days, speed.value, interval, source=source))
     for load, points in loads.items():
         yield Series(f"{prefix}{load}", tuple(points), kind)
-
-
-def _load(run: BenchRun, figures: PointFigures) -> str:
-    return ", ".join(filter(None, (run.subject.engine, formatting.load(figures.point))))
-
-
-def _point(days: float, speed: MeasuredFigure, run: BenchRun) -> DataPoint:
-    interval = (speed.low, speed.high) if speed.n > 1 else None
-    source = ", ".join(filter(None, (run.subject.version, f"run {run.id}")))
-    return DataPoint(days, speed.value, interval, source=source)
 
 
 def _time(began: str) -> datetime | None:

@@ -15,11 +15,12 @@ import re
 import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from firesteel.bench.results import serialize
 from firesteel.bench.results.interrupted import with_figures
@@ -73,14 +74,15 @@ class RunSummary:
     engine: str | None
     version: str | None
     origin: str
-    is_whole: int
+    """`measured here` or `reported`."""
+    is_whole: bool
     points: int
     samples: int
 
 
-def new_run_id(now: datetime | None = None) -> str:
+def new_run_id() -> str:
     """Sorts by time; the suffix separates runs of the same second."""
-    return f"{now or datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 class History:
@@ -174,53 +176,49 @@ class History:
 
     def runs(self, limit: int = 50) -> tuple[RunSummary, ...]:
         """The newest first."""
-        with self._readable_errors():
-            rows = self._file.execute(
-                "SELECT id, began, model, engine, version, origin, is_whole,"
-                " (SELECT count(*) FROM points WHERE run = runs.id),"
-                " (SELECT count(*) FROM samples WHERE run = runs.id)"
-                " FROM runs ORDER BY began DESC, rowid DESC LIMIT ?",
-                (limit,),
-            ).fetchall()
+        rows = self._select(
+            "SELECT id, began, model, engine, version, origin, is_whole,"
+            " (SELECT count(*) FROM points WHERE run = runs.id),"
+            " (SELECT count(*) FROM samples WHERE run = runs.id)"
+            " FROM runs ORDER BY began DESC, rowid DESC LIMIT ?",
+            limit,
+        )
         # A row may hold text that an older firesteel imported as it was.
-        return tuple(RunSummary(*map(printable_json, row)) for row in rows)
+        return tuple(replace(RunSummary(*map(printable_json, row)), is_whole=bool(row[6])) for row in rows)
 
     def run(self, word: str) -> StoredRun:
         """By id, the beginning of an id, `last`, or `last~1` for the one before."""
         name = self.find(word)
-        with self._readable_errors():
-            origin, source = self._file.execute(
-                "SELECT origin, source FROM runs WHERE id = ?", (name,)
-            ).fetchone()
-            samples = self._texts("samples", name)
-        run = self.without_samples(name)
-        loaded = serialize.load_samples(samples, self._where(name))
+        [(origin, source)] = self._select("SELECT origin, source FROM runs WHERE id = ?", name)
+        run, where = self.without_samples(name), self._where(name)
+        samples = self._texts("samples", name)
+        loaded = tuple(serialize.validate_sample(serialize.load_json(text, where), where) for text in samples)
         return StoredRun(with_figures(run, loaded), loaded, origin, printable(source))
 
     def runs_of(self, *launch_keys: str | None) -> tuple[BenchRun, ...]:
         """The newest runs of these launches that were measured here, without samples."""
         keys = [key for key in launch_keys if key]
-        with self._readable_errors():
-            rows = self._file.execute(
-                "SELECT id FROM runs WHERE origin = 'measured here'"
-                f" AND launch_key IN ({', '.join('?' * len(keys))}) ORDER BY began DESC LIMIT ?",
-                (*keys, _MAX_OF_LAUNCH),
-            ).fetchall()
+        rows = self._select(
+            "SELECT id FROM runs WHERE origin = 'measured here'"
+            f" AND launch_key IN ({', '.join('?' * len(keys))}) ORDER BY began DESC LIMIT ?",
+            *keys,
+            _MAX_OF_LAUNCH,
+        )
         return tuple(self.without_samples(name) for (name,) in rows)
 
     def without_samples(self, name: str) -> BenchRun:
         """By its full id: the figures as they were stored, which is much faster to read."""
         where = self._where(name)
-        with self._readable_errors():
-            (about,) = self._file.execute("SELECT text FROM runs WHERE id = ?", (name,)).fetchone()
-            texts = {table: self._texts(table, name) for table in ("points", "figures")}
+        [(about,)] = self._select("SELECT text FROM runs WHERE id = ?", name)
+        texts = {table: self._texts(table, name) for table in ("points", "figures")}
         parts = {table: [serialize.load_json(each, where) for each in rows] for table, rows in texts.items()}
         return serialize.validate_run({**serialize.load_json(about, where), **parts}, where)
 
     def _texts(self, table: str, name: str) -> list[str]:
         """A sample's rowid is the order in which it was added; points and figures are stored in theirs."""
-        rows = self._file.execute(f"SELECT text FROM {table} WHERE run = ? ORDER BY rowid", (name,))
-        return [text for (text,) in rows]
+        return [
+            text for (text,) in self._select(f"SELECT text FROM {table} WHERE run = ? ORDER BY rowid", name)
+        ]
 
     def _where(self, name: str) -> str:
         return f"run {name} in {history_path(self._home)}"
@@ -231,11 +229,8 @@ class History:
             return self._from_last(int(last[1] or 0))
         if not _ID.fullmatch(word):
             raise UsageError("that is not the id of a run", next="firesteel history, for the list")
-        with self._readable_errors():
-            rows = self._file.execute(
-                "SELECT id FROM runs WHERE id = ? OR substr(id, 1, ?) = ? ORDER BY id = ? DESC LIMIT 2",
-                (word, len(word), word, word),
-            ).fetchall()
+        query = "SELECT id FROM runs WHERE id = ? OR substr(id, 1, ?) = ? ORDER BY id = ? DESC LIMIT 2"
+        rows = self._select(query, word, len(word), word, word)
         if not rows:
             raise UsageError(f"there is no run {word}", next="firesteel history, for the list")
         if len(rows) > 1 and rows[0][0] != word:
@@ -244,16 +239,15 @@ class History:
         return str(rows[0][0])
 
     def _from_last(self, back: int) -> str:
-        with self._readable_errors():
-            row = self._file.execute(
-                "SELECT id FROM runs WHERE origin = 'measured here'"
-                " ORDER BY began DESC, rowid DESC LIMIT 1 OFFSET ?",
-                (back,),
-            ).fetchone()
-        if not row:
+        rows = self._select(
+            "SELECT id FROM runs WHERE origin = 'measured here'"
+            " ORDER BY began DESC, rowid DESC LIMIT 1 OFFSET ?",
+            back,
+        )
+        if not rows:
             few = f"fewer than {back + 1} runs were measured here"
             raise UsageError(few if back else "no run was measured here yet", next="firesteel bench")
-        return str(row[0])
+        return str(rows[0][0])
 
     def delete(self, word: str) -> str:
         name = self.find(word)
@@ -297,8 +291,9 @@ class History:
                     self._file.execute("ROLLBACK")
                 raise
 
-    def _readable_errors(self) -> AbstractContextManager[None]:
-        return _readable_errors(history_path(self._home))
+    def _select(self, query: str, *values: object) -> list[Any]:
+        with _readable_errors(history_path(self._home)):
+            return self._file.execute(query, values).fetchall()
 
 
 def open_history(home: Home) -> History:

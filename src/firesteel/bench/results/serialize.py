@@ -8,7 +8,7 @@ so its text is made printable. Form 1 has older names for some keys, which `curr
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
@@ -86,10 +86,6 @@ def validate_run(value: object, where: str) -> BenchRun:
 
 def validate_sample(value: object, where: str) -> RequestSample:
     return _validate(_SAMPLE, value, where)
-
-
-def load_samples(texts: Sequence[str], where: str) -> tuple[RequestSample, ...]:
-    return tuple(validate_sample(load_json(text, where), where) for text in texts)
 
 
 def load_json(text: str, where: str) -> Any:

@@ -19,7 +19,7 @@ from firesteel.facts import Host
 from firesteel.proposals import Proposal
 from firesteel.run.down import stop
 from firesteel.run.events import Event as RunEvent
-from firesteel.run.service import Service, all_services
+from firesteel.run.service import load
 from firesteel.run.start.options import RunOptions
 from firesteel.run.up import bring_up
 from firesteel.run.verify.expected import stored_expected
@@ -55,7 +55,7 @@ class CandidateRunner:
     async def measure(
         self, proposal: Proposal, order: CandidateOrder
     ) -> AsyncIterator[RunProgress | CandidateScore]:
-        service = self._service(proposal.name)
+        service = load(self.home, proposal.name)
         if service is None:
             raise FiresteelError(f"{proposal.name} is gone", next=f"firesteel logs {proposal.name}")
         host = await asyncio.to_thread(self.host)
@@ -75,8 +75,7 @@ class CandidateRunner:
 
     async def clear(self, name: str) -> AsyncIterator[RunEvent]:
         """Stop what runs under that name, and wait until its memory is free."""
-        service = self._service(name)
-        if service is not None:
+        if service := load(self.home, name):
             async for event in stop(service):
                 yield event
 
@@ -84,6 +83,3 @@ class CandidateRunner:
         """This one, or the next that nobody uses."""
         others = range(port, min(port + _PORTS_TRIED, 65536))
         return next((other for other in others if port_is_free(other)), None)
-
-    def _service(self, name: str) -> Service | None:
-        return next((service for service in all_services(self.home) if service.name == name), None)

@@ -127,20 +127,14 @@ def read(home: Home, id: str) -> Journal:
         form = document.pop("form", None) if isinstance(document, dict) else None
         if form not in (1, FORM):
             raise ValueError(f"in the form {str(form)[:20]}; this firesteel reads up to {FORM}")
-        if form == 1:
-            _rename_keys(document)
+        if form == 1 and "wish" in document:  # an older name for a key
+            document["options"] = document.pop("wish")
         return TypeAdapter(Journal).validate_python(document)
     except (OSError, ValueError, RecursionError, ValidationError) as error:
         why = str(error).splitlines()[0][:200]
         raise UsageError(
             f"{path} cannot be read: {why}", next=f"rm -r {path.parent}, then start a new tune"
         ) from error
-
-
-def _rename_keys(document: dict[str, Any]) -> None:
-    """Form 1 has an older name for a key."""
-    if "wish" in document:
-        document["options"] = document.pop("wish")
 
 
 def unfinished(home: Home, name: str) -> Journal | None:

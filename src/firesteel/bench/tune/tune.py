@@ -81,21 +81,12 @@ class _Tune:
     began: float = field(default_factory=uptime)
     spent_before_s: float = 0.0
     notes: list[str] = field(default_factory=list)
-    _space: SearchSpace | None = None
-    _search: Search | None = None
+    space: SearchSpace = field(init=False)
+    search: Search = field(init=False)
+    """Both are there once it is planned what to try."""
 
     def __post_init__(self) -> None:
         self.spent_before_s = self.journal.spent_s
-
-    @property
-    def space(self) -> SearchSpace:
-        assert self._space is not None
-        return self._space
-
-    @property
-    def search(self) -> Search:
-        assert self._search is not None
-        return self._search
 
     @property
     def spent_s(self) -> float:
@@ -122,9 +113,9 @@ class _Tune:
         require_runnable(base)
         options, context = self.journal.options, self.environment.planning_context()
         all_knobs = make_search_space(base, options.goal, options.users or served_users(base), context)
-        self._space = space = all_knobs.only(options.only)
+        self.space = space = all_knobs.only(options.only)
         users = goal_users(options, base)
-        self._search = Search(
+        self.search = Search(
             [SearchAxis(len(knob.choices), knob.is_ladder) for knob in space.knobs],
             space.start,
             lambda setting: space.expected_speed(setting, options.goal, goal_texts(options), users),
@@ -133,7 +124,7 @@ class _Tune:
             seed=options.seed,
         )
         for trial in self.journal.of("search"):
-            self._search.tell(space.setting(trial.labels), trial.values)
+            self.search.tell(space.setting(trial.labels), trial.values)
 
     def _on_free_port(self, base: Proposal) -> Proposal:
         """While it measures, nobody else needs to know its port; a port that was asked for is kept."""
@@ -347,7 +338,7 @@ class _Tune:
             compared.insert(0, (self.space.changes(self._best), difference))
         return verdict_text(compared)
 
-    async def _run_again(self, setting: Setting | None, recipe: str | None) -> AsyncIterator[Event]:
+    def _run_again(self, setting: Setting | None, recipe: str | None) -> AsyncIterator[Event]:
         """With this setting; None: as it was."""
         before = self.journal.before
         assert before is not None
@@ -357,8 +348,7 @@ class _Tune:
             proposal = replace(proposal, recipe=replace(proposal.recipe, name=recipe))
             service_file = ""
         options = RunOptions(before.listen, before.trusts_code, before.at_boot, service_file)
-        async for event in self.environment.runner.up(proposal, options):
-            yield event
+        return self.environment.runner.up(proposal, options)
 
     async def restore(self) -> None:
         """After an early end: run again what ran before, with the best setting if it really is better."""
@@ -368,9 +358,8 @@ class _Tune:
             pass
         before = self.journal.before
         if before is not None:
-            is_better = (
-                self._search is not None and final_difference(self.journal, self._search).verdict == "faster"
-            )
+            is_planned = hasattr(self, "search")
+            is_better = is_planned and final_difference(self.journal, self.search).verdict == "faster"
             try:
                 async for _ in self._run_again(self._best if is_better else None, None):
                     pass

@@ -28,7 +28,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from math import ceil
 from pathlib import Path
 from typing import Protocol
@@ -109,11 +109,17 @@ def make_app(actions: AdminActions, run_command: CommandRunner | None = None) ->
         [
             web.get("/api/health", _health),
             web.get("/api/state", _state),
-            web.post("/api/models/{name}/load", _load),
-            web.post("/api/models/{name}/unload", _unload),
+            web.post(
+                "/api/models/{name}/load", _change(lambda actions, name: actions.set_loaded(name, True))
+            ),
+            web.post(
+                "/api/models/{name}/unload", _change(lambda actions, name: actions.set_loaded(name, False))
+            ),
             web.post("/api/models/unload", _unload_all),
-            web.post("/api/models/{name}/pin", _pin),
-            web.post("/api/models/{name}/unpin", _unpin),
+            web.post("/api/models/{name}/pin", _change(lambda actions, name: actions.set_pinned(name, True))),
+            web.post(
+                "/api/models/{name}/unpin", _change(lambda actions, name: actions.set_pinned(name, False))
+            ),
             web.get("/api/models/{name}/logs", _logs),
             web.get("/api/events", _events),
             web.get("/api/requests", _requests),
@@ -244,12 +250,15 @@ def _json(content: object, status: int = 200) -> web.Response:
     return web.Response(status=status, text=text, content_type="application/json", headers=headers)
 
 
-async def _load(request: web.Request) -> web.Response:
-    return _set_loaded(request, is_loaded=True)
+def _change(begin: Callable[[AdminActions, str], Rejection | None]) -> Handler:
+    """Begin a change of the model that the path names."""
 
+    async def handle(request: web.Request) -> web.Response:
+        if rejection := begin(request.app[ACTIONS], _model(request)["name"]):
+            raise AdminRejected(rejection)
+        return _json(_model(request), 202)
 
-async def _unload(request: web.Request) -> web.Response:
-    return _set_loaded(request, is_loaded=False)
+    return handle
 
 
 async def _unload_all(request: web.Request) -> web.Response:
@@ -257,27 +266,6 @@ async def _unload_all(request: web.Request) -> web.Response:
     actions = request.app[ACTIONS]
     loaded = [m["name"] for m in actions.state()["models"] if m["phase"] == "ready" and not m["pinned"]]
     return _json({"unloading": [name for name in loaded if actions.set_loaded(name, False) is None]}, 202)
-
-
-async def _pin(request: web.Request) -> web.Response:
-    return _set_pinned(request, is_pinned=True)
-
-
-async def _unpin(request: web.Request) -> web.Response:
-    return _set_pinned(request, is_pinned=False)
-
-
-def _set_pinned(request: web.Request, *, is_pinned: bool) -> web.Response:
-    if rejection := request.app[ACTIONS].set_pinned(_model(request)["name"], is_pinned):
-        raise AdminRejected(rejection)
-    return _json(_model(request), 202)
-
-
-def _set_loaded(request: web.Request, *, is_loaded: bool) -> web.Response:
-    name = _model(request)["name"]
-    if rejection := request.app[ACTIONS].set_loaded(name, is_loaded):
-        raise AdminRejected(rejection)
-    return _json(_model(request), 202)
 
 
 def _model(request: web.Request) -> ModelStateJson:
@@ -341,11 +329,9 @@ async def _metrics(request: web.Request) -> web.Response:
     actions = request.app[ACTIONS]
     own = await prometheus.render(actions.metrics())
     engines: Mapping[str, str] = {}
-    try:
+    with suppress(TimeoutError, OSError):  # only the engines' metrics are missing
         async with asyncio.timeout(_ENGINE_PAGES_S):
             engines = await actions.engine_metrics()
-    except (TimeoutError, OSError):
-        pass  # only the engines' metrics are missing
     body = await prometheus.merge(own, engines)
     headers = {"Content-Type": prometheus.CONTENT_TYPE, "Cache-Control": "no-store"}
     return web.Response(body=body, headers=headers)

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from firesteel.gateway.admin.prometheus import Kind, MetricFamily, MetricSample
-from firesteel.gateway.admin.state import GatewayState
+from firesteel.gateway.admin.state import GatewayState, ModelStateJson
 
 
 def state_families(state: GatewayState) -> Iterator[MetricFamily]:
-    models = state["models"]
-    healthy = {model["name"]: int(model["health"]["ok"]) for model in models}
-    yield gauge("model_healthy", "0 for a model that is not healthy; /api/state says why.", healthy, "model")
-    for name, help, values in (
-        (
-            "model_tokens_per_second",
+    by_model: dict[str, tuple[str, Callable[[ModelStateJson], float | None]]] = {
+        "healthy": (
+            "0 for a model that is not healthy; /api/state says why.",
+            lambda m: int(m["health"]["ok"]),
+        ),
+        "tokens_per_second": (
             "Tokens that the model wrote in the last five seconds.",
-            {model["name"]: model["tokens_per_s"] for model in models},
+            lambda m: m["tokens_per_s"],
         ),
-        (
-            "model_kv_used_ratio",
-            "Share of the KV cache in use.",
-            {model["name"]: model["kv_used"] for model in models},
-        ),
-        (
-            "model_draft_acceptance_ratio",
+        "kv_used_ratio": ("Share of the KV cache in use.", lambda m: m["kv_used"]),
+        "draft_acceptance_ratio": (
             "Share of the drafted tokens that were accepted.",
-            {model["name"]: model["acceptance"] for model in models},
+            lambda m: m["acceptance"],
         ),
-    ):
-        yield gauge(name, help, values, "model")
+    }
+    for name, (help, read) in by_model.items():
+        yield gauge(f"model_{name}", help, {model["name"]: read(model) for model in state["models"]}, "model")
     memory, gpu = state["memory"], state["gpu"]
     single: dict[str, tuple[str, float | None]] = {
         "memory_total_bytes": ("Memory of the host.", memory["total_bytes"]),

@@ -25,8 +25,8 @@ def model_list(views: Iterable[ModelView], caller: Caller) -> GatewayResponse:
     seen = list(views)
     rows = [_model_row(view) for view in seen if _may_see(caller, view)]
     rows += [
-        _alias_row(view, alias)
-        for view in seen
+        _model_row(view) | {"id": alias, "display_name": alias, "alias_of": view.config.name}
+        for view in seen  # clients offer only names that are in the list
         for alias in view.config.aliases
         if _may_see(caller, view) or alias in (caller.models or ())
     ]
@@ -50,11 +50,6 @@ def _model_row(view: ModelView) -> dict[str, Any]:
     if config.why_not:
         row["why"] = str(config.why_not)
     return row
-
-
-def _alias_row(view: ModelView, alias: str) -> dict[str, Any]:
-    """Clients offer only names that are in the list."""
-    return _model_row(view) | {"id": alias, "display_name": alias, "alias_of": view.config.name}
 
 
 def phase(view: ModelView) -> str:

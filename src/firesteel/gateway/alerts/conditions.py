@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from firesteel.gateway.admin.state import GatewayState, ModelStateJson
@@ -33,25 +33,18 @@ def conditions(
     """
     found = {}
     for model in state["models"]:
-        for kind, text in _of_model(model, failed_loads, guarded):
-            found[AlertKey(kind, model["name"])] = text
+        name, health = model["name"], model["health"]
+        if name in guarded and model["phase"] != "ready":
+            found[AlertKey("guard", name)] = f"{name}: {guarded[name]}"
+        elif name in failed_loads and (why := _why_failed(model, failed_loads[name])):
+            found[AlertKey("load_failed", name)] = f"{name} did not load: {why}"
+        elif not health["ok"] and model["phase"] != "cannot":  # that was said when the file was read
+            found[AlertKey("unhealthy", name)] = f"{name}: {health['text']}"
     for folder, free in disks.items():
         if free < disk_floor_bytes:
             left = f"the disk under {folder} has {show_bytes(free)} left"
             found[AlertKey("disk", folder)] = f"{left}; `firesteel pull --prune` frees space"
     return found
-
-
-def _of_model(
-    model: ModelStateJson, failed_loads: Mapping[str, str], guarded: Mapping[str, str]
-) -> Iterator[tuple[AlertKind, str]]:
-    name, health = model["name"], model["health"]
-    if name in guarded and model["phase"] != "ready":
-        yield "guard", f"{name}: {guarded[name]}"
-    elif name in failed_loads and (why := _why_failed(model, failed_loads[name])):
-        yield "load_failed", f"{name} did not load: {why}"
-    elif not health["ok"] and model["phase"] != "cannot":  # that was said when the file was read
-        yield "unhealthy", f"{name}: {health['text']}"
 
 
 def _why_failed(model: ModelStateJson, last: str) -> str | None:

@@ -16,7 +16,8 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import Any
 
 from firesteel.edge.host.gpu import read_gpu
 from firesteel.edge.host.memory import meminfo
@@ -227,20 +228,13 @@ def page_activity(page: str) -> Activity:
 
 
 def _difference(now: ModelTotals, before: ModelTotals) -> ModelTotals:
-    return ModelTotals(
-        _less(now.firsts, before.firsts),
-        _less(now.gaps, before.gaps),
-        now.gaps_s - before.gaps_s,
-        _less(now.unqueued_firsts, before.unqueued_firsts),
-        _less(now.cached_firsts, before.cached_firsts),
-        now.completion_tokens - before.completion_tokens,
-        now.stream_tokens - before.stream_tokens,
-        now.requests - before.requests,
-        now.broke - before.broke,
-    )
+    return ModelTotals(*map(_less, astuple(now), astuple(before)))
 
 
-def _less(now: Counts, before: Counts) -> Counts:
+def _less(now: Any, before: Any) -> Any:
+    """Of a count, or of counts."""
+    if not isinstance(now, tuple):
+        return now - before
     return tuple(a - b for a, b in zip(now, before, strict=True)) if before else now
 
 

@@ -115,7 +115,7 @@ class ClientConnection(RequestReader):
         self._server.lingering.discard(self)
 
     def pause_writing(self) -> None:
-        self._is_write_paused = True
+        self.is_write_paused = True
         self.deadline = monotonic() + self.limits.send_idle_s
         self._unsent = self.transport.get_write_buffer_size()
         if not self.buffers.take(self._unsent):
@@ -125,7 +125,7 @@ class ClientConnection(RequestReader):
             self._exchange.pause()
 
     def resume_writing(self) -> None:
-        self._is_write_paused = False
+        self.is_write_paused = False
         self.buffers.give(self._unsent)
         self._unsent = 0
         if self._state == AT_HEAD:
@@ -147,7 +147,7 @@ class ClientConnection(RequestReader):
         if self._state == AT_BODY or (self._state == AT_HEAD and self._buffer):
             self._reject(Rejection(408, "timeout", "the request took too long to arrive"))
             self.transport.close()
-        elif self._is_write_paused:
+        elif self.is_write_paused:
             self.abort()
         elif self._exchange is not None:
             exchange = self._exchange
@@ -183,10 +183,6 @@ class ClientConnection(RequestReader):
         self.transport.abort()
 
     # -- called by the exchange --
-
-    def is_write_paused(self) -> bool:
-        """Whether the client is too slow at the moment."""
-        return self._is_write_paused
 
     def keeps_alive(self) -> bool:
         is_ending = self._server.is_draining or self._is_half_closed
@@ -233,7 +229,7 @@ class ClientConnection(RequestReader):
             self.deadline = monotonic() + self.limits.send_idle_s
             return
         self._state = AT_HEAD
-        if not self._is_write_paused:
+        if not self.is_write_paused:
             self._await_next_request()
 
     def _await_next_request(self) -> None:
@@ -360,10 +356,8 @@ class ClientConnection(RequestReader):
     # -- responses of the gateway itself --
 
     def _reject(self, rejection: Rejection) -> None:
-        self._respond_early(rejection_response(rejection, self._family()))
-
-    def _family(self) -> ApiFamily:
-        return family_of(self._head.path) if self._head is not None else "openai"
+        family: ApiFamily = family_of(self._head.path) if self._head is not None else "openai"
+        self._respond_early(rejection_response(rejection, family))
 
     def _respond_early(self, response: GatewayResponse) -> None:
         """May be sent before the request is complete; the rest of the request is discarded."""

@@ -95,7 +95,8 @@ class Tunnel(DirectExchange):
             upstream.tunnel_drained = None
             return super().response_started(head)
         accepted = _ACCEPTED.search(head.lines)
-        if accepted is None or accepted[1] != _accept(self._head.websocket_key):
+        digest = sha1(self._head.websocket_key + _WEBSOCKET_ID, usedforsecurity=False).digest()
+        if accepted is None or accepted[1] != b64encode(digest):
             raise ProtocolError(502, "bad_answer", "`Sec-WebSocket-Accept` does not fit the client's key")
         self._is_open = self._has_head = True
         self._status, self._last = 101, monotonic()
@@ -181,7 +182,3 @@ class Tunnel(DirectExchange):
         self._finish(how, why)
         self._client.transport.write(_GOING_AWAY)
         self._client.done(keep=False)
-
-
-def _accept(key: bytes) -> bytes:
-    return b64encode(sha1(key + _WEBSOCKET_ID, usedforsecurity=False).digest())

@@ -7,6 +7,7 @@ Implements the dispatcher's `PendingRequest` and the upstream's `ResponseReceive
 
 from __future__ import annotations
 
+import asyncio
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -19,7 +20,6 @@ from firesteel.gateway.http.forward import (
     without_encoding,
 )
 from firesteel.gateway.http.head import RequestHead, ResponseHead
-from firesteel.gateway.http.pool import Connecting
 from firesteel.gateway.http.responses import rejection_response
 from firesteel.gateway.http.retries import Retries
 from firesteel.gateway.http.routes import Route
@@ -52,7 +52,7 @@ class Exchange(Retries):
     reserved_bytes = 0
     """Of the common buffers, for its body, when its client has left."""
     _recorder: LatencyRecorder | None = None
-    _connecting: Connecting | None = None
+    _connecting: asyncio.Task[None] | None = None
     _prefix: int | None = None
     _waited_s = _commented = 0.0
     _extra_headers = b""
@@ -225,7 +225,7 @@ class Exchange(Retries):
     # -- called by the upstream --
 
     def response_started(self, head: ResponseHead) -> ChunkBoundaries:
-        if self._upstream is not None and self._client.is_write_paused() and not self.is_leaving:
+        if self._upstream is not None and self._client.is_write_paused and not self.is_leaving:
             self._upstream.pause()
         if head.status >= 400 and (boundaries := self._retry_error(head)) is not None:
             return boundaries

@@ -144,11 +144,6 @@ def _tokens(value: bytes) -> list[bytes]:
     return [token.strip(b" \t").lower() for token in value.split(b",")]
 
 
-def _without_named(forwarded: list[bytes], tokens: list[bytes]) -> list[bytes]:
-    """Without the lines that `Connection` names: they are for this hop only."""
-    return [line for line in forwarded if line[: line.index(b":")].lower() not in tokens]
-
-
 def _length(value: bytes) -> int:
     if not (value.isdigit() and len(value) <= 15):
         raise ProtocolError(400, "bad_head", "`Content-Length` is not a number")
@@ -187,7 +182,8 @@ class MessageHead:
         tokens = _tokens(value)
         self.keeps_alive = b"close" not in tokens if self.is_11 else b"keep-alive" in tokens
         if len(tokens) > 1 or tokens[0] not in (b"close", b"keep-alive"):
-            return _without_named(forwarded, tokens)
+            # The lines that it names are for this hop only.
+            return [line for line in forwarded if line[: line.index(b":")].lower() not in tokens]
         return forwarded
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from functools import cached_property
 from time import monotonic
 
 from firesteel.gateway.http.keepalive import watch_peer
@@ -21,28 +22,13 @@ Ready = Callable[[Upstream], None]
 Failed = Callable[[str], None]
 
 
-class Connecting:
-    """A connection that is being opened."""
-
-    __slots__ = ("_task",)
-
-    def __init__(self, task: asyncio.Task[None]) -> None:
-        self._task = task
-
-    def cancel(self) -> None:
-        self._task.cancel()
-
-
 class ConnectionPool:
     """Idle connections by address."""
-
-    __slots__ = ("_idle", "_limits", "_tasks", "_tls", "unasked")
 
     def __init__(self, limits: HttpLimits) -> None:
         self._limits = limits
         self._idle: dict[Key, list[Upstream]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._tls: ssl.SSLContext | None = None
         self.unasked: set[tuple[str, int] | str] = set()
         """Addresses of servers that reject a request for token counts."""
 
@@ -57,12 +43,12 @@ class ConnectionPool:
                 return upstream
         return None
 
-    def connect(self, endpoint: Endpoint, ready: Ready, failed: Failed) -> Connecting:
-        """Open a connection without blocking; one of the callbacks is called later."""
+    def connect(self, endpoint: Endpoint, ready: Ready, failed: Failed) -> asyncio.Task[None]:
+        """Open a connection without blocking; one of the callbacks is called later, unless cancelled."""
         task = asyncio.get_running_loop().create_task(self._connect(endpoint, ready, failed))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return Connecting(task)
+        return task
 
     def sweep(self, now: float) -> None:
         """Close connections that have been idle for too long."""
@@ -97,7 +83,7 @@ class ConnectionPool:
         key = (endpoint.address, endpoint.is_tls)
         idle = self._idle.setdefault(key, [])
         loop = asyncio.get_running_loop()
-        tls = self._context() if endpoint.is_tls else None
+        tls = self._tls if endpoint.is_tls else None
 
         def new_upstream() -> Upstream:
             return Upstream(
@@ -112,10 +98,9 @@ class ConnectionPool:
         watch_peer(upstream.transport)
         return upstream
 
-    def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
-        return self._tls
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context()
 
     def _put_back(self, idle: list[Upstream], upstream: Upstream) -> None:
         if len(idle) >= self._limits.idle_connections:

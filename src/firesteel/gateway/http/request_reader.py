@@ -27,7 +27,7 @@ AT_HEAD, WAITING_FOR_BODY, AT_BODY, ANSWERING, LINGERING, TUNNELING = range(6)
 class RequestReader(asyncio.Protocol):
     __slots__ = (
         "_began", "_body", "_buffer", "_buffered", "_cached_head", "_head", "_is_in_head", "_is_paused",
-        "_is_write_paused", "_state", "buffers", "deadline", "limits", "reserved_bytes", "transport",
+        "_state", "buffers", "deadline", "is_write_paused", "limits", "reserved_bytes", "transport",
     )  # fmt: skip
 
     def __init__(self, limits: HttpLimits, buffers: BufferBudget) -> None:
@@ -40,7 +40,7 @@ class RequestReader(asyncio.Protocol):
         self._body: BodyReader | None = None
         self.reserved_bytes = self._buffered = 0
         """Of the common buffers: for a body, and for the bytes before and behind it."""
-        self._is_in_head = self._is_paused = self._is_write_paused = False
+        self._is_in_head = self._is_paused = self.is_write_paused = False
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.deadline = inf
         """When the current activity times out."""
@@ -68,7 +68,7 @@ class RequestReader(asyncio.Protocol):
     def abort(self) -> None: ...
 
     def data_received(self, data: bytes) -> None:
-        if self._state == AT_HEAD and not self._is_write_paused and len(self._buffer) <= _MAX_AHEAD:
+        if self._state == AT_HEAD and not self.is_write_paused and len(self._buffer) <= _MAX_AHEAD:
             self._take_head(self._buffer + data if self._buffer else data)
         elif self._state == AT_BODY:
             self._receive_body(data)
@@ -80,7 +80,7 @@ class RequestReader(asyncio.Protocol):
             self._buffer_ahead(data)
 
     def _take_next(self) -> None:
-        is_blocked = self._is_write_paused or self.transport.is_closing()
+        is_blocked = self.is_write_paused or self.transport.is_closing()
         if self._state == AT_HEAD and self._buffer and not is_blocked:
             self._take_head(self._buffer)
             if self._state != ANSWERING:

@@ -68,13 +68,11 @@ class HttpServer:
             listener.close()
         for client in tuple(self._clients):
             client.drain()
-        if self._clients:
-            self._empty.clear()
-            try:
-                async with asyncio.timeout(grace_s):
-                    await self._empty.wait()
-            except TimeoutError:
-                cut = await self._cut_off()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._until_empty()
+        except TimeoutError:
+            cut = await self._cut_off()
         self._stop()
         return cut
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 from firesteel.gateway.http.body import ModelField, edited, find_model, model_edit
@@ -36,8 +35,6 @@ from firesteel.gateway.translate.responses_client import RESPONSES_CLIENT
 from firesteel.gateway.translate.responses_server import RESPONSES_SERVER
 from firesteel.gateway.translate.stream import StreamTranslator, error_text
 from firesteel.gateway.translate.values import (
-    ChunkReader,
-    ChunkWriter,
     ClientApi,
     Json,
     ServerApi,
@@ -88,11 +85,11 @@ def read_ollama(path: bytes, body: bytes) -> OllamaCall | Rejection:
     except Untranslatable as error:
         return _rejection(error)
     context = TranslationContext(request.body["model"], time.time, time.time())
-    field = find_model(chat_body, b"application/json")
-    if isinstance(field, Rejection):
-        return field
+    model_field = find_model(chat_body, b"application/json")
+    if isinstance(model_field, Rejection):
+        return model_field
     # Parsed, a body takes many times its size, and it may wait for minutes.
-    return OllamaCall(path, replace(request, body={}), context, chat_body, field)
+    return OllamaCall(path, replace(request, body={}), context, chat_body, model_field)
 
 
 def with_parameters(body: bytes, target: bytes, endpoint: Endpoint) -> bytes:
@@ -105,25 +102,20 @@ def with_parameters(body: bytes, target: bytes, endpoint: Endpoint) -> bytes:
     return b"{}" if isinstance(edits, Rejection) else b"".join(edited(body, edits))
 
 
+@dataclass(slots=True)
 class Translation:
     """Of one request, to one endpoint."""
 
-    def __init__(
-        self,
-        target: bytes,
-        body: bytes,
-        route: Route,
-        *,
-        is_stream: bool,
-        response: Callable[[Json], Json],
-        reader: Callable[[], ChunkReader] | None,
-        writer: Callable[[], ChunkWriter],
-    ) -> None:
-        self.target, self._body, self._route = target, body, route
-        self.is_stream = is_stream
-        self._response, self._reader, self._writer = response, reader, writer
-        self._pieces: list[bytes] = []
-        self._size = 0
+    target: bytes
+    _body: bytes
+    _route: Route
+    is_stream: bool
+    _context: TranslationContext
+    _client: ClientApi | OllamaRequest
+    _server: ServerApi | None = None
+    """None: it speaks chat, which every client is translated from and to."""
+    _pieces: list[bytes] = field(default_factory=list)
+    _size: int = 0
 
     def request_parts(self, head: RequestHead, endpoint: Endpoint) -> list[bytes | memoryview]:
         """What is written to the server, with the parameters of the model."""
@@ -147,7 +139,8 @@ class Translation:
     def stream(self) -> StreamTranslator:
         """For the content of an answer that is streamed."""
         self._pieces, self._size = [], 0
-        return StreamTranslator(self._reader() if self._reader else None, self._writer(), self._fail)
+        reader = self._server.reader() if self._server else None
+        return StreamTranslator(reader, self._client.writer(self._context), self._fail)
 
     def _fail(self, why: str) -> bytes:
         return error_event(Rejection(502, "engine_error", why), self._route)
@@ -184,7 +177,8 @@ class Translation:
             answer = parse_object(body)
             if why := error_text(answer):
                 return Rejection(502, "engine_error", why, src=src)
-            return GatewayResponse(200, dump(self._response(answer)))
+            chat = self._server.response(answer) if self._server else answer
+            return GatewayResponse(200, dump(self._client.response(chat, self._context)))
         except Untranslatable as error:
             return Rejection(502, "engine_error", f"the engine's answer: {error}", src=src)
 
@@ -232,61 +226,32 @@ def _translate(route: Route, body: bytes, endpoint: Endpoint, model: str) -> Tra
         name if isinstance(name, str) else model, time.time, time.time(), uuid4().hex, wants_usage(request)
     )
     chat = client.request(request)
-    return _to_server(
-        chat, route, endpoint, model, lambda answer: client.response(answer, context),
-        lambda: client.writer(context),
-    )  # fmt: skip
+    chat["model"] = _served_name(endpoint, model)
+    return _to_server(chat, route, endpoint, context, client)
 
 
 def _translate_ollama(call: OllamaCall, route: Route, endpoint: Endpoint, model: str) -> Translation:
-    request, context = call.request, call.context
-
-    def respond(answer: Json) -> Json:
-        return request.response(answer, context)
-
-    def writer() -> ChunkWriter:
-        return request.writer(context)
-
+    request, name = call.request, _served_name(endpoint, model)
     if request.path == _CHAT_PATH and "chat" not in endpoint.speaks:
-        return _to_server(parse_object(call.body), route, endpoint, model, respond, writer)
-    edit = model_edit(call.model_field, _served_name(endpoint, model).encode())
-    return Translation(
-        request.path,
-        b"".join(edited(call.body, [edit] if edit else [])),
-        route,
-        is_stream=request.is_stream,
-        response=respond,
-        reader=None,
-        writer=writer,
-    )
+        chat = parse_object(call.body) | {"model": name}
+        return _to_server(chat, route, endpoint, call.context, request)
+    edit = model_edit(call.model_field, name.encode())
+    body = b"".join(edited(call.body, [edit] if edit else []))
+    return Translation(request.path, body, route, request.is_stream, call.context, request)
 
 
 def _to_server(
     chat: Json,
     route: Route,
     endpoint: Endpoint,
-    model: str,
-    respond: Callable[[Json], Json],
-    writer: Callable[[], ChunkWriter],
+    context: TranslationContext,
+    client: ClientApi | OllamaRequest,
 ) -> Translation:
-    """`chat` in the API of the endpoint, with its name of the model; answers come back through chat."""
-    chat["model"] = _served_name(endpoint, model)
+    """`chat` in the API of the endpoint; answers come back through chat."""
     speaks = endpoint.speaks or ("chat",)
-    server = _SERVERS["chat" if "chat" in speaks else speaks[0]]
-    is_stream = chat.get("stream") is True
-    if server is None:
-        return Translation(
-            _CHAT_PATH, dump(chat), route, is_stream=is_stream, response=respond, reader=None, writer=writer
-        )
-    return Translation(
-        server.path,
-        dump(server.request(chat)),
-        route,
-        is_stream=is_stream,
-        response=lambda answer: respond(server.response(answer)),
-        reader=server.reader,
-        writer=writer,
-    )
+    server, is_stream = _SERVERS["chat" if "chat" in speaks else speaks[0]], chat.get("stream") is True
+    path, body = (server.path, server.request(chat)) if server else (_CHAT_PATH, chat)
+    return Translation(path, dump(body), route, is_stream, context, client, server)
 
 
 def _served_name(endpoint: Endpoint, model: str) -> str:

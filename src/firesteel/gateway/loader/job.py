@@ -31,7 +31,6 @@ from firesteel.gateway.loader.command import CommandJob, load_command
 from firesteel.gateway.loader.duration import LoadClock, load_time
 from firesteel.gateway.loader.model_parameters import model_parameters
 from firesteel.gateway.loader.node_models import node_job, node_turns
-from firesteel.gateway.loader.unload import find_service, held_bytes
 from firesteel.gateway.service_config import (
     AlertSettings,
     ModelConfig,
@@ -45,8 +44,10 @@ from firesteel.hosts.cluster.up import bring_up_joined
 from firesteel.launch import AdapterReference, Ask, Runtime
 from firesteel.planner import Band, Plan, launch_key
 from firesteel.proposals import Proposal, require_runnable
+from firesteel.run.down import freed_bytes
 from firesteel.run.events import PhaseDone, PhaseProgress, PlanReady, ServiceReady
 from firesteel.run.service import Service, all_services
+from firesteel.run.service import load as find_service
 from firesteel.run.start.listen import LOOPBACK, reached_at
 from firesteel.run.start.options import RunOptions
 from firesteel.run.start.start import adopt_all
@@ -119,7 +120,7 @@ def _ceiling(file: ServiceFile, host: Host, own: list[Service], external_bytes: 
     most = max(0, host.memory_total_bytes - host.keep_free_bytes - gateway_bytes)
     if file.memory.ceiling is not None:
         return min(file.memory.ceiling, most)
-    free = host.room_bytes + sum(held_bytes(service) for service in own) + external_bytes
+    free = host.room_bytes + sum(freed_bytes(service) for service in own) + external_bytes
     return max(0, min(most, free - gateway_bytes))
 
 
@@ -323,7 +324,7 @@ async def load(job: Job | CommandJob, home: Home) -> None:
         elif isinstance(event, ServiceReady):
             is_brief = event.report.is_brief
             load_s = None if event.already else clock.keep(job.name, home, now_s, is_brief=is_brief)
-            service = find_service(job.name, home)
+            service = find_service(home, job.name)
             if service is None:
                 raise FiresteelError(
                     f"{job.name} came up and is gone again", next=f"firesteel logs {job.name}"

@@ -81,12 +81,10 @@ def _last_rise_s(samples: Sequence[AvailableSample]) -> float:
     return rise_s
 
 
-def _available() -> int:
-    return meminfo().available_bytes
-
-
 async def wait_until_released(
-    release: ExpectedRelease, read: Callable[[], int] = _available, poll_s: float = _POLL_S
+    release: ExpectedRelease,
+    read: Callable[[], int] = lambda: meminfo().available_bytes,
+    poll_s: float = _POLL_S,
 ) -> int | None:
     """Return what is available then, or None where memory cannot be read."""
     samples: list[AvailableSample] = []

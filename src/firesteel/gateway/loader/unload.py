@@ -6,39 +6,23 @@ import asyncio
 import signal
 
 from firesteel.edge.files.home import Home, find_home
-from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.gateway.loader.child import say
-from firesteel.run.down import frees_at_exit, stop
+from firesteel.run.down import freed_bytes, frees_at_exit, stop
 from firesteel.run.events import PhaseDone, PhaseProgress
-from firesteel.run.service import Service, all_services
+from firesteel.run.service import load
 
 
 async def unload(name: str, home: Home) -> None:
     """The result says what was available before, and how much should come back."""
-    service = find_service(name, home)
-    before, held = meminfo().available_bytes, held_bytes(service) if service else 0
+    service = load(home, name)
+    before, held = meminfo().available_bytes, freed_bytes(service) if service else 0
     is_process = service is not None and frees_at_exit(service)
     if service:
         async for event in stop(service):
             if isinstance(event, (PhaseProgress, PhaseDone)):
                 say({"doing": {"phase": event.phase, "words": event.text, "eta_s": None}})
     say({"gone": {"available_bytes": before, "held_bytes": held, "is_process": is_process}})
-
-
-def find_service(name: str, home: Home) -> Service | None:
-    return next((service for service in all_services(home) if service.name == name), None)
-
-
-def held_bytes(service: Service) -> int:
-    """What the host would get back if the service stopped."""
-    if service.phase == "dead":
-        return 0
-    if service.spec.stop:  # a container: its processes do not show what CUDA took
-        lost = max(0, service.spec.available_bytes - meminfo().available_bytes)
-        return min(service.spec.expected_bytes, lost)
-    engine = service.state.engine if service.state else None
-    return process.memory(engine).own_bytes if engine else 0
 
 
 def unload_job(name: str) -> None:

@@ -109,11 +109,6 @@ class ModelState:
         return self.phase == "ready" and not self.busy
 
     @property
-    def waits_since_s(self) -> float | None:
-        """When the oldest waiting request arrived."""
-        return None if self.oldest is None else self.oldest.arrived_s
-
-    @property
     def first_sequence(self) -> int:
         """Of the oldest waiting request. 0, which goes first, for a model requested by name."""
         return 0 if self.oldest is None else self.oldest.sequence
@@ -121,7 +116,7 @@ class ModelState:
     def requested_since_s(self, now_s: float) -> float | None:
         """Since when it has been needed: by a request, by name, or because it is pinned."""
         requested_s = self.requested_s if self.requested_s is not None and self.requested_s <= now_s else None
-        waits_s = self.waits_since_s
+        waits_s = None if self.oldest is None else self.oldest.arrived_s
         if requested_s is None or waits_s is None:
             return waits_s if requested_s is None else requested_s
         return min(waits_s, requested_s)

@@ -24,8 +24,6 @@ def wants_usage(request: Json) -> bool:
     return member(request, "stream_options").get("include_usage") is True
 
 
-def _same(response: Json, context: TranslationContext) -> Json:
-    return response | {"model": context.model}
-
-
-CHAT_CLIENT = ClientApi(lambda request: request, _same, ChatChunkWriter)
+CHAT_CLIENT = ClientApi(
+    lambda request: request, lambda response, context: response | {"model": context.model}, ChatChunkWriter
+)

@@ -120,21 +120,10 @@ def _generation(
     return OllamaRequest(path, body, is_stream, keep_alive_s, response, writer)
 
 
-def _embed(request: Json) -> OllamaRequest:
-    return _embedding(request, request.get("input"), embed_response)
-
-
-def _embeddings(request: Json) -> OllamaRequest:
-    return _embedding(request, field(request, "prompt", str, ""), embeddings_response)
-
-
 def _embedding(
     request: Json, text: object, response: Callable[[Json, TranslationContext], Json]
 ) -> OllamaRequest:
-    is_text = isinstance(text, str) or (
-        isinstance(text, list) and all(isinstance(part, str) for part in text)
-    )
-    if not is_text:
+    if not all(isinstance(part, str) for part in (text if isinstance(text, list) else [text])):
         raise Untranslatable("`input` must be a string or a list of strings")
     body = {"model": required(request, "model", str), "input": text, "encoding_format": "float"}
     body |= copied(request, ("dimensions",))
@@ -145,8 +134,8 @@ def _embedding(
 _PATHS: dict[bytes, Callable[[Json], OllamaRequest]] = {
     b"/api/chat": _chat,
     b"/api/generate": _generate,
-    b"/api/embed": _embed,
-    b"/api/embeddings": _embeddings,
+    b"/api/embed": lambda request: _embedding(request, request.get("input"), embed_response),
+    b"/api/embeddings": lambda r: _embedding(r, field(r, "prompt", str, ""), embeddings_response),
 }
 
 

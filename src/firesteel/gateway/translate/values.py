@@ -139,13 +139,11 @@ def objects(values: list[Any], name: str) -> list[Json]:
     return values
 
 
-def refuse_others(value: Json, known: Collection[str], where: str, instead: str = "") -> None:
+def refuse_others(value: Json, known: Collection[str], where: str) -> None:
     """Refuse a field that is set and not known, with its name."""
     for name, found in value.items():
         if name not in known and found not in (None, False, [], {}, ""):
-            raise Untranslatable(
-                f"`{name[:80]}` cannot be translated to {where}.{' ' + instead if instead else ''}"
-            )
+            raise Untranslatable(f"`{name[:80]}` cannot be translated to {where}.")
 
 
 def copied(value: Json, names: Iterable[str]) -> Json:

@@ -139,9 +139,5 @@ def _script_failure(name: str, code: int, err: str) -> HostNotReady:
     return HostNotReady(f"{name}: {said}", next="firesteel cluster check")
 
 
-def here(name: str) -> Channel:
-    return Channel(name)
-
-
 def channel_of(home: Home, node: ClusterNode) -> Channel:
     return Channel(node.name, target_of(home, node))

@@ -71,7 +71,11 @@ async def check_cluster(channels: Sequence[Channel], measures: bool = True) -> C
     by_name = {channel.name: channel for channel in reachable}
     tried: dict[tuple[str, str, str], Reached] = {}
     for link in found:  # one after the other: two at once would share the bandwidth
-        tried |= await _try_link(link, by_name, _MEASURE_S if measures else 0)
+        for one, other in ((link.one, link.other), (link.other, link.one)):
+            address, mtu = link.interface_of(other).address or "", link.interface_of(one).mtu or 1500
+            tried[one, other, address] = await _try_direction(
+                by_name[one], by_name[other], address, mtu, _MEASURE_S if measures else 0
+            )
     findings = judge_pairs(facts, found, tried, skews) if len(facts) > 1 else ()
     return ClusterCheck(facts, found, (*unreachable, *findings), tried)
 
@@ -85,18 +89,6 @@ async def _problem(channel: Channel) -> FiresteelError | None:
     except FiresteelError as error:
         return error
     return None
-
-
-async def _try_link(
-    link: Link, channels: dict[str, Channel], seconds: float
-) -> dict[tuple[str, str, str], Reached]:
-    tried = {}
-    for one, other in ((link.one, link.other), (link.other, link.one)):
-        address, mtu = link.interface_of(other).address or "", link.interface_of(one).mtu or 1500
-        tried[one, other, address] = await _try_direction(
-            channels[one], channels[other], address, mtu, seconds
-        )
-    return tried
 
 
 async def _try_direction(

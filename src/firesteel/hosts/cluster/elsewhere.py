@@ -13,7 +13,6 @@ import hashlib
 import io
 import os
 import shlex
-import socket
 import subprocess
 import sys
 import tarfile
@@ -25,7 +24,7 @@ from firesteel.edge.host.signals import interrupted_by_signals
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.hosts.cluster.channel import NODE_FOLDER
-from firesteel.hosts.cluster.nodes import find_node, target_of
+from firesteel.hosts.cluster.nodes import find_node, local_name, target_of
 
 _PARTS = ("firesteel", "pyproject.toml", "README.md", "LICENSE", "scripts/make-venv", "src")
 _PACKAGES = "aiohttp, click, pydantic, rich, yaml"
@@ -38,7 +37,7 @@ def run_elsewhere(home: Home, name: str, argv: list[str]) -> int:
     words, files = _with_files(argv, folder)
     for path, content in files.items():
         asyncio.run(ssh.send_files(target, {Path(path).name: content}, str(Path(path).parent)))
-    pid_file = f"{folder}/pid-{socket.gethostname().partition('.')[0]}-{os.getpid()}"
+    pid_file = f"{folder}/pid-{local_name()}-{os.getpid()}"
     there = f"echo $$ > {pid_file}; {command_on_node(folder, words, f'firesteel --on {name}')}"
     command = ssh.session_argv(target, there)
     if sys.stdin.isatty() and sys.stdout.isatty():
@@ -73,7 +72,8 @@ async def prepare_node(target: SshTarget, home: Home) -> str:
         raise UsageError("--on needs firesteel from a checkout, to copy it to the node", next=hint)
     archive = await asyncio.to_thread(_archive, root, home)
     folder = f"{NODE_FOLDER}/on/{hashlib.sha256(archive).hexdigest()[:12]}"
-    recipes = f"${{FIRESTEEL_HOME:-${{XDG_DATA_HOME:-$HOME/.local/share}}/firesteel}}/catalog/{_here()}"
+    catalog = "${FIRESTEEL_HOME:-${XDG_DATA_HOME:-$HOME/.local/share}/firesteel}/catalog"
+    recipes = f"{catalog}/from-{local_name()}"
     if (await ssh.run(target, f"test -e {folder}/complete")).code == 0:
         return folder
     done = await ssh.run(
@@ -87,10 +87,6 @@ async def prepare_node(target: SshTarget, home: Home) -> str:
     if done.code:
         raise HostNotReady(f"{target.name}: {done.err.strip()[-200:]}", next=f"ssh {target.host} df -h '~'")
     return folder
-
-
-def _here() -> str:
-    return f"from-{socket.gethostname().partition('.')[0]}"
 
 
 def _archive(root: Path, home: Home) -> bytes:

@@ -40,7 +40,7 @@ async def up_on_node(home: Home, model: NodeModel, node: str) -> dict[str, Any]:
     folder = await prepare_node(target, home)
     await _send_key(target, name, key_of_nodes(home, name))
     words = ["up", "-f", await _send_file(target, folder, ask), "--listen", model.addresses[node], "--json"]
-    code, out = await _run(ssh.session_argv(target, command_on_node(folder, words)))
+    code, out = await _firesteel(target, folder, words)
     if code == SSH_FAILED:
         raise HostNotReady(f"the connection to {node} was lost", next=f"firesteel --on {node} ps")
     if code:
@@ -54,7 +54,7 @@ async def is_gone(home: Home, model: NodeModel, node: str) -> str | None:
     target = target_of(home, find_node(home, node))
     try:
         folder = await prepare_node(target, home)
-        code, out = await _run(ssh.session_argv(target, command_on_node(folder, ["ps", "--json"])))
+        code, out = await _firesteel(target, folder, ["ps", "--json"])
     except HostNotReady as error:
         return error.what
     if code:
@@ -67,10 +67,10 @@ async def is_gone(home: Home, model: NodeModel, node: str) -> str | None:
 
 
 async def down_on_node(home: Home, model: NodeModel, node: str) -> None:
+    """Stop it there, by the file that started it."""
     target = target_of(home, find_node(home, node))
     folder = await prepare_node(target, home)
-    words = ["down", "-f", await _send_file(target, folder, model.ask)]
-    code, _ = await _run(ssh.session_argv(target, command_on_node(folder, words)))
+    code, _ = await _firesteel(target, folder, ["down", "-f", await _send_file(target, folder, model.ask)])
     if code:
         raise FiresteelError(f"{model.ask.name} was not stopped on {node}", next=f"firesteel --on {node} ps")
 
@@ -109,7 +109,8 @@ async def _send_key(target: ssh.SshTarget, name: str, key: str) -> None:
         raise HostNotReady(f"{target.name}: {done.err.strip()[-200:]}", next=f"ssh {target.host} df -h '~'")
 
 
-async def _run(argv: list[str]) -> tuple[int, str]:
+async def _firesteel(target: ssh.SshTarget, folder: str, words: list[str]) -> tuple[int, str]:
+    argv = ssh.session_argv(target, command_on_node(folder, words))
     child = await asyncio.create_subprocess_exec(
         *argv, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
     )

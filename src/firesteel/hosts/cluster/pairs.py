@@ -7,7 +7,8 @@ degraded link; all seen 2026-11-15.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Literal
 
 from firesteel.dataclass import dataclass
@@ -61,52 +62,34 @@ def judge_pairs(
     return tuple(sorted(findings, key=lambda finding: order[finding.level]))
 
 
-def _connected(facts: Mapping[str, NodeFacts], found: Sequence[Link]) -> list[PairFinding]:
-    findings = []
-    names = list(facts)
-    for index, one in enumerate(names):
-        for other in names[index + 1 :]:
-            link = best_link(found, one, other)
-            if link is None:
-                findings.append(
-                    PairFinding(
-                        "joined",
-                        "stop",
-                        (one, other),
-                        "no interface of one is in a subnet of the other",
-                        evidence=f"{one}: {_addresses(facts[one])}; {other}: {_addresses(facts[other])}",
-                        next="firesteel cluster check --propose, for addresses in one subnet",
-                        source=_PLAYBOOK,
-                    )
-                )
-            elif not link.is_fast:
-                findings.append(
-                    PairFinding(
-                        "joined",
-                        "warn",
-                        (one, other),
-                        "an ordinary network joins them: no rail of one is in a subnet of the other",
-                        evidence=f"{link.one_interface.name} and {link.other_interface.name}",
-                        next="firesteel cluster check --propose, for addresses of the rails",
-                        source=_PLAYBOOK,
-                    )
-                )
-            else:
-                rails = [
-                    joint for joint in found if joint.is_fast and {joint.one, joint.other} == {one, other}
-                ]
-                findings.append(
-                    PairFinding(
-                        "joined",
-                        "good",
-                        (one, other),
-                        f"joined by {len(rails)} rail{'s' if len(rails) > 1 else ''}",
-                        evidence=", ".join(
-                            f"{rail.one_interface.address}-{rail.other_interface.address}" for rail in rails
-                        ),
-                    )
-                )
-    return findings
+def _connected(facts: Mapping[str, NodeFacts], found: Sequence[Link]) -> Iterator[PairFinding]:
+    for one, other in combinations(facts, 2):
+        link, pair = best_link(found, one, other), (one, other)
+        if link is None:
+            yield PairFinding(
+                "joined",
+                "stop",
+                pair,
+                "no interface of one is in a subnet of the other",
+                evidence=f"{one}: {_addresses(facts[one])}; {other}: {_addresses(facts[other])}",
+                next="firesteel cluster check --propose, for addresses in one subnet",
+                source=_PLAYBOOK,
+            )
+        elif not link.is_fast:
+            yield PairFinding(
+                "joined",
+                "warn",
+                pair,
+                "an ordinary network joins them: no rail of one is in a subnet of the other",
+                evidence=f"{link.one_interface.name} and {link.other_interface.name}",
+                next="firesteel cluster check --propose, for addresses of the rails",
+                source=_PLAYBOOK,
+            )
+        else:
+            rails = [joint for joint in found if joint.is_fast and {joint.one, joint.other} == {*pair}]
+            text = f"joined by {len(rails)} rail{'s' if len(rails) > 1 else ''}"
+            ends = (f"{rail.one_interface.address}-{rail.other_interface.address}" for rail in rails)
+            yield PairFinding("joined", "good", pair, text, evidence=", ".join(ends))
 
 
 def _addresses(facts: NodeFacts) -> str:
@@ -114,48 +97,40 @@ def _addresses(facts: NodeFacts) -> str:
     return ", ".join(shown) or "no address"
 
 
-def _rails(facts: Mapping[str, NodeFacts]) -> list[PairFinding]:
+def _rails(facts: Mapping[str, NodeFacts]) -> Iterator[PairFinding]:
     """Both rails of a cabled port up, addressed, in different subnets."""
-    findings = []
     for name, node in facts.items():
         cabled = [rail for rail in node.rails if rail.has_carrier]
         bare = [rail.name for rail in cabled if rail.address is None]
         subnets = [rail.subnet for rail in cabled if rail.subnet]
         if bare:
-            findings.append(
-                PairFinding(
-                    "rails-addressed",
-                    "warn",
-                    (name,),
-                    f"{', '.join(bare)} has a cable and no address, so half of the link is not used",
-                    next="firesteel cluster check --propose",
-                    source=_PLAYBOOK,
-                )
+            yield PairFinding(
+                "rails-addressed",
+                "warn",
+                (name,),
+                f"{', '.join(bare)} has a cable and no address, so half of the link is not used",
+                next="firesteel cluster check --propose",
+                source=_PLAYBOOK,
             )
         if len(set(subnets)) < len(subnets):
-            findings.append(
-                PairFinding(
-                    "rails-subnets",
-                    "stop",
-                    (name,),
-                    "two rails are in the same subnet: both then send by one",
-                    evidence=", ".join(f"{rail.name} {rail.address}" for rail in cabled),
-                    next="firesteel cluster check --propose",
-                    source=_PLAYBOOK,
-                )
+            yield PairFinding(
+                "rails-subnets",
+                "stop",
+                (name,),
+                "two rails are in the same subnet: both then send by one",
+                evidence=", ".join(f"{rail.name} {rail.address}" for rail in cabled),
+                next="firesteel cluster check --propose",
+                source=_PLAYBOOK,
             )
         if cabled and node.rdma and len(node.hcas) < len(cabled):
-            findings.append(
-                PairFinding(
-                    "rdma-active",
-                    "warn",
-                    (name,),
-                    f"{len(cabled)} rails have a cable and {len(node.hcas)} RDMA devices are active",
-                    evidence=", ".join(f"{d.name} {d.state}" for d in node.rdma),
-                    next="ibv_devinfo, on that host",
-                )
+            yield PairFinding(
+                "rdma-active",
+                "warn",
+                (name,),
+                f"{len(cabled)} rails have a cable and {len(node.hcas)} RDMA devices are active",
+                evidence=", ".join(f"{d.name} {d.state}" for d in node.rdma),
+                next="ibv_devinfo, on that host",
             )
-    return findings
 
 
 def _same_port(facts: Mapping[str, NodeFacts]) -> list[PairFinding]:
@@ -199,65 +174,48 @@ def _duplicates(facts: Mapping[str, NodeFacts]) -> list[PairFinding]:
     ]
 
 
-def _reached(found: Sequence[Link], tried: Tried) -> list[PairFinding]:
-    findings = []
+def _reached(found: Sequence[Link], tried: Tried) -> Iterator[PairFinding]:
     for link in found:
         for one, other in ((link.one, link.other), (link.other, link.one)):
-            to = link.interface_of(other)
-            reached = tried.get((one, other, to.address or ""))
-            if reached:
-                findings += _direction(link, one, other, reached)
-    return findings
+            if reached := tried.get((one, other, link.interface_of(other).address or "")):
+                yield from _direction(link, one, other, reached)
 
 
-def _direction(link: Link, one: str, other: str, reached: Reached) -> list[PairFinding]:
+def _direction(link: Link, one: str, other: str, reached: Reached) -> Iterator[PairFinding]:
     mine, its = link.interface_of(one), link.interface_of(other)
     way, pair = f"{one} to {other} over {its.address}", (one, other)
     if reached.error or reached.small_packet != "ok":
         what = "port" if reached.error else "datagrams"
-        return [
-            PairFinding(
-                "reachable",
-                "stop",
-                pair,
-                f"{way}: {what} not reached",
-                evidence=reached.error or f"a packet of 64 bytes: {reached.small_packet}",
-                next=f"on {other}: sudo ufw allow in on {its.name}",
-            )
-        ]
-    findings = []
+        yield PairFinding(
+            "reachable",
+            "stop",
+            pair,
+            f"{way}: {what} not reached",
+            evidence=reached.error or f"a packet of 64 bytes: {reached.small_packet}",
+            next=f"on {other}: sudo ufw allow in on {its.name}",
+        )
+        return
     if reached.whole_packet and reached.whole_packet != "ok":
-        findings.append(
-            PairFinding(
-                "mtu",
-                "stop",
-                pair,
-                f"{way}: a packet of {mine.mtu} bytes does not arrive",
-                evidence=f"MTU {mine.mtu} on {one} {mine.name}, {its.mtu} on {other} {its.name}",
-                next=f"set both, and the switch between them, to {JUMBO_MTU}",
-                source=_NETWORKING,
-            )
+        yield PairFinding(
+            "mtu",
+            "stop",
+            pair,
+            f"{way}: a packet of {mine.mtu} bytes does not arrive",
+            evidence=f"MTU {mine.mtu} on {one} {mine.name}, {its.mtu} on {other} {its.name}",
+            next=f"set both, and the switch between them, to {JUMBO_MTU}",
+            source=_NETWORKING,
         )
     elif link.is_fast and (mine.mtu or 0) < JUMBO_MTU:
-        findings.append(
-            PairFinding(
-                "mtu",
-                "note",
-                pair,
-                f"{way}: MTU {mine.mtu}; jumbo frames ({JUMBO_MTU}) are usual on rails",
-                next=f"set both ends to {JUMBO_MTU}",
-                source=_NETWORKING,
-            )
-        )
+        text = f"{way}: MTU {mine.mtu}; jumbo frames ({JUMBO_MTU}) are usual on rails"
+        yield PairFinding("mtu", "note", pair, text, "", f"set both ends to {JUMBO_MTU}", _NETWORKING)
     if link.is_fast and (reached.rtt_ms or 0) > SLOW_RTT_MS:
         text = f"{way}: {reached.rtt_ms:.2f} ms; every token waits for the link several times a layer"
-        findings.append(PairFinding("latency", "warn", pair, text, next=f"look for load on {other}: top"))
+        yield PairFinding("latency", "warn", pair, text, next=f"look for load on {other}: top")
     if reached.lost:
         text = f"{way}: {reached.lost} of 100 small packets were lost"
-        findings.append(PairFinding("loss", "warn", pair, text, next="try another cable or port"))
+        yield PairFinding("loss", "warn", pair, text, next="try another cable or port")
     if reached.gbit_per_s is not None:
-        findings.append(_bandwidth(link, way, pair, reached))
-    return findings
+        yield _bandwidth(link, way, pair, reached)
 
 
 def _bandwidth(link: Link, way: str, pair: tuple[str, ...], reached: Reached) -> PairFinding:

@@ -28,7 +28,7 @@ class Rank:
         self.spec, self.channel, self.folder = spec, channel, folder
         self.reports: list[RankReport] = []
         self.is_started = False
-        self._log, self._offset = log, 0
+        self.log, self._offset = log, 0
         self._session: asyncio.subprocess.Process | None = None
 
     @property
@@ -99,7 +99,7 @@ class Rank:
             sys.stdout.write(text)
             sys.stdout.flush()
             return
-        with self._log.open("a", encoding="utf-8") as log:
+        with self.log.open("a", encoding="utf-8") as log:
             log.write(text)
 
     async def _close(self) -> None:

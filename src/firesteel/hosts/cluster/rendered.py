@@ -70,9 +70,8 @@ def render_by_node(
             text = worker_file(launch, host, form, images, rpc_program)
         else:
             text = head_file(launch, facts, form, images)
-        files.append(
-            NodeFile(host.name, host.rank, f"{host.name}.{suffix}", _on_host(host, len(hosts), is_rpc) + text)
-        )
+        text = _on_host(host, len(hosts), is_rpc) + text
+        files.append(NodeFile(host.name, host.rank, f"{host.name}.{suffix}", text))
     return tuple(files)
 
 
@@ -99,11 +98,8 @@ def _facts(proposal: Proposal, images: Images) -> LaunchFacts:
 
 def _on_host(host: RankHost, count: int, is_rpc: bool) -> str:
     order = "last, when all others run" if host.rank == 0 else "before the head"
-    lines = [
-        f"On {host.name} ({host.address} on {host.interface}): rank {host.rank} of {count}; start it {order}",
-    ]
+    where = f"On {host.name} ({host.address} on {host.interface})"
+    lines = [f"{where}: rank {host.rank} of {count}; start it {order}"]
     if not is_rpc:
-        lines.append(
-            "A lost rank hangs the others: stop and start all then, as `firesteel up --cluster` does"
-        )
+        lines += ["A lost rank hangs the others: stop and start all then, as `firesteel up --cluster` does"]
     return "".join(f"{line}\n" for line in comments(lines))

@@ -56,6 +56,7 @@ class Runner:
         )
         self.workers = [self._worker(home, rank, nodes) for rank in spec.ranks[1:]]
         self.holder: asyncio.subprocess.Process | None = None
+        self.watches: list[asyncio.Task[None]] = []
         self.notices: list[str] = []
         self.is_fallback = False
         self.is_stopping = False
@@ -80,12 +81,12 @@ class Runner:
         print(f"cluster: {stamp} {text}", flush=True)
 
     async def run(self) -> int:
-        watches: list[asyncio.Task[None]] = []
         is_again = False
         try:
-            await self._clear(watches)
-            await self._start_workers(watches)
-            await self._start_head(watches)
+            await self._clear()
+            await self._start_workers()
+            await self._hold_head(self.head.spec, self.head_argv)
+            self.say(f"{self.head.host}: rank 0 is started")
             why = await self._until_lost()
         except asyncio.CancelledError:
             why = None
@@ -94,9 +95,9 @@ class Runner:
         except _NodesAreBack:
             why, is_again = "every node answers again: all ranks are started", True
         self.is_stopping = True
-        for task in watches:  # a rank that is being stopped is not watched: its end is no loss
+        for task in self.watches:  # a rank that is being stopped is not watched: its end is no loss
             task.cancel()
-        await asyncio.gather(*watches, return_exceptions=True)
+        await asyncio.gather(*self.watches, return_exceptions=True)
         if why:
             self.say(why)
             write_text(self.folder / WHY_FILE, why)
@@ -105,39 +106,37 @@ class Runner:
         self._write(phase="ended", why=why)
         return AGAIN_CODE if is_again else 1 if why else 0
 
-    async def _clear(self, watches: list[asyncio.Task[None]]) -> None:
+    async def _clear(self) -> None:
         """What an earlier run left: a worker whose lease has not run out yet."""
         (self.folder / WHY_FILE).unlink(missing_ok=True)
         self._write(phase="starting")
         for rank in self.workers:
-            (self.folder / "ranks" / f"{rank.host}.log").write_text("")
-        await _all([self._prepare(rank, watches) for rank in self.workers])
+            rank.log.write_text("")
+        await _all([self._prepare(rank) for rank in self.workers])
         if self.is_fallback:
             raise _NodesAreBack
         await self.head.stop()
 
-    async def _prepare(self, rank: Rank, watches: list[asyncio.Task[None]]) -> None:
-        answer = await self._until_reached(rank, watches)
-        if not answer["is_stopped"]:
-            raise HostNotReady(f"{rank.host}: a rank of an earlier run does not end", next="")
-
-    async def _until_reached(self, rank: Rank, watches: list[asyncio.Task[None]]) -> dict[str, Any]:
+    async def _prepare(self, rank: Rank) -> None:
         """Starts are counted and few: none is spent on a node that does not answer. It may come back."""
         problem = ""
         while True:
             try:
                 await rank.channel.prepare()
-                return await rank.stop()
+                answer = await rank.stop()
+                break
             except (FiresteelError, TimeoutError) as error:
                 what = getattr(error, "what", f"{rank.host} does not answer in time")
             if what != problem:
                 problem = what
                 self.say(f"{what}; waiting for it")
-                await self._serve_fallback(watches)
+                await self._serve_fallback()
             self._write(phase="fallback" if self.is_fallback else "waiting", why=what)
             await asyncio.sleep(_RETRY_S)
+        if not answer["is_stopped"]:
+            raise HostNotReady(f"{rank.host}: a rank of an earlier run does not end", next="")
 
-    async def _serve_fallback(self, watches: list[asyncio.Task[None]]) -> None:
+    async def _serve_fallback(self) -> None:
         """Meanwhile, on this host alone. It ends when every node answers."""
         fallback = self.spec.fallback
         if fallback is None or self.is_fallback:
@@ -145,14 +144,14 @@ class Runner:
         self.is_fallback = True
         await self.head.stop()
         spec = replace(self.head.spec, env=fallback.env, stop=fallback.stop)
-        await self._hold_head(spec, fallback.argv, watches)
+        await self._hold_head(spec, fallback.argv)
         self.say(f"{self.head.host}: {fallback.recipe} is served by this host alone meanwhile")
 
-    async def _start_workers(self, watches: list[asyncio.Task[None]]) -> None:
+    async def _start_workers(self) -> None:
         await _all([rank.start() for rank in self.workers])
         for rank in self.workers:
             self.say(f"{rank.host}: rank {rank.spec.rank} is started")
-            watches.append(asyncio.create_task(rank.watch()))
+            self.watches.append(asyncio.create_task(rank.watch()))
         await _all([self._reachable(rank) for rank in self.workers])
 
     async def _reachable(self, rank: Rank) -> None:
@@ -183,13 +182,7 @@ class Runner:
             next="",
         )
 
-    async def _start_head(self, watches: list[asyncio.Task[None]]) -> None:
-        await self._hold_head(self.head.spec, self.head_argv, watches)
-        self.say(f"{self.head.host}: rank 0 is started")
-
-    async def _hold_head(
-        self, spec: RankSpec, argv: tuple[str, ...], watches: list[asyncio.Task[None]]
-    ) -> None:
+    async def _hold_head(self, spec: RankSpec, argv: tuple[str, ...]) -> None:
         """As a child: what the supervisor sees of this process and its children includes the engine."""
         self.head.spec = spec
         folder = Path(self.head.folder)
@@ -209,7 +202,7 @@ class Runner:
         while not (folder / "state.json").exists() and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
         self.head.is_started = True
-        watches.append(asyncio.create_task(self.head.watch()))
+        self.watches.append(asyncio.create_task(self.head.watch()))
 
     async def _until_lost(self) -> str:
         watch = ClusterWatch.begin(tuple(rank.host for rank in self.ranks), time.monotonic())
@@ -265,9 +258,7 @@ class Runner:
                     pid=report.pid if report else None,
                     resident_bytes=report.resident_bytes if report else 0,
                     available_bytes=report.available_bytes if report else 0,
-                    log=str(self.folder / "ranks" / f"{rank.host}.log")
-                    if rank is not self.head
-                    else str(self.folder / "engine.log"),
+                    log=str(rank.log),
                 )
             )
         with suppress(OSError, HostNotReady):
@@ -300,16 +291,13 @@ async def _main(folder: Path, head_argv: tuple[str, ...]) -> int:
         print(f"cluster: {error.what}", flush=True)
         return 1
     task = asyncio.ensure_future(runner.run())
-    loop = asyncio.get_running_loop()
-    is_asked: list[bool] = []
 
     def ask() -> None:
-        if not is_asked and not runner.is_stopping:
-            is_asked.append(True)
+        if not task.cancelling() and not runner.is_stopping:
             task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ask)
+        asyncio.get_running_loop().add_signal_handler(number, ask)
     return await task
 
 

@@ -35,9 +35,13 @@ async def require_equal_files(proposal: Proposal, home: Home, cluster: JoinedHos
             *(_require_program(launch, launch.program, target_of(home, n), cluster) for n in cluster.nodes)
         )
     files = weight_files(proposal, home)
-    await asyncio.gather(
-        *(_require_weights(files, proposal.name, target_of(home, node), cluster) for node in cluster.nodes)
-    )
+    lacks = await asyncio.gather(*(missing_files(files, target_of(home, n), cluster) for n in cluster.nodes))
+    for node, missing in zip(cluster.nodes, lacks, strict=True):
+        if missing:
+            raise HostNotReady(
+                f"{node.name} lacks {len(missing)} of {len(files)} files of the weights",
+                next=f"firesteel cluster stage {proposal.name}",
+            )
 
 
 async def _require_image(image: str, name: str, home: Home, cluster: JoinedHosts) -> None:
@@ -98,14 +102,3 @@ async def missing_files(files: tuple[Path, ...], target: SshTarget, cluster: Joi
         for (path, remote), size in zip(there.items(), sizes, strict=True)
         if size != path.stat().st_size
     }
-
-
-async def _require_weights(
-    files: tuple[Path, ...], name: str, target: SshTarget, cluster: JoinedHosts
-) -> None:
-    missing = await missing_files(files, target, cluster) if files else {}
-    if missing:
-        raise HostNotReady(
-            f"{target.name} lacks {len(missing)} of {len(files)} files of the weights",
-            next=f"firesteel cluster stage {name}",
-        )

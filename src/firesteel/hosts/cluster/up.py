@@ -9,6 +9,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from firesteel.edge.files import state_file
@@ -23,7 +24,7 @@ from firesteel.hosts.cluster.nodes import ClusterNode, all_nodes, local_name, re
 from firesteel.hosts.cluster.rank_specs import cluster_spec, fallback_spec, on_cluster
 from firesteel.hosts.cluster.ranks import NCCL_BY_TCP, RankHost, rank_hosts, require_transport, transport_of
 from firesteel.hosts.cluster.rendered import usual_hosts
-from firesteel.hosts.cluster.rpc import RpcProgram, find_rpc_program, stage_rpc
+from firesteel.hosts.cluster.rpc import find_rpc_program, stage_rpc
 from firesteel.hosts.cluster.same_files import require_equal_files
 from firesteel.launch import Ask, Runtime
 from firesteel.proposals import Proposal, require_runnable
@@ -122,7 +123,8 @@ async def up_cluster(
         assert launch.program is not None
         rpc = find_rpc_program(launch.program)
         yield PhaseProgress("pull", "copying llama.cpp's RPC server to the nodes")
-        for node, sent in zip(cluster.nodes, await _stage(home, cluster.nodes, rpc), strict=True):
+        sizes = await asyncio.gather(*(stage_rpc(target_of(home, node), rpc) for node in cluster.nodes))
+        for node, sent in zip(cluster.nodes, sizes, strict=True):
             if sent:
                 yield PhaseDone("pull", f"{node.name}: {show_bytes(sent)} of llama.cpp's RPC server copied")
 
@@ -139,10 +141,7 @@ async def up_cluster(
         module = "firesteel.hosts.cluster.runner"
         return (sys.executable, "-P", "-m", module, str(folder), "--", *command)
 
-    async def proves() -> str:
-        return await _proved_transport(proposal, home, cluster)
-
-    told = 0
+    told, proves = 0, partial(_proved_transport, proposal, home, cluster)
     async for event in bring_up(proposal, home, replace(options, over_hosts=over_hosts, proves=proves)):
         for notice in _notices(folder)[told:]:
             told += 1
@@ -153,10 +152,6 @@ async def up_cluster(
 def _describe(cluster: JoinedHosts) -> str:
     names = ", ".join(f"{member.name} {member.address}" for member in cluster.rank_hosts)
     return f"{cluster.size} hosts by {transport_of(cluster.rank_hosts).upper()}: {names}"
-
-
-async def _stage(home: Home, nodes: tuple[ClusterNode, ...], rpc: RpcProgram) -> list[int]:
-    return list(await asyncio.gather(*(stage_rpc(target_of(home, node), rpc) for node in nodes)))
 
 
 def _require_memory(proposal: Proposal, cluster: JoinedHosts) -> None:

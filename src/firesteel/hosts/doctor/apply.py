@@ -160,7 +160,7 @@ def _take_back(root: Path, change: Change, before: PathState, *, was_done: bool)
             _restore(root / change.path, before)
         return problem if was_done else None
     now = read_before(root, change)
-    if _same(now, before):
+    if (now.link, now.content) == (before.link, before.content):
         return None
     if change.kind == "live":
         return _restore_value(root, change, before, now)
@@ -179,10 +179,6 @@ def _restore_value(root: Path, change: Change, before: PathState, now: PathState
         return f"/{change.path} is {current.decode(errors='replace')} now, which somebody else set"
     (root / change.path).write_bytes(value + b"\n")
     return None
-
-
-def _same(one: PathState, other: PathState) -> bool:
-    return one.link == other.link and one.content == other.content
 
 
 def _restore(path: Path, before: PathState) -> None:

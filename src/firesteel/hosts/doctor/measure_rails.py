@@ -9,6 +9,7 @@ import shutil
 from firesteel.edge import ssh
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.host_measurements import add_measurements
+from firesteel.edge.host import process
 from firesteel.errors import FiresteelError
 from firesteel.facts.host.host_facts import HostMeasurement
 from firesteel.hosts.cluster.add import all_channels
@@ -76,7 +77,7 @@ async def _write_bw(
     waiting = asyncio.create_task(waits)
     try:
         for _ in range(10):  # until the other side waits for us
-            code, text = await _run(write_bw(mine, address), _LIMIT_S)
+            code, text = await process.run("timeout", str(_LIMIT_S), *write_bw(mine, address))
             if speed := read_write_bw(text):
                 return figure(f"rail_gbps ({what})", speed, "Gb/s")
             await asyncio.sleep(0.5)
@@ -100,7 +101,7 @@ async def _nccl(home: Home, here: str, found: ClusterCheck) -> HostMeasurement |
         if lacking := await _lacking(ALL_GATHER, host.name, target):
             build = "build https://github.com/NVIDIA/nccl-tests with MPI=1"
             return NotMeasured("NCCL", f"{lacking}: {build}; it would run {shlex.join(command)}")
-    _, text = await _run(command, _NCCL_S)
+    _, text = await process.run("timeout", str(_NCCL_S), *command)
     speed = read_nccl_tests(text)
     if speed is None:
         return NotMeasured("NCCL", text.strip().rpartition("\n")[2][:200] or "it printed nothing")
@@ -113,18 +114,3 @@ async def _lacking(program: str, host: str, target: ssh.SshTarget | None) -> str
     if target and (await ssh.run(target, f"command -v {program}")).code:
         return f"{host} has no {program}"
     return None
-
-
-async def _run(argv: tuple[str, ...], limit_s: float) -> tuple[int, str]:
-    child = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        out, _ = await asyncio.wait_for(child.communicate(), limit_s)
-    except TimeoutError:
-        child.kill()
-        out, _ = await child.communicate()
-    return child.returncode or 0, out.decode(errors="replace")

@@ -82,7 +82,10 @@ def _revisions(
     """Commits that no branch points to any more. Without any branch nothing is known, and all are kept."""
     for folder in sorted(store.root.glob("models--*")):
         repository = folder.name.removeprefix("models--").replace("--", "/", 1)
-        in_use = _pinned(catalog, repository) | {_text(path) for path in folder.glob("refs/**/*")}
+        pinned = {
+            model.revision for name, model in catalog.models.items() if name.partition(":")[0] == repository
+        }
+        in_use = pinned | {_text(path) for path in folder.glob("refs/**/*")}
         if repository in named or not any(folder.glob("refs/*")) or _is_used(repository, running):
             continue
         for snapshot in sorted(folder.glob("snapshots/*")):
@@ -90,10 +93,6 @@ def _revisions(
                 blobs = _own_blobs(folder, snapshot)
                 size, why = sum(map(_bytes, blobs)), f"of {repository}; no branch points to it"
                 yield UnusedFile("revision", snapshot, size, why, blobs)
-
-
-def _pinned(catalog: Catalog, repository: str) -> set[str | None]:
-    return {catalog.models[name].revision for name in catalog.models if name.partition(":")[0] == repository}
 
 
 def _models(store: Store, running: Sequence[Service], named: Sequence[str]) -> Iterator[UnusedFile]:

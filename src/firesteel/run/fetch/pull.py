@@ -42,7 +42,7 @@ from firesteel.units import GB, MIB, show_bytes
 _AGAIN = "fetched again because it was damaged"
 
 
-async def pull_launch(
+def pull_launch(
     proposal: Proposal, home: Home, *, weights_only: bool = False, update: bool = False, reread: bool = False
 ) -> AsyncIterator[Event]:
     """Image, packages and weights of a container; engine and weights of an embedded recipe.
@@ -50,15 +50,12 @@ async def pull_launch(
     `weights_only`: no image, engine or packages. `update`: ask the Hub for the newest commit. `reread`:
     compare all weights with their digests again.
     """
-    launch, store = proposal.plan.launch, find_store(home)
+    launch = proposal.plan.launch
     if launch.container is None:
-        events = _pull_process(proposal, home, weights_only=weights_only, update=update, reread=reread)
-    elif weights_only:
-        events = pull_weights(hub_needs(proposal, store), home, update=update, reread=reread)
-    else:
-        events = _pull_container(proposal, launch, launch.container.image, home)
-    async for event in events:
-        yield event
+        return _pull_process(proposal, home, weights_only=weights_only, update=update, reread=reread)
+    if weights_only:
+        return pull_weights(hub_needs(proposal, find_store(home)), home, update=update, reread=reread)
+    return _pull_container(proposal, launch, launch.container.image, home)
 
 
 async def _pull_process(

@@ -5,7 +5,7 @@ decide_start(sample, need, ...)      -> StartDecision(refusal, next, warnings)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from firesteel.facts import GpuProcess, Meminfo, MemorySample, Shm
@@ -82,14 +82,13 @@ def _gpu_user_warning(user: GpuProcess) -> str:
     return f"{user.name} (pid {user.pid}) also uses the GPU{holds}: kill {user.pid}, if it is not needed"
 
 
-def _memory_warnings(memory: Meminfo, need: LaunchMemory, blocks: int | None) -> list[str]:
-    warnings = []
+def _memory_warnings(memory: Meminfo, need: LaunchMemory, blocks: int | None) -> Iterator[str]:
     left = memory.available_bytes - need.peak_bytes
     if left < need.keep_free_bytes and need.peak_bytes:
         keep_free = show_bytes(need.keep_free_bytes)
-        warnings.append(f"it will leave {show_bytes(max(0, left))}, but {keep_free} should stay free")
+        yield f"it will leave {show_bytes(max(0, left))}, but {keep_free} should stay free"
     if need.is_unified and memory.free_bytes < need.peak_bytes:
-        warnings.append(
+        yield (
             f"only {show_bytes(memory.free_bytes)} are free, the rest of the available memory is page cache: "
             "sync; echo 1 | sudo tee /proc/sys/vm/drop_caches"
         )
@@ -98,28 +97,23 @@ def _memory_warnings(memory: Meminfo, need: LaunchMemory, blocks: int | None) ->
         and blocks is not None
         and blocks < min(MIN_LARGE_BLOCKS_BYTES, memory.free_bytes // 2)
     ):
-        warnings.append(
+        yield (
             f"memory is fragmented, only {show_bytes(blocks)} are free in blocks of 2 MiB or more: "
             "echo 1 | sudo tee /proc/sys/vm/compact_memory"
         )
-    return warnings
 
 
-def _leftovers(memory: Meminfo, shm: Shm | None, need: LaunchMemory) -> list[str]:
+def _leftovers(memory: Meminfo, shm: Shm | None, need: LaunchMemory) -> Iterator[str]:
     """Memory that other programs left occupied and that an engine could use."""
-    warnings = []
     if (swapped := memory.swap_used_bytes) and swapped > _LEFTOVER_BYTES:
-        warnings.append(f"{show_bytes(swapped)} are in swap: sudo swapoff --all && sudo swapon --all")
+        yield f"{show_bytes(swapped)} are in swap: sudo swapoff --all && sudo swapon --all"
     if memory.huge_pages_bytes and memory.huge_pages_bytes > _LEFTOVER_BYTES:
         size = show_bytes(memory.huge_pages_bytes)
-        warnings.append(
-            f"{size} are reserved as huge pages, which no engine uses: sudo sysctl vm.nr_hugepages=0"
-        )
+        yield (f"{size} are reserved as huge pages, which no engine uses: sudo sysctl vm.nr_hugepages=0")
     if shm and shm.used_bytes > _LEFTOVER_BYTES:
-        warnings.append(f"{show_bytes(shm.used_bytes)} of memory are used by /dev/shm: ls -l /dev/shm")
+        yield f"{show_bytes(shm.used_bytes)} of memory are used by /dev/shm: ls -l /dev/shm"
     if shm and need.shm_bytes and shm.free_bytes < need.shm_bytes:
-        warnings.append(
+        yield (
             f"/dev/shm has {show_bytes(shm.free_bytes)} free and {show_bytes(need.shm_bytes)} are needed: "
             f"sudo mount -o remount,size={need.shm_bytes} /dev/shm"
         )
-    return warnings

@@ -27,13 +27,14 @@ from firesteel.edge.embedded.install import require_libraries
 from firesteel.edge.files.home import Home, require_disk_space
 from firesteel.edge.host import process
 from firesteel.edge.host.kernel_log import KernelLog
-from firesteel.edge.host.memory import gpu_processes, meminfo, sample, shm
+from firesteel.edge.host.memory import gpu_processes, sample, shm
 from firesteel.errors import HostNotReady
 from firesteel.facts import Gpu, GpuProcess
 from firesteel.facts.host.driver import oldest_driver
 from firesteel.launch import Container
 from firesteel.planner.memory.pool import pool
 from firesteel.proposals import Proposal
+from firesteel.run.down import freed_bytes
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import all_services
 from firesteel.run.start.host_alarms import host_alarms
@@ -198,17 +199,8 @@ async def _require_memory(proposal: Proposal, home: Home) -> AsyncIterator[Event
 
 def held_bytes(home: Home) -> dict[str, int]:
     """What the host would get back from each service that runs, by name."""
-    held: dict[str, int] = {}
-    for service in all_services(home):
-        engine = service.state.engine if service.state else None
-        if service.phase == "dead":
-            continue
-        if service.spec.stop:  # a container: its processes do not show what CUDA took
-            lost = max(0, service.spec.available_bytes - meminfo().available_bytes)
-            held[service.name] = min(service.spec.expected_bytes, lost)
-        else:
-            held[service.name] = process.memory(engine).own_bytes if engine else 0
-    return held
+    running = (service for service in all_services(home) if service.phase != "dead")
+    return {service.name: freed_bytes(service) for service in running}
 
 
 async def _other_gpu_users(home: Home) -> tuple[GpuProcess, ...] | None:

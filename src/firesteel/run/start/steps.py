@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -82,11 +82,13 @@ def _refuse_flags_without_help(program: EngineProgram, launch: Launch) -> None:
     known = {name for flag in help_text.spellings(text or "") for name in flag}
     for name in launch.flags if known else ():
         if not {f"--{name}", f"--no-{name}"} & known:
-            near = get_close_matches(f"--{name}", known, n=1)
-            raise Stopped(
-                f"the llama-server at {program.argv[0]} has no flag `--{name}`",
-                next=f"write {near[0]} instead" if near else "take the flag out of the recipe",
-            )
+            what = f"the llama-server at {program.argv[0]} has no flag `--{name}`"
+            raise Stopped(what, next=_instead(f"--{name}", known))
+
+
+def _instead(flag: str, known: Iterable[str]) -> str:
+    near = get_close_matches(flag, list(known), n=1)
+    return f"write {near[0]} instead" if near else "take the flag out of the recipe"
 
 
 def _local_file(proposal: Proposal, home: Home) -> str:
@@ -138,26 +140,16 @@ def engine_package(proposal: Proposal) -> str:
     return proposal.image.package
 
 
-def _refuse_unknown_flags(argv: Sequence[str]) -> None:
-    """The embedded engine refuses flags that it does not know: say so before anything is pulled."""
-    try:
-        server.settings(list(argv))
-    except server.UnsupportedFlag as error:
-        raise UsageError(str(error).partition("; it takes")[0], next=_nearest(str(error))) from error
-
-
-def _nearest(message: str) -> str:
-    wrong = message.partition("`")[2].partition("`")[0]
-    near = get_close_matches(wrong, server.known(), n=1)
-    return f"write {near[0]} instead" if near else "take the flag out of the recipe"
-
-
 def _embedded_command(proposal: Proposal, home: Home) -> Command:
     launch = proposal.plan.launch
     weights = install.weights_path(home, wheel_file(proposal)) if proposal.model else launch.model
     launch = llamacpp_process(launch, str(weights), proposal.plan.host.cores)
     argv = engines.argv(launch)
-    _refuse_unknown_flags(argv)
+    try:  # the embedded engine refuses flags that it does not know: say so before anything is pulled
+        server.settings(list(argv))
+    except server.UnsupportedFlag as error:
+        what, wrong = str(error).partition("; it takes")[0], str(error).partition("`")[2].partition("`")[0]
+        raise UsageError(what, next=_instead(wrong, server.known())) from error
     python = install.engine_python(home, engine_package(proposal))
     given = {name: value for name, value in launch.env.items() if not is_passed_through(name, value)}
     return Command((str(python), "-I", str(install.SERVER), *argv), given)

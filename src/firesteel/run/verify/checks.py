@@ -14,7 +14,7 @@ from typing import Literal
 
 from firesteel.edge.http.answer import Answer
 from firesteel.run.verify.expected import Size
-from firesteel.run.verify.garbage import Script, find_faults, quote
+from firesteel.run.verify.garbage import find_faults, quote
 
 Level = Literal["gate", "note"]
 Cause = Literal["wrong", "refused", "silent"]
@@ -66,17 +66,11 @@ def _problem(answer: Answer) -> str | None:
 
 
 def no_garbage(
-    answers: Mapping[str, Answer],
-    *,
-    script: Script = "latin",
-    name: str = "no garbage",
-    is_prose: bool = False,
+    answers: Mapping[str, Answer], *, name: str = "no garbage", is_prose: bool = False
 ) -> CheckResult:
     """No loop, leaked token, broken bytes, foreign script or word soup, in thoughts as in the answer."""
     for prompt, answer in answers.items():
-        was_cut = answer.was_cut
-        faults = find_faults(answer.full_text, script=script, is_prose=is_prose, was_cut=was_cut)
-        if faults:
+        if faults := find_faults(answer.full_text, is_prose=is_prose, was_cut=answer.was_cut):
             observed = "; ".join(f"{fault.kind}: {fault.observed}" for fault in faults)
             return CheckResult(name, False, f"{prompt}: {observed}")
     excerpt = next((quote(answer.full_text) for answer in answers.values()), "nothing was asked")
@@ -265,7 +259,6 @@ def long_prompt(answer: Answer, needle: str, size: Size) -> CheckResult:
 def request_settings(answer: Answer, settings: Mapping[str, object]) -> CheckResult:
     """The server accepts the recipe's own request settings, and the answer is text."""
     name, shown = "recipe's settings", json.dumps(settings, ensure_ascii=False)
-    faults = find_faults(answer.full_text, is_prose=True, was_cut=answer.was_cut)
-    if faults:
+    if faults := find_faults(answer.full_text, is_prose=True, was_cut=answer.was_cut):
         return CheckResult(name, False, f"with {shown}, {faults[0].kind}: {faults[0].observed}")
     return CheckResult(name, True, shown)

@@ -64,10 +64,8 @@ async def text(session: VerifySession) -> list[CheckResult]:
     plain = await session.ask(TEXT_PROMPT, tokens, stream=False)
     again = None
     if not checks.has_same_text(streamed, plain):
-        again = (
-            await session.ask(TEXT_PROMPT, tokens),
-            await session.ask(TEXT_PROMPT, tokens, stream=False),
-        )
+        second = await session.ask(TEXT_PROMPT, tokens)
+        again = second, await session.ask(TEXT_PROMPT, tokens, stream=False)
     session.texts += [streamed, *(again[:1] if again else ())]
     answered = checks.answered([streamed, plain, *(again or ())], "speaks at length")
     by_prompt = {TEXT_PROMPT: streamed, f"{TEXT_PROMPT} (plain)": plain}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -73,15 +74,10 @@ def remove(folder: Path, record: ContainerRecord) -> None:
     for suffix in ("json", "log", "config", "times"):
         file_path(folder, record.id, suffix).unlink(missing_ok=True)
     for path in (folder / "containers").glob("*.code"):
-        if not path.with_suffix(".json").exists() and _age_s(path) > _KEEP_CODE_S:
-            path.unlink(missing_ok=True)
-
-
-def _age_s(path: Path) -> float:
-    try:
-        return time.time() - path.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
+        with suppress(FileNotFoundError):
+            age_s = time.time() - path.stat().st_mtime
+            if age_s > _KEEP_CODE_S and not path.with_suffix(".json").exists():
+                path.unlink()
 
 
 def refresh(folder: Path, record: ContainerRecord) -> ContainerRecord | None:

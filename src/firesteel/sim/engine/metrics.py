@@ -5,7 +5,7 @@ https://docs.vllm.ai/en/latest/usage/metrics/ and the engines' own sources, seen
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from firesteel.sim.engine.batch import Batch
 
@@ -23,23 +23,23 @@ def text(engine: str, served: str, batch: Batch) -> str:
 def _vllm(served: str, batch: Batch) -> Iterable[str]:
     labels, speed, counters = f'engine="0",model_name="{served}"', batch.speed, batch.counters
     yield "# firesteel's simulated Spark: nothing here was measured on a GPU"
-    for name, value in {
+    gauges = {
         "vllm:num_requests_running": len(batch.running),
         "vllm:num_requests_waiting": len(batch.waiting),
         "vllm:kv_cache_usage_perc": batch.pool_share,
-    }.items():
-        yield from _metric(name, "gauge", labels, value)
-    for name, value in {
+    }
+    yield from _metrics("gauge", labels, gauges)
+    totals = {
         "vllm:prompt_tokens_total": counters.prompt_tokens,
         "vllm:prompt_tokens_cached_total": counters.cached_tokens,
         "vllm:generation_tokens_total": counters.generated,
         "vllm:prefix_cache_queries_total": counters.prompt_tokens,
         "vllm:prefix_cache_hits_total": counters.cached_tokens,
         "vllm:num_preemptions_total": 0,
-    }.items():
-        yield from _metric(name, "counter", labels, value)
+    }
+    yield from _metrics("counter", labels, totals)
     stopped = f'engine="0",finished_reason="stop",model_name="{served}"'
-    yield from _metric("vllm:request_success_total", "counter", stopped, counters.finished)
+    yield from _metrics("counter", stopped, {"vllm:request_success_total": counters.finished})
     config = {
         "block_size": "16", "cache_dtype": "auto", "enable_prefix_caching": str(speed.caches_prefixes),
         "engine": "0", "num_gpu_blocks": str(speed.pool_blocks),
@@ -47,17 +47,17 @@ def _vllm(served: str, batch: Batch) -> Iterable[str]:
         "kv_cache_max_concurrency": f"{speed.concurrency:.6f}",
     }  # fmt: skip
     config_labels = ",".join(f'{name}="{value}"' for name, value in config.items())
-    yield from _metric("vllm:cache_config_info", "gauge", config_labels, 1.0)
+    yield from _metrics("gauge", config_labels, {"vllm:cache_config_info": 1.0})
     yield from _histogram("vllm:time_to_first_token_seconds", labels, counters.first_token_s)
     if speed.drafts:
-        for name, value in {
+        drafts = {
             "vllm:spec_decode_num_drafts_total": counters.drafts,
             "vllm:spec_decode_num_draft_tokens_total": counters.drafted,
             "vllm:spec_decode_num_accepted_tokens_total": counters.accepted,
-        }.items():
-            yield from _metric(name, "counter", labels, value)
-        yield "# TYPE vllm:spec_decode_num_accepted_tokens_per_pos_total counter"
+        }
+        yield from _metrics("counter", labels, drafts)
         name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+        yield f"# TYPE {name} counter"
         for position, count in enumerate(counters.by_position):
             yield f'{name}{{{labels},position="{position}"}} {float(count)}'
 
@@ -73,35 +73,35 @@ def _sglang(served: str, batch: Batch) -> Iterable[str]:
     if batch.speed.drafts:
         gauges["sglang:spec_accept_length"] = 1 + counters.accepted / max(1, counters.drafts)
         gauges["sglang:spec_accept_rate"] = counters.accepted / max(1, counters.drafted)
-    for name, value in gauges.items():
-        yield from _metric(name, "gauge", labels, value)
-    yield from _metric("sglang:prompt_tokens_total", "counter", labels, counters.prompt_tokens)
-    yield from _metric("sglang:generation_tokens_total", "counter", labels, counters.generated)
+    yield from _metrics("gauge", labels, gauges)
+    yield from _metrics("counter", labels, {"sglang:prompt_tokens_total": counters.prompt_tokens})
+    yield from _metrics("counter", labels, {"sglang:generation_tokens_total": counters.generated})
 
 
 def _llamacpp(served: str, batch: Batch) -> Iterable[str]:
     counters = batch.counters
-    for name, value in {
+    totals = {
         "llamacpp:prompt_tokens_total": counters.prompt_tokens - counters.cached_tokens,
         "llamacpp:prompt_tokens_cached_total": counters.cached_tokens,
         "llamacpp:prompt_seconds_total": counters.prompt_s,
         "llamacpp:tokens_predicted_total": counters.generated,
         "llamacpp:tokens_predicted_seconds_total": counters.decode_s,
-    }.items():
-        yield from _metric(name, "counter", "", value)
+    }
+    yield from _metrics("counter", "", totals)
     prompt_s, decode_s = counters.prompt_s or 1.0, counters.decode_s or 1.0
-    for name, value in {
+    gauges = {
         "llamacpp:prompt_tokens_seconds": (counters.prompt_tokens - counters.cached_tokens) / prompt_s,
         "llamacpp:predicted_tokens_seconds": counters.generated / decode_s,
         "llamacpp:requests_processing": len(batch.running),
         "llamacpp:requests_deferred": len(batch.waiting),
-    }.items():
-        yield from _metric(name, "gauge", "", value)
+    }
+    yield from _metrics("gauge", "", gauges)
 
 
-def _metric(name: str, kind: str, labels: str, value: float) -> Iterable[str]:
-    yield f"# TYPE {name} {kind}"
-    yield f"{name}{{{labels}}} {float(value)}" if labels else f"{name} {float(value)}"
+def _metrics(kind: str, labels: str, values: Mapping[str, float]) -> Iterable[str]:
+    for name, value in values.items():
+        yield f"# TYPE {name} {kind}"
+        yield f"{name}{{{labels}}} {float(value)}" if labels else f"{name} {float(value)}"
 
 
 def _histogram(name: str, labels: str, values: list[float]) -> Iterable[str]:
