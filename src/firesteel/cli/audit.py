@@ -8,6 +8,7 @@ import click
 from rich.text import Text
 
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import LEVEL_STYLE, err, out
 from firesteel.printable import escape_unprintable
@@ -38,9 +39,7 @@ def command(model: str, deep: bool, sarif: bool, as_json: bool) -> int:
 
         click.echo(checkpoint_sarif(report.model, report.findings))
     elif as_json:
-        from firesteel.workshop.audit.documents import AuditJson  # loads pydantic
-
-        common.print_json(AuditJson.of(report))
+        common.print_json(documents.audit.AuditJson.of(report))
     else:
         _show(report)
     return exit_code(report)

@@ -28,6 +28,7 @@ from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import RequestSettings
 from firesteel.cli.endpoints import key_from, require_one_target
 from firesteel.cli.options import bench, common, complete
+from firesteel.cli.output import documents
 from firesteel.cli.output.bench import view
 from firesteel.cli.output.bench_page import write_page
 from firesteel.cli.output.invocation import typed
@@ -130,9 +131,7 @@ def command(
         if path := files[format]:
             text_files.write_new(path, FORMATS[format]([stored], __version__))
     if as_json:
-        from firesteel.bench.documents import bench_json
-
-        common.print_json(bench_json(done.run, html))
+        common.print_json(documents.bench.bench_json(done.run, html))
     else:
         out.print(view(done.run, cold))
         for path in filter(None, files.values()):
@@ -155,10 +154,10 @@ def _list_shapes(as_json: bool) -> None:
             table(("name", "load"), [(name, shape.about) for name, shape in load_shapes.shapes().items()])
         )
         return
-    from firesteel.bench.documents import BenchShapesJson, ShapeJson
-
-    rows = tuple(ShapeJson(name=name, **vars(shape)) for name, shape in load_shapes.shapes().items())
-    common.print_json(BenchShapesJson(shapes=rows))
+    rows = tuple(
+        documents.bench.ShapeJson(name=name, **vars(shape)) for name, shape in load_shapes.shapes().items()
+    )
+    common.print_json(documents.bench.BenchShapesJson(shapes=rows))
 
 
 def _order(

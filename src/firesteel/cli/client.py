@@ -12,6 +12,7 @@ import click
 from firesteel import library
 from firesteel.cli.endpoints import base_url
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.edge.files import client_files
 from firesteel.errors import UsageError
 from firesteel.gateway.address import read_address
@@ -123,10 +124,8 @@ def _print_json(
     written: bool,
     backup: Path | None,
 ) -> None:
-    from firesteel.cli.output.documents.client import ClientJson
-
     common.print_json(
-        ClientJson.of(
+        documents.client.ClientJson.of(
             client,
             target.endpoint,
             client=name,

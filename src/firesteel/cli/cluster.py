@@ -10,6 +10,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.doctor import show_cluster
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import follow
@@ -64,9 +65,7 @@ def add(
 
     added = asyncio.run(add_node(library.home(), ClusterNode(name, address or name, user, port), accepts))
     if as_json:
-        from firesteel.cli.output.documents.cluster import ClusterAddJson
-
-        common.print_json(ClusterAddJson(node=added.node, facts=added.facts))
+        common.print_json(documents.cluster.ClusterAddJson(node=added.node, facts=added.facts))
         return
     rails = [rail for rail in added.facts.rails if rail.has_carrier]
     joined = ", ".join(f"{rail.name} {rail.address or 'without an address'}" for rail in rails) or "no rail"
@@ -84,9 +83,7 @@ def list_nodes(as_json: bool) -> None:
     """List the nodes."""
     nodes = all_nodes(library.home())
     if as_json:
-        from firesteel.cli.output.documents.cluster import ClusterListJson
-
-        common.print_json(ClusterListJson(nodes=nodes))
+        common.print_json(documents.cluster.ClusterListJson(nodes=nodes))
         return
     if not nodes:
         out.print(typed("there are no nodes; next: firesteel cluster add spark2"))
@@ -108,9 +105,7 @@ def check(svg: Path | None, propose: bool, is_quick: bool, as_json: bool) -> int
     if svg:
         svg.write_text(svg_drawing(found.facts, found.links))
     if as_json:
-        from firesteel.cli.output.documents.cluster import check_json
-
-        common.print_json(check_json(found, examined))
+        common.print_json(documents.cluster.check_json(found, examined))
     else:
         _show(found)
         show_cluster(examined)
@@ -162,9 +157,7 @@ def remove(name: str, as_json: bool) -> None:
     home = library.home()
     left = asyncio.run(remove_node(home, find_node(home, name)))
     if as_json:
-        from firesteel.cli.output.documents.cluster import ClusterRemoveJson
-
-        common.print_json(ClusterRemoveJson(name=name, left=left or None))
+        common.print_json(documents.cluster.ClusterRemoveJson(name=name, left=left or None))
         return
     out.print(f"{name} is no longer a node" + (f"; {left}" if left else ""))
 
@@ -185,9 +178,7 @@ def stage_model(
     best = propose_cluster(library.workspace(), ask, cluster.size)[0]
     done = asyncio.run(_stage(best, cluster))
     if as_json:
-        from firesteel.cli.output.documents.cluster import ClusterStageJson
-
-        common.print_json(ClusterStageJson(name=best.name, done=tuple(done)))
+        common.print_json(documents.cluster.ClusterStageJson(name=best.name, done=tuple(done)))
         return
     how = f" --engine-path {shlex.quote(engine_path)}" if engine_path else " --native" if runtime else ""
     out.print(typed(f"next: firesteel up {shlex.quote(model)} --cluster{how}"), soft_wrap=True)

@@ -22,6 +22,7 @@ from firesteel.bench.values import BenchRun, MeasuredFigure
 from firesteel.cli.history import opened
 from firesteel.cli.options import common
 from firesteel.cli.options.bench import load_options
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import out, table
 from firesteel.errors import UsageError
@@ -96,9 +97,7 @@ def command(
 
 def _show(comparison: Comparison, as_json: bool) -> int:
     if as_json:
-        from firesteel.bench.documents import compare_json
-
-        common.print_json(compare_json(comparison))
+        common.print_json(documents.bench.compare_json(comparison))
     elif comparison.why_not:
         for setting, says in comparison.why_not:
             out.print(f"not comparable because {setting} differs: {says}", markup=False)
@@ -171,15 +170,9 @@ def _answers(answers: AnswerComparison) -> str:
 def _show_plan(run: BenchRun, as_json: bool) -> None:
     rows, why = against_plan(run), run.subject.plan.get("why")
     if as_json:
-        from firesteel.bench.documents import ComparePlanJson, ComparePlanRowJson
-
-        common.print_json(
-            ComparePlanJson(
-                run=run.id,
-                planned_from=str(why) if why else None,
-                rows=tuple(map(ComparePlanRowJson.model_validate, rows)),
-            )
-        )
+        shown = tuple(map(documents.bench.ComparePlanRowJson.model_validate, rows))
+        planned_from = str(why) if why else None
+        common.print_json(documents.bench.ComparePlanJson(run=run.id, planned_from=planned_from, rows=shown))
         return
     if not rows:
         raise _nothing_planned(run)
@@ -222,9 +215,8 @@ def _plan_cells(row: PlanComparison) -> tuple[str, ...]:
 def _show_published(run: BenchRun, as_json: bool) -> None:
     rows = all_published(run)
     if as_json:
-        from firesteel.bench.documents import ComparePublishedJson, published_row
-
-        common.print_json(ComparePublishedJson(run=run.id, rows=tuple(map(published_row, rows))))
+        published = tuple(map(documents.bench.published_row, rows))
+        common.print_json(documents.bench.ComparePublishedJson(run=run.id, rows=published))
         return
     if not rows:
         raise UsageError(

@@ -9,6 +9,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common, complete
+from firesteel.cli.output import documents
 from firesteel.cli.output.progress import follow
 from firesteel.edge.files import text_files
 from firesteel.edge.host.signals import cancel_on_signals
@@ -42,9 +43,7 @@ def command(name: str | None, everything: bool, path: Path | None, as_json: bool
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise click.Abort(_what_is_left(services)) from None
     if as_json:
-        from firesteel.run.documents import DownJson
-
-        common.print_json(DownJson(done=tuple(done)))
+        common.print_json(documents.run.DownJson(done=tuple(done)))
     elif not done:
         click.echo(f"nothing of {path} is running" if path else "nothing is running")
     if everything and (gateway := read_address(library.home())):

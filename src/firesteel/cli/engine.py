@@ -13,6 +13,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import last_of
 from firesteel.cli.output.show import out
@@ -37,10 +38,8 @@ def list_(as_json: bool) -> None:
     """List the engines under FIRESTEEL_HOME."""
     engines = installed_engines(library.home())
     if as_json:
-        from firesteel.cli.output.documents.engine import EngineListJson, engine_json  # loads pydantic
-
-        rows = tuple(engine_json(folder, engine) for folder, engine in engines.items())
-        common.print_json(EngineListJson(engines=rows))
+        rows = tuple(documents.engine.engine_json(folder, engine) for folder, engine in engines.items())
+        common.print_json(documents.engine.EngineListJson(engines=rows))
         return
     if not engines:
         click.echo("no engine is installed under FIRESTEEL_HOME")

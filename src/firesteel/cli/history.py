@@ -16,6 +16,7 @@ from firesteel.bench.results.history import History, RunSummary, open_history
 from firesteel.bench.results.result_files import ALL_RUNS, import_runs
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import err, out, table
 from firesteel.edge.files import text_files
@@ -56,10 +57,8 @@ def _list(is_all: bool, as_json: bool) -> None:
     with opened() as history:
         runs, notes = history.runs(ALL_RUNS if is_all else 50), history.notes
     if as_json:
-        from firesteel.bench.documents import HistoryJson, HistoryRunJson
-
-        rows = tuple(map(HistoryRunJson.model_validate, runs))
-        common.print_json(HistoryJson(runs=rows, notes=tuple(notes)))
+        rows = tuple(map(documents.bench.HistoryRunJson.model_validate, runs))
+        common.print_json(documents.bench.HistoryJson(runs=rows, notes=tuple(notes)))
         return
     if not runs:
         out.print(typed("no runs yet; next: firesteel bench"))
@@ -94,9 +93,7 @@ def show(run: str, cold: bool, html: Path | None, as_json: bool) -> None:
         if html:
             write_page(html, stored, history)
     if as_json:
-        from firesteel.bench.documents import bench_json
-
-        common.print_json(bench_json(stored.run, html))
+        common.print_json(documents.bench.bench_json(stored.run, html))
         return
     out.print(view(stored.run, cold))
     if html:
@@ -169,9 +166,7 @@ def import_command(file: Path, as_json: bool) -> None:
         imported = import_runs(history, file)
     done = [_imported_text(id, stored) for id, stored in imported.items()]
     if as_json:
-        from firesteel.bench.documents import HistoryImportJson
-
-        common.print_json(HistoryImportJson(done=tuple(done)))
+        common.print_json(documents.bench.HistoryImportJson(done=tuple(done)))
         return
     for line in done:
         out.print(line, markup=False)
@@ -191,8 +186,6 @@ def delete(run: str, as_json: bool) -> None:
     with opened() as history:
         line = f"deleted {history.delete(run)}"
     if as_json:
-        from firesteel.bench.documents import HistoryDeleteJson
-
-        common.print_json(HistoryDeleteJson(done=(line,)))
+        common.print_json(documents.bench.HistoryDeleteJson(done=(line,)))
         return
     out.print(line, markup=False)

@@ -13,6 +13,7 @@ from firesteel.catalog import ImageProblem
 from firesteel.catalog.image_recipe import image_recipe, image_recipe_names
 from firesteel.cli.image_watch import watch
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import last_of
 from firesteel.cli.output.show import LEVEL_STYLE, err, line, out
@@ -67,9 +68,8 @@ def inspect(
     saved = save_inspection(library.home(), report)
     recipes = judge_recipes(report, library.catalog())
     if as_json:
-        from firesteel.images.documents import ImageInspectJson  # loads pydantic
-
-        common.print_json(ImageInspectJson.of(report, recipes=recipes, saved=str(saved) if saved else None))
+        path = str(saved) if saved else None
+        common.print_json(documents.images.ImageInspectJson.of(report, recipes=recipes, saved=path))
     else:
         _show(report, recipes)
     return 3 if any(problem.level == "stop" for problem in report.problems) else 0
@@ -100,9 +100,7 @@ def build(what: str | None, is_list: bool, builder: str | None, as_json: bool) -
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise click.Abort("nothing was tagged; docker keeps the steps that are done") from None
     if as_json:
-        from firesteel.images.documents import ImageBuildJson  # loads pydantic
-
-        common.print_json(ImageBuildJson.of(image))
+        common.print_json(documents.images.ImageBuildJson.of(image))
         return
     line(f"{image.tag}: {image.engine} {image.version}, {show_bytes(image.bytes)}")
     line(f"  verified      {', '.join(image.verified)}")
@@ -136,9 +134,8 @@ def prune(keep: int, yes: bool, as_json: bool) -> None:
     for image in gone if yes else ():
         retention.remove(runtime, image)
     if as_json:
-        from firesteel.images.documents import ImagePruneJson  # loads pydantic
-
-        common.print_json(ImagePruneJson(removed=yes, images=gone, kept=len(images) - len(gone)))
+        kept = len(images) - len(gone)
+        common.print_json(documents.images.ImagePruneJson(removed=yes, images=gone, kept=kept))
         return
     for image in gone:
         name = image.tag or f"{image.id[:19]} (refused)"
@@ -168,9 +165,7 @@ def _inspect(opened: OpenedImage) -> ImageReport:
 
 def _print_comparison(comparison: ImageComparison, as_json: bool) -> None:
     if as_json:
-        from firesteel.images.documents import ImageCompareJson  # loads pydantic
-
-        common.print_json(ImageCompareJson.of(comparison))
+        common.print_json(documents.images.ImageCompareJson.of(comparison))
         return
     line(f"{comparison.first} ({show_bytes(comparison.first_bytes)})")
     line(f"{comparison.second} ({show_bytes(comparison.second_bytes)})")

@@ -13,6 +13,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.progress import SlowLines, build_line
 from firesteel.cli.output.show import line
 from firesteel.errors import FiresteelError, UsageError
@@ -96,10 +97,8 @@ def _try_again(policies: Iterable[str], tag: str) -> None:
 
 def _show(states: dict[str, FactoryState], done: dict[str, list[str]], as_json: bool) -> None:
     if as_json:
-        from firesteel.images.documents import FactoryImageJson, ImageWatchJson  # loads pydantic
-
         images = tuple(
-            FactoryImageJson(
+            documents.images.FactoryImageJson(
                 name=name,
                 looked=_day(state.looked_s) if state.looked_s else None,
                 current=state.current.tag if state.current else None,
@@ -108,7 +107,7 @@ def _show(states: dict[str, FactoryState], done: dict[str, list[str]], as_json: 
             )
             for name, state in states.items()
         )
-        common.print_json(ImageWatchJson(images=images))
+        common.print_json(documents.images.ImageWatchJson(images=images))
         return
     for name, state in states.items():
         looked = f"looked {_day(state.looked_s)}" if state.looked_s else "never looked"

@@ -8,6 +8,7 @@ from datetime import datetime
 import click
 
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.edge.files.home import find_home
 from firesteel.gateway import key_file
@@ -103,9 +104,8 @@ def add(
         expires=expires,
     )
     if as_json:
-        from firesteel.cli.output.documents.key import KeyAddJson, key_json
-
-        common.print_json(KeyAddJson(token=token, key=key_json(key), path=str(path)))
+        shown = documents.key.key_json(key)
+        common.print_json(documents.key.KeyAddJson(token=token, key=shown, path=str(path)))
         return
     click.echo(token)
     click.echo(f"created key `{name}` ({key.id}); this is the only time its token is shown", err=True)
@@ -117,9 +117,7 @@ def list_(as_json: bool) -> None:
     """List the keys."""
     keys = key_file.read_keys(key_file.keys_path(find_home())).values()
     if as_json:
-        from firesteel.cli.output.documents.key import KeyListJson, key_json
-
-        common.print_json(KeyListJson(keys=tuple(map(key_json, keys))))
+        common.print_json(documents.key.KeyListJson(keys=tuple(map(documents.key.key_json, keys))))
         return
     if not keys:
         click.echo(typed("there are no keys; next: firesteel key add NAME"))
@@ -137,9 +135,7 @@ def revoke(name: str, as_json: bool) -> None:
     """Revoke a key: a running gateway refuses it within seconds, and stops its open requests."""
     key = key_file.revoke_key(key_file.keys_path(find_home()), name)
     if as_json:
-        from firesteel.cli.output.documents.key import KeyRevokeJson, key_json
-
-        common.print_json(KeyRevokeJson(key=key_json(key)))
+        common.print_json(documents.key.KeyRevokeJson(key=documents.key.key_json(key)))
         return
     click.echo(f"revoked key `{name}` ({key.id})", err=True)
 

@@ -11,6 +11,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common, complete
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import compare_view, out, plan_view
 from firesteel.edge.files import text_files
@@ -98,9 +99,8 @@ def command(
 
         text_files.write_new(chart, picture(best))
     if as_json:
-        from firesteel.proposals.documents import plan_json  # loads pydantic
-
-        common.print_json(plan_json(best, tuple(others)).model_copy(update={"over_hosts": gain}))
+        document = documents.proposals.plan_json(best, tuple(others))
+        common.print_json(document.model_copy(update={"over_hosts": gain}))
     else:
         out.print(plan_view(best, tuple(others)))
         if gain:
@@ -136,9 +136,7 @@ def _check_arguments(models: tuple[str, ...], compare: bool, chart: Path | None,
 def _compare(proposals: list[Proposal], as_json: bool) -> int:
     """Exits as the first that can run would."""
     if as_json:
-        from firesteel.proposals.documents import plan_compare_json
-
-        common.print_json(plan_compare_json(proposals))
+        common.print_json(documents.proposals.plan_compare_json(proposals))
     else:
         out.print(compare_view(proposals))
     return min(map(_exit_code, proposals))

@@ -10,6 +10,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common, complete
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import follow
 from firesteel.edge.host.signals import cancel_on_signals
@@ -63,9 +64,7 @@ def command(
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     if as_json:
-        from firesteel.run.documents import PullJson
-
-        common.print_json(PullJson(done=tuple(done)))
+        common.print_json(documents.run.PullJson(done=tuple(done)))
     else:
         click.echo("\n".join(done))
         click.echo(typed(f"next: {next_command(library.workspace(), model, patterns)}"), err=True)
@@ -89,10 +88,8 @@ def _prune(model: str | None, yes: bool, as_json: bool) -> None:
     )
     left = library.remove_files(unused) if confirmed else ()
     if as_json:
-        from firesteel.run.documents import PullPruneJson
-
         common.print_json(
-            PullPruneJson(
+            documents.run.PullPruneJson(
                 waste=unused,
                 bytes=total,
                 removed=confirmed and not left,

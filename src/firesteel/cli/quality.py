@@ -18,6 +18,7 @@ from firesteel.bench.compare.quality import (
 from firesteel.bench.values import MeasuredFigure
 from firesteel.cli.endpoints import key_from
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.show import err, out
 from firesteel.printable import printable
 
@@ -26,9 +27,7 @@ def compare_answers(names: Sequence[str], options: Mapping[str, Any], as_json: b
     pairs = asyncio.run(_ask(names, options))
     found = compare_quality((names[0], names[1]), pairs)
     if as_json:
-        from firesteel.bench.documents import CompareQualityJson  # loads pydantic
-
-        common.print_json(CompareQualityJson(comparison=found))
+        common.print_json(documents.bench.CompareQualityJson(comparison=found))
     else:
         _show(found)
     return 0

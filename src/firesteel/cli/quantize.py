@@ -14,6 +14,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.recipe_rows import speed_band
 from firesteel.cli.output.show import err, grid, out, table
@@ -131,9 +132,7 @@ def command(
     kernel = load_kernel(library.home().root / "kernels")
     found, why_not = _forecast(plan, host_name, kernel, threads)
     if dry_run and as_json:
-        from firesteel.workshop.quantize.documents import quantize_plan_json
-
-        common.print_json(quantize_plan_json(plan, str(target), found))
+        common.print_json(documents.quantize.quantize_plan_json(plan, str(target), found))
         return
     if not as_json:
         _show_plan(plan, target, found, why_not, kernel)
@@ -150,9 +149,7 @@ def command(
     if repository:
         _upload(target, repository, public)
     if as_json:
-        from firesteel.workshop.quantize.documents import quantize_json
-
-        common.print_json(quantize_json(plan, str(target), result, audited))
+        common.print_json(documents.quantize.quantize_json(plan, str(target), result, audited))
     else:
         _show_result(plan, target, result)
         _show_audit(audited)
@@ -184,9 +181,7 @@ def _quantize_gguf(
         err.print("quantize: llama.cpp is at work ...")
         written = run_gguf(plan, target, threads)
     if as_json:
-        from firesteel.workshop.quantize.documents import QuantizeGgufJson
-
-        document = QuantizeGgufJson(
+        document = documents.quantize.QuantizeGgufJson(
             model=model, format=label.lower(), out=str(target), source_bytes=plan.source_bytes,
             planned_bytes=plan.bytes, bytes=written,
         )  # fmt: skip
@@ -206,9 +201,9 @@ def _calibrate(
     host = _host(host_name)
     plan = plan_calibration(source, data, target, host)
     if as_json:
-        from firesteel.workshop.quantize.documents import QuantizeCalibrateJson
-
-        document = QuantizeCalibrateJson.of(plan, model=source.origin, host=host.title, out=str(target))
+        document = documents.quantize.QuantizeCalibrateJson.of(
+            plan, model=source.origin, host=host.title, out=str(target)
+        )
         common.print_json(document)
         return
     hours = f"{plan.hours_low:.1f} to {plan.hours_high:.1f} h"

@@ -13,6 +13,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common, complete
+from firesteel.cli.output import documents
 from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
 from firesteel.hosts.cluster.rendered import BY_NODE, NodeFile
@@ -253,11 +254,11 @@ def _print(
     files: tuple[NodeFile, ...] = (),
 ) -> None:
     if as_json:
-        from firesteel.cli.output.documents.render import RenderJson
-
         path = str(output) if output else None
         common.print_json(
-            RenderJson(name=names[0], names=names, format=form, text=text, path=path, nodes=files)
+            documents.render.RenderJson(
+                name=names[0], names=names, format=form, text=text, path=path, nodes=files
+            )
         )
     elif output:
         click.echo(f"wrote {output}", err=True)

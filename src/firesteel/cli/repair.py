@@ -8,6 +8,7 @@ from typing import get_args
 import click
 
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import err, out
 from firesteel.errors import UsageError
@@ -82,9 +83,7 @@ def command(
     options = RepairOptions(frozenset(mends), graft, to, shard_size, out, in_place)
     report = repair(model, options, on_progress=_progress)
     if as_json:
-        from firesteel.workshop.repair.documents import RepairJson  # loads pydantic
-
-        common.print_json(RepairJson.model_validate(report))
+        common.print_json(documents.repair.RepairJson.model_validate(report))
     else:
         _show(report, options)
     return 1 if report.left and (options.writes or not report.done) else 0
@@ -93,9 +92,7 @@ def command(
 def _undo(model: str, as_json: bool) -> int:
     restored = undo_repair(model)
     if as_json:
-        from firesteel.workshop.repair.documents import RepairUndoJson
-
-        common.print_json(RepairUndoJson(model=model, restored=restored))
+        common.print_json(documents.repair.RepairUndoJson(model=model, restored=restored))
     else:
         out.print(f"{len(restored)} files are as they were: {', '.join(restored[:6])}", markup=False)
     return 0

@@ -10,6 +10,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.errors import FiresteelError
 from firesteel.gateway.address import read_address
 from firesteel.screens.top.client import KEY_VARIABLE, GatewayClient
@@ -62,6 +63,4 @@ def _print_once(client: GatewayClient) -> None:
 
 
 def _print_json(client: GatewayClient) -> None:
-    from firesteel.cli.output.documents.top import TopJson
-
-    common.print_json(TopJson.of(client.state(), url=client.url))
+    common.print_json(documents.top.TopJson.of(client.state(), url=client.url))

@@ -17,6 +17,7 @@ from firesteel.bench.tune.journal import Journal, TuneOptions
 from firesteel.bench.tune.space import SearchSpace
 from firesteel.bench.tune.tune import tune
 from firesteel.cli.options import bench, common, complete
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import SlowLines
 from firesteel.cli.output.show import err, out
@@ -105,18 +106,14 @@ def command(model: str, resume: bool, anew: bool, dry_run: bool, as_json: bool, 
     with open_history(library.home()) as history:
         result = _run(tune(journal, begin.environment(library.home(), history)), journal)
     if as_json:
-        from firesteel.bench.documents import tune_json
-
-        common.print_json(tune_json(result))
+        common.print_json(documents.bench.tune_json(result))
     else:
         out.print(view(result))
 
 
 def _show_space(name: str, space: SearchSpace, as_json: bool) -> None:
     if as_json:
-        from firesteel.bench.documents import space_json
-
-        common.print_json(space_json(name, space))
+        common.print_json(documents.bench.space_json(name, space))
     else:
         out.print(space_view(space))
 

@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import click
 
 from firesteel import library
 from firesteel.cli.options import common, complete
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import follow
 from firesteel.cli.output.proofs import report_view
@@ -34,9 +35,6 @@ from firesteel.run.start.options import RunOptions
 from firesteel.run.start.steps import make_steps
 from firesteel.run.up import bring_up
 from firesteel.service_file import NodeModel, ServiceFile, asks, on_nodes, read_service_file
-
-if TYPE_CHECKING:
-    from firesteel.run.documents import NodeUpJson
 
 
 @click.command("up")
@@ -116,9 +114,7 @@ def command(
         ready = _run([best], RunOptions(listen, trusts_code, at_boot))[0]
         with interrupted_by_signals():  # `asyncio.run` has removed what handled them
             if as_json:
-                from firesteel.run.documents import up_json
-
-                common.print_json(up_json(ready.report, ready.already, best))
+                common.print_json(documents.run.up_json(ready.report, ready.already, best))
             else:
                 _show(ready)
                 out.print(typed(f"\nnext: firesteel down {ready.report.name}, when you are done"))
@@ -141,13 +137,11 @@ def _up_file(
         services = _run(proposals, options, allows_tcp, fallbacks)
         others = _run_on_nodes(elsewhere)
         if as_json:
-            from firesteel.run.documents import UpFileJson, up_json
-
             reports = tuple(
-                up_json(ready.report, ready.already, proposal)
+                documents.run.up_json(ready.report, ready.already, proposal)
                 for ready, proposal in zip(services, proposals, strict=True)
             )
-            common.print_json(UpFileJson(reports=reports, nodes=others))
+            common.print_json(documents.run.UpFileJson(reports=reports, nodes=others))
             return
         for ready in services:
             _show(ready)
@@ -175,14 +169,13 @@ def _planned(file: ServiceFile, names: tuple[str, ...]) -> tuple[list[Proposal],
     return proposals, others
 
 
-def _run_on_nodes(models: list[tuple[NodeModel, str]]) -> dict[str, tuple[NodeUpJson, ...]]:
+def _run_on_nodes(models: list[tuple[NodeModel, str]]) -> dict[str, tuple[documents.run.NodeUpJson, ...]]:
     from firesteel.hosts.cluster.on_nodes import up_on_node  # ssh
-    from firesteel.run.documents import NodeUpJson
 
-    reports: dict[str, tuple[NodeUpJson, ...]] = {}
+    reports: dict[str, tuple[documents.run.NodeUpJson, ...]] = {}
     for model, node in models:
         report = asyncio.run(up_on_node(library.home(), model, node))
-        shown = NodeUpJson(name=report["name"], url=report["url"], verified=report["verified"])
+        shown = documents.run.NodeUpJson(name=report["name"], url=report["url"], verified=report["verified"])
         reports[node] = (*reports.get(node, ()), shown)
     return reports
 
@@ -249,9 +242,7 @@ def _print_steps(proposals: list[Proposal], listen: str, as_json: bool) -> None:
     bound = [listening(proposal, listen) for proposal in proposals]
     steps = [step for proposal in bound for step in make_steps(proposal, library.home())]
     if as_json:
-        from firesteel.run.documents import steps_json
-
-        common.print_json(steps_json(proposals[0].name, steps))
+        common.print_json(documents.run.steps_json(proposals[0].name, steps))
         return
     for step in steps:
         click.echo(f"# {step.why}")

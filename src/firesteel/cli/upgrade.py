@@ -9,6 +9,7 @@ import click
 from firesteel import library
 from firesteel.cli.options import common
 from firesteel.cli.options.bench import one, seconds
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import last_of
 from firesteel.cli.output.show import err, line
@@ -69,9 +70,7 @@ def command(
             typed(f"firesteel ps says what runs; if it was switching, {again} starts it")
         ) from None
     if as_json:
-        from firesteel.upgrade.documents import UpgradeJson  # loads pydantic
-
-        common.print_json(UpgradeJson.model_validate(result))
+        common.print_json(documents.upgrade.UpgradeJson.model_validate(result))
     else:
         _show(result)
     return 3 if result.outcome == "kept" else 0

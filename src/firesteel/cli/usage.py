@@ -7,6 +7,7 @@ import time
 import click
 
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.edge.files.home import find_home
 from firesteel.gateway.admin import usage
@@ -38,9 +39,7 @@ def command(
     query = usage.parse_query({"since": since, "until": until, "key": key, "model": model, "by": by})
     report = usage.read_report(find_home(), query, time.time())
     if as_json:
-        from firesteel.cli.output.documents.usage import UsageJson
-
-        common.print_json(UsageJson.of(report))
+        common.print_json(documents.usage.UsageJson.of(report))
     elif as_csv:
         click.echo(usage.csv_text(report), nl=False)
     else:

@@ -8,6 +8,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import follow
 from firesteel.cli.output.proofs import report_view
@@ -65,9 +66,7 @@ async def _up(
 def _show(ready: ServiceReady, as_json: bool) -> None:
     status = read_status(folder_of(library.home(), ready.report.name))
     if as_json:
-        from firesteel.run.documents import up_json
-
-        document = up_json(ready.report, ready.already)
+        document = documents.run.up_json(ready.report, ready.already)
         common.print_json(document.model_copy(update={"nodes": status.nodes if status else ()}))
         return
     out.print(report_view(ready.report))
@@ -88,9 +87,7 @@ def _node_lines(status: ClusterStatus) -> list[str]:
 def _print_steps(proposal: Proposal, cluster: JoinedHosts, as_json: bool) -> None:
     steps = cluster_steps(proposal, library.home(), cluster)
     if as_json:
-        from firesteel.run.documents import steps_json
-
-        common.print_json(steps_json(proposal.name, steps))
+        common.print_json(documents.run.steps_json(proposal.name, steps))
         return
     for step in steps:
         click.echo(f"# on {step.host}: {step.why}")

@@ -9,6 +9,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.facts.host.host_facts import HostMeasurement, show_figure
 from firesteel.hosts.doctor.measure import MeasureEvent, Measuring, NotMeasured, measure
@@ -32,9 +33,8 @@ def measure_host(as_json: bool) -> int:
         else:
             figures.append(event)
     if as_json:
-        from firesteel.hosts.documents import DoctorMeasureJson
-
-        common.print_json(DoctorMeasureJson(figures=tuple(figures), not_measured=tuple(missing)))
+        document = documents.hosts.DoctorMeasureJson(figures=tuple(figures), not_measured=tuple(missing))
+        common.print_json(document)
         return 0
     width = max(len(figure.name) for figure in figures)
     for figure in figures:
