@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from firesteel import package_data, yaml_schema
+from firesteel import yaml_schema
 from firesteel.facts.evidence import Sources
 from firesteel.file_schema import Before, PositiveInt, file_schema
 from firesteel.units import parse_size
@@ -30,9 +30,5 @@ class DiscreteGpus:
 
 def discrete_gpu(name: str) -> DiscreteGpu | None:
     """What is known of the GPU that `nvidia-smi` calls so."""
-    known = package_data.load("gpus.yaml", _read).gpus
+    known = yaml_schema.load_data("gpus.yaml", DiscreteGpus).gpus
     return next((gpu for gpu in known if gpu.name.lower() in name.lower()), None)
-
-
-def _read(path: str, text: str) -> DiscreteGpus:
-    return yaml_schema.load(path, text, DiscreteGpus)
