@@ -93,7 +93,7 @@ def list_nodes(as_json: bool) -> None:
 
 
 @command.command("check")
-@click.option("--svg", "svg", type=click.Path(path_type=Path), help="Draw the topology into this file.")
+@click.option("--svg", "svg", type=common.PATH, help="Draw the topology into this file.")
 @click.option("--propose", is_flag=True, help="Print addresses for rails that have none, and their undo.")
 @click.option("--no-measure", "is_quick", is_flag=True, help="Leave out the bandwidth.")
 @common.json_option

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
-from rich.markup import escape
 
 from firesteel.bench.compare.against import (
     PlanComparison,
@@ -100,10 +99,10 @@ def _show(comparison: Comparison, as_json: bool) -> int:
         common.print_json(documents.bench.compare_json(comparison))
     elif comparison.why_not:
         for setting, says in comparison.why_not:
-            out.print(f"not comparable because {setting} differs: {says}", markup=False)
+            out.print(f"not comparable because {setting} differs: {says}")
         setting = comparison.why_not[0][0]
         hint = f"next: add --despite {setting}, if you want to compare exactly that"
-        out.print(typed(hint), markup=False)
+        out.print(typed(hint))
     else:
         _print(comparison)
     return 1 if comparison.why_not or not comparison.rows else 0
@@ -111,20 +110,19 @@ def _show(comparison: Comparison, as_json: bool) -> int:
 
 def _print(comparison: Comparison) -> None:
     for line in comparison.apart:
-        out.print(printable(f"differs  {line}"), markup=False)
+        out.print(printable(f"differs  {line}"))
     first, second = comparison.first, comparison.second
     if comparison.rows:
-        names = (escape(first), escape(second))  # the name of a file may hold markup
-        out.print(table(("point", "figure", *names, "ratio", "verdict"), list(_cells(comparison))))
+        out.print(table(("point", "figure", first, second, "ratio", "verdict"), _cells(comparison)))
     for name, points in ((first, comparison.only_first), (second, comparison.only_second)):
         for point in points:
-            out.print(f"only in {name}: {load(point)}", markup=False)
+            out.print(f"only in {name}: {load(point)}")
     if not comparison.rows:
-        out.print("the runs have no point in common, so nothing can be compared", markup=False)
+        out.print("the runs have no point in common, so nothing can be compared")
     if comparison.answers:
-        out.print(_answers(comparison.answers), markup=False)
+        out.print(_answers(comparison.answers))
     for note in comparison.notes:
-        out.print(printable(f"note     {note}"), markup=False)
+        out.print(printable(f"note     {note}"))
 
 
 def _cells(comparison: Comparison) -> Iterator[tuple[str, ...]]:
@@ -179,7 +177,7 @@ def _show_plan(run: BenchRun, as_json: bool) -> None:
     columns = ("point", "figure", "measured", "planned", "off by", "verdict")
     out.print(table(columns, [_plan_cells(row) for row in rows]))
     if why:
-        out.print(printable(f"planned  {why}"), markup=False)
+        out.print(printable(f"planned  {why}"))
 
 
 def _nothing_planned(run: BenchRun) -> UsageError:
@@ -226,7 +224,7 @@ def _show_published(run: BenchRun, as_json: bool) -> None:
         )
     columns = ("point", "decode here", "published", "ratio", "verdict", "source")
     out.print(table(columns, [_published_cells(row) for row in rows]))
-    out.print("published figures are as others reported them, without an interval", markup=False)
+    out.print("published figures are as others reported them, without an interval")
 
 
 def _published_cells(row: PublishedComparison) -> tuple[str, ...]:

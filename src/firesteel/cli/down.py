@@ -10,7 +10,7 @@ import click
 from firesteel import library
 from firesteel.cli.options import common, complete
 from firesteel.cli.output import documents
-from firesteel.cli.output.progress import follow
+from firesteel.cli.output.progress import follow, told_on_interrupt
 from firesteel.edge.files import text_files
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import UsageError
@@ -23,9 +23,7 @@ from firesteel.service_file import asks, on_nodes, read_service_file
 @click.command("down")
 @click.argument("name", required=False, shell_complete=complete.services)
 @click.option("--all", "everything", is_flag=True, help="Stop every service.")
-@click.option(
-    "-f", "--file", "path", type=click.Path(path_type=Path), help="Stop the models of a service file."
-)
+@common.file_option("Stop the models of a service file.")
 @common.json_option
 def command(name: str | None, everything: bool, path: Path | None, as_json: bool) -> None:
     """Stop NAME, or all models of a service file.
@@ -37,11 +35,9 @@ def command(name: str | None, everything: bool, path: Path | None, as_json: bool
             "--all also stops services that are in no file; give --all or --file", next="firesteel down --all"
         )
     services = _in_file(path, name) if path else _named(name, everything)
-    try:
+    with told_on_interrupt(lambda: _what_is_left(services)):
         done = asyncio.run(_stop(services))
         done += _stop_on_nodes(path, name) if path else []
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        raise click.Abort(_what_is_left(services)) from None
     if as_json:
         common.print_json(documents.run.DownJson(done=tuple(done)))
     elif not done:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from rich.text import Text
 
 from firesteel import __version__, library
 from firesteel.bench.results import exchange, serialize
@@ -28,7 +27,7 @@ def opened() -> Iterator[History]:
     """The user's history; problems with its file are reported on stderr."""
     with open_history(library.home()) as history:
         for note in history.notes:
-            err.print(note, markup=False)
+            err.print(note)
         yield history
 
 
@@ -64,7 +63,7 @@ def _list(is_all: bool, as_json: bool) -> None:
         out.print(typed("no runs yet; next: firesteel bench"))
         return
     columns = ("name", "when", "model", "engine", "points", "samples", "")
-    out.print(table(columns, [[Text(cell) for cell in _cells(run)] for run in runs]))
+    out.print(table(columns, map(_cells, runs)))
 
 
 def _cells(run: RunSummary) -> tuple[str, ...]:
@@ -79,9 +78,7 @@ def _cells(run: RunSummary) -> tuple[str, ...]:
 @command.command("show")
 @click.argument("run", default="last")
 @click.option("--cold", is_flag=True, help="Show the first, cold repetitions too.")
-@click.option(
-    "--html", type=click.Path(path_type=Path, dir_okay=False), help="Write an HTML report to this file."
-)
+@click.option("--html", type=common.FILE, help="Write an HTML report to this file.")
 @common.json_option
 def show(run: str, cold: bool, html: Path | None, as_json: bool) -> None:
     """Show the figures of one run, as `firesteel bench` printed them."""
@@ -97,14 +94,14 @@ def show(run: str, cold: bool, html: Path | None, as_json: bool) -> None:
         return
     out.print(view(stored.run, cold))
     if html:
-        err.print(f"report  {html}", markup=False)
+        err.print(f"report  {html}")
     if stored.origin != "measured here":
-        out.print(f"{stored.origin}, from {stored.source}", markup=False)
+        out.print(f"{stored.origin}, from {stored.source}")
 
 
 @command.command("export")
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
-@click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
+@click.option("--file", type=common.FILE, help="Write to this file.")
 @click.option("--samples", is_flag=True, help="Export one run with every request.")
 @click.option(
     "--as",
@@ -140,9 +137,7 @@ def export(runs: tuple[str, ...], file: Path | None, samples: bool, format: str)
 
 @command.command("chart")
 @click.argument("model", required=False)
-@click.option(
-    "--html", type=click.Path(path_type=Path, dir_okay=False), required=True, help="Write the page here."
-)
+@click.option("--html", type=common.FILE, required=True, help="Write the page here.")
 def chart(model: str | None, html: Path) -> None:
     """Draw the decode speed of every load over time, of MODEL or of all models, as one HTML page."""
     from firesteel.bench.report.history_page import history_page  # loads the charts
@@ -154,11 +149,11 @@ def chart(model: str | None, html: Path) -> None:
         what = f"no run of {model} is in the history" if model else "no runs yet"
         raise UsageError(what, next="firesteel history" if model else "firesteel bench")
     text_files.write_new(html, history_page(runs))
-    err.print(f"report  {html}", markup=False)
+    err.print(f"report  {html}")
 
 
 @command.command("import")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=common.FILE)
 @common.json_option
 def import_command(file: Path, as_json: bool) -> None:
     """Import runs of firesteel, llama-benchy, `vllm bench`, guidellm or llama-bench, as `reported`."""
@@ -169,7 +164,7 @@ def import_command(file: Path, as_json: bool) -> None:
         common.print_json(documents.bench.HistoryImportJson(done=tuple(done)))
         return
     for line in done:
-        out.print(line, markup=False)
+        out.print(line)
 
 
 def _imported_text(id: str, stored: StoredRun | None) -> str:
@@ -188,4 +183,4 @@ def delete(run: str, as_json: bool) -> None:
     if as_json:
         common.print_json(documents.bench.HistoryDeleteJson(done=(line,)))
         return
-    out.print(line, markup=False)
+    out.print(line)

@@ -15,7 +15,7 @@ from firesteel.cli.image_watch import watch
 from firesteel.cli.options import common
 from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import last_of
+from firesteel.cli.output.progress import last_of, told_on_interrupt
 from firesteel.cli.output.show import LEVEL_STYLE, err, line, out
 from firesteel.edge.files.image_recipes import load_image_recipe
 from firesteel.images.build import build_image
@@ -95,10 +95,8 @@ def build(what: str | None, is_list: bool, builder: str | None, as_json: bool) -
             line(f"{name:<16} {recipe.title} ({recipe.status})")
         return
     name, recipe = load_image_recipe(what)
-    try:
+    with told_on_interrupt("nothing was tagged; docker keeps the steps that are done"):
         image = asyncio.run(last_of(build_image(library.home(), name, recipe, builder), BuiltImage))
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        raise click.Abort("nothing was tagged; docker keeps the steps that are done") from None
     if as_json:
         common.print_json(documents.images.ImageBuildJson.of(image))
         return
@@ -149,16 +147,14 @@ def _open(reference: str, platform: str | None, deep: bool, remote: bool) -> Ope
     opened = open_image(reference, platform=platform, deep=deep, remote=remote)
     if opened.source == "registry":
         size = sum(layer.stored_bytes or 0 for layer in opened.layers)
-        err.print(
-            f"fetch   {len(opened.layers)} layers, {show_bytes(size)}, to be read and not kept", markup=False
-        )
+        err.print(f"fetch   {len(opened.layers)} layers, {show_bytes(size)}, to be read and not kept")
     return opened
 
 
 def _inspect(opened: OpenedImage) -> ImageReport:
     def progress(files: int) -> None:
         if err.is_terminal:
-            err.print(f"read    {files:,} files", end="\r", markup=False)
+            err.print(f"read    {files:,} files", end="\r")
 
     return inspect_image(opened, library.home().root / "tmp", progress)
 
@@ -203,7 +199,7 @@ def _show(report: ImageReport, recipes: tuple[RecipeVerdict, ...]) -> None:
 
 
 def _next(text: str) -> None:
-    err.print(typed(f"next: {text}"), markup=False)
+    err.print(typed(f"next: {text}"))
 
 
 def _rows(report: ImageReport) -> list[tuple[str, str]]:

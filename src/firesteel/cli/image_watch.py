@@ -14,7 +14,7 @@ import click
 from firesteel import library
 from firesteel.cli.options import common
 from firesteel.cli.output import documents
-from firesteel.cli.output.progress import SlowLines, build_line
+from firesteel.cli.output.progress import SlowLines, build_line, told_on_interrupt
 from firesteel.cli.output.show import line
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.printable import escape_unprintable
@@ -27,7 +27,7 @@ _SHOWN = 10
 
 
 @click.command("watch")
-@click.argument("path", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
+@click.argument("path", metavar="[FILE]", required=False, type=common.PATH)
 @click.option(
     "--dry-run", is_flag=True, help="Look upstream, and say what would be done next; change nothing."
 )
@@ -57,9 +57,8 @@ def watch(path: Path | None, dry_run: bool, status: bool, again: str | None, as_
     if not status:
         for name, policy in policies.items():
             try:
-                asyncio.run(_run(path, name, policy, done[name], dry_run))
-            except (asyncio.CancelledError, KeyboardInterrupt):
-                raise click.Abort("the same command goes on where it was") from None
+                with told_on_interrupt("the same command goes on where it was"):
+                    asyncio.run(_run(path, name, policy, done[name], dry_run))
             except FiresteelError as error:  # the other images do not depend on it
                 problems.append(error)
     states = {name: factory.read_factory_state(library.home(), name) for name in policies}

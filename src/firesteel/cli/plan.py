@@ -27,9 +27,7 @@ from firesteel.workspace import Workspace
 @click.argument("models", metavar="MODEL", nargs=-1, required=True, shell_complete=complete.recipes)
 @click.option("--compare", is_flag=True, help="Show two or more MODELs side by side.")
 @click.option("--goal", type=click.Choice(get_args(Goal)), help="Choose the recipe by this.")
-@click.option(
-    "--chart", metavar="FILE.svg", type=click.Path(path_type=Path, dir_okay=False), help="Draw the plan."
-)
+@click.option("--chart", metavar="FILE.svg", type=common.FILE, help="Draw the plan.")
 @common.host_option
 @common.size_options
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Consider only this engine.")
@@ -109,7 +107,7 @@ def command(
         model = shlex.join((models[0], *adapters))
         text = _next(best, model) if best.plan.fits else _what_fits(workspace, ask, best, model)
         out.print(typed(f"\nnext: {text}"), soft_wrap=True)  # a command in two lines would not be one
-    return _exit_code(best)
+    return best.exit_code
 
 
 def _over_hosts(workspace: Workspace, ask: Ask, best: Proposal) -> OverHosts:
@@ -139,13 +137,7 @@ def _compare(proposals: list[Proposal], as_json: bool) -> int:
         common.print_json(documents.proposals.plan_compare_json(proposals))
     else:
         out.print(compare_view(proposals))
-    return min(map(_exit_code, proposals))
-
-
-def _exit_code(proposal: Proposal) -> int:
-    if not proposal.plan.fits:
-        return 4
-    return 3 if proposal.stops else 0
+    return min(proposal.exit_code for proposal in proposals)
 
 
 def _next(best: Proposal, model: str) -> str:

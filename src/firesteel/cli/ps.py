@@ -32,13 +32,7 @@ _ANSWERS = {200, 401, 403}
 
 
 @click.command("ps")
-@click.option(
-    "-f",
-    "--file",
-    "path",
-    type=click.Path(path_type=Path),
-    help="Show also which models of a service file do not run.",
-)
+@common.file_option("Show also which models of a service file do not run.")
 @common.json_option
 def command(path: Path | None, as_json: bool) -> None:
     """List the services that run, and the gateway."""

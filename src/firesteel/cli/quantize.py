@@ -45,11 +45,7 @@ _WORST = 10
     "such as q4_k_m.",
 )
 @click.option(
-    "--out",
-    "folder",
-    metavar="FOLDER",
-    type=click.Path(path_type=Path),
-    help="Write there (default: NAME-FORMAT).",
+    "--out", "folder", metavar="FOLDER", type=common.PATH, help="Write there (default: NAME-FORMAT)."
 )
 @click.option(
     "--keep",
@@ -62,7 +58,7 @@ _WORST = 10
 @click.option(
     "--imatrix",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=common.PATH,
     help="For a GGUF label: the importance matrix that llama-imatrix made.",
 )
 @click.option("--threads", type=click.IntRange(1, 512), help="Use so many cores (default: all).")
@@ -210,15 +206,15 @@ def _calibrate(
     err.print(
         f"about {show_bytes(plan.needed_bytes)} of memory on {host.title} for {hours}; not run by firesteel:"
     )
-    out.print(command_text(plan), soft_wrap=True, markup=False)
+    out.print(command_text(plan), soft_wrap=True)
     click.echo(typed(f"next: that command, then firesteel plan {target}"), err=True)
 
 
 def _upload(target: Path, repository: str, is_public: bool) -> None:
     from firesteel.workshop.quantize.upload import upload_folder
 
-    err.print(f"upload {target.name} to {repository} ...", markup=False)
-    err.print(f"uploaded: {upload_folder(target, repository, is_public=is_public)}", markup=False)
+    err.print(f"upload {target.name} to {repository} ...")
+    err.print(f"uploaded: {upload_folder(target, repository, is_public=is_public)}")
 
 
 def _require_numpy() -> None:
@@ -305,7 +301,7 @@ def _run(
 
 def _show_audit(audited: AuditReport) -> None:
     for found in audited.findings:
-        out.print(f"audit: {found.level}: {found.says}", markup=False)
+        out.print(f"audit: {found.level}: {found.says}")
     if not audited.findings:
         out.print(f"audit: nothing is wrong; {audited.summary.tensors:,} tensors")
 

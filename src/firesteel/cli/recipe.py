@@ -112,7 +112,7 @@ def test(recipe: str, host_name: str | None, as_json: bool) -> int:
     Exits 4 when it does not fit, 3 when a rule stops it.
     """
     found, more, proposal = _tested(recipe, host_name)
-    passed = proposal.plan.fits and not proposal.stops
+    passed = not proposal.exit_code
     if as_json:
         document = documents.recipe.RecipeTestJson(
             name=found.name,
@@ -123,18 +123,18 @@ def test(recipe: str, host_name: str | None, as_json: bool) -> int:
         )
         common.print_json(document)
     else:
-        out.print(f"{found.name}  {found.path}", markup=False)
+        out.print(f"{found.name}  {found.path}")
         out.print(verdict(proposal))
         if proposal.findings:
             out.print(findings_view(proposal.findings))
         _print_more(more)
         out.print(typed(f"next: firesteel {f'plan {found.name}' if passed else 'models'}"), soft_wrap=True)
-    return 0 if passed else 3 if proposal.plan.fits else 4
+    return proposal.exit_code
 
 
 def _print_more(more: tuple[str, ...]) -> None:
     for reason in more:
-        out.print(f"asks for more than flags: {reason}", markup=False)
+        out.print(f"asks for more than flags: {reason}")
 
 
 def _tested(name: str, host_name: str | None) -> tuple[Recipe, tuple[str, ...], Proposal]:
@@ -186,7 +186,7 @@ def share(name: str, folder: Path, patch: bool, as_json: bool) -> None:
         common.print_json(documents.recipe.RecipeShareJson(name=name, files=written, more_than_flags=more))
         return
     for path in files:
-        out.print(f"wrote {path}", markup=False)
+        out.print(f"wrote {path}")
     if not measured:
         out.print(typed(f"nothing was measured here; firesteel up {name} and firesteel bench {name} would"))
     _print_more(more)

@@ -37,17 +37,9 @@ FACTORY_FORMS = ("workflow", "timer", "kubernetes-runner")
     help="Write it for this tool.",
 )
 @click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="Write it to this file; over several Sparks, into this folder.",
+    "-o", "--output", type=common.PATH, help="Write it to this file; over several Sparks, into this folder."
 )
-@click.option(
-    "-f",
-    "--file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Render the models of a service file.",
-)
+@click.option("-f", "--file", type=common.FILE, help="Render the models of a service file.")
 @click.option(
     "--listen", metavar="ADDRESS", help="Listen on this address, with a key (default: only 127.0.0.1)."
 )
@@ -120,7 +112,7 @@ def command(
     if output:
         text_files.write_new(output, text)
     _show(form, proposals, text, output, as_json)
-    return max(_exit_code(proposal) for proposal in proposals)
+    return max(proposal.exit_code for proposal in proposals)
 
 
 def _render_over_hosts(
@@ -140,14 +132,14 @@ def _render_over_hosts(
         if output:
             text_files.write_new(output, text)
         _show(form, proposals, text, output, as_json)
-        return _exit_code(proposal)
+        return proposal.exit_code
     files = asyncio.run(library.render_by_node(proposal, form, listen=listen))
     if output:
         output.mkdir(parents=True, exist_ok=True)
         for each in files:
             text_files.write_new(output / each.file, each.text)
     _show(form, proposals, "\n".join(each.text for each in files), output, as_json, files)
-    return _exit_code(proposal)
+    return proposal.exit_code
 
 
 def _render_dockerfile(models: tuple[str, ...], output: Path | None, as_json: bool) -> int:
@@ -220,12 +212,6 @@ def _command_line(models: tuple[str, ...], file: Path | None, form: str) -> str:
     """A complete command, to type instead of this one."""
     from_file = ("-f", str(file)) if file else ()
     return shlex.join(("firesteel", "render", *models, *from_file, "--as", form))
-
-
-def _exit_code(proposal: Proposal) -> int:
-    if not proposal.plan.fits:
-        return 4
-    return 3 if proposal.stops else 0
 
 
 def _show(

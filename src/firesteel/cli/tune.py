@@ -18,8 +18,7 @@ from firesteel.bench.tune.space import SearchSpace
 from firesteel.bench.tune.tune import tune
 from firesteel.cli.options import bench, common, complete
 from firesteel.cli.output import documents
-from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import SlowLines
+from firesteel.cli.output.progress import SlowLines, told_on_interrupt
 from firesteel.cli.output.show import err, out
 from firesteel.cli.output.tune import ROLES, outcome, setting_text, space_text, space_view, view
 from firesteel.edge.host.signals import cancel_on_signals
@@ -122,13 +121,9 @@ def _show_space(name: str, space: SearchSpace, as_json: bool) -> None:
 
 
 def _run(events: AsyncIterator[Event], journal: Journal) -> TuneResult:
-    try:
+    state = "what ran before runs again" if journal.before else "nothing was left running"
+    with told_on_interrupt(f"{state}; to continue: firesteel tune {journal.ask.model} --resume"):
         return asyncio.run(_followed(events))
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        again = typed(f"firesteel tune {journal.ask.model} --resume")
-        state = "what ran before runs again" if journal.before else "nothing was left running"
-        err.print(f"{state}; to continue: {again}", markup=False)  # click drops the text of an interrupt
-        raise KeyboardInterrupt from None
 
 
 async def _followed(events: AsyncIterator[Event]) -> TuneResult:
@@ -138,12 +133,12 @@ async def _followed(events: AsyncIterator[Event]) -> TuneResult:
     async for event in events:
         match event:
             case SpacePlanned():
-                err.print(f"{'space':<7} {space_text(event)}", markup=False)
+                err.print(f"{'space':<7} {space_text(event)}")
             case TrialStarted():
                 role = f" ({ROLES[event.role]})" if event.role != "search" else ""
-                err.print(f"run {event.number:<3} {setting_text(event.changes)}{role}", markup=False)
+                err.print(f"run {event.number:<3} {setting_text(event.changes)}{role}")
             case TrialFinished():
-                err.print(f"        {outcome(event.trial)}", markup=False)
+                err.print(f"        {outcome(event.trial)}")
             case RunProgress():
                 lines.print(f"        {event.text} ...")
             case PhaseProgress():

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import socket
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_args
@@ -18,7 +17,7 @@ from firesteel import library
 from firesteel.cli.options import common, complete
 from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import follow
+from firesteel.cli.output.progress import follow, told_on_interrupt
 from firesteel.cli.output.proofs import report_view
 from firesteel.cli.output.services import what_is_left
 from firesteel.cli.output.show import err, out, plan_view
@@ -39,9 +38,7 @@ from firesteel.service_file import NodeModel, ServiceFile, asks, on_nodes, read_
 
 @click.command("up")
 @click.argument("models", metavar="[MODEL]", nargs=-1, shell_complete=complete.recipes)
-@click.option(
-    "-f", "--file", "path", type=click.Path(path_type=Path), help="Start the models of a service file."
-)
+@common.file_option("Start the models of a service file.")
 @common.size_options
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Use only this engine.")
 @click.option("--engine-version", "version", metavar="VERSION", help="Use this release of the engine.")
@@ -110,8 +107,8 @@ def command(
         out.print(plan_view(best, tuple(other for other in others if other.can_run)))
         out.print(typed(f"\nnext: firesteel up {best.name}"))
         return
-    with _tells_what_is_left([best]):
-        ready = _run([best], RunOptions(listen, trusts_code, at_boot))[0]
+    with told_on_interrupt(lambda: what_is_left(library.home(), [best])):
+        ready = asyncio.run(_up([best], RunOptions(listen, trusts_code, at_boot)))[0]
         with interrupted_by_signals():  # `asyncio.run` has removed what handled them
             if as_json:
                 common.print_json(documents.run.up_json(ready.report, ready.already, best))
@@ -132,9 +129,10 @@ def _up_file(
             address = model.addresses[node]
             click.echo(f"# on {node}: firesteel up {model.ask.name} of {path} --listen {address}", err=True)
         return
-    with _tells_what_is_left(proposals):
+    # Before the first start and after the last, too: only a look tells what runs now.
+    with told_on_interrupt(lambda: what_is_left(library.home(), proposals)):
         fallbacks = {name: entry.fallback_recipe for name, entry in file.models.items()}
-        services = _run(proposals, options, allows_tcp, fallbacks)
+        services = asyncio.run(_up(proposals, options, allows_tcp, fallbacks))
         others = _run_on_nodes(elsewhere)
         if as_json:
             reports = tuple(
@@ -192,30 +190,11 @@ def _show(ready: ServiceReady) -> None:
         click.echo(f'from elsewhere  {url}, with the key: export FIRESTEEL_API_KEY="{secret}"')
 
 
-def _run(
+async def _up(
     proposals: Iterable[Proposal],
     options: RunOptions,
     allows_tcp: bool = False,
     fallbacks: Mapping[str, str | None] = MappingProxyType({}),
-) -> list[ServiceReady]:
-    return asyncio.run(_up(proposals, options, allows_tcp, fallbacks))
-
-
-@contextmanager
-def _tells_what_is_left(proposals: list[Proposal]) -> Iterator[None]:
-    """An interruption may come before the first start and after the last; only a look tells what runs now."""
-    try:
-        yield
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        # click would turn a KeyboardInterrupt into an Abort without a message
-        raise click.Abort(typed(what_is_left(library.home(), proposals))) from None
-
-
-async def _up(
-    proposals: Iterable[Proposal],
-    options: RunOptions,
-    allows_tcp: bool,
-    fallbacks: Mapping[str, str | None],
 ) -> list[ServiceReady]:
     cancel_on_signals()
     return [

@@ -88,5 +88,5 @@ async def _verify(found: Awaitable[VerifyTarget], *, thorough: bool) -> tuple[Ve
     async for event in target.verify(thorough=thorough):
         if isinstance(event, Verification):
             return event, target
-        err.print(f"verify  {event} ...", markup=False)
+        err.print(f"verify  {event} ...")
     raise AssertionError("the last event is the Verification")

@@ -10,7 +10,7 @@ from firesteel import library
 from firesteel.cli.options import common
 from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import follow
+from firesteel.cli.output.progress import follow, told_on_interrupt
 from firesteel.cli.output.proofs import report_view
 from firesteel.cli.output.services import what_is_left
 from firesteel.cli.output.show import out
@@ -46,11 +46,9 @@ def up_over_hosts(
         require_runnable(best)
         _print_steps(best, cluster, as_json)
         return
-    try:
+    with told_on_interrupt(lambda: what_is_left(home, [best])):
         alone = propose_fallback(library.workspace(), best, fallback)
         ready = asyncio.run(_up(best, options, cluster, alone))
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        raise click.Abort(typed(what_is_left(home, [best]))) from None
     with interrupted_by_signals():  # `asyncio.run` has removed what handled them
         _show(ready, as_json)
 

@@ -15,7 +15,7 @@ from firesteel.facts.host.host_facts import HostMeasurement, show_figure
 from firesteel.hosts.doctor.measure import MeasureEvent, Measuring, NotMeasured, measure
 
 
-def _rails() -> Iterator[MeasureEvent]:
+def _measure_links() -> Iterator[MeasureEvent]:
     from firesteel.hosts.doctor.measure_rails import measure_rails  # ssh
 
     yield Measuring("links to other hosts")
@@ -25,7 +25,7 @@ def _rails() -> Iterator[MeasureEvent]:
 def measure_host(as_json: bool) -> int:
     figures: list[HostMeasurement] = []
     missing: list[NotMeasured] = []
-    for event in chain(measure(library.home()), _rails()):
+    for event in chain(measure(library.home()), _measure_links()):
         if isinstance(event, Measuring):
             click.echo(f"measuring {event.what} ...", err=True)
         elif isinstance(event, NotMeasured):
