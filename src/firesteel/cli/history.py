@@ -41,18 +41,14 @@ def command(ctx: click.Context, is_all: bool, as_json: bool) -> None:
     RUN is an id, the beginning of one, `last`, or `last~1` for the run before.
     """
     if ctx.invoked_subcommand is None:
-        _list(is_all, as_json)
+        ctx.invoke(list_runs, is_all=is_all, as_json=as_json)
 
 
 @command.command("list")
 @click.option("--all", "is_all", is_flag=True, help="List all runs, not only the last fifty.")
 @common.json_option
-def list_command(is_all: bool, as_json: bool) -> None:
+def list_runs(is_all: bool, as_json: bool) -> None:
     """List the runs, newest first."""
-    _list(is_all, as_json)
-
-
-def _list(is_all: bool, as_json: bool) -> None:
     with opened() as history:
         runs, notes = history.runs(ALL_RUNS if is_all else 50), history.notes
     if as_json:

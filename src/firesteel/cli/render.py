@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -103,9 +104,15 @@ def command(
     for proposal in proposals:
         require_weights(proposal)
     names = Cluster(service, tailnet)
-    if form in (*BY_NODE, "kubernetes") and any(each.plan.launch.sparks > 1 for each in proposals):
-        return _render_over_hosts(proposals, form, listen, names, output, as_json)
-    text = library.render_as(proposals, form, listen=listen, cluster=names)
+    over_hosts = form in (*BY_NODE, "kubernetes") and any(each.plan.launch.sparks > 1 for each in proposals)
+    if over_hosts and len(proposals) > 1:
+        raise UsageError("models over several Sparks are written one by one", next="name one MODEL")
+    if over_hosts and form in BY_NODE:
+        return _render_by_node(proposals[0], form, listen, output, as_json)
+    if over_hosts:
+        text = library.render_for_kubernetes(proposals[0], names)
+    else:
+        text = library.render_as(proposals, form, listen=listen, cluster=names)
     if form == "docker" and not (output or as_json) and sys.stdout.isatty():
         # Without comments: an interactive zsh takes them for commands.
         text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
@@ -115,31 +122,21 @@ def command(
     return max(proposal.exit_code for proposal in proposals)
 
 
-def _render_over_hosts(
-    proposals: list[Proposal],
-    form: str,
-    listen: str | None,
-    names: Cluster,
-    output: Path | None,
-    as_json: bool,
+def _render_by_node(
+    proposal: Proposal, form: str, listen: str | None, output: Path | None, as_json: bool
 ) -> int:
-    """A file for each host; for Kubernetes one for all."""
-    if len(proposals) > 1:
-        raise UsageError("models over several Sparks are written one by one", next="name one MODEL")
-    (proposal,) = proposals
-    if form == "kubernetes":
-        text = library.render_for_kubernetes(proposal, names)
-        if output:
-            text_files.write_new(output, text)
-        _show(form, proposals, text, output, as_json)
-        return proposal.exit_code
+    """A file for each host."""
     files = asyncio.run(library.render_by_node(proposal, form, listen=listen))
     if output:
-        output.mkdir(parents=True, exist_ok=True)
-        for each in files:
-            text_files.write_new(output / each.file, each.text)
-    _show(form, proposals, "\n".join(each.text for each in files), output, as_json, files)
+        _write_all(output, {each.file: each.text for each in files})
+    _show(form, [proposal], "\n".join(each.text for each in files), output, as_json, files)
     return proposal.exit_code
+
+
+def _write_all(folder: Path, files: Mapping[str, str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        text_files.write_new(folder / name, text)
 
 
 def _render_dockerfile(models: tuple[str, ...], output: Path | None, as_json: bool) -> int:
@@ -171,17 +168,12 @@ def _render_factory(models: tuple[str, ...], form: str, output: Path | None, as_
         job = replace(job, file=str(path.absolute()))
         units = factory.timer_units(job, (sys.executable, "-P", "-m", "firesteel"), str(library.home().root))
         text = "\n".join(f"# {name}\n{unit}" for name, unit in units.items())
-        for name, unit in units.items() if output else ():
-            assert output is not None
-            output.mkdir(parents=True, exist_ok=True)
-            text_files.write_new(output / name, unit)
+        if output:
+            _write_all(output, units)
     else:
-        text = factory.workflow(job)
-        if form == "kubernetes-runner":
-            text = factory.runner_manifests(job)
+        text = factory.workflow(job) if form == "workflow" else factory.runner_manifests(job)
         if output:  # .github/workflows of a repository that has no workflow yet
-            output.parent.mkdir(parents=True, exist_ok=True)
-            text_files.write_new(output, text)
+            _write_all(output.parent, {output.name: text})
     _print(form, tuple(policies), text, output, as_json)
     return 0
 
