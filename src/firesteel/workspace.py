@@ -200,10 +200,7 @@ class Workspace:
         return find_programs(self.home, path)
 
     def _is_checkpoint(self, model: str) -> bool:
-        return is_path(model) or (is_hub_id(model) and not self._is_in_catalog(model))
-
-    def _is_in_catalog(self, name: str) -> bool:
-        return bool(self._found(name))
+        return is_path(model) or (is_hub_id(model) and not self._found(model))
 
     def _found(self, name: str) -> tuple[Recipe, ...]:
         try:

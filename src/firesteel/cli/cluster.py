@@ -13,23 +13,19 @@ from firesteel.cli.options import common
 from firesteel.cli.output import documents
 from firesteel.cli.output.doctor import show_cluster
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import follow
+from firesteel.cli.output.progress import done_texts
 from firesteel.cli.output.show import err, out, table
 from firesteel.edge.files.home import Home
-from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import HostNotReady
 from firesteel.hosts.cluster.add import add_node, all_channels, remove_node
 from firesteel.hosts.cluster.channel import Channel
 from firesteel.hosts.cluster.check import ClusterCheck, check_cluster
-from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.nodes import ClusterNode, all_nodes, find_node, local_name, require_nodes
 from firesteel.hosts.cluster.stage import stage
 from firesteel.hosts.cluster.topology import proposed_addresses, svg_drawing, text_drawing
 from firesteel.hosts.cluster.up import propose_cluster, read_cluster
 from firesteel.hosts.doctor.nodes import ClusterExamination, examine_cluster
 from firesteel.launch import Ask, Runtime
-from firesteel.proposals import Proposal
-from firesteel.run.events import PhaseDone
 from firesteel.run.fetch.pull import pull_launch
 from firesteel.units import show_bytes
 
@@ -176,17 +172,9 @@ def stage_model(
     cluster = asyncio.run(read_cluster(home, nodes, local_name(), allows_tcp=True))
     ask = Ask(model, runtime=runtime, engine_path=engine_path)
     best = propose_cluster(library.workspace(), ask, cluster.size)[0]
-    done = asyncio.run(_stage(best, cluster))
+    done = asyncio.run(done_texts(pull_launch(best, home), stage(best, home, cluster)))
     if as_json:
         common.print_json(documents.cluster.ClusterStageJson(name=best.name, done=tuple(done)))
         return
     how = f" --engine-path {shlex.quote(engine_path)}" if engine_path else " --native" if runtime else ""
     out.print(typed(f"next: firesteel up {shlex.quote(model)} --cluster{how}"), soft_wrap=True)
-
-
-async def _stage(proposal: Proposal, cluster: JoinedHosts) -> list[str]:
-    cancel_on_signals()
-    home, done = library.home(), []
-    for stream in (pull_launch(proposal, home), stage(proposal, home, cluster)):
-        done += [event.text async for event in follow(stream) if isinstance(event, PhaseDone)]
-    return done

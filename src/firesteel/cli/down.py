@@ -10,12 +10,10 @@ import click
 from firesteel import library
 from firesteel.cli.options import common, complete
 from firesteel.cli.output import documents
-from firesteel.cli.output.progress import follow, told_on_interrupt
+from firesteel.cli.output.progress import done_texts, told_on_interrupt
 from firesteel.edge.files import text_files
-from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import UsageError
 from firesteel.gateway.address import read_address
-from firesteel.run.events import PhaseDone
 from firesteel.run.service import Service, load, pick
 from firesteel.service_file import asks, on_nodes, read_service_file
 
@@ -36,7 +34,7 @@ def command(name: str | None, everything: bool, path: Path | None, as_json: bool
         )
     services = _in_file(path, name) if path else _named(name, everything)
     with told_on_interrupt(lambda: _what_is_left(services)):
-        done = asyncio.run(_stop(services))
+        done = asyncio.run(done_texts(*map(library.down, services)))
         done += _stop_on_nodes(path, name) if path else []
     if as_json:
         common.print_json(documents.run.DownJson(done=tuple(done)))
@@ -86,13 +84,3 @@ def _what_is_left(services: list[Service]) -> str:
         f"{name} is {left.phase}" if left and left.phase != "dead" else f"{name} does not run"
         for name, left in now.items()
     )
-
-
-async def _stop(services: list[Service]) -> list[str]:
-    cancel_on_signals()
-    return [
-        event.text
-        for service in services
-        async for event in follow(library.down(service))
-        if isinstance(event, PhaseDone)
-    ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,8 +51,8 @@ def watch(path: Path | None, dry_run: bool, status: bool, again: str | None, as_
     policies = read_policies(path)
     done: dict[str, list[str]] = {name: [] for name in policies}
     problems: list[FiresteelError] = []
-    if again:
-        _try_again(policies, again)
+    if again and not sum(factory.try_again(library.home(), name, again) for name in policies):
+        raise UsageError(f"no release {again} was refused", next="firesteel image watch --status")
     if not status:
         for name, policy in policies.items():
             try:
@@ -85,13 +84,6 @@ async def _run(path: Path, name: str, policy: ImagePolicy, done: list[str], dry_
             lines.print(f"{name}: {escape_unprintable(done[-1])}")
         else:
             lines.print(f"{name}: {build_line(event)}")
-
-
-def _try_again(policies: Iterable[str], tag: str) -> None:
-    from firesteel.images.factory import factory
-
-    if not sum(factory.try_again(library.home(), name, tag) for name in policies):
-        raise UsageError(f"no release {tag} was refused", next="firesteel image watch --status")
 
 
 def _show(states: dict[str, FactoryState], done: dict[str, list[str]], as_json: bool) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import datetime
+from typing import TypeVar
 
 import click
 
@@ -15,6 +17,8 @@ from firesteel.gateway import key_file
 from firesteel.gateway.budgets import TokenBudget, parse_budget
 from firesteel.gateway.rate_limits import KeyLimits, RateLimit, parse_rate_limit
 
+T = TypeVar("T")
+
 
 @click.group("key")
 def command() -> None:
@@ -25,16 +29,8 @@ def command() -> None:
     """
 
 
-def _read_rate(ctx: click.Context, param: click.Parameter, value: str | None) -> RateLimit | None:
-    return None if value is None else parse_rate_limit(value)
-
-
-def _read_budget(ctx: click.Context, param: click.Parameter, value: str | None) -> TokenBudget | None:
-    return None if value is None else parse_budget(value)
-
-
-def _read_expiry(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
-    return None if value is None else key_file.parse_expiry(value, time.time())
+def _parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:
+    return lambda ctx, param, value: None if value is None else parse(value)
 
 
 @command.command("add")
@@ -48,26 +44,26 @@ def _read_expiry(ctx: click.Context, param: click.Parameter, value: str | None) 
     "--rate",
     "requests",
     metavar="60/m",
-    callback=_read_rate,
+    callback=_parsed(parse_rate_limit),
     help="Limit requests; 60/m is 60 a minute (or s, h, d).",
 )
 @click.option(
     "--tokens-rate",
     "tokens",
     metavar="100000/m",
-    callback=_read_rate,
+    callback=_parsed(parse_rate_limit),
     help="Limit tokens of prompts and answers.",
 )
 @click.option(
     "--budget",
     metavar="5M/month",
-    callback=_read_budget,
+    callback=_parsed(parse_budget),
     help="Limit tokens a day or a month, in this host's time zone.",
 )
 @click.option(
     "--expires",
     metavar="30d",
-    callback=_read_expiry,
+    callback=_parsed(lambda text: key_file.parse_expiry(text, time.time())),
     help="Refuse it from then on: after 12h or 30d, or after a day, 2026-12-31.",
 )
 @click.option(

@@ -139,7 +139,7 @@ def _learn_release(home: Home, engine: EngineName, version: str, again: bool, as
 async def _download(home: Home, engine: EngineName, version: str) -> Schema:
     package = learned_engines.SOURCES[engine].package
     err.print(f"fetch   {package}, for the sources of {engine} {version} ...")
-    schema = await learned_engines.learn(engine, version, learned_engines.folder(home))
+    schema = await learned_engines.learn(engine, version, home.learned)
     err.print(f"read    {_counts(schema)}")
     return schema
 

@@ -13,8 +13,7 @@ from firesteel.bench.load.measure import RunProgress
 from firesteel.bench.results.history import open_history
 from firesteel.bench.tune import begin
 from firesteel.bench.tune.events import Event, SpacePlanned, TrialFinished, TrialStarted, TuneResult
-from firesteel.bench.tune.journal import Journal, TuneOptions
-from firesteel.bench.tune.space import SearchSpace
+from firesteel.bench.tune.journal import TuneOptions
 from firesteel.bench.tune.tune import tune
 from firesteel.cli.options import bench, common, complete
 from firesteel.cli.output import documents
@@ -96,34 +95,23 @@ def command(model: str, resume: bool, anew: bool, dry_run: bool, as_json: bool, 
         model, options["context"], options["users"], options["port"],
         runtime=options["runtime"], engine_path=options["engine_path"],
     )  # fmt: skip
-    asked = (library.home(), ask, wish)
+    asked, services = (library.home(), ask, wish), library.services()
     if dry_run:
-        _show_space(*begin.space_of(*asked, library.services()), as_json)
+        name, space = begin.space_of(*asked, services)
+        if as_json:
+            common.print_json(documents.bench.space_json(name, space))
+        else:
+            out.print(space_view(space))
         return
-    services = library.services()
     journal = begin.resume(*asked, services) if resume else begin.begin(*asked, services, anew=anew)
-    with open_history(library.home()) as history:
-        result = _run(tune(journal, begin.environment(library.home(), history)), journal)
+    state = "what ran before runs again" if journal.before else "nothing was left running"
+    again = f"firesteel tune {journal.ask.model} --resume"
+    with open_history(library.home()) as history, told_on_interrupt(f"{state}; to continue: {again}"):
+        result = asyncio.run(_followed(tune(journal, begin.environment(library.home(), history))))
     if as_json:
         common.print_json(documents.bench.tune_json(result))
     else:
         out.print(view(result))
-
-
-def _show_space(name: str, space: SearchSpace, as_json: bool) -> None:
-    if as_json:
-        common.print_json(documents.bench.space_json(name, space))
-    else:
-        out.print(space_view(space))
-
-
-# --- the search ---
-
-
-def _run(events: AsyncIterator[Event], journal: Journal) -> TuneResult:
-    state = "what ran before runs again" if journal.before else "nothing was left running"
-    with told_on_interrupt(f"{state}; to continue: firesteel tune {journal.ask.model} --resume"):
-        return asyncio.run(_followed(events))
 
 
 async def _followed(events: AsyncIterator[Event]) -> TuneResult:

@@ -57,14 +57,11 @@ def _show(report: usage.UsageReport) -> None:
     else:
         click.echo(typed("nothing was used; next: firesteel serve"))
     for budget in report.budgets:
-        click.echo(_budget_line(budget))
+        share = f"{budget.spent:,} of {budget.tokens:,} tokens this {budget.period}"
+        rest = f"{budget.left:,} left; the next {budget.period} begins {budget.ends}"
+        click.echo(f"{budget.key}: {share}, {rest}")
 
 
 def _row(row: usage.UsageRow, names: list[str]) -> list[str]:
     counts = (row.requests, row.prompt_tokens, row.completion_tokens, row.cached_tokens)
     return [*names, *(f"{count:,}" for count in counts)]
-
-
-def _budget_line(budget: usage.BudgetStatus) -> str:
-    share = f"{budget.spent:,} of {budget.tokens:,} tokens this {budget.period}"
-    return f"{budget.key}: {share}, {budget.left:,} left; the next {budget.period} begins {budget.ends}"

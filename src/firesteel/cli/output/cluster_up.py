@@ -21,7 +21,7 @@ from firesteel.hosts.cluster.steps import cluster_steps
 from firesteel.hosts.cluster.up import propose_cluster, propose_fallback, read_cluster, up_cluster
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal, require_runnable
-from firesteel.run.cluster_status import ClusterStatus, read_status
+from firesteel.run.cluster_status import read_status
 from firesteel.run.events import ServiceReady
 from firesteel.run.service import folder_of
 from firesteel.run.start.options import RunOptions
@@ -68,18 +68,11 @@ def _show(ready: ServiceReady, as_json: bool) -> None:
         common.print_json(document.model_copy(update={"nodes": status.nodes if status else ()}))
         return
     out.print(report_view(ready.report))
-    for line in _node_lines(status) if status else ():
-        out.print(line)
+    for node in status.nodes if status else ():
+        resident, available = show_bytes(node.resident_bytes), show_bytes(node.available_bytes)
+        out.print(f"{node.host:<12} rank {node.rank}, {resident} resident, {available} available")
     name = ready.report.name
     out.print(typed(f"\nnext: firesteel ps; firesteel down {name}, when you are done"))
-
-
-def _node_lines(status: ClusterStatus) -> list[str]:
-    return [
-        f"{node.host:<12} rank {node.rank}, {show_bytes(node.resident_bytes)} resident, "
-        f"{show_bytes(node.available_bytes)} available"
-        for node in status.nodes
-    ]
 
 
 def _print_steps(proposal: Proposal, cluster: JoinedHosts, as_json: bool) -> None:

@@ -75,6 +75,14 @@ def build_line(progress: BuildProgress) -> str:
     return f"{escape_unprintable(progress.text)}{left}"
 
 
+async def done_texts(*streams: AsyncIterator[Event]) -> list[str]:
+    """Follows them one after the other until they end or a signal comes; what was done, a line each."""
+    cancel_on_signals()
+    return [
+        event.text for stream in streams async for event in follow(stream) if isinstance(event, PhaseDone)
+    ]
+
+
 async def follow(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
     """Shows each event and passes it on, also those of the clean-up after a cancellation."""
     status = err.status("starting") if err.is_terminal else None

@@ -6,19 +6,15 @@ from typing import Annotated
 
 from firesteel import yaml_schema
 from firesteel.facts.evidence import Sources
-from firesteel.file_schema import Before, PositiveInt, file_schema
-from firesteel.units import parse_size
-
-
-def _bytes(text: object) -> object:
-    return parse_size(text) if isinstance(text, str) else text
+from firesteel.facts.host.hardware import SIZE
+from firesteel.file_schema import PositiveInt, file_schema
 
 
 @file_schema
 class DiscreteGpu:
     name: str
     """A part of the name that `nvidia-smi` prints."""
-    bandwidth: Annotated[PositiveInt, Before(_bytes)]
+    bandwidth: Annotated[PositiveInt, SIZE]
     """Bytes per second."""
     sources: Sources
 
