@@ -25,6 +25,8 @@ from pathlib import Path
 
 import numpy as np
 
+from firesteel.facts.formats import safetensors
+
 HIDDEN, WIDE, HEADS = 2048, 5632, 16
 EXPERTS, EXPERT_WIDE = 32, 768
 SCHEMES = {"fp8-dynamic": "FP8_DYNAMIC", "nvfp4": "NVFP4A16"}
@@ -77,16 +79,10 @@ def _layer(has_experts: bool) -> dict[str, tuple[int, ...]]:
 
 
 def _write(path: Path, shapes: dict[str, tuple[int, ...]]) -> int:
-    header, offset = {}, 0
-    for name, shape in shapes.items():
-        size = 2 * int(np.prod(shape))
-        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [offset, offset + size]}
-        offset += size
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+    sizes = {name: 2 * int(np.prod(shape)) for name, shape in shapes.items()}
     rng = np.random.default_rng(1)
     with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
+        file.write(safetensors.front((name, "BF16", shape, sizes[name]) for name, shape in shapes.items()))
         for shape in shapes.values():
             left = int(np.prod(shape))
             while left:
@@ -94,7 +90,7 @@ def _write(path: Path, shapes: dict[str, tuple[int, ...]]) -> int:
                 values = rng.standard_normal(count, np.float32) * np.float32(0.02)
                 file.write((values.view(np.uint32) >> 16).astype(np.uint16).tobytes())
                 left -= count
-    return offset
+    return sum(sizes.values())
 
 
 def timed(command: Sequence[str], env: dict[str, str] | None = None) -> tuple[float, float, str]:

@@ -137,7 +137,7 @@ async def learn(engine: EngineName, version: str, *, again: bool = False) -> Sch
     known = None if again else learned_engines.known_release(home(), engine, version)
     if known:
         return known
-    schema = await learned_engines.learn(engine, version, learned_engines.folder(home()))
+    schema = await learned_engines.learn(engine, version, home().learned)
     learned_engines.save_schema(home(), schema)
     return schema
 

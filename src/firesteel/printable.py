@@ -30,7 +30,12 @@ def escape_unprintable(text: str, max_chars: int | None = None) -> str:
     if max_chars is not None:
         text = text[: max_chars + 1]  # an endless text costs no more than its beginning
     if not text.isprintable():
-        text = "".join(char if _can_stay(char) else _escape(char) for char in text)
+        text = "".join(
+            char
+            if char.isprintable() or char in "\n\t" or category(char) == "Zs"
+            else char.encode("unicode_escape").decode("ascii")
+            for char in text
+        )
     return _cut(text, max_chars)
 
 
@@ -47,11 +52,3 @@ def printable_json(value: Any) -> Any:
 
 def _cut(text: str, max_chars: int | None) -> str:
     return text if max_chars is None or len(text) <= max_chars else f"{text[: max_chars - 1]}…"
-
-
-def _can_stay(char: str) -> bool:
-    return char.isprintable() or char in "\n\t" or category(char) == "Zs"
-
-
-def _escape(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")

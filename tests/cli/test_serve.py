@@ -147,7 +147,8 @@ def test_ps_names_the_gateway(firesteel: Firesteel, tmp_path: Path) -> None:
 def test_a_real_gateway_reports_the_context_of_its_models(tmp_path: Path, free_port: int) -> None:
     """Nothing is loaded: clients get the same settings between two swaps."""
     home = Home(tmp_path / "home")
-    with serving(home, "smollm2", "--listen", f"127.0.0.1:{free_port}") as printed:
+    with serving(home, "smollm2", "--port", str(free_port)) as printed:
+        assert printed["url"] == f"http://127.0.0.1:{free_port}"
         settings = run_firesteel(home.root, "client", "openai", "--json").json
         assert (settings["url"], settings["model"]) == (f"{printed['url']}/v1", "smollm2")
         with urllib.request.urlopen(f"{settings['url']}/models", timeout=120) as answer:
@@ -191,6 +192,12 @@ def _state(url: str) -> str:
 def test_listen_is_checked_before_anything_else(firesteel: Firesteel, tmp_path: Path, listen: str) -> None:
     ran = firesteel("serve", "smollm2", "--listen", listen)
     assert ran.code == 2 and "write it like 127.0.0.1:8080" in ran.err, ran.err
+    assert not (tmp_path / "home/serve.yaml").exists()
+
+
+def test_listen_and_port_exclude_each_other(firesteel: Firesteel, tmp_path: Path) -> None:
+    ran = firesteel("serve", "smollm2", "--listen", "127.0.0.1:8080", "--port", "8081")
+    assert ran.code == 2 and "--listen has a port already" in ran.err, ran.err
     assert not (tmp_path / "home/serve.yaml").exists()
 
 

@@ -275,8 +275,8 @@ def test_yaml_without_our_model(text: str) -> None:
 )
 def test_what_cannot_be_changed_safely_is_refused(form: Any, text: str) -> None:
     name = {"json": "opencode", "toml": "codex", "yaml": "continue"}[form]
-    with pytest.raises(UsageError):
-        merge_settings(text, settings(name, FULL), form, "file")
+    with pytest.raises(UsageError, match=r"my\.conf"):
+        merge_settings(text, settings(name, FULL), form, "my.conf")
 
 
 def test_a_mistake_has_its_line() -> None:

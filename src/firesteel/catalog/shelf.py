@@ -46,10 +46,6 @@ class ShelfSchema:
     keys: dict[str, frozenset[str]]
 
 
-def _allowed() -> ShelfSchema:
-    return yaml_schema.load_data("shelf.yaml", ShelfSchema)
-
-
 def with_shelf(catalog: Catalog, files: Iterable[File]) -> tuple[Catalog, tuple[RefusedRecipe, ...]]:
     """The catalog with the recipes of others that ask for no more than flags, and those that do not."""
     taken: dict[str, Recipe] = {}
@@ -100,7 +96,7 @@ def reasons(recipe: Recipe, catalog: Catalog) -> Iterator[str]:
         yield f"it is for {recipe.sparks:,} Sparks"
     if recipe.fallback is not None and recipe.fallback not in catalog.recipes:
         yield "its `fallback` is no recipe of the catalog"
-    allowed = _allowed()
+    allowed = yaml_schema.load_data("shelf.yaml", ShelfSchema)
     for flag, setting in recipe.flags.items():
         if flag not in allowed.flags[recipe.engine]:
             yield f"--{flag} is not among the flags that recipes by others may set"

@@ -29,7 +29,7 @@ async def measured_in_turns(
     shapes = options["shapes"] or ("quick",)
     async for side, event in measure_in_turns(history, servers, shapes, sizes, limits, options["seed"]):
         if isinstance(event, RunProgress):
-            err.print(f"{'AB'[side]}       {event.text} ...", markup=False)
+            err.print(f"{'AB'[side]}       {event.text} ...")
         elif isinstance(event, RunFinished):
             done[side] = StoredRun(event.run, event.samples)
     return [done[side] for side in (0, 1)]

@@ -8,6 +8,7 @@ import click
 from rich.text import Text
 
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import LEVEL_STYLE, err, out
 from firesteel.printable import escape_unprintable
@@ -38,9 +39,7 @@ def command(model: str, deep: bool, sarif: bool, as_json: bool) -> int:
 
         click.echo(checkpoint_sarif(report.model, report.findings))
     elif as_json:
-        from firesteel.workshop.audit.documents import AuditJson  # loads pydantic
-
-        common.print_json(AuditJson.of(report))
+        common.print_json(documents.audit.AuditJson.of(report))
     else:
         _show(report)
     return exit_code(report)
@@ -54,12 +53,12 @@ def exit_code(report: AuditReport) -> int:
 
 def _progress(done: int, total: int) -> None:
     if err.is_terminal:
-        err.print(f"read {show_bytes(done)} of {show_bytes(total)}", end="\r", markup=False)
+        err.print(f"read {show_bytes(done)} of {show_bytes(total)}", end="\r")
 
 
 def _show(report: AuditReport) -> None:
     summary = report.summary
-    out.print(f"{escape_unprintable(report.model)}: {summary.format}", markup=False, highlight=False)
+    out.print(f"{escape_unprintable(report.model)}: {summary.format}")
     rows = [
         ("files", f"{summary.files:,}, {summary.tensors:,} tensors, {show_bytes(summary.stored_bytes)}"),
         ("vLLM loads", _loads(report)),
@@ -69,19 +68,16 @@ def _show(report: AuditReport) -> None:
         rows.append(("quantization", f"pass nothing: vLLM finds `{summary.quantization}` by itself"))
         rows.append(("read by", f"vLLM {summary.vllm}; SGLang {summary.sglang}"))
     for name, text in rows:
-        out.print(f"  {name:<13} {text}", markup=False, highlight=False)
+        out.print(f"  {name:<13} {text}")
     for found in report.findings:
         _show_finding(found, report.model)
     for what in report.unread:
-        out.print(f"not read  {what}", markup=False, highlight=False)
+        out.print(f"not read  {what}")
     how = f"read {show_bytes(report.read_bytes)} of scales" if not report.is_deep else "read every byte"
     verdict = _verdict(report)
-    out.print(f"{verdict}; {how} in {show_seconds(report.seconds)}", markup=False, highlight=False)
+    out.print(f"{verdict}; {how} in {show_seconds(report.seconds)}")
     if report.mendable:
-        out.print(
-            typed(f"next: firesteel repair {shlex.quote(report.model)}, which shows what it would do"),
-            markup=False,
-        )
+        out.print(typed(f"next: firesteel repair {shlex.quote(report.model)}, which shows what it would do"))
 
 
 def _loads(report: AuditReport) -> str:

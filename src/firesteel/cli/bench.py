@@ -28,17 +28,16 @@ from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import RequestSettings
 from firesteel.cli.endpoints import key_from, require_one_target
 from firesteel.cli.options import bench, common, complete
+from firesteel.cli.output import documents
 from firesteel.cli.output.bench import view
 from firesteel.cli.output.bench_page import write_page
-from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import SlowLines
+from firesteel.cli.output.progress import SlowLines, told_on_interrupt
 from firesteel.cli.output.show import err, out, table
 from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
 from firesteel.units import show_seconds
 
 _TABLES = ("csv", "markdown")
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("bench")
@@ -60,7 +59,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option(
     "--prompts",
-    type=click.Path(path_type=Path),
+    type=common.PATH,
     metavar="FILE",
     help="Send the prompts of this file (JSONL, ShareGPT, or one a line) instead of generated ones.",
 )
@@ -81,9 +80,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--cold", is_flag=True, help="Show the first, cold repetitions too.")
 @click.option("--resume", metavar="RUN", help="Continue a run that was interrupted.")
 @click.option("--key-env", metavar="VAR", help="Read the key for --url from this environment variable.")
-@click.option("--html", type=_FILE, help="Write an HTML report to this file.")
-@click.option("--csv", type=_FILE, help="Write a table with a line for each load to this file.")
-@click.option("--markdown", type=_FILE, help="Write a report to paste into an issue to this file.")
+@click.option("--html", type=common.FILE, help="Write an HTML report to this file.")
+@click.option("--csv", type=common.FILE, help="Write a table with a line for each load to this file.")
+@click.option("--markdown", type=common.FILE, help="Write a report to paste into an issue to this file.")
 @common.json_option
 def command(
     name: str | None, url: str | None, model: str | None, shapes: tuple[str, ...], cold: bool,
@@ -130,13 +129,11 @@ def command(
         if path := files[format]:
             text_files.write_new(path, FORMATS[format]([stored], __version__))
     if as_json:
-        from firesteel.bench.documents import bench_json
-
-        common.print_json(bench_json(done.run, html))
+        common.print_json(documents.bench.bench_json(done.run, html))
     else:
         out.print(view(done.run, cold))
         for path in filter(None, files.values()):
-            err.print(f"report  {path}", markup=False)
+            err.print(f"report  {path}")
     return 0 if any(figures.samples for figures in done.run.figures) else 1
 
 
@@ -155,10 +152,10 @@ def _list_shapes(as_json: bool) -> None:
             table(("name", "load"), [(name, shape.about) for name, shape in load_shapes.shapes().items()])
         )
         return
-    from firesteel.bench.documents import BenchShapesJson, ShapeJson
-
-    rows = tuple(ShapeJson(name=name, **vars(shape)) for name, shape in load_shapes.shapes().items())
-    common.print_json(BenchShapesJson(shapes=rows))
+    rows = tuple(
+        documents.bench.ShapeJson(name=name, **vars(shape)) for name, shape in load_shapes.shapes().items()
+    )
+    common.print_json(documents.bench.BenchShapesJson(shapes=rows))
 
 
 def _order(
@@ -190,13 +187,9 @@ def _given(name: str, value: float) -> float | None:
 
 
 def _run(order: RunOrder, history: History) -> RunFinished:
-    try:
-        with _sigterm_as_sigint():
-            return _run_fast(_followed(recorded.measure_recorded(order, history, library.home())))
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        again = typed(f"firesteel bench --resume {order.id}")
-        # click turns a KeyboardInterrupt into an Abort without a message, but lets an Abort pass.
-        raise click.Abort(f"what was measured so far is kept; to continue: {again}") from None
+    again = f"firesteel bench --resume {order.id}"
+    with told_on_interrupt(f"what was measured so far is kept; to continue: {again}"), _sigterm_as_sigint():
+        return _run_fast(_followed(recorded.measure_recorded(order, history, library.home())))
 
 
 @contextmanager

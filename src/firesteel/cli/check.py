@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import click
 from rich.text import Text
 
 from firesteel import library
 from firesteel.cli.options import check_filters, common
-from firesteel.cli.output import ci_annotations, rule_pages
+from firesteel.cli.output import ci_annotations, documents, rule_pages
 from firesteel.cli.output.check_report import markdown, other_machines
 from firesteel.cli.output.show import err, findings_view, out
 from firesteel.dataclass import dataclass
@@ -36,9 +36,6 @@ from firesteel.rules import (
     lint,
     machine_to_check,
 )
-
-if TYPE_CHECKING:  # loaded only with --json
-    from firesteel.rules.documents import CheckJson
 
 _LEVELS: tuple[Level, ...] = get_args(Level)
 
@@ -294,36 +291,30 @@ def _open(what: tuple[str, ...]) -> Iterator[_Source | FiresteelError]:
 # --- showing ---
 
 
-def _json(result: _Result, host_name: str | None) -> CheckJson:
-    from firesteel.rules.documents import (
-        AllowedJson,
-        CheckJson,
-        FixedJson,
-        UnreadJson,
-        finding_json,
-        machine_json,
-    )
-
-    return CheckJson(
+def _json(result: _Result, host_name: str | None) -> documents.rules.CheckJson:
+    shown = documents.rules
+    return shown.CheckJson(
         launches=sum(len(linted.readings) for linted in result.linted),
         hardware=host_name,
-        machines=tuple(machine_json(machine) for linted in result.linted for machine in linted.machines),
+        machines=tuple(
+            shown.machine_json(machine) for linted in result.linted for machine in linted.machines
+        ),
         files=tuple(linted.path for linted in result.linted),
-        findings=tuple(map(finding_json, result.findings)),
+        findings=tuple(map(shown.finding_json, result.findings)),
         allowed=tuple(
-            AllowedJson(finding=finding_json(finding), reason=reason)
+            shown.AllowedJson(finding=shown.finding_json(finding), reason=reason)
             for linted in result.linted
             for finding, reason in linted.allowed
         ),
         fixed=tuple(
-            FixedJson(
+            shown.FixedJson(
                 file=fixed.source.name,
                 rules=tuple(finding.rule for finding in fixed.findings),
                 diff=fixed.diff,
             )
             for fixed in result.fixed
         ),
-        unread=tuple(UnreadJson(file=name, why=error.what) for name, error in result.unread),
+        unread=tuple(shown.UnreadJson(file=name, why=error.what) for name, error in result.unread),
     )
 
 

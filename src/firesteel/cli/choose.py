@@ -10,6 +10,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.choose import choice_view, guides_view
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import out
@@ -71,9 +72,7 @@ def command(
     host = library.host(host_name)
     choice = library.choose(Use(who, prompt, matters, users, takes), host)
     if as_json:
-        from firesteel.proposals.documents import choice_json  # loads pydantic
-
-        common.print_json(choice_json(choice))
+        common.print_json(documents.proposals.choice_json(choice))
         return
     out.print(choice_view(choice))
     size = choice.best.proposal.plan.cache
@@ -91,8 +90,6 @@ def _answer(question: str, answers: Iterable[str]) -> Any:
 def _show_guides(host_name: str | None, as_json: bool) -> None:
     claims = library.guide_claims(library.host(host_name or "gb10"))
     if as_json:
-        from firesteel.proposals.documents import ChooseGuidesJson
-
-        common.print_json(ChooseGuidesJson(claims=claims))
+        common.print_json(documents.proposals.ChooseGuidesJson(claims=claims))
     else:
         out.print(guides_view(claims))

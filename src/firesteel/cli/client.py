@@ -12,6 +12,7 @@ import click
 from firesteel import library
 from firesteel.cli.endpoints import base_url
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.edge.files import client_files
 from firesteel.errors import UsageError
 from firesteel.gateway.address import read_address
@@ -38,9 +39,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\Z", re.ASCII)
 @click.option(
     "--write", is_flag=True, help="Write it to the client's own file, and keep a copy of the old one."
 )
-@click.option(
-    "--file", type=click.Path(path_type=Path, dir_okay=False), help="With --write: write to this file."
-)
+@click.option("--file", type=common.FILE, help="With --write: write to this file.")
 @common.json_option
 def command(
     name: str,
@@ -96,9 +95,10 @@ def command(
 
 
 def _config_path(client: KnownClient) -> Path | None:
-    if client.folder is None or client.new is None:
+    if client.folder is None or client.new_file is None:
         return None
-    return client_files.settings_path(client.folder.variable, client.folder.default, client.files, client.new)
+    folder = client.folder
+    return client_files.settings_path(folder.variable, folder.default, client.files, client.new_file)
 
 
 def _write(
@@ -123,10 +123,8 @@ def _print_json(
     written: bool,
     backup: Path | None,
 ) -> None:
-    from firesteel.cli.output.documents.client import ClientJson
-
     common.print_json(
-        ClientJson.of(
+        documents.client.ClientJson.of(
             client,
             target.endpoint,
             client=name,

@@ -10,25 +10,22 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.doctor import show_cluster
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import follow
+from firesteel.cli.output.progress import done_texts
 from firesteel.cli.output.show import err, out, table
 from firesteel.edge.files.home import Home
-from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import HostNotReady
 from firesteel.hosts.cluster.add import add_node, all_channels, remove_node
 from firesteel.hosts.cluster.channel import Channel
 from firesteel.hosts.cluster.check import ClusterCheck, check_cluster
-from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.nodes import ClusterNode, all_nodes, find_node, local_name, require_nodes
 from firesteel.hosts.cluster.stage import stage
 from firesteel.hosts.cluster.topology import proposed_addresses, svg_drawing, text_drawing
 from firesteel.hosts.cluster.up import propose_cluster, read_cluster
 from firesteel.hosts.doctor.nodes import ClusterExamination, examine_cluster
 from firesteel.launch import Ask, Runtime
-from firesteel.proposals import Proposal
-from firesteel.run.events import PhaseDone
 from firesteel.run.fetch.pull import pull_launch
 from firesteel.units import show_bytes
 
@@ -64,9 +61,7 @@ def add(
 
     added = asyncio.run(add_node(library.home(), ClusterNode(name, address or name, user, port), accepts))
     if as_json:
-        from firesteel.cli.output.documents.cluster import ClusterAddJson
-
-        common.print_json(ClusterAddJson(node=added.node, facts=added.facts))
+        common.print_json(documents.cluster.ClusterAddJson(node=added.node, facts=added.facts))
         return
     rails = [rail for rail in added.facts.rails if rail.has_carrier]
     joined = ", ".join(f"{rail.name} {rail.address or 'without an address'}" for rail in rails) or "no rail"
@@ -84,9 +79,7 @@ def list_nodes(as_json: bool) -> None:
     """List the nodes."""
     nodes = all_nodes(library.home())
     if as_json:
-        from firesteel.cli.output.documents.cluster import ClusterListJson
-
-        common.print_json(ClusterListJson(nodes=nodes))
+        common.print_json(documents.cluster.ClusterListJson(nodes=nodes))
         return
     if not nodes:
         out.print(typed("there are no nodes; next: firesteel cluster add spark2"))
@@ -96,7 +89,7 @@ def list_nodes(as_json: bool) -> None:
 
 
 @command.command("check")
-@click.option("--svg", "svg", type=click.Path(path_type=Path), help="Draw the topology into this file.")
+@click.option("--svg", "svg", type=common.PATH, help="Draw the topology into this file.")
 @click.option("--propose", is_flag=True, help="Print addresses for rails that have none, and their undo.")
 @click.option("--no-measure", "is_quick", is_flag=True, help="Leave out the bandwidth.")
 @common.json_option
@@ -108,9 +101,7 @@ def check(svg: Path | None, propose: bool, is_quick: bool, as_json: bool) -> int
     if svg:
         svg.write_text(svg_drawing(found.facts, found.links))
     if as_json:
-        from firesteel.cli.output.documents.cluster import check_json
-
-        common.print_json(check_json(found, examined))
+        common.print_json(documents.cluster.check_json(found, examined))
     else:
         _show(found)
         show_cluster(examined)
@@ -162,9 +153,7 @@ def remove(name: str, as_json: bool) -> None:
     home = library.home()
     left = asyncio.run(remove_node(home, find_node(home, name)))
     if as_json:
-        from firesteel.cli.output.documents.cluster import ClusterRemoveJson
-
-        common.print_json(ClusterRemoveJson(name=name, left=left or None))
+        common.print_json(documents.cluster.ClusterRemoveJson(name=name, left=left or None))
         return
     out.print(f"{name} is no longer a node" + (f"; {left}" if left else ""))
 
@@ -183,19 +172,9 @@ def stage_model(
     cluster = asyncio.run(read_cluster(home, nodes, local_name(), allows_tcp=True))
     ask = Ask(model, runtime=runtime, engine_path=engine_path)
     best = propose_cluster(library.workspace(), ask, cluster.size)[0]
-    done = asyncio.run(_stage(best, cluster))
+    done = asyncio.run(done_texts(pull_launch(best, home), stage(best, home, cluster)))
     if as_json:
-        from firesteel.cli.output.documents.cluster import ClusterStageJson
-
-        common.print_json(ClusterStageJson(name=best.name, done=tuple(done)))
+        common.print_json(documents.cluster.ClusterStageJson(name=best.name, done=tuple(done)))
         return
     how = f" --engine-path {shlex.quote(engine_path)}" if engine_path else " --native" if runtime else ""
     out.print(typed(f"next: firesteel up {shlex.quote(model)} --cluster{how}"), soft_wrap=True)
-
-
-async def _stage(proposal: Proposal, cluster: JoinedHosts) -> list[str]:
-    cancel_on_signals()
-    home, done = library.home(), []
-    for stream in (pull_launch(proposal, home), stage(proposal, home, cluster)):
-        done += [event.text async for event in follow(stream) if isinstance(event, PhaseDone)]
-    return done

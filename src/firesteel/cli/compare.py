@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
-from rich.markup import escape
 
 from firesteel.bench.compare.against import (
     PlanComparison,
@@ -22,6 +21,7 @@ from firesteel.bench.values import BenchRun, MeasuredFigure
 from firesteel.cli.history import opened
 from firesteel.cli.options import common
 from firesteel.cli.options.bench import load_options
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import out, table
 from firesteel.errors import UsageError
@@ -96,15 +96,13 @@ def command(
 
 def _show(comparison: Comparison, as_json: bool) -> int:
     if as_json:
-        from firesteel.bench.documents import compare_json
-
-        common.print_json(compare_json(comparison))
+        common.print_json(documents.bench.compare_json(comparison))
     elif comparison.why_not:
         for setting, says in comparison.why_not:
-            out.print(f"not comparable because {setting} differs: {says}", markup=False)
+            out.print(f"not comparable because {setting} differs: {says}")
         setting = comparison.why_not[0][0]
         hint = f"next: add --despite {setting}, if you want to compare exactly that"
-        out.print(typed(hint), markup=False)
+        out.print(typed(hint))
     else:
         _print(comparison)
     return 1 if comparison.why_not or not comparison.rows else 0
@@ -112,20 +110,19 @@ def _show(comparison: Comparison, as_json: bool) -> int:
 
 def _print(comparison: Comparison) -> None:
     for line in comparison.apart:
-        out.print(printable(f"differs  {line}"), markup=False)
+        out.print(printable(f"differs  {line}"))
     first, second = comparison.first, comparison.second
     if comparison.rows:
-        names = (escape(first), escape(second))  # the name of a file may hold markup
-        out.print(table(("point", "figure", *names, "ratio", "verdict"), list(_cells(comparison))))
+        out.print(table(("point", "figure", first, second, "ratio", "verdict"), _cells(comparison)))
     for name, points in ((first, comparison.only_first), (second, comparison.only_second)):
         for point in points:
-            out.print(f"only in {name}: {load(point)}", markup=False)
+            out.print(f"only in {name}: {load(point)}")
     if not comparison.rows:
-        out.print("the runs have no point in common, so nothing can be compared", markup=False)
+        out.print("the runs have no point in common, so nothing can be compared")
     if comparison.answers:
-        out.print(_answers(comparison.answers), markup=False)
+        out.print(_answers(comparison.answers))
     for note in comparison.notes:
-        out.print(printable(f"note     {note}"), markup=False)
+        out.print(printable(f"note     {note}"))
 
 
 def _cells(comparison: Comparison) -> Iterator[tuple[str, ...]]:
@@ -171,22 +168,16 @@ def _answers(answers: AnswerComparison) -> str:
 def _show_plan(run: BenchRun, as_json: bool) -> None:
     rows, why = against_plan(run), run.subject.plan.get("why")
     if as_json:
-        from firesteel.bench.documents import ComparePlanJson, ComparePlanRowJson
-
-        common.print_json(
-            ComparePlanJson(
-                run=run.id,
-                planned_from=str(why) if why else None,
-                rows=tuple(map(ComparePlanRowJson.model_validate, rows)),
-            )
-        )
+        shown = tuple(map(documents.bench.ComparePlanRowJson.model_validate, rows))
+        planned_from = str(why) if why else None
+        common.print_json(documents.bench.ComparePlanJson(run=run.id, planned_from=planned_from, rows=shown))
         return
     if not rows:
         raise _nothing_planned(run)
     columns = ("point", "figure", "measured", "planned", "off by", "verdict")
     out.print(table(columns, [_plan_cells(row) for row in rows]))
     if why:
-        out.print(printable(f"planned  {why}"), markup=False)
+        out.print(printable(f"planned  {why}"))
 
 
 def _nothing_planned(run: BenchRun) -> UsageError:
@@ -222,9 +213,8 @@ def _plan_cells(row: PlanComparison) -> tuple[str, ...]:
 def _show_published(run: BenchRun, as_json: bool) -> None:
     rows = all_published(run)
     if as_json:
-        from firesteel.bench.documents import ComparePublishedJson, published_row
-
-        common.print_json(ComparePublishedJson(run=run.id, rows=tuple(map(published_row, rows))))
+        published = tuple(map(documents.bench.published_row, rows))
+        common.print_json(documents.bench.ComparePublishedJson(run=run.id, rows=published))
         return
     if not rows:
         raise UsageError(
@@ -234,7 +224,7 @@ def _show_published(run: BenchRun, as_json: bool) -> None:
         )
     columns = ("point", "decode here", "published", "ratio", "verdict", "source")
     out.print(table(columns, [_published_cells(row) for row in rows]))
-    out.print("published figures are as others reported them, without an interval", markup=False)
+    out.print("published figures are as others reported them, without an interval")
 
 
 def _published_cells(row: PublishedComparison) -> tuple[str, ...]:

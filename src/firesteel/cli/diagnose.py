@@ -14,6 +14,7 @@ from rich.text import Text
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import out
 from firesteel.edge.files.log_files import open_log
@@ -46,9 +47,7 @@ def command(log: str, engine: EngineName | None, as_json: bool) -> int:
     with chunks as text:
         diagnosis = diagnose(text, engine)
     if as_json:
-        from firesteel.cli.output.documents.diagnose import diagnosis_json
-
-        common.print_json(diagnosis_json(escape_unprintable(name), diagnosis))
+        common.print_json(documents.diagnose.diagnosis_json(escape_unprintable(name), diagnosis))
     else:
         out.print(_view(name, diagnosis), soft_wrap=True)
     return 1 if _is_unknown(diagnosis) or _is_not_a_log(diagnosis) else 0

@@ -11,6 +11,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.errors import HostNotReady, UsageError
 
@@ -31,8 +32,8 @@ _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 @click.option("--watch", is_flag=True, help="Show the host's state every few seconds, and alarms.")
 @click.option("--every", type=click.FloatRange(0.2), default=2.0, help="Seconds between readings of --watch.")
 @click.option("--count", type=click.IntRange(1), help="Stop --watch after this many readings.")
-@click.option("--bundle", type=click.Path(path_type=Path), help="Write what was read, without secrets.")
-@click.option("--from", "source", type=click.Path(path_type=Path), help="Judge a bundle, not this host.")
+@click.option("--bundle", type=common.PATH, help="Write what was read, without secrets.")
+@click.option("--from", "source", type=common.PATH, help="Judge a bundle, not this host.")
 @click.option("--cluster", is_flag=True, help="Examine every node of the cluster, and what differs.")
 @click.option("--root", type=_FOLDER, help="Examine and change this folder in place of /.")
 @common.json_option
@@ -100,9 +101,7 @@ def _show(examination: Examination, everything: bool, as_json: bool, *, is_here:
     from firesteel.hosts.doctor.fix import fixable
 
     if as_json:
-        from firesteel.hosts.documents import doctor_json
-
-        common.print_json(doctor_json(examination, fixable(examination)))
+        common.print_json(documents.hosts.doctor_json(examination, fixable(examination)))
     else:
         from firesteel.cli.output.doctor import show_examination
 
@@ -113,9 +112,7 @@ def _show(examination: Examination, everything: bool, as_json: bool, *, is_here:
 def _cluster(checks: tuple[str, ...], as_json: bool) -> int:
     found = asyncio.run(library.doctor_cluster(checks))
     if as_json:
-        from firesteel.hosts.documents import doctor_cluster_json
-
-        common.print_json(doctor_cluster_json(found))
+        common.print_json(documents.hosts.doctor_cluster_json(found))
     else:
         from firesteel.cli.output.doctor import show_cluster
 
@@ -128,9 +125,7 @@ def _bundle(path: Path, root: Path | None, as_json: bool) -> int:
 
     probe = write_bundle(path, library.home(), root)
     if as_json:
-        from firesteel.hosts.documents import DoctorBundleJson
-
-        common.print_json(DoctorBundleJson(file=str(path), sections=tuple(probe.sections)))
+        common.print_json(documents.hosts.DoctorBundleJson(file=str(path), sections=tuple(probe.sections)))
         return 0
     click.echo(f"{path}: {len(probe.sections)} sections, secrets removed; look through it before you send it")
     click.echo(typed(f"next: firesteel doctor --from {path}"))
@@ -163,10 +158,8 @@ def _fix(
     elif not plans:
         click.echo("there is nothing to fix", err=True)
     if as_json:
-        from firesteel.hosts.documents import doctor_fix_json
-
         diffs = {plan.check: apply.diff(base, plan) if not done else "" for plan in plans}
-        common.print_json(doctor_fix_json(plans, diffs, done))
+        common.print_json(documents.hosts.doctor_fix_json(plans, diffs, done))
     return 0 if all(fixed.verified for fixed in done) else 1
 
 
@@ -205,7 +198,5 @@ def _undo(names: tuple[str, ...], root: Path | None, yes: bool, as_json: bool) -
         rest = f"; {'; '.join(result.left)}" if result.left else ""
         click.echo(f"taken back  {result.entry.check}{rest}", err=True)
     if as_json:
-        from firesteel.hosts.documents import doctor_undo_json
-
-        common.print_json(doctor_undo_json(undone))
+        common.print_json(documents.hosts.doctor_undo_json(undone))
     return 1 if any(result.left for result in undone) else 0

@@ -9,12 +9,11 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common, complete
-from firesteel.cli.output.progress import follow
+from firesteel.cli.output import documents
+from firesteel.cli.output.progress import done_texts, told_on_interrupt
 from firesteel.edge.files import text_files
-from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import UsageError
 from firesteel.gateway.address import read_address
-from firesteel.run.events import PhaseDone
 from firesteel.run.service import Service, load, pick
 from firesteel.service_file import asks, on_nodes, read_service_file
 
@@ -22,9 +21,7 @@ from firesteel.service_file import asks, on_nodes, read_service_file
 @click.command("down")
 @click.argument("name", required=False, shell_complete=complete.services)
 @click.option("--all", "everything", is_flag=True, help="Stop every service.")
-@click.option(
-    "-f", "--file", "path", type=click.Path(path_type=Path), help="Stop the models of a service file."
-)
+@common.file_option("Stop the models of a service file.")
 @common.json_option
 def command(name: str | None, everything: bool, path: Path | None, as_json: bool) -> None:
     """Stop NAME, or all models of a service file.
@@ -36,15 +33,11 @@ def command(name: str | None, everything: bool, path: Path | None, as_json: bool
             "--all also stops services that are in no file; give --all or --file", next="firesteel down --all"
         )
     services = _in_file(path, name) if path else _named(name, everything)
-    try:
-        done = asyncio.run(_stop(services))
+    with told_on_interrupt(lambda: _what_is_left(services)):
+        done = asyncio.run(done_texts(*map(library.down, services)))
         done += _stop_on_nodes(path, name) if path else []
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        raise click.Abort(_what_is_left(services)) from None
     if as_json:
-        from firesteel.run.documents import DownJson
-
-        common.print_json(DownJson(done=tuple(done)))
+        common.print_json(documents.run.DownJson(done=tuple(done)))
     elif not done:
         click.echo(f"nothing of {path} is running" if path else "nothing is running")
     if everything and (gateway := read_address(library.home())):
@@ -91,13 +84,3 @@ def _what_is_left(services: list[Service]) -> str:
         f"{name} is {left.phase}" if left and left.phase != "dead" else f"{name} does not run"
         for name, left in now.items()
     )
-
-
-async def _stop(services: list[Service]) -> list[str]:
-    cancel_on_signals()
-    return [
-        event.text
-        for service in services
-        async for event in follow(library.down(service))
-        if isinstance(event, PhaseDone)
-    ]

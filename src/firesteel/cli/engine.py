@@ -13,8 +13,9 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import last_of
+from firesteel.cli.output.progress import last_of, told_on_interrupt
 from firesteel.cli.output.show import out
 from firesteel.edge.native.build import BuildProgress
 from firesteel.edge.native.installed import installed_engines
@@ -37,10 +38,8 @@ def list_(as_json: bool) -> None:
     """List the engines under FIRESTEEL_HOME."""
     engines = installed_engines(library.home())
     if as_json:
-        from firesteel.cli.output.documents.engine import EngineListJson, engine_json  # loads pydantic
-
-        rows = tuple(engine_json(folder, engine) for folder, engine in engines.items())
-        common.print_json(EngineListJson(engines=rows))
+        rows = tuple(documents.engine.engine_json(folder, engine) for folder, engine in engines.items())
+        common.print_json(documents.engine.EngineListJson(engines=rows))
         return
     if not engines:
         click.echo("no engine is installed under FIRESTEEL_HOME")
@@ -50,8 +49,7 @@ def list_(as_json: bool) -> None:
     for folder, engine in engines.items():
         runs_on = "GPU" if engine.uses_gpu else "CPU"
         out.print(
-            f"{folder.name:<32} {engine.engine} {engine.version}, {runs_on}, {engine.made} {engine.made_on}",
-            markup=False,
+            f"{folder.name:<32} {engine.engine} {engine.version}, {runs_on}, {engine.made} {engine.made_on}"
         )
 
 
@@ -75,7 +73,7 @@ def install(what: str) -> None:
 
 @command.command("build")
 @click.argument("what", metavar="llamacpp[==bNUMBER]")
-@click.option("--source", type=click.Path(path_type=Path), help="Use this checkout or archive of llama.cpp.")
+@click.option("--source", type=common.PATH, help="Use this checkout or archive of llama.cpp.")
 @click.option("--cpu", is_flag=True, help="Build for the CPU, though there is a GPU.")
 def build(what: str, source: Path | None, cpu: bool) -> None:
     """Build llama.cpp from pinned sources for the GPU of this machine, or for its CPU.
@@ -121,10 +119,8 @@ def _parse(what: str) -> tuple[EngineName, str | None]:
 
 
 def _follow(events: AsyncIterator[BuildProgress | Path]) -> None:
-    try:
+    with told_on_interrupt("the same command goes on where it was"):
         folder = asyncio.run(last_of(events, Path))
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        raise click.Abort("the same command goes on where it was") from None
     engine = installed_engines(library.home())[folder]
     click.echo(f"{folder.name}: {engine.engine} {engine.version}, {'GPU' if engine.uses_gpu else 'CPU'}")
     click.echo(typed("next: firesteel up MODEL --native"), err=True)

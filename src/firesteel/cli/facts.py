@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.show import out, table
 from firesteel.errors import UsageError
 from firesteel.rules import SupportRange, compatibility
@@ -36,9 +37,7 @@ def command(name: str, as_json: bool) -> None:
         )
     support = compatibility(name)
     if as_json:
-        from firesteel.rules.documents import FactsJson
-
-        common.print_json(FactsJson(table=name, title=support.title, rows=support.rows))
+        common.print_json(documents.rules.FactsJson.of(support, table=name))
         return
     out.print(support.title)
     rows = [
@@ -51,11 +50,7 @@ def command(name: str, as_json: bool) -> None:
 
 def _show(name: str, found: FactTable, as_json: bool) -> None:
     if as_json:
-        from firesteel.rules.documents import FactTableJson
-
-        common.print_json(
-            FactTableJson(table=name, title=found.title, columns=found.columns, rows=found.rows)
-        )
+        common.print_json(documents.rules.FactTableJson.of(found, table=name))
         return
     out.print(found.title)
     rows = [

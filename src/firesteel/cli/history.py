@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from rich.text import Text
 
 from firesteel import __version__, library
 from firesteel.bench.results import exchange, serialize
@@ -16,6 +15,7 @@ from firesteel.bench.results.history import History, RunSummary, open_history
 from firesteel.bench.results.result_files import ALL_RUNS, import_runs
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import err, out, table
 from firesteel.edge.files import text_files
@@ -27,7 +27,7 @@ def opened() -> Iterator[History]:
     """The user's history; problems with its file are reported on stderr."""
     with open_history(library.home()) as history:
         for note in history.notes:
-            err.print(note, markup=False)
+            err.print(note)
         yield history
 
 
@@ -41,30 +41,24 @@ def command(ctx: click.Context, is_all: bool, as_json: bool) -> None:
     RUN is an id, the beginning of one, `last`, or `last~1` for the run before.
     """
     if ctx.invoked_subcommand is None:
-        _list(is_all, as_json)
+        ctx.invoke(list_runs, is_all=is_all, as_json=as_json)
 
 
 @command.command("list")
 @click.option("--all", "is_all", is_flag=True, help="List all runs, not only the last fifty.")
 @common.json_option
-def list_command(is_all: bool, as_json: bool) -> None:
+def list_runs(is_all: bool, as_json: bool) -> None:
     """List the runs, newest first."""
-    _list(is_all, as_json)
-
-
-def _list(is_all: bool, as_json: bool) -> None:
     with opened() as history:
         runs, notes = history.runs(ALL_RUNS if is_all else 50), history.notes
     if as_json:
-        from firesteel.bench.documents import HistoryJson
-
-        common.print_json(HistoryJson(runs=runs, notes=tuple(notes)))
+        common.print_json(documents.bench.HistoryJson(runs=runs, notes=tuple(notes)))
         return
     if not runs:
         out.print(typed("no runs yet; next: firesteel bench"))
         return
     columns = ("name", "when", "model", "engine", "points", "samples", "")
-    out.print(table(columns, [[Text(cell) for cell in _cells(run)] for run in runs]))
+    out.print(table(columns, map(_cells, runs)))
 
 
 def _cells(run: RunSummary) -> tuple[str, ...]:
@@ -79,9 +73,7 @@ def _cells(run: RunSummary) -> tuple[str, ...]:
 @command.command("show")
 @click.argument("run", default="last")
 @click.option("--cold", is_flag=True, help="Show the first, cold repetitions too.")
-@click.option(
-    "--html", type=click.Path(path_type=Path, dir_okay=False), help="Write an HTML report to this file."
-)
+@click.option("--html", type=common.FILE, help="Write an HTML report to this file.")
 @common.json_option
 def show(run: str, cold: bool, html: Path | None, as_json: bool) -> None:
     """Show the figures of one run, as `firesteel bench` printed them."""
@@ -93,20 +85,18 @@ def show(run: str, cold: bool, html: Path | None, as_json: bool) -> None:
         if html:
             write_page(html, stored, history)
     if as_json:
-        from firesteel.bench.documents import bench_json
-
-        common.print_json(bench_json(stored.run, html))
+        common.print_json(documents.bench.bench_json(stored.run, html))
         return
     out.print(view(stored.run, cold))
     if html:
-        err.print(f"report  {html}", markup=False)
+        err.print(f"report  {html}")
     if stored.origin != "measured here":
-        out.print(f"{stored.origin}, from {stored.source}", markup=False)
+        out.print(f"{stored.origin}, from {stored.source}")
 
 
 @command.command("export")
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
-@click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
+@click.option("--file", type=common.FILE, help="Write to this file.")
 @click.option("--samples", is_flag=True, help="Export one run with every request.")
 @click.option(
     "--as",
@@ -142,9 +132,7 @@ def export(runs: tuple[str, ...], file: Path | None, samples: bool, format: str)
 
 @command.command("chart")
 @click.argument("model", required=False)
-@click.option(
-    "--html", type=click.Path(path_type=Path, dir_okay=False), required=True, help="Write the page here."
-)
+@click.option("--html", type=common.FILE, required=True, help="Write the page here.")
 def chart(model: str | None, html: Path) -> None:
     """Draw the decode speed of every load over time, of MODEL or of all models, as one HTML page."""
     from firesteel.bench.report.history_page import history_page  # loads the charts
@@ -156,11 +144,11 @@ def chart(model: str | None, html: Path) -> None:
         what = f"no run of {model} is in the history" if model else "no runs yet"
         raise UsageError(what, next="firesteel history" if model else "firesteel bench")
     text_files.write_new(html, history_page(runs))
-    err.print(f"report  {html}", markup=False)
+    err.print(f"report  {html}")
 
 
 @command.command("import")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=common.FILE)
 @common.json_option
 def import_command(file: Path, as_json: bool) -> None:
     """Import runs of firesteel, llama-benchy, `vllm bench`, guidellm or llama-bench, as `reported`."""
@@ -168,12 +156,10 @@ def import_command(file: Path, as_json: bool) -> None:
         imported = import_runs(history, file)
     done = [_imported_text(id, stored) for id, stored in imported.items()]
     if as_json:
-        from firesteel.bench.documents import HistoryImportJson
-
-        common.print_json(HistoryImportJson(done=tuple(done)))
+        common.print_json(documents.bench.HistoryImportJson(done=tuple(done)))
         return
     for line in done:
-        out.print(line, markup=False)
+        out.print(line)
 
 
 def _imported_text(id: str, stored: StoredRun | None) -> str:
@@ -190,8 +176,6 @@ def delete(run: str, as_json: bool) -> None:
     with opened() as history:
         line = f"deleted {history.delete(run)}"
     if as_json:
-        from firesteel.bench.documents import HistoryDeleteJson
-
-        common.print_json(HistoryDeleteJson(done=(line,)))
+        common.print_json(documents.bench.HistoryDeleteJson(done=(line,)))
         return
-    out.print(line, markup=False)
+    out.print(line)

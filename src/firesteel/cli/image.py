@@ -13,8 +13,9 @@ from firesteel.catalog import ImageProblem
 from firesteel.catalog.image_recipe import image_recipe, image_recipe_names
 from firesteel.cli.image_watch import watch
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import last_of
+from firesteel.cli.output.progress import last_of, told_on_interrupt
 from firesteel.cli.output.show import LEVEL_STYLE, err, line, out
 from firesteel.edge.files.image_recipes import load_image_recipe
 from firesteel.images.build import build_image
@@ -67,9 +68,8 @@ def inspect(
     saved = save_inspection(library.home(), report)
     recipes = judge_recipes(report, library.catalog())
     if as_json:
-        from firesteel.images.documents import ImageInspectJson  # loads pydantic
-
-        common.print_json(ImageInspectJson.of(report, recipes=recipes, saved=str(saved) if saved else None))
+        path = str(saved) if saved else None
+        common.print_json(documents.images.ImageInspectJson.of(report, recipes=recipes, saved=path))
     else:
         _show(report, recipes)
     return 3 if any(problem.level == "stop" for problem in report.problems) else 0
@@ -95,14 +95,10 @@ def build(what: str | None, is_list: bool, builder: str | None, as_json: bool) -
             line(f"{name:<16} {recipe.title} ({recipe.status})")
         return
     name, recipe = load_image_recipe(what)
-    try:
+    with told_on_interrupt("nothing was tagged; docker keeps the steps that are done"):
         image = asyncio.run(last_of(build_image(library.home(), name, recipe, builder), BuiltImage))
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        raise click.Abort("nothing was tagged; docker keeps the steps that are done") from None
     if as_json:
-        from firesteel.images.documents import ImageBuildJson  # loads pydantic
-
-        common.print_json(ImageBuildJson.of(image))
+        common.print_json(documents.images.ImageBuildJson.of(image))
         return
     line(f"{image.tag}: {image.engine} {image.version}, {show_bytes(image.bytes)}")
     line(f"  verified      {', '.join(image.verified)}")
@@ -136,9 +132,8 @@ def prune(keep: int, yes: bool, as_json: bool) -> None:
     for image in gone if yes else ():
         retention.remove(runtime, image)
     if as_json:
-        from firesteel.images.documents import ImagePruneJson  # loads pydantic
-
-        common.print_json(ImagePruneJson(removed=yes, images=gone, kept=len(images) - len(gone)))
+        kept = len(images) - len(gone)
+        common.print_json(documents.images.ImagePruneJson(removed=yes, images=gone, kept=kept))
         return
     for image in gone:
         name = image.tag or f"{image.id[:19]} (refused)"
@@ -152,25 +147,21 @@ def _open(reference: str, platform: str | None, deep: bool, remote: bool) -> Ope
     opened = open_image(reference, platform=platform, deep=deep, remote=remote)
     if opened.source == "registry":
         size = sum(layer.stored_bytes or 0 for layer in opened.layers)
-        err.print(
-            f"fetch   {len(opened.layers)} layers, {show_bytes(size)}, to be read and not kept", markup=False
-        )
+        err.print(f"fetch   {len(opened.layers)} layers, {show_bytes(size)}, to be read and not kept")
     return opened
 
 
 def _inspect(opened: OpenedImage) -> ImageReport:
     def progress(files: int) -> None:
         if err.is_terminal:
-            err.print(f"read    {files:,} files", end="\r", markup=False)
+            err.print(f"read    {files:,} files", end="\r")
 
     return inspect_image(opened, library.home().root / "tmp", progress)
 
 
 def _print_comparison(comparison: ImageComparison, as_json: bool) -> None:
     if as_json:
-        from firesteel.images.documents import ImageCompareJson  # loads pydantic
-
-        common.print_json(ImageCompareJson.of(comparison))
+        common.print_json(documents.images.ImageCompareJson.of(comparison))
         return
     line(f"{comparison.first} ({show_bytes(comparison.first_bytes)})")
     line(f"{comparison.second} ({show_bytes(comparison.second_bytes)})")
@@ -208,7 +199,7 @@ def _show(report: ImageReport, recipes: tuple[RecipeVerdict, ...]) -> None:
 
 
 def _next(text: str) -> None:
-    err.print(typed(f"next: {text}"), markup=False)
+    err.print(typed(f"next: {text}"))
 
 
 def _rows(report: ImageReport) -> list[tuple[str, str]]:

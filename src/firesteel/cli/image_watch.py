@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,8 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
-from firesteel.cli.output.progress import SlowLines, build_line
+from firesteel.cli.output import documents
+from firesteel.cli.output.progress import SlowLines, build_line, told_on_interrupt
 from firesteel.cli.output.show import line
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.printable import escape_unprintable
@@ -26,7 +26,7 @@ _SHOWN = 10
 
 
 @click.command("watch")
-@click.argument("path", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
+@click.argument("path", metavar="[FILE]", required=False, type=common.PATH)
 @click.option(
     "--dry-run", is_flag=True, help="Look upstream, and say what would be done next; change nothing."
 )
@@ -51,14 +51,13 @@ def watch(path: Path | None, dry_run: bool, status: bool, again: str | None, as_
     policies = read_policies(path)
     done: dict[str, list[str]] = {name: [] for name in policies}
     problems: list[FiresteelError] = []
-    if again:
-        _try_again(policies, again)
+    if again and not sum(factory.try_again(library.home(), name, again) for name in policies):
+        raise UsageError(f"no release {again} was refused", next="firesteel image watch --status")
     if not status:
         for name, policy in policies.items():
             try:
-                asyncio.run(_run(path, name, policy, done[name], dry_run))
-            except (asyncio.CancelledError, KeyboardInterrupt):
-                raise click.Abort("the same command goes on where it was") from None
+                with told_on_interrupt("the same command goes on where it was"):
+                    asyncio.run(_run(path, name, policy, done[name], dry_run))
             except FiresteelError as error:  # the other images do not depend on it
                 problems.append(error)
     states = {name: factory.read_factory_state(library.home(), name) for name in policies}
@@ -87,19 +86,10 @@ async def _run(path: Path, name: str, policy: ImagePolicy, done: list[str], dry_
             lines.print(f"{name}: {build_line(event)}")
 
 
-def _try_again(policies: Iterable[str], tag: str) -> None:
-    from firesteel.images.factory import factory
-
-    if not sum(factory.try_again(library.home(), name, tag) for name in policies):
-        raise UsageError(f"no release {tag} was refused", next="firesteel image watch --status")
-
-
 def _show(states: dict[str, FactoryState], done: dict[str, list[str]], as_json: bool) -> None:
     if as_json:
-        from firesteel.images.documents import FactoryImageJson, ImageWatchJson  # loads pydantic
-
         images = tuple(
-            FactoryImageJson(
+            documents.images.FactoryImageJson(
                 name=name,
                 looked=_day(state.looked_s) if state.looked_s else None,
                 current=state.current.tag if state.current else None,
@@ -108,7 +98,7 @@ def _show(states: dict[str, FactoryState], done: dict[str, list[str]], as_json: 
             )
             for name, state in states.items()
         )
-        common.print_json(ImageWatchJson(images=images))
+        common.print_json(documents.images.ImageWatchJson(images=images))
         return
     for name, state in states.items():
         looked = f"looked {_day(state.looked_s)}" if state.looked_s else "never looked"

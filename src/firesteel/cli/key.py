@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import datetime
+from typing import TypeVar
 
 import click
 
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.edge.files.home import find_home
 from firesteel.gateway import key_file
 from firesteel.gateway.budgets import TokenBudget, parse_budget
 from firesteel.gateway.rate_limits import KeyLimits, RateLimit, parse_rate_limit
+
+T = TypeVar("T")
 
 
 @click.group("key")
@@ -24,16 +29,8 @@ def command() -> None:
     """
 
 
-def _read_rate(ctx: click.Context, param: click.Parameter, value: str | None) -> RateLimit | None:
-    return None if value is None else parse_rate_limit(value)
-
-
-def _read_budget(ctx: click.Context, param: click.Parameter, value: str | None) -> TokenBudget | None:
-    return None if value is None else parse_budget(value)
-
-
-def _read_expiry(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
-    return None if value is None else key_file.parse_expiry(value, time.time())
+def _parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:
+    return lambda ctx, param, value: None if value is None else parse(value)
 
 
 @command.command("add")
@@ -47,26 +44,26 @@ def _read_expiry(ctx: click.Context, param: click.Parameter, value: str | None) 
     "--rate",
     "requests",
     metavar="60/m",
-    callback=_read_rate,
+    callback=_parsed(parse_rate_limit),
     help="Limit requests; 60/m is 60 a minute (or s, h, d).",
 )
 @click.option(
     "--tokens-rate",
     "tokens",
     metavar="100000/m",
-    callback=_read_rate,
+    callback=_parsed(parse_rate_limit),
     help="Limit tokens of prompts and answers.",
 )
 @click.option(
     "--budget",
     metavar="5M/month",
-    callback=_read_budget,
+    callback=_parsed(parse_budget),
     help="Limit tokens a day or a month, in this host's time zone.",
 )
 @click.option(
     "--expires",
     metavar="30d",
-    callback=_read_expiry,
+    callback=_parsed(lambda text: key_file.parse_expiry(text, time.time())),
     help="Refuse it from then on: after 12h or 30d, or after a day, 2026-12-31.",
 )
 @click.option(
@@ -103,9 +100,8 @@ def add(
         expires=expires,
     )
     if as_json:
-        from firesteel.cli.output.documents.key import KeyAddJson, key_json
-
-        common.print_json(KeyAddJson(token=token, key=key_json(key), path=str(path)))
+        shown = documents.key.key_json(key)
+        common.print_json(documents.key.KeyAddJson(token=token, key=shown, path=str(path)))
         return
     click.echo(token)
     click.echo(f"created key `{name}` ({key.id}); this is the only time its token is shown", err=True)
@@ -117,9 +113,7 @@ def list_(as_json: bool) -> None:
     """List the keys."""
     keys = key_file.read_keys(key_file.keys_path(find_home())).values()
     if as_json:
-        from firesteel.cli.output.documents.key import KeyListJson, key_json
-
-        common.print_json(KeyListJson(keys=tuple(map(key_json, keys))))
+        common.print_json(documents.key.KeyListJson(keys=tuple(map(documents.key.key_json, keys))))
         return
     if not keys:
         click.echo(typed("there are no keys; next: firesteel key add NAME"))
@@ -137,9 +131,7 @@ def revoke(name: str, as_json: bool) -> None:
     """Revoke a key: a running gateway refuses it within seconds, and stops its open requests."""
     key = key_file.revoke_key(key_file.keys_path(find_home()), name)
     if as_json:
-        from firesteel.cli.output.documents.key import KeyRevokeJson, key_json
-
-        common.print_json(KeyRevokeJson(key=key_json(key)))
+        common.print_json(documents.key.KeyRevokeJson(key=documents.key.key_json(key)))
         return
     click.echo(f"revoked key `{name}` ({key.id})", err=True)
 

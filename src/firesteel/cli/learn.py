@@ -11,6 +11,7 @@ import click
 from firesteel import library
 from firesteel.catalog.image import InspectedImage
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.show import err
 from firesteel.edge.docker import image_sources
 from firesteel.edge.docker.image_sources import ContainerRuntime, InspectedContainerImage
@@ -92,9 +93,7 @@ def _show_broken(engine: EngineName, version: str, as_json: bool) -> int:
     found = [each for launch in launches for each in release_findings(launch, version, host.hardware, images)]
     stopped = {each.recipe for each in found if each.level == "stop"}
     if as_json:
-        from firesteel.cli.output.documents.learn import LearnRecipesJson
-
-        document = LearnRecipesJson(
+        document = documents.learn.LearnRecipesJson(
             engine=engine, version=version, recipes=len(recipes), findings=tuple(found)
         )
         common.print_json(document)
@@ -117,9 +116,7 @@ def _counts(schema: Schema) -> str:
 def _show_known(home: Home, engine: EngineName, as_json: bool) -> None:
     known = schemas.known_versions(engine, learned_engines.learned_releases(home, engine))
     if as_json:
-        from firesteel.cli.output.documents.learn import LearnListJson
-
-        common.print_json(LearnListJson(engine=engine, versions=tuple(known)))
+        common.print_json(documents.learn.LearnListJson(engine=engine, versions=tuple(known)))
     else:
         click.echo("\n".join(known))
 
@@ -132,28 +129,17 @@ def _learn_release(home: Home, engine: EngineName, version: str, again: bool, as
     schema = known or asyncio.run(_download(home, engine, version))
     path = None if known else str(learned_engines.save_schema(home, schema))
     if as_json:
-        from firesteel.cli.output.documents.learn import LearnJson
-
-        common.print_json(
-            LearnJson(
-                engine=schema.engine,
-                version=schema.version,
-                was_known=known is not None,
-                flags=len(schema.flags),
-                variables=len(schema.variables),
-                path=path,
-            )
-        )
+        counts = {"flags": len(schema.flags), "variables": len(schema.variables)}
+        common.print_json(documents.learn.LearnJson.of(schema, was_known=path is None, path=path, **counts))
     else:
-        click.echo(
-            f"{engine} {version}: {_counts(schema)}, {f'saved in {path}' if path else 'known already'}"
-        )
+        state = f"saved in {path}" if path else "known already"
+        click.echo(f"{engine} {version}: {_counts(schema)}, {state}")
 
 
 async def _download(home: Home, engine: EngineName, version: str) -> Schema:
     package = learned_engines.SOURCES[engine].package
     err.print(f"fetch   {package}, for the sources of {engine} {version} ...")
-    schema = await learned_engines.learn(engine, version, learned_engines.folder(home))
+    schema = await learned_engines.learn(engine, version, home.learned)
     err.print(f"read    {_counts(schema)}")
     return schema
 
@@ -171,19 +157,10 @@ def _learn_image(
     _require(image, engine, version)
     path = None if known else str(learned_engines.save_learned_image(home, image))
     if as_json:
-        from firesteel.cli.output.documents.learn import LearnImageJson
-
+        counts = {"flags": len(image.schema.flags), "variables": len(image.schema.variables)}
         common.print_json(
-            LearnImageJson(
-                image=image.reference,
-                digests=image.digests,
-                engine=image.engine,
-                version=image.version,
-                was_known=path is None,
-                flags=len(image.schema.flags),
-                variables=len(image.schema.variables),
-                entrypoint=image.entrypoint,
-                path=path,
+            documents.learn.LearnImageJson.of(
+                image, image=image.reference, was_known=path is None, path=path, **counts
             )
         )
     else:

@@ -9,6 +9,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common, complete
+from firesteel.cli.output import documents
 from firesteel.errors import UsageError
 from firesteel.run.service import last_lines
 
@@ -36,10 +37,8 @@ def command(name: str | None, count: int, node: str | None, as_json: bool) -> No
         path = _of_node(path.parent, node)
     lines = last_lines(path, count)
     if as_json:
-        from firesteel.run.documents import LogsJson
-
         service = path.parent.parent if node and path.parent.name == "ranks" else path.parent
-        common.print_json(LogsJson(name=service.name, path=str(path), lines=tuple(lines)))
+        common.print_json(documents.run.LogsJson(name=service.name, path=str(path), lines=tuple(lines)))
         return
     for line in lines:
         click.echo(line)

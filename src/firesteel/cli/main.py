@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from firesteel import __version__
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.streams import OutputLost, discard_output, open_standard_streams, require_stdout
 from firesteel.edge.host.signals import interrupted_by_signals
@@ -240,9 +241,8 @@ def _run(argv: list[str]) -> int:
 def _report(error: FiresteelError, argv: list[str], as_json: bool) -> None:
     if as_json:
         from firesteel.cli.options.common import print_json
-        from firesteel.cli.output.documents.error import ErrorJson
 
-        print_json(ErrorJson(kind=error.kind, message=error.what, next=error.next, exit_code=error.exit_code))
+        print_json(documents.error.ErrorJson.of(error, message=error.what))
         return
     click.echo(f"{error.kind}: {_safe(error.what, argv)}", err=True)
     if error.next:

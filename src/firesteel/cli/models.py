@@ -9,6 +9,7 @@ from rich.text import Text
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import models_view, out
 from firesteel.errors import UsageError
@@ -61,11 +62,8 @@ def command(
     if not proposals:
         raise UsageError("no model in the catalog matches", next="firesteel models")
     if as_json:
-        from firesteel.facts.documents import HostJson
-        from firesteel.proposals.documents import ModelsJson, model_row
-
-        rows = tuple(map(model_row, proposals))
-        common.print_json(ModelsJson(host=HostJson.model_validate(host), models=rows))
+        rows = tuple(map(documents.proposals.model_row, proposals))
+        common.print_json(documents.proposals.ModelsJson.of(host=host, models=rows))
         return
     out.print(models_view(proposals))
     out.print(Text(_WORDS, style="dim"))

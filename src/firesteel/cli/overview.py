@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.recipe_rows import Row, speed_band
 from firesteel.cli.output.services import service_status
@@ -19,12 +20,9 @@ def show(as_json: bool) -> None:
     running = library.services()
     next_command = _next(fitting, running, has_gpu=bool(host.gpus))
     if as_json:
-        from firesteel.cli.output.documents.overview import OverviewJson
-        from firesteel.facts.documents import HostJson
-
         common.print_json(
-            OverviewJson(
-                host=HostJson.model_validate(host),
+            documents.overview.OverviewJson.of(
+                host=host,
                 fits=tuple(proposal.name for proposal in fitting),
                 best=fitting[0].name if fitting else None,
                 running=tuple(map(service_status, running)),

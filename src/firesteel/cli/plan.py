@@ -11,6 +11,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common, complete
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import compare_view, out, plan_view
 from firesteel.edge.files import text_files
@@ -26,9 +27,7 @@ from firesteel.workspace import Workspace
 @click.argument("models", metavar="MODEL", nargs=-1, required=True, shell_complete=complete.recipes)
 @click.option("--compare", is_flag=True, help="Show two or more MODELs side by side.")
 @click.option("--goal", type=click.Choice(get_args(Goal)), help="Choose the recipe by this.")
-@click.option(
-    "--chart", metavar="FILE.svg", type=click.Path(path_type=Path, dir_okay=False), help="Draw the plan."
-)
+@click.option("--chart", metavar="FILE.svg", type=common.FILE, help="Draw the plan.")
 @common.host_option
 @common.size_options
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Consider only this engine.")
@@ -98,9 +97,8 @@ def command(
 
         text_files.write_new(chart, picture(best))
     if as_json:
-        from firesteel.proposals.documents import plan_json  # loads pydantic
-
-        common.print_json(plan_json(best, tuple(others)).model_copy(update={"over_hosts": gain}))
+        document = documents.proposals.plan_json(best, tuple(others))
+        common.print_json(document.model_copy(update={"over_hosts": gain}))
     else:
         out.print(plan_view(best, tuple(others)))
         if gain:
@@ -109,7 +107,7 @@ def command(
         model = shlex.join((models[0], *adapters))
         text = _next(best, model) if best.plan.fits else _what_fits(workspace, ask, best, model)
         out.print(typed(f"\nnext: {text}"), soft_wrap=True)  # a command in two lines would not be one
-    return _exit_code(best)
+    return best.exit_code
 
 
 def _over_hosts(workspace: Workspace, ask: Ask, best: Proposal) -> OverHosts:
@@ -136,18 +134,10 @@ def _check_arguments(models: tuple[str, ...], compare: bool, chart: Path | None,
 def _compare(proposals: list[Proposal], as_json: bool) -> int:
     """Exits as the first that can run would."""
     if as_json:
-        from firesteel.proposals.documents import plan_compare_json
-
-        common.print_json(plan_compare_json(proposals))
+        common.print_json(documents.proposals.plan_compare_json(proposals))
     else:
         out.print(compare_view(proposals))
-    return min(map(_exit_code, proposals))
-
-
-def _exit_code(proposal: Proposal) -> int:
-    if not proposal.plan.fits:
-        return 4
-    return 3 if proposal.stops else 0
+    return min(proposal.exit_code for proposal in proposals)
 
 
 def _next(best: Proposal, model: str) -> str:

@@ -11,6 +11,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.services import ServiceStatus, service_status
 from firesteel.cli.output.show import out, table
@@ -31,13 +32,7 @@ _ANSWERS = {200, 401, 403}
 
 
 @click.command("ps")
-@click.option(
-    "-f",
-    "--file",
-    "path",
-    type=click.Path(path_type=Path),
-    help="Show also which models of a service file do not run.",
-)
+@common.file_option("Show also which models of a service file do not run.")
 @common.json_option
 def command(path: Path | None, as_json: bool) -> None:
     """List the services that run, and the gateway."""
@@ -49,10 +44,8 @@ def command(path: Path | None, as_json: bool) -> None:
     gateway = read_address(library.home())
     alarms, gpu = _alarms(rows), _gpu(rows)
     if as_json:
-        from firesteel.cli.output.documents.ps import HostAlarmJson, PsJson
-
-        host = tuple(map(HostAlarmJson.model_validate, alarms))
-        common.print_json(PsJson(services=tuple(rows), gateway=gateway, host=host, gpu=gpu))
+        host = tuple(map(documents.ps.HostAlarmJson.model_validate, alarms))
+        common.print_json(documents.ps.PsJson(services=tuple(rows), gateway=gateway, host=host, gpu=gpu))
         return
     if gateway:
         out.print(typed(_gateway_line(gateway)))

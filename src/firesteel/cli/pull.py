@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
 
 import click
 
 from firesteel import library
 from firesteel.cli.options import common, complete
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import follow
-from firesteel.edge.host.signals import cancel_on_signals
+from firesteel.cli.output.progress import done_texts
 from firesteel.errors import HostNotReady, UsageError
-from firesteel.run.events import Event, PhaseDone
-from firesteel.run.fetch.prune import UnusedFile
 from firesteel.run.fetch.pull_model import next_command
 from firesteel.units import show_bytes
 
@@ -59,21 +56,14 @@ def command(
         raise UsageError("--yes needs --prune", next=f"firesteel pull {model}")
     events = library.pull(model, patterns, weights_only=weights_only, update=update, reread=reread)
     try:
-        done = asyncio.run(_follow(events)) or [f"{model} was there already"]
+        done = asyncio.run(done_texts(events)) or [f"{model} was there already"]
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     if as_json:
-        from firesteel.run.documents import PullJson
-
-        common.print_json(PullJson(done=tuple(done)))
+        common.print_json(documents.run.PullJson(done=tuple(done)))
     else:
         click.echo("\n".join(done))
         click.echo(typed(f"next: {next_command(library.workspace(), model, patterns)}"), err=True)
-
-
-async def _follow(events: AsyncIterator[Event]) -> list[str]:
-    cancel_on_signals()  # the download threads end at their next chunk
-    return [event.text async for event in follow(events) if isinstance(event, PhaseDone)]
 
 
 # --- pruning ---
@@ -83,16 +73,16 @@ def _prune(model: str | None, yes: bool, as_json: bool) -> None:
     unused = library.unused_files(model)
     total = sum(file.bytes for file in unused)
     if not as_json:
-        _show(unused, total)
+        for file in unused:
+            click.echo(f"{show_bytes(file.bytes):>10}  {file.kind}  {file.path}  ({file.why})")
+        click.echo(f"{show_bytes(total):>10}  in total" if unused else "nothing to remove")
     confirmed = yes or (
         not as_json and bool(unused) and sys.stdin.isatty() and click.confirm("remove these?", err=True)
     )
     left = library.remove_files(unused) if confirmed else ()
     if as_json:
-        from firesteel.run.documents import PullPruneJson
-
         common.print_json(
-            PullPruneJson(
+            documents.run.PullPruneJson(
                 waste=unused,
                 bytes=total,
                 removed=confirmed and not left,
@@ -110,9 +100,3 @@ def _prune(model: str | None, yes: bool, as_json: bool) -> None:
             f"{len(left)} of {len(unused)} belong to another user, because a container ran as root",
             next=f"sudo rm -r {paths}",
         )
-
-
-def _show(unused: tuple[UnusedFile, ...], total: int) -> None:
-    for file in unused:
-        click.echo(f"{show_bytes(file.bytes):>10}  {file.kind}  {file.path}  ({file.why})")
-    click.echo(f"{show_bytes(total):>10}  in total" if unused else "nothing to remove")

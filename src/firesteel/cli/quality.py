@@ -18,6 +18,7 @@ from firesteel.bench.compare.quality import (
 from firesteel.bench.values import MeasuredFigure
 from firesteel.cli.endpoints import key_from
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.show import err, out
 from firesteel.printable import printable
 
@@ -26,9 +27,7 @@ def compare_answers(names: Sequence[str], options: Mapping[str, Any], as_json: b
     pairs = asyncio.run(_ask(names, options))
     found = compare_quality((names[0], names[1]), pairs)
     if as_json:
-        from firesteel.bench.documents import CompareQualityJson  # loads pydantic
-
-        common.print_json(CompareQualityJson(comparison=found))
+        common.print_json(documents.bench.CompareQualityJson(comparison=found))
     else:
         _show(found)
     return 0
@@ -41,7 +40,7 @@ async def _ask(names: Sequence[str], options: Mapping[str, Any]) -> list[AskedPa
     async for pair in ask_both(servers, options["budget"], answer_tokens):
         pairs.append(pair)
         if len(pairs) % 10 == 0:
-            err.print(f"asked {len(pairs)} prompts ...", markup=False)
+            err.print(f"asked {len(pairs)} prompts ...")
     return pairs
 
 
@@ -68,16 +67,16 @@ def _show(found: QualityComparison) -> None:
         ("verdict", score.verdict + (f", p = {score.p:.3f}" if score.verdict != "cannot tell" else "")),
     ]
     names = f"A {printable(found.first)}, B {printable(found.second)}"
-    out.print(f"{names}: {found.prompts} prompts", markup=False)
+    out.print(f"{names}: {found.prompts} prompts")
     for name, text in lines:
         if text:
-            out.print(f"{name:<12} {text}", markup=False, highlight=False)
+            out.print(f"{name:<12} {text}")
     for ask, first, second in found.differing[:2]:
-        out.print(f"differs      {printable(ask, 100)}", markup=False, highlight=False)
-        out.print(f"  A          {printable(first, 100)}", markup=False, highlight=False)
-        out.print(f"  B          {printable(second, 100)}", markup=False, highlight=False)
+        out.print(f"differs      {printable(ask, 100)}")
+        out.print(f"  A          {printable(first, 100)}")
+        out.print(f"  B          {printable(second, 100)}")
     for note in found.notes:
-        out.print(f"note         {note}", markup=False, highlight=False)
+        out.print(f"note         {note}")
 
 
 def _share(figure: MeasuredFigure) -> str:

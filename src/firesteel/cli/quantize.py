@@ -14,6 +14,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.recipe_rows import speed_band
 from firesteel.cli.output.show import err, grid, out, table
@@ -44,11 +45,7 @@ _WORST = 10
     "such as q4_k_m.",
 )
 @click.option(
-    "--out",
-    "folder",
-    metavar="FOLDER",
-    type=click.Path(path_type=Path),
-    help="Write there (default: NAME-FORMAT).",
+    "--out", "folder", metavar="FOLDER", type=common.PATH, help="Write there (default: NAME-FORMAT)."
 )
 @click.option(
     "--keep",
@@ -61,7 +58,7 @@ _WORST = 10
 @click.option(
     "--imatrix",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=common.PATH,
     help="For a GGUF label: the importance matrix that llama-imatrix made.",
 )
 @click.option("--threads", type=click.IntRange(1, 512), help="Use so many cores (default: all).")
@@ -131,9 +128,7 @@ def command(
     kernel = load_kernel(library.home().root / "kernels")
     found, why_not = _forecast(plan, host_name, kernel, threads)
     if dry_run and as_json:
-        from firesteel.workshop.quantize.documents import quantize_plan_json
-
-        common.print_json(quantize_plan_json(plan, str(target), found))
+        common.print_json(documents.quantize.quantize_plan_json(plan, str(target), found))
         return
     if not as_json:
         _show_plan(plan, target, found, why_not, kernel)
@@ -150,9 +145,7 @@ def command(
     if repository:
         _upload(target, repository, public)
     if as_json:
-        from firesteel.workshop.quantize.documents import quantize_json
-
-        common.print_json(quantize_json(plan, str(target), result, audited))
+        common.print_json(documents.quantize.quantize_json(plan, str(target), result, audited))
     else:
         _show_result(plan, target, result)
         _show_audit(audited)
@@ -184,9 +177,7 @@ def _quantize_gguf(
         err.print("quantize: llama.cpp is at work ...")
         written = run_gguf(plan, target, threads)
     if as_json:
-        from firesteel.workshop.quantize.documents import QuantizeGgufJson
-
-        document = QuantizeGgufJson(
+        document = documents.quantize.QuantizeGgufJson(
             model=model, format=label.lower(), out=str(target), source_bytes=plan.source_bytes,
             planned_bytes=plan.bytes, bytes=written,
         )  # fmt: skip
@@ -206,24 +197,24 @@ def _calibrate(
     host = _host(host_name)
     plan = plan_calibration(source, data, target, host)
     if as_json:
-        from firesteel.workshop.quantize.documents import QuantizeCalibrateJson
-
-        document = QuantizeCalibrateJson.of(plan, model=source.origin, host=host.title, out=str(target))
+        document = documents.quantize.QuantizeCalibrateJson.of(
+            plan, model=source.origin, host=host.title, out=str(target)
+        )
         common.print_json(document)
         return
     hours = f"{plan.hours_low:.1f} to {plan.hours_high:.1f} h"
     err.print(
         f"about {show_bytes(plan.needed_bytes)} of memory on {host.title} for {hours}; not run by firesteel:"
     )
-    out.print(command_text(plan), soft_wrap=True, markup=False)
+    out.print(command_text(plan), soft_wrap=True)
     click.echo(typed(f"next: that command, then firesteel plan {target}"), err=True)
 
 
 def _upload(target: Path, repository: str, is_public: bool) -> None:
     from firesteel.workshop.quantize.upload import upload_folder
 
-    err.print(f"upload {target.name} to {repository} ...", markup=False)
-    err.print(f"uploaded: {upload_folder(target, repository, is_public=is_public)}", markup=False)
+    err.print(f"upload {target.name} to {repository} ...")
+    err.print(f"uploaded: {upload_folder(target, repository, is_public=is_public)}")
 
 
 def _require_numpy() -> None:
@@ -310,7 +301,7 @@ def _run(
 
 def _show_audit(audited: AuditReport) -> None:
     for found in audited.findings:
-        out.print(f"audit: {found.level}: {found.says}", markup=False)
+        out.print(f"audit: {found.level}: {found.says}")
     if not audited.findings:
         out.print(f"audit: nothing is wrong; {audited.summary.tensors:,} tensors")
 

@@ -16,6 +16,7 @@ from firesteel.catalog.recipe import Recipe, Setting, flag_value, read_recipe
 from firesteel.catalog.recipe_text import dump_recipe
 from firesteel.catalog.shelf import reasons
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import findings_view, out, table, verdict
 from firesteel.edge.files import text_files
@@ -76,9 +77,8 @@ def new(
     if path:
         _write_own(path, text)
     if as_json:
-        from firesteel.cli.output.documents.recipe import RecipeNewJson
-
-        common.print_json(RecipeNewJson(name=name, text=text, path=str(path) if path else None))
+        written = str(path) if path else None
+        common.print_json(documents.recipe.RecipeNewJson(name=name, text=text, path=written))
         return
     if path is None:
         click.echo(text, nl=False)
@@ -112,28 +112,29 @@ def test(recipe: str, host_name: str | None, as_json: bool) -> int:
     Exits 4 when it does not fit, 3 when a rule stops it.
     """
     found, more, proposal = _tested(recipe, host_name)
-    passed = proposal.plan.fits and not proposal.stops
+    passed = not proposal.exit_code
     if as_json:
-        from firesteel.cli.output.documents.recipe import RecipeTestJson
-        from firesteel.proposals.documents import plan_json
-
-        document = RecipeTestJson(
-            name=found.name, path=found.path, more_than_flags=more, plan=plan_json(proposal), passed=passed
+        document = documents.recipe.RecipeTestJson(
+            name=found.name,
+            path=found.path,
+            more_than_flags=more,
+            plan=documents.proposals.plan_json(proposal),
+            passed=passed,
         )
         common.print_json(document)
     else:
-        out.print(f"{found.name}  {found.path}", markup=False)
+        out.print(f"{found.name}  {found.path}")
         out.print(verdict(proposal))
         if proposal.findings:
             out.print(findings_view(proposal.findings))
         _print_more(more)
         out.print(typed(f"next: firesteel {f'plan {found.name}' if passed else 'models'}"), soft_wrap=True)
-    return 0 if passed else 3 if proposal.plan.fits else 4
+    return proposal.exit_code
 
 
 def _print_more(more: tuple[str, ...]) -> None:
     for reason in more:
-        out.print(f"asks for more than flags: {reason}", markup=False)
+        out.print(f"asks for more than flags: {reason}")
 
 
 def _tested(name: str, host_name: str | None) -> tuple[Recipe, tuple[str, ...], Proposal]:
@@ -181,12 +182,11 @@ def share(name: str, folder: Path, patch: bool, as_json: bool) -> None:
         text_files.write_new(path, content)
     more = tuple(reasons(recipe, workspace.catalog))
     if as_json:
-        from firesteel.cli.output.documents.recipe import RecipeShareJson
-
-        common.print_json(RecipeShareJson(name=name, files=tuple(map(str, files)), more_than_flags=more))
+        written = tuple(map(str, files))
+        common.print_json(documents.recipe.RecipeShareJson(name=name, files=written, more_than_flags=more))
         return
     for path in files:
-        out.print(f"wrote {path}", markup=False)
+        out.print(f"wrote {path}")
     if not measured:
         out.print(typed(f"nothing was measured here; firesteel up {name} and firesteel bench {name} would"))
     _print_more(more)
@@ -226,9 +226,7 @@ def list_(as_json: bool) -> None:
     others = tuple(name for name, path in paths.items() if path.is_relative_to(home.others))
     refused = workspace.refused_recipes
     if as_json:
-        from firesteel.cli.output.documents.recipe import RecipeListJson
-
-        common.print_json(RecipeListJson(own=own, others=others, refused=refused))
+        common.print_json(documents.recipe.RecipeListJson(own=own, others=others, refused=refused))
         return
     rows = [(name, "yours", "") for name in own] + [(name, "by others", "") for name in others]
     rows += [(row.name, "refused", row.why) for row in refused]
@@ -262,8 +260,6 @@ def adopt(name: str, yes: bool, as_json: bool) -> None:
     own = home.catalog / "recipes" / f"{name}.yaml"
     _write_own(own, text)
     if as_json:
-        from firesteel.cli.output.documents.recipe import RecipeAdoptJson
-
-        common.print_json(RecipeAdoptJson(name=name, path=str(own), more_than_flags=more))
+        common.print_json(documents.recipe.RecipeAdoptJson(name=name, path=str(own), more_than_flags=more))
         return
     out.print(typed(f"wrote {own}; remove {path}; next: firesteel recipe test {name}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -13,6 +14,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common, complete
+from firesteel.cli.output import documents
 from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
 from firesteel.hosts.cluster.rendered import BY_NODE, NodeFile
@@ -36,17 +38,9 @@ FACTORY_FORMS = ("workflow", "timer", "kubernetes-runner")
     help="Write it for this tool.",
 )
 @click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="Write it to this file; over several Sparks, into this folder.",
+    "-o", "--output", type=common.PATH, help="Write it to this file; over several Sparks, into this folder."
 )
-@click.option(
-    "-f",
-    "--file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Render the models of a service file.",
-)
+@click.option("-f", "--file", type=common.FILE, help="Render the models of a service file.")
 @click.option(
     "--listen", metavar="ADDRESS", help="Listen on this address, with a key (default: only 127.0.0.1)."
 )
@@ -110,43 +104,39 @@ def command(
     for proposal in proposals:
         require_weights(proposal)
     names = Cluster(service, tailnet)
-    if form in (*BY_NODE, "kubernetes") and any(each.plan.launch.sparks > 1 for each in proposals):
-        return _render_over_hosts(proposals, form, listen, names, output, as_json)
-    text = library.render_as(proposals, form, listen=listen, cluster=names)
+    over_hosts = form in (*BY_NODE, "kubernetes") and any(each.plan.launch.sparks > 1 for each in proposals)
+    if over_hosts and len(proposals) > 1:
+        raise UsageError("models over several Sparks are written one by one", next="name one MODEL")
+    if over_hosts and form in BY_NODE:
+        return _render_by_node(proposals[0], form, listen, output, as_json)
+    if over_hosts:
+        text = library.render_for_kubernetes(proposals[0], names)
+    else:
+        text = library.render_as(proposals, form, listen=listen, cluster=names)
     if form == "docker" and not (output or as_json) and sys.stdout.isatty():
         # Without comments: an interactive zsh takes them for commands.
         text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
     if output:
         text_files.write_new(output, text)
     _show(form, proposals, text, output, as_json)
-    return max(_exit_code(proposal) for proposal in proposals)
+    return max(proposal.exit_code for proposal in proposals)
 
 
-def _render_over_hosts(
-    proposals: list[Proposal],
-    form: str,
-    listen: str | None,
-    names: Cluster,
-    output: Path | None,
-    as_json: bool,
+def _render_by_node(
+    proposal: Proposal, form: str, listen: str | None, output: Path | None, as_json: bool
 ) -> int:
-    """A file for each host; for Kubernetes one for all."""
-    if len(proposals) > 1:
-        raise UsageError("models over several Sparks are written one by one", next="name one MODEL")
-    (proposal,) = proposals
-    if form == "kubernetes":
-        text = library.render_for_kubernetes(proposal, names)
-        if output:
-            text_files.write_new(output, text)
-        _show(form, proposals, text, output, as_json)
-        return _exit_code(proposal)
+    """A file for each host."""
     files = asyncio.run(library.render_by_node(proposal, form, listen=listen))
     if output:
-        output.mkdir(parents=True, exist_ok=True)
-        for each in files:
-            text_files.write_new(output / each.file, each.text)
-    _show(form, proposals, "\n".join(each.text for each in files), output, as_json, files)
-    return _exit_code(proposal)
+        _write_all(output, {each.file: each.text for each in files})
+    _show(form, [proposal], "\n".join(each.text for each in files), output, as_json, files)
+    return proposal.exit_code
+
+
+def _write_all(folder: Path, files: Mapping[str, str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        text_files.write_new(folder / name, text)
 
 
 def _render_dockerfile(models: tuple[str, ...], output: Path | None, as_json: bool) -> int:
@@ -178,17 +168,12 @@ def _render_factory(models: tuple[str, ...], form: str, output: Path | None, as_
         job = replace(job, file=str(path.absolute()))
         units = factory.timer_units(job, (sys.executable, "-P", "-m", "firesteel"), str(library.home().root))
         text = "\n".join(f"# {name}\n{unit}" for name, unit in units.items())
-        for name, unit in units.items() if output else ():
-            assert output is not None
-            output.mkdir(parents=True, exist_ok=True)
-            text_files.write_new(output / name, unit)
+        if output:
+            _write_all(output, units)
     else:
-        text = factory.workflow(job)
-        if form == "kubernetes-runner":
-            text = factory.runner_manifests(job)
+        text = factory.workflow(job) if form == "workflow" else factory.runner_manifests(job)
         if output:  # .github/workflows of a repository that has no workflow yet
-            output.parent.mkdir(parents=True, exist_ok=True)
-            text_files.write_new(output, text)
+            _write_all(output.parent, {output.name: text})
     _print(form, tuple(policies), text, output, as_json)
     return 0
 
@@ -221,12 +206,6 @@ def _command_line(models: tuple[str, ...], file: Path | None, form: str) -> str:
     return shlex.join(("firesteel", "render", *models, *from_file, "--as", form))
 
 
-def _exit_code(proposal: Proposal) -> int:
-    if not proposal.plan.fits:
-        return 4
-    return 3 if proposal.stops else 0
-
-
 def _show(
     form: str,
     proposals: list[Proposal],
@@ -253,11 +232,11 @@ def _print(
     files: tuple[NodeFile, ...] = (),
 ) -> None:
     if as_json:
-        from firesteel.cli.output.documents.render import RenderJson
-
         path = str(output) if output else None
         common.print_json(
-            RenderJson(name=names[0], names=names, format=form, text=text, path=path, nodes=files)
+            documents.render.RenderJson(
+                name=names[0], names=names, format=form, text=text, path=path, nodes=files
+            )
         )
     elif output:
         click.echo(f"wrote {output}", err=True)

@@ -8,6 +8,7 @@ from typing import get_args
 import click
 
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import err, out
 from firesteel.errors import UsageError
@@ -39,9 +40,7 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 @click.option(
     "--shard-size", callback=_size, metavar="SIZE", help="Split or merge into files of up to 5GB, say."
 )
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Write a new checkpoint there."
-)
+@click.option("--out", type=common.PATH, metavar="FOLDER", help="Write a new checkpoint there.")
 @click.option("--in-place", is_flag=True, help="Change the checkpoint itself; --undo brings it back.")
 @click.option("--undo", is_flag=True, help="Undo a repair in place.")
 @common.json_option
@@ -82,9 +81,7 @@ def command(
     options = RepairOptions(frozenset(mends), graft, to, shard_size, out, in_place)
     report = repair(model, options, on_progress=_progress)
     if as_json:
-        from firesteel.workshop.repair.documents import RepairJson  # loads pydantic
-
-        common.print_json(RepairJson.model_validate(report))
+        common.print_json(documents.repair.RepairJson.model_validate(report))
     else:
         _show(report, options)
     return 1 if report.left and (options.writes or not report.done) else 0
@@ -93,44 +90,40 @@ def command(
 def _undo(model: str, as_json: bool) -> int:
     restored = undo_repair(model)
     if as_json:
-        from firesteel.workshop.repair.documents import RepairUndoJson
-
-        common.print_json(RepairUndoJson(model=model, restored=restored))
+        common.print_json(documents.repair.RepairUndoJson(model=model, restored=restored))
     else:
-        out.print(f"{len(restored)} files are as they were: {', '.join(restored[:6])}", markup=False)
+        out.print(f"{len(restored)} files are as they were: {', '.join(restored[:6])}")
     return 0
 
 
 def _progress(done: int, total: int) -> None:
     if err.is_terminal and total:
-        err.print(f"wrote {show_bytes(done)} of {show_bytes(total)}", end="\r", markup=False)
+        err.print(f"wrote {show_bytes(done)} of {show_bytes(total)}", end="\r")
 
 
 def _show(report: RepairReport, options: RepairOptions) -> None:
     for what in report.done:
-        out.print(f"{'did' if report.written else 'would':<8} {what}", markup=False, highlight=False)
+        out.print(f"{'did' if report.written else 'would':<8} {what}")
     if report.groups:
         worst = max(report.groups, key=lambda group: group.error_before)
         before = max(group.error_before for group in report.groups)
         after = max(group.error_after for group in report.groups)
         out.print(
             f"error    {before:.1%} before and {after:.1%} after, of the worst group; the worst before was "
-            f"{worst.modules[0]} at a ratio of {worst.ratio:.3g}",
-            markup=False, highlight=False,
+            f"{worst.modules[0]} at a ratio of {worst.ratio:.3g}"
         )  # fmt: skip
     for check in report.mended:
-        out.print(f"mended   {check}", markup=False, highlight=False)
+        out.print(f"mended   {check}")
     if report.written or not report.done:
         for found in report.left:
-            out.print(f"left     {found.level} {found.check}: {found.says}", markup=False, highlight=False)
+            out.print(f"left     {found.level} {found.check}: {found.says}")
     if not report.done and not report.left:
-        out.print("nothing to mend", markup=False)
+        out.print("nothing to mend")
     if report.written:
-        out.print(typed(f"next: firesteel audit {report.written}"), markup=False, soft_wrap=True)
+        out.print(typed(f"next: firesteel audit {report.written}"), soft_wrap=True)
     elif report.done:
         out.print(
             typed(
                 f"next: firesteel repair {report.model} ... --out FOLDER, or --in-place; nothing was written"
-            ),
-            markup=False,
+            )
         )

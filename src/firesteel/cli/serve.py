@@ -34,16 +34,11 @@ _RELEASE_PAGES_S = 5.0
 
 @click.command("serve")
 @click.argument("models", metavar="[MODEL]...", nargs=-1)
-@click.option(
-    "-f", "--file", "path", type=click.Path(path_type=Path), help=f"Read this service file (default {_FILE})."
-)
+@common.file_option(f"Read this service file (default {_FILE}).")
 @click.option("--listen", metavar="ADDRESS:PORT", help="Listen here, whatever the file says.")
-@click.option(
-    "--cert", type=click.Path(path_type=Path), help="Use TLS with this certificate and its chain (PEM)."
-)
-@click.option(
-    "--cert-key", type=click.Path(path_type=Path), help="Read the certificate's key from this file."
-)
+@click.option("--port", type=click.IntRange(1, 65535), help="Short for --listen 127.0.0.1:PORT.")
+@click.option("--cert", type=common.PATH, help="Use TLS with this certificate and its chain (PEM).")
+@click.option("--cert-key", type=common.PATH, help="Read the certificate's key from this file.")
 @click.option(
     "--cors",
     metavar="ORIGIN",
@@ -56,7 +51,7 @@ _RELEASE_PAGES_S = 5.0
     "--grafana",
     "grafana_folder",
     metavar="FOLDER",
-    type=click.Path(path_type=Path),
+    type=common.PATH,
     help="Write a Grafana dashboard and Prometheus alert rules here, and exit.",
 )
 @click.option("--log-prompts", is_flag=True, help="Write prompts to the request log, too.")
@@ -65,6 +60,7 @@ def command(
     models: tuple[str, ...],
     path: Path | None,
     listen: str | None,
+    port: int | None,
     cert: Path | None,
     cert_key: Path | None,
     cors: tuple[str, ...],
@@ -81,6 +77,9 @@ def command(
     """
     if models and path:
         raise UsageError("give a service file or MODELs, not both", next=f"firesteel serve -f {path}")
+    if listen is not None and port is not None:
+        raise UsageError("--listen has a port already; give one of them", next=f"--listen {listen}")
+    listen = f"127.0.0.1:{port}" if port is not None else listen
     if listen is not None:
         require_address(listen)
     if grafana_folder is not None:

@@ -10,6 +10,7 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.errors import FiresteelError
 from firesteel.gateway.address import read_address
 from firesteel.screens.top.client import KEY_VARIABLE, GatewayClient
@@ -28,7 +29,7 @@ def command(url: str | None, once: bool, as_json: bool) -> None:
     """
     client = GatewayClient(url or _local_url(), os.environ.get(KEY_VARIABLE) or None)
     if as_json:
-        _print_json(client)
+        common.print_json(documents.top.TopJson.of(client.state(), url=client.url))
     elif once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         _print_once(client)
     else:
@@ -59,9 +60,3 @@ def _print_once(client: GatewayClient) -> None:
 
     for line in once(Snapshot(client.url, time.time(), client.state()), out.width, glyphs_of(out)):
         out.print(line, soft_wrap=True)
-
-
-def _print_json(client: GatewayClient) -> None:
-    from firesteel.cli.output.documents.top import TopJson
-
-    common.print_json(TopJson.of(client.state(), url=client.url))

@@ -13,12 +13,11 @@ from firesteel.bench.load.measure import RunProgress
 from firesteel.bench.results.history import open_history
 from firesteel.bench.tune import begin
 from firesteel.bench.tune.events import Event, SpacePlanned, TrialFinished, TrialStarted, TuneResult
-from firesteel.bench.tune.journal import Journal, TuneOptions
-from firesteel.bench.tune.space import SearchSpace
+from firesteel.bench.tune.journal import TuneOptions
 from firesteel.bench.tune.tune import tune
 from firesteel.cli.options import bench, common, complete
-from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import SlowLines
+from firesteel.cli.output import documents
+from firesteel.cli.output.progress import SlowLines, told_on_interrupt
 from firesteel.cli.output.show import err, out
 from firesteel.cli.output.tune import ROLES, outcome, setting_text, space_text, space_view, view
 from firesteel.edge.host.signals import cancel_on_signals
@@ -96,42 +95,23 @@ def command(model: str, resume: bool, anew: bool, dry_run: bool, as_json: bool, 
         model, options["context"], options["users"], options["port"],
         runtime=options["runtime"], engine_path=options["engine_path"],
     )  # fmt: skip
-    asked = (library.home(), ask, wish)
+    asked, services = (library.home(), ask, wish), library.services()
     if dry_run:
-        _show_space(*begin.space_of(*asked, library.services()), as_json)
+        name, space = begin.space_of(*asked, services)
+        if as_json:
+            common.print_json(documents.bench.space_json(name, space))
+        else:
+            out.print(space_view(space))
         return
-    services = library.services()
     journal = begin.resume(*asked, services) if resume else begin.begin(*asked, services, anew=anew)
-    with open_history(library.home()) as history:
-        result = _run(tune(journal, begin.environment(library.home(), history)), journal)
+    state = "what ran before runs again" if journal.before else "nothing was left running"
+    again = f"firesteel tune {journal.ask.model} --resume"
+    with open_history(library.home()) as history, told_on_interrupt(f"{state}; to continue: {again}"):
+        result = asyncio.run(_followed(tune(journal, begin.environment(library.home(), history))))
     if as_json:
-        from firesteel.bench.documents import tune_json
-
-        common.print_json(tune_json(result))
+        common.print_json(documents.bench.tune_json(result))
     else:
         out.print(view(result))
-
-
-def _show_space(name: str, space: SearchSpace, as_json: bool) -> None:
-    if as_json:
-        from firesteel.bench.documents import space_json
-
-        common.print_json(space_json(name, space))
-    else:
-        out.print(space_view(space))
-
-
-# --- the search ---
-
-
-def _run(events: AsyncIterator[Event], journal: Journal) -> TuneResult:
-    try:
-        return asyncio.run(_followed(events))
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        again = typed(f"firesteel tune {journal.ask.model} --resume")
-        state = "what ran before runs again" if journal.before else "nothing was left running"
-        err.print(f"{state}; to continue: {again}", markup=False)  # click drops the text of an interrupt
-        raise KeyboardInterrupt from None
 
 
 async def _followed(events: AsyncIterator[Event]) -> TuneResult:
@@ -141,12 +121,12 @@ async def _followed(events: AsyncIterator[Event]) -> TuneResult:
     async for event in events:
         match event:
             case SpacePlanned():
-                err.print(f"{'space':<7} {space_text(event)}", markup=False)
+                err.print(f"{'space':<7} {space_text(event)}")
             case TrialStarted():
                 role = f" ({ROLES[event.role]})" if event.role != "search" else ""
-                err.print(f"run {event.number:<3} {setting_text(event.changes)}{role}", markup=False)
+                err.print(f"run {event.number:<3} {setting_text(event.changes)}{role}")
             case TrialFinished():
-                err.print(f"        {outcome(event.trial)}", markup=False)
+                err.print(f"        {outcome(event.trial)}")
             case RunProgress():
                 lines.print(f"        {event.text} ...")
             case PhaseProgress():

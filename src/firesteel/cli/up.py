@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import shlex
 import socket
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import click
 
 from firesteel import library
 from firesteel.cli.options import common, complete
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import follow
+from firesteel.cli.output.progress import follow, told_on_interrupt
 from firesteel.cli.output.proofs import report_view
 from firesteel.cli.output.services import what_is_left
 from firesteel.cli.output.show import err, out, plan_view
@@ -35,15 +35,10 @@ from firesteel.run.start.steps import make_steps
 from firesteel.run.up import bring_up
 from firesteel.service_file import NodeModel, ServiceFile, asks, on_nodes, read_service_file
 
-if TYPE_CHECKING:
-    from firesteel.run.documents import NodeUpJson
-
 
 @click.command("up")
 @click.argument("models", metavar="[MODEL]", nargs=-1, shell_complete=complete.recipes)
-@click.option(
-    "-f", "--file", "path", type=click.Path(path_type=Path), help="Start the models of a service file."
-)
+@common.file_option("Start the models of a service file.")
 @common.size_options
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Use only this engine.")
 @click.option("--engine-version", "version", metavar="VERSION", help="Use this release of the engine.")
@@ -112,13 +107,11 @@ def command(
         out.print(plan_view(best, tuple(other for other in others if other.can_run)))
         out.print(typed(f"\nnext: firesteel up {best.name}"))
         return
-    with _tells_what_is_left([best]):
-        ready = _run([best], RunOptions(listen, trusts_code, at_boot))[0]
+    with told_on_interrupt(lambda: what_is_left(library.home(), [best])):
+        ready = asyncio.run(_up([best], RunOptions(listen, trusts_code, at_boot)))[0]
         with interrupted_by_signals():  # `asyncio.run` has removed what handled them
             if as_json:
-                from firesteel.run.documents import up_json
-
-                common.print_json(up_json(ready.report, ready.already, best))
+                common.print_json(documents.run.up_json(ready.report, ready.already, best))
             else:
                 _show(ready)
                 out.print(typed(f"\nnext: firesteel down {ready.report.name}, when you are done"))
@@ -136,18 +129,17 @@ def _up_file(
             address = model.addresses[node]
             click.echo(f"# on {node}: firesteel up {model.ask.name} of {path} --listen {address}", err=True)
         return
-    with _tells_what_is_left(proposals):
+    # Before the first start and after the last, too: only a look tells what runs now.
+    with told_on_interrupt(lambda: what_is_left(library.home(), proposals)):
         fallbacks = {name: entry.fallback_recipe for name, entry in file.models.items()}
-        services = _run(proposals, options, allows_tcp, fallbacks)
+        services = asyncio.run(_up(proposals, options, allows_tcp, fallbacks))
         others = _run_on_nodes(elsewhere)
         if as_json:
-            from firesteel.run.documents import UpFileJson, up_json
-
             reports = tuple(
-                up_json(ready.report, ready.already, proposal)
+                documents.run.up_json(ready.report, ready.already, proposal)
                 for ready, proposal in zip(services, proposals, strict=True)
             )
-            common.print_json(UpFileJson(reports=reports, nodes=others))
+            common.print_json(documents.run.UpFileJson(reports=reports, nodes=others))
             return
         for ready in services:
             _show(ready)
@@ -175,14 +167,13 @@ def _planned(file: ServiceFile, names: tuple[str, ...]) -> tuple[list[Proposal],
     return proposals, others
 
 
-def _run_on_nodes(models: list[tuple[NodeModel, str]]) -> dict[str, tuple[NodeUpJson, ...]]:
+def _run_on_nodes(models: list[tuple[NodeModel, str]]) -> dict[str, tuple[documents.run.NodeUpJson, ...]]:
     from firesteel.hosts.cluster.on_nodes import up_on_node  # ssh
-    from firesteel.run.documents import NodeUpJson
 
-    reports: dict[str, tuple[NodeUpJson, ...]] = {}
+    reports: dict[str, tuple[documents.run.NodeUpJson, ...]] = {}
     for model, node in models:
         report = asyncio.run(up_on_node(library.home(), model, node))
-        shown = NodeUpJson(name=report["name"], url=report["url"], verified=report["verified"])
+        shown = documents.run.NodeUpJson(name=report["name"], url=report["url"], verified=report["verified"])
         reports[node] = (*reports.get(node, ()), shown)
     return reports
 
@@ -199,30 +190,11 @@ def _show(ready: ServiceReady) -> None:
         click.echo(f'from elsewhere  {url}, with the key: export FIRESTEEL_API_KEY="{secret}"')
 
 
-def _run(
+async def _up(
     proposals: Iterable[Proposal],
     options: RunOptions,
     allows_tcp: bool = False,
     fallbacks: Mapping[str, str | None] = MappingProxyType({}),
-) -> list[ServiceReady]:
-    return asyncio.run(_up(proposals, options, allows_tcp, fallbacks))
-
-
-@contextmanager
-def _tells_what_is_left(proposals: list[Proposal]) -> Iterator[None]:
-    """An interruption may come before the first start and after the last; only a look tells what runs now."""
-    try:
-        yield
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        # click would turn a KeyboardInterrupt into an Abort without a message
-        raise click.Abort(typed(what_is_left(library.home(), proposals))) from None
-
-
-async def _up(
-    proposals: Iterable[Proposal],
-    options: RunOptions,
-    allows_tcp: bool,
-    fallbacks: Mapping[str, str | None],
 ) -> list[ServiceReady]:
     cancel_on_signals()
     return [
@@ -249,9 +221,7 @@ def _print_steps(proposals: list[Proposal], listen: str, as_json: bool) -> None:
     bound = [listening(proposal, listen) for proposal in proposals]
     steps = [step for proposal in bound for step in make_steps(proposal, library.home())]
     if as_json:
-        from firesteel.run.documents import steps_json
-
-        common.print_json(steps_json(proposals[0].name, steps))
+        common.print_json(documents.run.steps_json(proposals[0].name, steps))
         return
     for step in steps:
         click.echo(f"# {step.why}")

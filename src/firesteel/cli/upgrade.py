@@ -9,8 +9,9 @@ import click
 from firesteel import library
 from firesteel.cli.options import common
 from firesteel.cli.options.bench import one, seconds
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import last_of
+from firesteel.cli.output.progress import last_of, told_on_interrupt
 from firesteel.cli.output.show import err, line
 from firesteel.errors import UsageError
 from firesteel.upgrade.result import UpgradeOptions, UpgradeResult
@@ -60,18 +61,12 @@ def command(
     if goes_back and to:
         raise UsageError("--rollback goes back, and --to names a release", next="give one of them")
     options = UpgradeOptions(to, "as_good" if answers == "as-good" else "equal", budget, not unmeasured)
-    try:
-        events = library.roll_back_model(model) if goes_back else library.upgrade_model(model, options)
+    again = f"firesteel up {model or 'MODEL'}"
+    events = library.roll_back_model(model) if goes_back else library.upgrade_model(model, options)
+    with told_on_interrupt(f"firesteel ps says what runs; if it was switching, {again} starts it"):
         result = asyncio.run(last_of(events, UpgradeResult))
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        again = f"firesteel up {model or 'MODEL'}"
-        raise click.Abort(
-            typed(f"firesteel ps says what runs; if it was switching, {again} starts it")
-        ) from None
     if as_json:
-        from firesteel.upgrade.documents import UpgradeJson  # loads pydantic
-
-        common.print_json(UpgradeJson.model_validate(result))
+        common.print_json(documents.upgrade.UpgradeJson.model_validate(result))
     else:
         _show(result)
     return 3 if result.outcome == "kept" else 0
@@ -96,4 +91,4 @@ def _show(result: UpgradeResult) -> None:
         hint = f"firesteel upgrade {name} --to {result.tried.version if result.tried else ''} --budget 15m"
     else:
         hint = f"firesteel logs {name}{'-next' if result.how == 'beside' else ''}"
-    err.print(typed(f"next: {hint}"), markup=False)
+    err.print(typed(f"next: {hint}"))

@@ -7,6 +7,7 @@ import time
 import click
 
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.edge.files.home import find_home
 from firesteel.gateway.admin import usage
@@ -38,9 +39,7 @@ def command(
     query = usage.parse_query({"since": since, "until": until, "key": key, "model": model, "by": by})
     report = usage.read_report(find_home(), query, time.time())
     if as_json:
-        from firesteel.cli.output.documents.usage import UsageJson
-
-        common.print_json(UsageJson.of(report))
+        common.print_json(documents.usage.UsageJson.of(report))
     elif as_csv:
         click.echo(usage.csv_text(report), nl=False)
     else:
@@ -58,14 +57,11 @@ def _show(report: usage.UsageReport) -> None:
     else:
         click.echo(typed("nothing was used; next: firesteel serve"))
     for budget in report.budgets:
-        click.echo(_budget_line(budget))
+        share = f"{budget.spent:,} of {budget.tokens:,} tokens this {budget.period}"
+        rest = f"{budget.left:,} left; the next {budget.period} begins {budget.ends}"
+        click.echo(f"{budget.key}: {share}, {rest}")
 
 
 def _row(row: usage.UsageRow, names: list[str]) -> list[str]:
     counts = (row.requests, row.prompt_tokens, row.completion_tokens, row.cached_tokens)
     return [*names, *(f"{count:,}" for count in counts)]
-
-
-def _budget_line(budget: usage.BudgetStatus) -> str:
-    share = f"{budget.spent:,} of {budget.tokens:,} tokens this {budget.period}"
-    return f"{budget.key}: {share}, {budget.left:,} left; the next {budget.period} begins {budget.ends}"

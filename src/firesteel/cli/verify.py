@@ -11,6 +11,7 @@ import click
 
 from firesteel.cli.endpoints import base_url, key_from, pick_service, require_one_target
 from firesteel.cli.options import common, complete
+from firesteel.cli.output import documents
 from firesteel.cli.output.proofs import proofs_view
 from firesteel.cli.output.show import err, out
 from firesteel.errors import UsageError
@@ -62,10 +63,10 @@ def command(
     if as_json and verification.is_unanswered:
         raise target.unanswered(verification)  # the error is the one document on stdout
     if as_json:
-        from firesteel.run.documents import VerifyJson
-
         common.print_json(
-            VerifyJson(name=target.name, verified=verification.is_good, checks=tuple(verification.checks))
+            documents.run.VerifyJson(
+                name=target.name, verified=verification.is_good, checks=tuple(verification.checks)
+            )
         )
     else:
         out.print(proofs_view(verification.checks))
@@ -87,5 +88,5 @@ async def _verify(found: Awaitable[VerifyTarget], *, thorough: bool) -> tuple[Ve
     async for event in target.verify(thorough=thorough):
         if isinstance(event, Verification):
             return event, target
-        err.print(f"verify  {event} ...", markup=False)
+        err.print(f"verify  {event} ...")
     raise AssertionError("the last event is the Verification")

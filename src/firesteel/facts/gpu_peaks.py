@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firesteel import package_data, yaml_schema
+from firesteel import yaml_schema
 from firesteel.facts.evidence import Sources
 from firesteel.file_schema import file_schema
 
@@ -22,10 +22,6 @@ class GpuPeaks:
 
 
 def peak_tflops(gpu: str, format: str) -> float | None:
-    known = package_data.load("gpu_peaks.yaml", _read).peaks
+    known = yaml_schema.load_data("gpu_peaks.yaml", GpuPeaks).peaks
     found = next((peak for peak in known if peak.name.lower() in gpu.lower()), None)
     return found.tflops.get(format) if found else None
-
-
-def _read(path: str, text: str) -> GpuPeaks:
-    return yaml_schema.load(path, text, GpuPeaks)

@@ -152,17 +152,14 @@ def _unsuited(recipe: Recipe, model: Model, use: Use) -> str | None:
         return f"takes {max_context(recipe, model):,} tokens, and {context:,} are needed"
     if use.takes and use.takes not in model.modality:
         return f"does not take {use.takes}"
-    if use.who == "agent" and not _calls_tools(recipe):
+    calls_tools = recipe.engine == "llamacpp" or "tool-call-parser" in recipe.flags
+    if use.who == "agent" and not calls_tools:
         return "has no parser for tool calls"
     if (use.users or USERS[use.who]) > 4 and recipe.engine == "llamacpp":
         return "llama.cpp splits its cache among users and batches them less well"
     if model.safety:
         return f"has a safety note: {model.safety.partition('.')[0]}"
     return None
-
-
-def _calls_tools(recipe: Recipe) -> bool:
-    return recipe.engine == "llamacpp" or "tool-call-parser" in recipe.flags
 
 
 def _candidate(catalog: Catalog, proposal: Proposal, recipe: Recipe, model: Model, use: Use) -> Candidate:
@@ -320,7 +317,8 @@ def _why_other(best: Candidate, other: Candidate, use: Use) -> str:
     if needed[1] < 0.8 * needed[0]:
         said.append(f"{show_bytes(round(needed[0] - needed[1]))} less memory")
     if other.quality is not None and best.quality is not None and other.quality != best.quality:
-        said.append(f"{show_figure(abs(other.quality - best.quality))} points {_more(other, best)} quality")
+        more = "more" if other.quality > best.quality else "less"
+        said.append(f"{show_figure(abs(other.quality - best.quality))} points {more} quality")
     elif other.quality is None and use.matters == "quality":
         said.append("no comparable score is published")
     if other.proposal.plan.launch.engine != best.proposal.plan.launch.engine:
@@ -329,10 +327,6 @@ def _why_other(best: Candidate, other: Candidate, use: Use) -> str:
     if statuses[0] != statuses[1]:
         said.append(statuses[1])
     return ", ".join(said)
-
-
-def _more(other: Candidate, best: Candidate) -> str:
-    return "more" if (other.quality or 0) > (best.quality or 0) else "less"
 
 
 def _time(candidate: Candidate) -> str:

@@ -11,7 +11,7 @@ from firesteel import engines
 from firesteel.catalog import Catalog, Image, Images, Model, Recipe
 from firesteel.dataclass import dataclass
 from firesteel.engines.schema.releases import known_versions
-from firesteel.errors import UsageError
+from firesteel.errors import DoesNotFit, Stopped, UsageError
 from firesteel.facts import Architecture, Checkpoint, Host, Weights
 from firesteel.facts.model.adapter import Adapter
 from firesteel.launch import Ask, EngineName, EngineProgram, Goal, Launch
@@ -81,6 +81,13 @@ class Proposal:
     @property
     def can_run(self) -> bool:
         return self.suits_host and self.plan.fits and not self.stops and not self.lacks_sparks
+
+    @property
+    def exit_code(self) -> int:
+        """Of a command that only looks at it: 4 when it does not fit, 3 when a rule stops it."""
+        if not self.plan.fits:
+            return DoesNotFit.exit_code
+        return Stopped.exit_code if self.stops else 0
 
 
 def propose(

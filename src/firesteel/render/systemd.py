@@ -58,15 +58,17 @@ def systemd(launch: Launch, facts: LaunchFacts = NO_FACTS) -> str:
             f"~/.config/systemd/user/{container_name(launch.name)}.service", container_name(launch.name)
         ),
     ]
-    lines = [*comments(head), *unit_section(launch, facts), "", "[Service]", "Type=exec"]
-    lines += secret_lines(launch)
-    lines += folder_lines(launch)
-    lines += [unit_line("ExecStartPre", [("-docker", "rm", "--force", name or "")])]
-    lines += [
+    lines = [
+        *comments(head),
+        *unit_section(launch, facts),
+        "",
+        "[Service]",
+        "Type=exec",
+        *secret_lines(launch),
+        *folder_lines(launch),
+        unit_line("ExecStartPre", [("-docker", "rm", "--force", name)]),
         *_start(launch, facts),
-        unit_line("ExecStop", [("docker", "stop", "-t", str(STOP_S), name or "")]),
-    ]
-    lines += [
+        unit_line("ExecStop", [("docker", "stop", "-t", str(STOP_S), name)]),
         *warm_lines(launch),
         *restart_lines(launch),
         f"TimeoutStartSec={start_timeout_s(facts)}",

@@ -109,11 +109,6 @@ def scalar(value: object) -> str:
 
 def _quoted(text: str) -> str:
     return "".join(
-        letter if letter.isprintable() else _escaped(letter)
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in json.dumps(text, ensure_ascii=False)
     )
-
-
-def _escaped(letter: str) -> str:
-    code = ord(letter)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_args
 import click
 
 from firesteel.bench.values import Text
+from firesteel.cli.options.common import together
 from firesteel.errors import UsageError
 
 T = TypeVar("T")
@@ -136,7 +137,7 @@ def load_options(budget: str, prefix: str = "") -> Callable[[F], F]:
 
     shapes_help = "Use this load shape; repeatable. `bench --shape list` lists them."
     lengths = several(tokens)
-    options = (
+    return together(
         option("--shape", "shapes", multiple=True, metavar="NAME", help=shapes_help),
         option("--users", callback=several(count), metavar="1,4,16", help="Keep this many streams open."),
         option("--depth", callback=lengths, metavar="1k,8k", help="Send prompts of this many tokens."),
@@ -159,10 +160,3 @@ def load_options(budget: str, prefix: str = "") -> Callable[[F], F]:
         ),
         seed_option(prefix),
     )
-
-    def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
+from firesteel.cli.options import common
 from firesteel.edge.files import text_files
 from firesteel.edge.files.git_changes import GitChanges
 from firesteel.rules import Finding, LintResult
 from firesteel.rules.baseline import new_findings, parse_baseline
 
-F = TypeVar("F", bound=Callable[..., object])
-
-
-def filter_options(function: F) -> F:
-    baseline = click.option(
+filter_options = common.together(
+    click.option(
         "--baseline",
-        type=click.Path(path_type=Path),
+        type=common.PATH,
         metavar="FILE",
         help="Leave out findings that FILE, printed by an earlier --json, already has.",
-    )
-    changed = click.option(
+    ),
+    click.option(
         "--changed-since", metavar="REF", help="Report only lines that git says have changed since REF."
-    )
-    strict = click.option(
+    ),
+    click.option(
         "--strict", is_flag=True, help="Exit 2 if a file or what looks like a launch could not be read."
-    )
-    return baseline(changed(strict(function)))
+    ),
+)
 
 
 def filtered(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -39,6 +40,7 @@ class _Tokens(click.ParamType[int]):
 
 
 TOKENS = _Tokens()
+PATH, FILE = click.Path(path_type=Path), click.Path(path_type=Path, dir_okay=False)
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, callback=_json_anywhere, help="Print one JSON document on stdout."
@@ -48,14 +50,27 @@ host_option = click.option(
 )
 
 
-def size_options(function: F) -> F:
-    for option in (
-        click.option("--port", type=click.IntRange(1, 65535), help="Serve on this port (default 8000)."),
-        click.option("--users", type=click.IntRange(1), help="Serve this many requests at once."),
-        click.option("--context", type=TOKENS, help="Allow each request this many tokens, as 16k or 16384."),
-    ):
-        function = option(function)
-    return function
+def together(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Several options as one decorator, in the order of the help text."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def file_option(help: str) -> Callable[[F], F]:
+    """Sets `path`, of a service file."""
+    return click.option("-f", "--file", "path", type=PATH, help=help)
+
+
+size_options = together(
+    click.option("--context", type=TOKENS, help="Allow each request this many tokens, as 16k or 16384."),
+    click.option("--users", type=click.IntRange(1), help="Serve this many requests at once."),
+    click.option("--port", type=click.IntRange(1, 65535), help="Serve on this port (default 8000)."),
+)
 
 
 def _adapter(
@@ -78,39 +93,31 @@ adapter_option = click.option(
 )
 
 
-def runtime_options(function: F) -> F:
-    """Sets `runtime` and `engine_path`."""
-    for option in (
-        click.option(
-            "--engine-path",
-            is_eager=True,
-            metavar="PATH",
-            help="Use this program, environment or build folder; implies --native.",
-        ),
-        click.option(
-            "--native",
-            "runtime",
-            flag_value="native",
-            callback=_native_by_path,
-            help="Start an engine that is installed on this machine, in no container.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def cluster_options(function: F) -> F:
-    """Sets `is_cluster` and `nodes`."""
-    for option in (
-        click.option("--nodes", type=click.IntRange(1, 8), help="Serve it with this many hosts together."),
-        click.option("--cluster", "is_cluster", is_flag=True, help="Serve it with all nodes together."),
-    ):
-        function = option(function)
-    return function
-
-
 def _native_by_path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     return "native" if ctx.params.get("engine_path") else value
+
+
+runtime_options = together(
+    click.option(
+        "--native",
+        "runtime",
+        flag_value="native",
+        callback=_native_by_path,
+        help="Start an engine that is installed on this machine, in no container.",
+    ),
+    click.option(
+        "--engine-path",
+        is_eager=True,
+        metavar="PATH",
+        help="Use this program, environment or build folder; implies --native.",
+    ),
+)
+"""Sets `runtime` and `engine_path`."""
+cluster_options = together(
+    click.option("--cluster", "is_cluster", is_flag=True, help="Serve it with all nodes together."),
+    click.option("--nodes", type=click.IntRange(1, 8), help="Serve it with this many hosts together."),
+)
+"""Sets `is_cluster` and `nodes`."""
 
 
 def print_json(document: Document) -> None:

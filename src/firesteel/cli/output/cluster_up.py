@@ -8,8 +8,9 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import follow
+from firesteel.cli.output.progress import follow, told_on_interrupt
 from firesteel.cli.output.proofs import report_view
 from firesteel.cli.output.services import what_is_left
 from firesteel.cli.output.show import out
@@ -20,7 +21,7 @@ from firesteel.hosts.cluster.steps import cluster_steps
 from firesteel.hosts.cluster.up import propose_cluster, propose_fallback, read_cluster, up_cluster
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal, require_runnable
-from firesteel.run.cluster_status import ClusterStatus, read_status
+from firesteel.run.cluster_status import read_status
 from firesteel.run.events import ServiceReady
 from firesteel.run.service import folder_of
 from firesteel.run.start.options import RunOptions
@@ -45,11 +46,9 @@ def up_over_hosts(
         require_runnable(best)
         _print_steps(best, cluster, as_json)
         return
-    try:
+    with told_on_interrupt(lambda: what_is_left(home, [best])):
         alone = propose_fallback(library.workspace(), best, fallback)
         ready = asyncio.run(_up(best, options, cluster, alone))
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        raise click.Abort(typed(what_is_left(home, [best]))) from None
     with interrupted_by_signals():  # `asyncio.run` has removed what handled them
         _show(ready, as_json)
 
@@ -65,32 +64,21 @@ async def _up(
 def _show(ready: ServiceReady, as_json: bool) -> None:
     status = read_status(folder_of(library.home(), ready.report.name))
     if as_json:
-        from firesteel.run.documents import up_json
-
-        document = up_json(ready.report, ready.already)
+        document = documents.run.up_json(ready.report, ready.already)
         common.print_json(document.model_copy(update={"nodes": status.nodes if status else ()}))
         return
     out.print(report_view(ready.report))
-    for line in _node_lines(status) if status else ():
-        out.print(line)
+    for node in status.nodes if status else ():
+        resident, available = show_bytes(node.resident_bytes), show_bytes(node.available_bytes)
+        out.print(f"{node.host:<12} rank {node.rank}, {resident} resident, {available} available")
     name = ready.report.name
     out.print(typed(f"\nnext: firesteel ps; firesteel down {name}, when you are done"))
-
-
-def _node_lines(status: ClusterStatus) -> list[str]:
-    return [
-        f"{node.host:<12} rank {node.rank}, {show_bytes(node.resident_bytes)} resident, "
-        f"{show_bytes(node.available_bytes)} available"
-        for node in status.nodes
-    ]
 
 
 def _print_steps(proposal: Proposal, cluster: JoinedHosts, as_json: bool) -> None:
     steps = cluster_steps(proposal, library.home(), cluster)
     if as_json:
-        from firesteel.run.documents import steps_json
-
-        common.print_json(steps_json(proposal.name, steps))
+        common.print_json(documents.run.steps_json(proposal.name, steps))
         return
     for step in steps:
         click.echo(f"# on {step.host}: {step.why}")

@@ -9,12 +9,13 @@ import click
 
 from firesteel import library
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.facts.host.host_facts import HostMeasurement, show_figure
 from firesteel.hosts.doctor.measure import MeasureEvent, Measuring, NotMeasured, measure
 
 
-def _rails() -> Iterator[MeasureEvent]:
+def _measure_links() -> Iterator[MeasureEvent]:
     from firesteel.hosts.doctor.measure_rails import measure_rails  # ssh
 
     yield Measuring("links to other hosts")
@@ -24,7 +25,7 @@ def _rails() -> Iterator[MeasureEvent]:
 def measure_host(as_json: bool) -> int:
     figures: list[HostMeasurement] = []
     missing: list[NotMeasured] = []
-    for event in chain(measure(library.home()), _rails()):
+    for event in chain(measure(library.home()), _measure_links()):
         if isinstance(event, Measuring):
             click.echo(f"measuring {event.what} ...", err=True)
         elif isinstance(event, NotMeasured):
@@ -32,9 +33,8 @@ def measure_host(as_json: bool) -> int:
         else:
             figures.append(event)
     if as_json:
-        from firesteel.hosts.documents import DoctorMeasureJson
-
-        common.print_json(DoctorMeasureJson(figures=tuple(figures), not_measured=tuple(missing)))
+        document = documents.hosts.DoctorMeasureJson(figures=tuple(figures), not_measured=tuple(missing))
+        common.print_json(document)
         return 0
     width = max(len(figure.name) for figure in figures)
     for figure in figures:

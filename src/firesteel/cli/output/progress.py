@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import click
 from rich.text import Text
 
+from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.recipe_rows import show_body, terms
 from firesteel.cli.output.show import err
 from firesteel.edge.host.process import uptime
@@ -37,7 +39,17 @@ class SlowLines:
     def print(self, line: str) -> None:
         if uptime() - self._printed_at >= _INTERVAL_S:
             self._printed_at = uptime()
-            err.print(line, markup=False)
+            err.print(line)
+
+
+@contextmanager
+def told_on_interrupt(text: str | Callable[[], str]) -> Iterator[None]:
+    """Ctrl-C or a signal ends the command with this text."""
+    try:
+        yield
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        # click turns a KeyboardInterrupt into an Abort without a message, but lets an Abort pass.
+        raise click.Abort(typed(text if isinstance(text, str) else text())) from None
 
 
 async def last_of(events: AsyncIterator[BuildProgress | Event | T], kind: type[T]) -> T:
@@ -63,6 +75,14 @@ def build_line(progress: BuildProgress) -> str:
     return f"{escape_unprintable(progress.text)}{left}"
 
 
+async def done_texts(*streams: AsyncIterator[Event]) -> list[str]:
+    """Follows them one after the other until they end or a signal comes; what was done, a line each."""
+    cancel_on_signals()
+    return [
+        event.text for stream in streams async for event in follow(stream) if isinstance(event, PhaseDone)
+    ]
+
+
 async def follow(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
     """Shows each event and passes it on, also those of the clean-up after a cancellation."""
     status = err.status("starting") if err.is_terminal else None
@@ -73,13 +93,13 @@ async def follow(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
                     if status:
                         status.update(Text(f"{event.phase}: {event.text}", no_wrap=True, overflow="ellipsis"))
                     else:
-                        err.print(f"{event.phase:<7} {event.text} ...", markup=False)
+                        err.print(f"{event.phase:<7} {event.text} ...")
                 elif isinstance(event, PhaseDone):
-                    err.print(f"{event.phase:<7} {event.text}", markup=False)
+                    err.print(f"{event.phase:<7} {event.text}")
                 elif isinstance(event, PlanReady):
-                    err.print(f"{'plan':<7} {_planned(event)}", markup=False)
+                    err.print(f"{'plan':<7} {_planned(event)}")
                     for line in _notices(event):
-                        err.print(f"{'':<7} {line}", markup=False)
+                        err.print(f"{'':<7} {line}")
                 yield event
 
 

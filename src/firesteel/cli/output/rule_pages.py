@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 import click
 
 from firesteel.cli.options import common
+from firesteel.cli.output import documents
 from firesteel.cli.output.ci_annotations import filled
 from firesteel.rules import Rule, explain, rules
 
@@ -16,11 +17,10 @@ def show(pattern: str, as_json: bool) -> None:
     if not as_json:
         click.echo("\n\n".join(_page(rule) for rule in matching))
         return
-    from firesteel.rules.documents import RuleJson
-
     rule = matching[0]
     instead = filled(rule.instead) if rule.instead else None
-    common.print_json(RuleJson.of(rule, rule=rule.id, says=filled(rule.says), instead=instead))
+    says = filled(rule.says)
+    common.print_json(documents.rules.RuleJson.of(rule, rule=rule.id, says=says, instead=instead))
 
 
 def _page(rule: Rule) -> str:

@@ -33,12 +33,10 @@ if TYPE_CHECKING:  # `check` prints its findings without a planner
     from firesteel.proposals import Proposal
 
 _PIPED_WIDTH = 160
-out = Console(
-    highlight=False,
-    emoji=False,
-    width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH,
-)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+_width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
+# Text is printed as it is: `[red]` or `:fire:` in a name or an answer is no markup.
+out = Console(markup=False, emoji=False, highlight=False, width=_width)
+err = Console(markup=False, emoji=False, highlight=False, stderr=True, soft_wrap=True)
 
 _MAX_BAR_WIDTH = 60
 _FILLS = {"weights": ("█", "cyan"), "KV cache": ("▓", "green")}
@@ -56,7 +54,7 @@ LEVEL_STYLE = {"stop": "bold red", "warn": "yellow", "note": "cyan"}
 
 def line(text: str) -> None:
     """A line of the result, which may contain anybody's text."""
-    out.print(escape_unprintable(text), markup=False, highlight=False)
+    out.print(escape_unprintable(text))
 
 
 def bytes_band(band: Band) -> str:

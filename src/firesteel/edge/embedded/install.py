@@ -86,7 +86,7 @@ async def pull_engine(home: Home, package: str) -> AsyncIterator[str]:
         yield f"engine {package}: creating its environment"
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         venv = (sys.executable, "-P", "-m", "venv", str(folder))
-        await _run(*venv, what="create a virtual environment for the engine")
+        await run_or_explain(*venv, what="create a virtual environment for the engine")
         yield f"engine {package}: downloading and installing"
         await _pip(folder, "install", "--no-deps", "--only-binary", ":all:", package)
         (folder / "complete").touch()
@@ -139,10 +139,11 @@ def _unpack(scratch: Path, file: WheelFile, target: Path) -> None:
 async def _pip(folder: Path, *arguments: str) -> None:
     python = str(folder / "bin/python")
     options = ("-P", "-m", "pip", "--disable-pip-version-check", "--no-input")
-    await _run(python, *options, *arguments, what=f"fetch {arguments[-1]} with pip")
+    await run_or_explain(python, *options, *arguments, what=f"fetch {arguments[-1]} with pip")
 
 
-async def _run(*argv: str, what: str) -> None:
+async def run_or_explain(*argv: str, what: str) -> None:
+    """`what` it was to do, for the error where it fails."""
     code, output = await run(*argv)
     if not code:
         return

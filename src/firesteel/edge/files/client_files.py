@@ -14,12 +14,12 @@ MAX_BACKUPS = 100
 
 
 def settings_path(
-    variable: str, default: str, files: Sequence[str], new: str, environ: Mapping[str, str] = os.environ
+    variable: str, default: str, files: Sequence[str], new_file: str, environ: Mapping[str, str] = os.environ
 ) -> Path:
-    """The first of the files that exists, or else the new one. The variable may move their folder."""
+    """The first of the files that exists, or the one to create. The variable may move their folder."""
     chosen = environ.get(variable)
     folder = Path(chosen or default.replace("~", environ.get("HOME") or str(Path.home()), 1))
-    return next((folder / name for name in files if (folder / name).exists()), folder / new)
+    return next((folder / name for name in files if (folder / name).exists()), folder / new_file)
 
 
 def read(path: Path) -> str:

@@ -21,6 +21,7 @@ from firesteel.edge.files.home import find_home
 from firesteel.edge.files.scale_reader import FROM_DISK, FROM_HUB, ReadLimits, ScaleReader
 from firesteel.edge.http.sync_client import Deadline, bearer, get_file
 from firesteel.edge.hub.cache import cached_listing, find_store, local_snapshot, repository_of
+from firesteel.edge.hub.listing import HubFile
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.formats import gguf, safetensors
 from firesteel.facts.formats.byte_source import BadHeader, ByteSource
@@ -97,7 +98,7 @@ def read_folder(folder: Path, environ: Mapping[str, str] = os.environ) -> Checkp
                 raise FiresteelError(f"{path} is larger than {limit:,} bytes", next=f"ls -l {folder}")
             return str(source.read(0, source.size), "utf-8", errors="replace")
 
-    published = _published_sizes(folder, environ)
+    published = {name: file.bytes for name, file in published_files(folder, environ).items()}
     return _read(
         _Files(str(folder), sizes, published, text, lambda name: FileSource(folder / name), FROM_DISK)
     )
@@ -131,12 +132,20 @@ def _size(entry: os.DirEntry[str]) -> int:
         return -1
 
 
-def _published_sizes(folder: Path, environ: Mapping[str, str]) -> dict[str, int]:
+def published_files(folder: Path, environ: Mapping[str, str]) -> dict[str, HubFile]:
     """What the Hub listed for a folder of its cache."""
     store = find_store(find_home(environ), environ)
     found = repository_of(store, folder)
     listing = cached_listing(store, found[0], found[1]) if found else None
-    return {file.path: file.bytes for file in listing.files} if listing else {}
+    return {file.path: file for file in listing.files} if listing else {}
+
+
+def local_folder(contents: CheckpointContents, environ: Mapping[str, str]) -> Path | None:
+    """Where its files are on this disk; None: only the Hub has them."""
+    path = Path(contents.origin)
+    if path.exists():
+        return path.parent if path.is_file() else path
+    return local_snapshot(find_store(find_home(environ), environ), contents.origin)
 
 
 def read_hub(model: str, environ: Mapping[str, str] = os.environ) -> CheckpointContents:

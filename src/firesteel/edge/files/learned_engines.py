@@ -75,13 +75,9 @@ _STARTS: Mapping[EngineName, re.Pattern[str]] = {
 }
 
 
-def folder(home: Home) -> Path:
-    return home.learned
-
-
 def learned_releases(home: Home, engine: EngineName) -> tuple[EngineHistory, ...]:
     """Every release that was learned, in order of file names; a damaged file is an error that names it."""
-    paths = sorted((folder(home) / engine).glob("*.json"))
+    paths = sorted((home.learned / engine).glob("*.json"))
     return tuple(load_history(path.read_text("utf-8", errors="replace"), str(path)) for path in paths)
 
 
@@ -100,7 +96,7 @@ def release_name(engine: EngineName | None, version: str) -> str:
 
 
 def save_schema(home: Home, schema: Schema) -> Path:
-    path = folder(home) / schema.engine / f"{schema.version}.json"
+    path = home.learned / schema.engine / f"{schema.version}.json"
     write_text(path, dump_history(build_history([schema])))
     return path
 
@@ -234,7 +230,7 @@ def save_image(home: Home, image: InspectedImage) -> Path:
 
 def _image_path(home: Home, reference: str) -> Path:
     plain = re.sub(r"[^A-Za-z0-9.]+", "-", reference)[-60:].strip("-.")
-    return folder(home) / "images" / f"{plain}-{sha256(reference.encode()).hexdigest()[:8]}.json"
+    return home.learned / "images" / f"{plain}-{sha256(reference.encode()).hexdigest()[:8]}.json"
 
 
 def known_image(home: Home, image: InspectedContainerImage) -> InspectedImage | None:
@@ -247,7 +243,7 @@ def known_image(home: Home, image: InspectedContainerImage) -> InspectedImage | 
 def learned_images(home: Home, among: str | None = None) -> tuple[InspectedImage, ...]:
     """Every image that was learned, the oldest first; with `among` only those that this text may mention. A
     damaged file is an error that names it."""
-    paths = sorted((folder(home) / "images").glob("*.json"))
+    paths = sorted((home.learned / "images").glob("*.json"))
     images = [image for path in paths if (image := _read_image(path, among))]
     return tuple(sorted(images, key=lambda image: image.on))
 

@@ -7,6 +7,7 @@ so that a few reads get them all; what would take more is left out and counted.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from firesteel.dataclass import dataclass
 from firesteel.facts.formats.byte_source import ByteSource
@@ -68,7 +69,7 @@ class ScaleReader:
             self.read_bytes += len(data)
             for tensor, at, length in run:
                 piece = data[at - start : at - start + length]
-                if tensor.shape in ((), (1,)) or (length == tensor.bytes and _elements(tensor.shape) == 1):
+                if length == tensor.bytes and prod(tensor.shape) == 1:
                     self.scalars[tensor.name] = read_scalar(tensor.dtype, piece)
                 else:
                     self.values[tensor.name] = summarize(tensor.dtype, piece)
@@ -109,10 +110,3 @@ def _is_large_scale(tensor: Tensor) -> bool:
         and tensor.bytes > 8
         and split_name(tensor.name)[1] in ("weight_scale", "scales")
     )
-
-
-def _elements(shape: tuple[int, ...]) -> int:
-    elements = 1
-    for length in shape:
-        elements *= length
-    return elements

@@ -22,7 +22,8 @@ from typing import Any
 
 from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Home, free_bytes, nearest_existing, writable_folder, write_text
-from firesteel.edge.hub.digests import StoredFile, VerifiedFiles, read_record
+from firesteel.edge.files.state_file import read_json
+from firesteel.edge.hub.digests import MAX_RECORD_BYTES, StoredFile, VerifiedFiles
 from firesteel.edge.hub.listing import HubFile, Listing, check_listing, check_revision, is_commit, is_digest
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.hub_id import is_valid_hub_id
@@ -87,9 +88,9 @@ def cached_listing(store: Store, repository: str, revision: str) -> Listing | No
     commit = _commit(store, repository, revision)
     if commit is None:
         return None
-    ours = _own_files(read_record(store.record(repository, commit)))
+    ours = _own_files(read_json(store.record(repository, commit), MAX_RECORD_BYTES))
     theirs = store.folder(repository) / "trees" / f"{commit}.json"
-    files = ours or _tree_files(read_record(theirs))
+    files = ours or _tree_files(read_json(theirs, MAX_RECORD_BYTES))
     if not files:
         return None
     listing = Listing(repository, commit, files)
@@ -133,7 +134,8 @@ def _commit(store: Store, repository: str, revision: str) -> str | None:
 
 def shards(store: Store, listing: Listing) -> set[str]:
     """The files that the index of a sharded checkpoint names."""
-    index = read_record(store.snapshot(listing.repository, listing.commit) / "model.safetensors.index.json")
+    path = store.snapshot(listing.repository, listing.commit) / "model.safetensors.index.json"
+    index = read_json(path, MAX_RECORD_BYTES)
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     return {str(name) for name in weight_map.values()} if isinstance(weight_map, dict) else set()
 

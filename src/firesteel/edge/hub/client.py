@@ -19,7 +19,6 @@ from dataclasses import field
 from io import RawIOBase
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
@@ -300,9 +299,7 @@ class _Sink(RawIOBase):
         self._part.truncate(0)
         self.size, self._digest = 0, self._file.new_hash()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._part.close()
 
     def write(self, piece: Any) -> int:

@@ -18,13 +18,14 @@ from typing import Any
 
 from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import write_text
+from firesteel.edge.files.state_file import read_json
 from firesteel.edge.hub.listing import HubFile
 from firesteel.edge.hub.transfer import TransferCounter, TransferProgress, run_in_threads
 from firesteel.errors import HostNotReady
 from firesteel.units import MIB
 
 _HEAD_BYTES = MIB
-_MAX_RECORD_BYTES = 64 * MIB
+MAX_RECORD_BYTES = 64 * MIB
 _DAMAGE = (errno.EIO, errno.ENOENT)
 """The disk cannot read the file, or it has vanished: like wrong bytes, another copy is needed."""
 FileStamp = list[int | str]
@@ -83,7 +84,7 @@ class VerifiedFiles:
         write_text(self.record, json.dumps({key: stamp for key, stamp in merged.items() if stamp}))
 
     def _stamps(self) -> dict[str, Any]:
-        stamps = read_record(self.record)
+        stamps = read_json(self.record, MAX_RECORD_BYTES)
         return stamps if isinstance(stamps, dict) else {}
 
 
@@ -136,13 +137,3 @@ def matches_digest(stored: StoredFile, on_read: Callable[[int], None]) -> bool:
             f"{stored.path} cannot be read: {error.strerror}", next=f"ls -l {stored.path}"
         ) from error
     return bool(digest.hexdigest() == stored.file.digest)
-
-
-def read_record(path: Path) -> Any:
-    """A JSON file of ours or of huggingface_hub; None if it is missing, damaged, or no record's size."""
-    try:
-        if path.stat().st_size > _MAX_RECORD_BYTES:
-            return None
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from datetime import date
 from pathlib import Path
 
@@ -229,7 +229,7 @@ async def _follow(log: Path, argv: tuple[str, ...]) -> AsyncIterator[BuildProgre
             stdin=asyncio.subprocess.DEVNULL,
             stdout=file,
             stderr=file,
-            env=_plain_output(os.environ),
+            env={**os.environ, "NINJA_STATUS": "[%f/%t] ", "TERM": "dumb"},
             start_new_session=True,  # so that cmake, ninja and the compilers can be ended together
         )
         began, first, start = time.monotonic(), None, log.stat().st_size
@@ -251,10 +251,6 @@ async def _follow(log: Path, argv: tuple[str, ...]) -> AsyncIterator[BuildProgre
                 await child.wait()
     if child.returncode:
         raise _failure(log, _tail(log, start).decode(errors="replace"))
-
-
-def _plain_output(environ: Mapping[str, str]) -> dict[str, str]:
-    return {**environ, "NINJA_STATUS": "[%f/%t] ", "TERM": "dumb"}
 
 
 def _tail(log: Path, start: int) -> bytes:

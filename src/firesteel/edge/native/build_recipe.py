@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from firesteel import package_data, yaml_schema
+from firesteel import yaml_schema
 from firesteel.dataclass import dataclass
 from firesteel.facts import Gpu
 from firesteel.facts.evidence import Sources
@@ -34,11 +34,7 @@ class BuildRecipe:
 
 
 def build_recipe(engine: str = "llamacpp") -> BuildRecipe:
-    return package_data.load(f"builds/{engine}.yaml", _read)
-
-
-def _read(path: str, text: str) -> BuildRecipe:
-    return yaml_schema.load(path, text, BuildRecipe)
+    return yaml_schema.load_data(f"builds/{engine}.yaml", BuildRecipe)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 from datetime import date
 from pathlib import Path
 
-from firesteel.edge.embedded.install import ENGINE_BYTES, SERVER, engine_folder, pull_engine
+from firesteel.edge.embedded.install import ENGINE_BYTES, SERVER, engine_folder, pull_engine, run_or_explain
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, require_disk_space, wait_for_lock
 from firesteel.edge.host.machine_files import sim_folder
@@ -72,7 +72,8 @@ async def install_engine(
                 next=f"firesteel engine install {engine}, on the machine itself",
             )
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-        await _checked(sys.executable, "-P", "-m", "venv", str(folder))
+        venv = (sys.executable, "-P", "-m", "venv", str(folder))
+        await run_or_explain(*venv, what="create a virtual environment for the engine")
         yield BuildProgress(f"{requirement}: downloading and installing with pip")
         async for line in _pip_install(folder, requirement):
             yield BuildProgress(line)
@@ -171,13 +172,6 @@ def call_it_vllm(folder: Path) -> None:
         alias = own.with_name(f"vllm-{version}+cpu.dist-info")
         alias.mkdir(exist_ok=True)
         (alias / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n")
-
-
-async def _checked(*argv: str) -> None:
-    code, output = await run(*argv)
-    if code:
-        hint = "sudo apt install python3-venv" if "ensurepip" in output else " ".join(argv)
-        raise HostNotReady(f"could not create a virtual environment: {output.strip()[-200:]}", next=hint)
 
 
 async def _finish(home: Home, engine: EngineName, package: str, folder: Path) -> Path:

@@ -33,12 +33,12 @@ def installed_engines(home: Home) -> dict[Path, InstalledEngine]:
     """By folder, those for the GPU first, then the newest release."""
     folders = [path.parent for path in home.engines.glob(f"*/{RECORD}")] if home.engines.is_dir() else []
     engines = ((folder, state_file.read_state(folder / RECORD, InstalledEngine)) for folder in folders)
-    found = {folder: engine for folder, engine in engines if engine and _is_there(folder, engine)}
+    found = {
+        folder: engine
+        for folder, engine in engines
+        if engine and engine.program and (folder / engine.program[0]).exists()
+    }
     return dict(sorted(found.items(), key=lambda item: _rank(item[1]), reverse=True))
-
-
-def _is_there(folder: Path, engine: InstalledEngine) -> bool:
-    return bool(engine.program) and (folder / engine.program[0]).exists()
 
 
 def _rank(engine: InstalledEngine) -> tuple[bool, tuple[int, ...]]:

@@ -49,16 +49,12 @@ def find_program(
     for argv, origin in _candidates(engine, home, environ):
         if program := describe(engine, argv, origin):
             return program
+    build = "firesteel engine build llamacpp, or without a compiler " if engine == "llamacpp" else ""
     raise HostNotReady(
         f"no {PROGRAMS[engine]} is installed here: neither by `firesteel engine`, nor in PATH, nor in the "
         "active virtual environment",
-        next=f"{_how_to_get(engine)}, or --engine-path PATH",
+        next=f"{build}firesteel engine install {engine}, or --engine-path PATH",
     )
-
-
-def _how_to_get(engine: EngineName) -> str:
-    build = "firesteel engine build llamacpp, or without a compiler " if engine == "llamacpp" else ""
-    return f"{build}firesteel engine install {engine}"
 
 
 def find_programs(
@@ -105,12 +101,10 @@ def _given(engine: EngineName, path: Path) -> EngineProgram:
             raise UsageError(f"{printable(argv[0], 300)} may not be executed", next=f"chmod +x {argv[0]}")
         if program := describe(engine, argv, "--engine-path"):
             return program
-    has = "has no" if path.is_dir() else "is no"
-    raise UsageError(f"{shown} {has} {PROGRAMS[engine]} that runs here", next=_try_it(engine, path))
-
-
-def _try_it(engine: EngineName, path: Path) -> str:
-    return f"--engine-path {path}/{PROGRAMS[engine]}" if path.is_dir() else f"{path} --version"
+    has, again = "is no", f"{path} --version"
+    if path.is_dir():
+        has, again = "has no", f"--engine-path {path}/{PROGRAMS[engine]}"
+    raise UsageError(f"{shown} {has} {PROGRAMS[engine]} that runs here", next=again)
 
 
 def _in_folder(engine: EngineName, folder: Path) -> Iterator[tuple[str, ...]]:

@@ -11,9 +11,10 @@ over headers, and a wrong sum is worse than none. A checkpoint in shards has an 
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from sys import getsizeof, intern
 
 from firesteel.dataclass import dataclass
@@ -291,3 +292,15 @@ def _shards(name: str, index_json: JsonText) -> dict[str, str]:
 def _is_file_name(shard: str) -> bool:
     """A name without a path, on every system."""
     return bool(shard) and shard.isprintable() and shard not in (".", "..") and not set(shard) & set("/\\:")
+
+
+def front(tensors: Iterable[tuple[str, str, Sequence[int], int]]) -> bytes:
+    """How a file begins that has these tensors (name, dtype, shape, bytes) in this order."""
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    offset = 0
+    for name, dtype, shape, size in tensors:
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(_PREFIX_BYTES, "little") + text

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from firesteel import package_data, yaml_schema
+from firesteel import yaml_schema
 from firesteel.facts.evidence import Sources
-from firesteel.file_schema import Before, PositiveInt, file_schema
-from firesteel.units import parse_size
-
-
-def _bytes(text: object) -> object:
-    return parse_size(text) if isinstance(text, str) else text
+from firesteel.facts.host.hardware import SIZE
+from firesteel.file_schema import PositiveInt, file_schema
 
 
 @file_schema
 class DiscreteGpu:
     name: str
     """A part of the name that `nvidia-smi` prints."""
-    bandwidth: Annotated[PositiveInt, Before(_bytes)]
+    bandwidth: Annotated[PositiveInt, SIZE]
     """Bytes per second."""
     sources: Sources
 
@@ -30,9 +26,5 @@ class DiscreteGpus:
 
 def discrete_gpu(name: str) -> DiscreteGpu | None:
     """What is known of the GPU that `nvidia-smi` calls so."""
-    known = package_data.load("gpus.yaml", _read).gpus
+    known = yaml_schema.load_data("gpus.yaml", DiscreteGpus).gpus
     return next((gpu for gpu in known if gpu.name.lower() in name.lower()), None)
-
-
-def _read(path: str, text: str) -> DiscreteGpus:
-    return yaml_schema.load(path, text, DiscreteGpus)

@@ -19,12 +19,8 @@ from firesteel.facts.host.host import Host, keep_free_bytes
 from firesteel.file_schema import Before, PositiveInt, file_schema
 from firesteel.units import parse_size
 
-
-def _size(text: object) -> object:
-    return parse_size(text) if isinstance(text, str) else text
-
-
-Size = Annotated[int, Before(_size)]
+SIZE = Before(lambda value: parse_size(value) if isinstance(value, str) else value)
+Size = Annotated[int, SIZE]
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,15 +147,12 @@ def _rdma_devices(probe: Probe) -> dict[str, Rdma]:
                 values.get(f"{folder}/fw_ver", ""),
                 any(
                     re.fullmatch(r"0000:0000:0000:0000:0000:ffff:[0-9a-f]{4}:[0-9a-f]{4}", gid)
-                    and values.get(f"{port}/gid_attrs/types/{number}", "").endswith("RoCE v2")
-                    for number, gid in _gids(values, f"{port}/gids/")
+                    and values.get(path.replace("/gids/", "/gid_attrs/types/"), "").endswith("RoCE v2")
+                    for path, gid in values.items()
+                    if path.startswith(f"{port}/gids/")
                 ),
             )
     return found
-
-
-def _gids(values: dict[str, str], prefix: str) -> list[tuple[str, str]]:
-    return [(path.removeprefix(prefix), gid) for path, gid in values.items() if path.startswith(prefix)]
 
 
 def _int(text: str) -> int | None:

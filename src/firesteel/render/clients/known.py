@@ -30,7 +30,7 @@ class KnownClient:
     """None: it has only environment variables, no file."""
     files: tuple[str, ...] = ()
     """The files that it reads; the first that exists is changed."""
-    new: str | None = None
+    new_file: str | None = None
     """The file to create where none exists."""
     sources: Sources
 

@@ -55,7 +55,7 @@ def merge_settings(text: str, settings: ClientSettings, form: Format, path: str)
     editor = _EDITORS[form]
     for edit in settings.edits:
         before = editor.read(text, path)
-        wanted = apply_edit(before, replace(edit, value=editor.as_read(edit.value)))
+        wanted = apply_edit(before, replace(edit, value=editor.as_read(edit.value)), path)
         if wanted == before:
             continue
         text = editor.edit(text, edit, path)
@@ -74,17 +74,20 @@ def _is_equal(editor: _Editor, text: str, path: str, wanted: dict[str, Any]) -> 
         return False
 
 
-def apply_edit(value: dict[str, Any], edit: SettingEdit) -> dict[str, Any]:
-    """A copy of the value with the edit applied."""
+def apply_edit(value: dict[str, Any], edit: SettingEdit, path: str = "a new file") -> dict[str, Any]:
+    """A copy of the value, which `path` holds, with the edit applied."""
     value = deepcopy(value)
     *parents, last = edit.path
     inner = value
     for name in parents:
         inner = inner.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise UsageError(f"`{name}` already has a value of another kind", next="look at the file first")
+            raise _of_another_kind(name, "a section", path)
     if edit.action == "list":
-        inner[last] = _with_item(inner.get(last) or [], edit.value)
+        items = inner.get(last) or []
+        if not isinstance(items, list):
+            raise _of_another_kind(last, "a list", path)
+        inner[last] = _with_item(items, edit.value)
     elif edit.action == "drop":
         inner.pop(last, None)
     elif edit.action == "set" or last not in inner:
@@ -92,9 +95,13 @@ def apply_edit(value: dict[str, Any], edit: SettingEdit) -> dict[str, Any]:
     return value
 
 
-def _with_item(items: Any, item: Any) -> list[Any]:
-    if not isinstance(items, list):
-        raise UsageError("a list was expected", next="look at the file first")
+def _of_another_kind(name: str, wanted: str, path: str) -> UsageError:
+    return UsageError(
+        f"`{name}` in {path} is not {wanted}", next=f"correct it in {path}, or leave out --write"
+    )
+
+
+def _with_item(items: list[Any], item: Any) -> list[Any]:
     names = [other.get("name") if isinstance(other, dict) else None for other in items]
     if item["name"] in names:
         index = names.index(item["name"])

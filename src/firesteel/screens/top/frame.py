@@ -74,7 +74,7 @@ def frame(
     foot = _foot(chosen, width, glyphs)
     top = [_head(snapshot, width), *_memory(snapshot, width, glyphs)]
     room = height - len(top) - len(foot)
-    index = _index(models, chosen.model)
+    index = next((index for index, model in enumerate(models) if model.name == chosen.model), 0)
     table_rows = min(len(models), max(3, room - 12)) or 1
     top += _table(models, index, width, table_rows, glyphs)
     if models:
@@ -140,10 +140,6 @@ def _memory(snapshot: Snapshot, width: int, glyphs: Glyphs) -> list[Text]:
 
 def _gib(count: int | None) -> str:
     return "-" if count is None else f"{count / GIB:.1f}"
-
-
-def _index(models: Sequence[TopModel], name: str) -> int:
-    return next((index for index, model in enumerate(models) if model.name == name), 0)
 
 
 def _table(

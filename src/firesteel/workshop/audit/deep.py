@@ -14,8 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge.files.home import find_home
-from firesteel.edge.hub.cache import cached_listing, find_store, local_snapshot, repository_of
+from firesteel.edge.files.contents import local_folder, published_files
 from firesteel.errors import UsageError
 from firesteel.facts.formats.number_bytes import (
     E4M3_MAX,
@@ -42,11 +41,17 @@ Progress = Callable[[int, int], None]
 def read_everything(
     contents: CheckpointContents, on_progress: Progress, environ: Mapping[str, str] = os.environ
 ) -> CheckpointContents:
-    folder = _folder(contents, environ)
+    folder = local_folder(contents, environ)
+    if folder is None:
+        raise UsageError(
+            f"--deep reads every byte, and {contents.origin} is not on this disk",
+            next=f"firesteel pull {contents.origin}",
+        )
     if contents.format == "gguf":
         return replace(contents, is_deep=True)
-    digests = _digests(folder, environ)
-    readable = [file for file in contents.files if file.is_listed and file.tensors and not _is_cut(file)]
+    digests = published_files(folder, environ)
+    cut = ("truncated", "too long")
+    readable = [file for file in contents.files if file.is_listed and file.tensors and file.defect not in cut]
     total, done = sum(file.bytes for file in readable), 0
     scales: dict[str, ValueSummary] = {}
     weights: dict[str, ValueSummary] = {}
@@ -71,33 +76,6 @@ def read_everything(
     return replace(
         contents, files=files, values=vectors, weight_values=weights, is_deep=True, read_bytes=done, unread=()
     )
-
-
-def _is_cut(file: WeightFile) -> bool:
-    return file.defect in ("truncated", "too long")
-
-
-def _folder(contents: CheckpointContents, environ: Mapping[str, str]) -> Path:
-    path = Path(contents.origin)
-    if path.is_file():
-        return path.parent
-    if path.is_dir():
-        return path
-    folder = local_snapshot(find_store(find_home(environ), environ), contents.origin)
-    if folder is None:
-        raise UsageError(
-            f"--deep reads every byte, and {contents.origin} is not on this disk",
-            next=f"firesteel pull {contents.origin}",
-        )
-    return folder
-
-
-def _digests(folder: Path, environ: Mapping[str, str]) -> dict[str, Any]:
-    """The files as the Hub lists them, where the folder is a snapshot of it."""
-    store = find_store(find_home(environ), environ)
-    found = repository_of(store, folder)
-    listing = cached_listing(store, found[0], found[1]) if found else None
-    return {file.path: file for file in listing.files} if listing else {}
 
 
 def _pieces(path: Path, file: WeightFile) -> Iterator[tuple[str, str, str, bytes]]:

@@ -7,6 +7,7 @@ Layouts as llm-compressor 0.14.0.1 with compressed-tensors 0.19 writes them, see
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import Any, Literal
 
 from firesteel.dataclass import dataclass
@@ -96,10 +97,7 @@ _ITEM_BYTES = {"F8_E4M3": 1, "U8": 1, "BF16": 2, "F32": 4}
 
 
 def _tensor(name: str, dtype: str, shape: tuple[int, ...]) -> OutputTensor:
-    count = 1
-    for length in shape:
-        count *= length
-    return OutputTensor(name, dtype, shape, count * _ITEM_BYTES[dtype])
+    return OutputTensor(name, dtype, shape, prod(shape) * _ITEM_BYTES[dtype])
 
 
 # --- quantization_config ---

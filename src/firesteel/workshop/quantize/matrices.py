@@ -84,7 +84,8 @@ def sort_tensors(source: SourceCheckpoint, format: QuantizedFormat, keep: Sequen
         raise UsageError(
             f"`{source.model_type}` cannot be quantized: {family.refuse}", next="firesteel models"
         )
-    sorter = _Sorter(source, format, parse_modules(_expand(keep)))
+    patterns = [part.strip() for pattern in keep for part in pattern.split(",") if part.strip()]
+    sorter = _Sorter(source, format, parse_modules(patterns))
     parts = list(sorter.parts())
     matrices = [part for part in parts if isinstance(part, Matrix)]
     kept = [part for part in parts if isinstance(part, KeptTensor)]
@@ -93,10 +94,6 @@ def sort_tensors(source: SourceCheckpoint, format: QuantizedFormat, keep: Sequen
         raise UsageError(f"nothing of {source.name} would be quantized", next="firesteel quantize --help")
     _require_whole_groups(matrices, kept)
     return SortedTensors(tuple(matrices), tuple(kept))
-
-
-def _expand(patterns: Sequence[str]) -> list[str]:
-    return [part.strip() for pattern in patterns for part in pattern.split(",") if part.strip()]
 
 
 def _refuse_quantized(source: SourceCheckpoint, format: QuantizedFormat) -> None:
@@ -131,7 +128,8 @@ class _Sorter:
                 continue  # goes with its weight
             scale = self._by_name.get(f"{module}.weight_scale_inv") if leaf == "weight" else None
             if why := self._why_kept(tensor, module):
-                experts = [] if self._is_transposed else self._experts_of(tensor, module)
+                is_transposed = self._experts is not None and self._experts.transposed
+                experts = [] if is_transposed else self._experts_of(tensor, module)
                 yield from (_kept_expert(expert, why) for expert in experts)
                 if not experts:
                     yield KeptTensor(tensor, why, scale)
@@ -157,10 +155,6 @@ class _Sorter:
 
     def _scheme(self, tensor: SourceTensor) -> Scheme:
         return self._format.scheme_of(tensor.role)
-
-    @property
-    def _is_transposed(self) -> bool:
-        return self._experts is not None and self._experts.transposed
 
     def _is_fused(self, module: str, tensor: SourceTensor) -> bool:
         if len(tensor.shape) != 3 or not self._experts:

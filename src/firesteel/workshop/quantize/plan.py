@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from firesteel.dataclass import dataclass
 from firesteel.facts import Role, Tensor
+from firesteel.facts.formats import safetensors
 from firesteel.facts.tensor_roles import scale_groups, split_leaf
 from firesteel.workshop.quantize.formats import (
     FORMATS,
@@ -163,24 +164,9 @@ _ALIGNMENT = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "BF16": 2, "F16": 2, "I16"
 def _file(name: str, tensors: Sequence[OutputTensor]) -> OutputFile:
     """Wide dtypes first, as the reference library has it: then every tensor is aligned."""
     ordered = sorted(tensors, key=lambda tensor: -_ALIGNMENT.get(tensor.dtype, 1))
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    starts: dict[str, int] = {}
-    offset = 0
-    for tensor in ordered:
-        end = offset + tensor.bytes
-        header[tensor.name] = {
-            "dtype": tensor.dtype,
-            "shape": list(tensor.shape),
-            "data_offsets": [offset, end],
-        }
-        starts[tensor.name] = offset
-        offset = end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    front = len(text).to_bytes(8, "little") + text
-    return OutputFile(
-        name, front, {key: len(front) + start for key, start in starts.items()}, len(front) + offset
-    )
+    front = safetensors.front((tensor.name, tensor.dtype, tensor.shape, tensor.bytes) for tensor in ordered)
+    *starts, end = accumulate((tensor.bytes for tensor in ordered), initial=len(front))
+    return OutputFile(name, front, dict(zip((tensor.name for tensor in ordered), starts, strict=True)), end)
 
 
 # --- config.json ---

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,13 @@ def _tensors(folder: Path, layers: int) -> Iterator[SourceTensor]:
     index = folder / INDEX
     if index.exists():
         text = index.read_text("utf-8", errors="replace")
-        with _Shards(folder) as shards:
-            safetensors.read_shards(text, shards.open, layers)
+        with ExitStack() as opened:
+
+            def shard(name: str) -> FileSource:
+                opened.close()  # one at a time
+                return opened.enter_context(FileSource(folder / name))
+
+            safetensors.read_shards(text, shard, layers)
         files = safetensors.read_index(INDEX, text)
     elif (folder / SINGLE).exists():
         files = (SINGLE,)
@@ -132,27 +138,6 @@ def _tensors(folder: Path, layers: int) -> Iterator[SourceTensor]:
                     tensor.name, tensor.dtype, tensor.shape, tensor.bytes, tensor.role, file, offset
                 )
                 offset += tensor.bytes
-
-
-class _Shards:
-    """Opens the files of an index, and closes them together."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._open: list[FileSource] = []
-
-    def open(self, name: str) -> FileSource:
-        if self._open:
-            self._open.pop().__exit__(None, None, None)
-        self._open.append(FileSource(self._folder / name))
-        return self._open[-1]
-
-    def __enter__(self) -> _Shards:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for source in self._open:
-            source.__exit__(None, None, None)
 
 
 def _digest(folder: Path, tensors: tuple[SourceTensor, ...]) -> str:

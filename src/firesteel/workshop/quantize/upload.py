@@ -7,35 +7,28 @@ repository is private unless the user says otherwise; an existing one is left as
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from firesteel.errors import FiresteelError, ServerNotReady, UsageError
 from firesteel.hub_id import is_valid_hub_id
 
 
-def require_upload(repository: str, environ: Mapping[str, str] = os.environ) -> None:
+def require_upload(repository: str) -> None:
     """Before hours of work, not after."""
+    from huggingface_hub import get_token
+
     if not is_valid_hub_id(repository):
         raise UsageError(f"`{repository}` is not a Hub repository", next="--upload ORG/NAME")
-    if not environ.get("HF_TOKEN") and not _has_stored_token():
+    if get_token() is None:
         raise UsageError("an upload needs a token of the Hub", next="HF_TOKEN=... firesteel quantize ...")
 
 
-def _has_stored_token() -> bool:
-    from huggingface_hub import get_token
-
-    return get_token() is not None
-
-
-def upload_folder(
-    folder: Path, repository: str, *, is_public: bool = False, environ: Mapping[str, str] = os.environ
-) -> str:
+def upload_folder(folder: Path, repository: str, *, is_public: bool = False) -> str:
     """Returns the address of the commit."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
-    api = HfApi(endpoint=environ.get("HF_ENDPOINT"), token=environ.get("HF_TOKEN"), library_name="firesteel")
+    api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), library_name="firesteel")
     try:
         api.create_repo(repository, private=not is_public, exist_ok=True)
         commit = api.upload_folder(

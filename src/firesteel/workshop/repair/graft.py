@@ -45,7 +45,7 @@ def graft(
         raise FiresteelError(
             f"{other.folder} has nothing that {draft.folder} lacks", next=f"firesteel audit {draft.folder}"
         )
-    added = [tensor for name in sorted(wanted) for tensor in _parts(their_modules[name], theirs)]
+    added = [theirs[part.name] for name in sorted(wanted) for part in their_modules[name].parts.values()]
     copied = {
         name: other.folder / name
         for name in _SMALL_FILES
@@ -82,10 +82,6 @@ def _belongs(name: str, other: CheckpointContents, checks: set[str]) -> bool:
     return bool(
         checks & {"layers-missing", "experts-missing", "tensor-missing", "head-missing", "scale-missing"}
     )
-
-
-def _parts(module: StoredModule, theirs: dict[str, DraftTensor]) -> list[DraftTensor]:
-    return [theirs[tensor.name] for tensor in module.parts.values()]
 
 
 def _with(draft: Draft, modules: set[str], added: list[DraftTensor], copied: dict[str, Path]) -> Draft:

@@ -8,9 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from firesteel.dataclass import dataclass
-from firesteel.edge.files.contents import read_contents, read_folder
-from firesteel.edge.files.home import find_home
-from firesteel.edge.hub.cache import find_store, local_snapshot
+from firesteel.edge.files.contents import local_folder, read_contents, read_folder
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.model.checkpoint_contents import CheckpointContents
 from firesteel.rules.checkpoint_checks import CheckpointFinding, Mend, judge
@@ -102,10 +100,7 @@ def _folder(contents: CheckpointContents, environ: Mapping[str, str]) -> Path:
             "repair works on safetensors; a GGUF is converted again",
             next=f"firesteel audit {contents.origin}",
         )
-    path = Path(contents.origin)
-    folder = (
-        path if path.is_dir() else local_snapshot(find_store(find_home(environ), environ), contents.origin)
-    )
+    folder = local_folder(contents, environ)
     if folder is None:
         raise UsageError(f"{contents.origin} is not on this disk", next=f"firesteel pull {contents.origin}")
     return folder
@@ -143,16 +138,13 @@ def _drafted(
         draft = fix_config(draft, contents, findings)
     if "index" in mends and "index" in found:
         _require_once(draft)
-        draft = _with_done(draft, "the index lists what the files hold")
+        done = (*draft.done, "the index lists what the files hold")
+        draft = replace(draft, has_index=len(draft.files) > 1, done=done)
     if options.to:
         draft = convert(draft, contents, options.to, read_tensor)
     if options.shard_bytes:
         draft = split(draft, options.shard_bytes)
     return draft, groups
-
-
-def _with_done(draft: Draft, what: str) -> Draft:
-    return replace(draft, has_index=len(draft.files) > 1, done=(*draft.done, what))
 
 
 def _require_once(draft: Draft) -> None:

@@ -22,9 +22,6 @@ def split(draft: Draft, shard_bytes: int) -> Draft:
     if count == 1:
         names = ["model.safetensors"]
     files = tuple(DraftFile(name, in_file_order(held)) for name, held in zip(names, shards, strict=True))
-    did = f"{len(draft.files)} files became {count}, of at most {show_bytes(max(map(_bytes, files)))}"
+    largest = max(sum(tensor.size for tensor in held) for held in shards)
+    did = f"{len(draft.files)} files became {count}, of at most {show_bytes(largest)}"
     return replace(draft, files=files, has_index=count > 1, done=(*draft.done, did))
-
-
-def _bytes(file: DraftFile) -> int:
-    return sum(tensor.size for tensor in file.tensors)

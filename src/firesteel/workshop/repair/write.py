@@ -17,6 +17,7 @@ from typing import Any
 
 from firesteel.edge.files.home import require_disk_space
 from firesteel.errors import FiresteelError, UsageError
+from firesteel.facts.formats import safetensors
 from firesteel.units import MIB
 from firesteel.workshop.repair.draft import Draft, DraftFile, DraftTensor
 
@@ -78,17 +79,11 @@ def _says_the_same(path: Path, text: str) -> bool:
 
 def _write_file(file: DraftFile, path: Path) -> Iterator[int]:
     """Header and data, tensor by tensor; yields the bytes of each piece."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    at = 0
-    for tensor in file.tensors:
-        header[tensor.name] = {
-            "dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [at, at + tensor.size],
-        }  # fmt: skip
-        at += tensor.size
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
+    front = safetensors.front(
+        (tensor.name, tensor.dtype, tensor.shape, tensor.size) for tensor in file.tensors
+    )
     with path.open("wb", buffering=0) as target:
-        target.write(len(text).to_bytes(8, "little") + text)
+        target.write(front)
         for tensor in file.tensors:
             for piece in pieces(tensor):
                 target.write(piece)
