@@ -52,7 +52,7 @@ def status(head: NamespaceHost) -> Any:
 
 
 def test_up_chat_ps_logs_a_cable_a_killed_rank_and_down(cluster_of_three: list[NamespaceHost]) -> None:
-    """One start over three hosts: it is looked at, it rides out a cable, comes back after a loss, and ends."""
+    """One start over three hosts: seen, without a cable for a while, back after a loss, and down."""
     head, node, other = cluster_of_three
     dry = head.firesteel("up", "smollm2", "--cluster", "--dry-run")
     assert dry.code == 0, dry.err
