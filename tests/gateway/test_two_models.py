@@ -1,8 +1,8 @@
-"""`firesteel serve` as its users have it: two models, room for one, the real `openai` and `anthropic` clients,
-streams included.
+"""`firesteel serve` as its users have it: two models, room for one, the real `openai` and `anthropic`
+clients, streams included.
 
-Their engine is the real one in `scripts/test-slow`, else `tests/quick_engine.py`. Both clients have the real one
-behind a gateway in tests/gateway/http/test_usage_request.py.
+Their engine is the real one in `scripts/test-slow`, else `tests/quick_engine.py`. Both clients have the real
+one behind a gateway in tests/gateway/http/test_usage_request.py.
 """
 
 from __future__ import annotations
