@@ -28,6 +28,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -99,10 +100,13 @@ def serve(address: str, run: int) -> None:
     import firesteel
     from firesteel.catalog.catalog import shipped
     from firesteel.cli.main import main
+    from firesteel.edge.host import machine
 
     for module in pkgutil.walk_packages(firesteel.__path__, "firesteel."):
         with contextlib.suppress(ImportError):  # what needs a package that is optional
             importlib.import_module(module.name)
+    vars(machine)["measure_read_bandwidth"] = cache(machine.measure_read_bandwidth)
+    machine.measure_read_bandwidth(len(os.sched_getaffinity(0)))  # as in tests/conftest.py
     catalog = shipped()
     for lazy in (catalog.models, catalog.recipes):
         list(lazy.values())  # reads what most commands would read

@@ -19,7 +19,7 @@ import pytest
 
 from firesteel.edge.files.home import Home
 from firesteel.gateway.serve import ServeEvent, ServeOptions, serve_file
-from tests.conftest import run_firesteel
+from tests.conftest import know_bandwidth, run_firesteel
 
 SERVER = """
 import http.server, json, os, subprocess, sys
@@ -111,6 +111,7 @@ async def served(folder: Path, models: str) -> AsyncIterator[Served]:
         f"memory: {{ceiling: 100MiB}}\nqueue: {{min_dwell: 1s}}\nmodels:\n{models}".replace("CMD", command)
     )
     home, ends, listens = Home(folder / "home"), asyncio.Event(), asyncio.Event()
+    know_bandwidth(home)
     events: list[ServeEvent] = []
 
     async def follow() -> None:

@@ -28,7 +28,7 @@ import pytest
 
 import firesteel
 from firesteel.edge.files.home import Home
-from tests.conftest import quick_engines, run_firesteel
+from tests.conftest import know_bandwidth, quick_engines, run_firesteel
 
 pytestmark = pytest.mark.real
 
@@ -85,6 +85,7 @@ def serving(pulled: Home, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     # A copy: pages that engines of other tests map as well would be measured as a fraction of their size.
     shutil.copytree(pulled.weights, home.weights)
     _add_recipe(home)
+    know_bandwidth(home)
     ports = _free_ports(3)
     path = folder / "service.yaml"
     path.write_text(_file(ports[0], (ports[1], ports[2])))
