@@ -30,6 +30,7 @@ from xdist.scheduler import LoadFileScheduling
 from firesteel import __file__ as package
 from firesteel.edge.embedded import install
 from firesteel.edge.files.home import Home
+from firesteel.edge.host import machine
 from tests.built_engine import find_built_engine
 from tests.warm_process import WarmProcess
 
@@ -42,6 +43,10 @@ for _number in (signal.SIGINT, signal.SIGHUP):
 gc.disable()
 """Until all tests are collected: of what was loaded by then nothing becomes garbage, and looking through it
 takes a third of the time of the collection."""
+
+vars(machine)["measure_read_bandwidth"] = cache(machine.measure_read_bandwidth)
+"""Once in this process: else each of the first five plans of every home takes all cores for a fifth of a
+second. tests/edge/test_machine.py has the function itself."""
 
 settings.register_profile("firesteel", deadline=None)
 settings.load_profile("firesteel")
@@ -252,13 +257,21 @@ def native_home(pulled: Home, built_engine: Path, tmp_path: Path) -> Iterator[Ho
     home.engines.mkdir(parents=True)
     (home.engines / built_engine.name).symlink_to(built_engine)
     home.weights.symlink_to(pulled.weights)
+    know_bandwidth(home)
     yield home
     run_firesteel(home.root, "down", "--all")
+
+
+def know_bandwidth(home: Home) -> None:
+    """As after five plans: new processes, like a gateway's loader, do not measure it."""
+    for _ in range(machine._MEASUREMENTS):
+        machine.bandwidth(home, len(os.sched_getaffinity(0)))
 
 
 def _home_with(pulled: Home, engines: Path, folder: Path) -> Iterator[Home]:
     home = Home(folder / "engine-home")
     home.root.mkdir()
+    know_bandwidth(home)
     (home.root / pulled.engines.name).symlink_to(engines)
     (home.root / pulled.weights.name).symlink_to(pulled.weights)
     yield home

@@ -10,6 +10,7 @@ minute. `scripts/test-slow` runs the same tests with the real engine.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -38,6 +39,26 @@ def speed(context: int, users: int) -> EngineSpeed:
     )  # fmt: skip
 
 
+class QuickServer(SimServer):
+    """A simulated engine has no probabilities; what asks for them gets some."""
+
+    async def _answer(self, request: web.Request, *, is_chat: bool) -> web.StreamResponse:
+        body = await request.json()
+        if not isinstance(body, dict) or not body.pop("logprobs", False):
+            return await super()._answer(request, is_chat=is_chat)
+        request._read_bytes = json.dumps(body).encode()
+        response = await super()._answer(request, is_chat=is_chat)
+        if not isinstance(response, web.Response):
+            return response
+        answer = json.loads(response.text or "{}")
+        (choice,) = answer["choices"]
+        text = choice["message"]["content"] if is_chat else choice["text"]
+        pieces = [piece.group() for piece in re.finditer(r"\s*\S+", text or "")]
+        tokens = [{"token": piece, "logprob": -1.0, "top_logprobs": []} for piece in pieces]
+        choice["logprobs"] = {"content": tokens}
+        return web.json_response(answer)
+
+
 async def serve(arguments: list[str]) -> None:
     held = b"x" * (int(os.environ.get("HOLDS_MIB", "0")) << 20)  # for tests in which two do not fit
     given = dict(pairwise(arguments))
@@ -47,7 +68,7 @@ async def serve(arguments: list[str]) -> None:
         "version": "11549", "metrics": True, "thinks": False, "calls_tools": False,
     }  # fmt: skip
     batch = Batch(speed(int(given["--ctx-size"]) // users, users))
-    server = SimServer(config, batch, {}, None)
+    server = QuickServer(config, batch, {}, None)
     runner = web.AppRunner(server.app(), access_log=None, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, given.get("--host", "127.0.0.1"), port).start()

@@ -40,7 +40,7 @@ def run(copy: Path, *words: str, env: dict[str, str] | None = None) -> subproces
 
 
 @pytest.mark.real
-def test_first_interrupted_first_and_second_run(copy: Path) -> None:
+def test_first_run_interrupted_without_an_index_and_complete_then_a_second(copy: Path) -> None:
     first = subprocess.Popen(
         [str(copy / "firesteel"), "--version"],
         cwd="/",
@@ -53,6 +53,16 @@ def test_first_interrupted_first_and_second_run(copy: Path) -> None:
     os.killpg(first.pid, signal.SIGKILL)
     first.communicate()
     assert not (copy / ".venv" / "installed-from").exists()
+
+    dead = {
+        "PIP_INDEX_URL": "http://127.0.0.1:1/x",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": "",
+        "PIP_RETRIES": "0",
+    }
+    failed = run(copy, "--version", env=dead)
+    assert failed.returncode == 5
+    assert "pip could not install" in failed.stderr and "next: check the network" in failed.stderr
 
     again = run(copy, "--version")
     assert again.returncode == 0 and again.stdout.startswith("firesteel, version"), again.stderr
@@ -130,16 +140,3 @@ def test_uv_where_venv_or_python_is_missing(copy: Path, tmp_path: Path, has_pyth
 def script(path: Path, text: str) -> None:
     path.write_text(text)
     path.chmod(0o755)
-
-
-@pytest.mark.real
-def test_an_index_that_does_not_answer(copy: Path) -> None:
-    dead = {
-        "PIP_INDEX_URL": "http://127.0.0.1:1/x",
-        "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": "",
-        "PIP_RETRIES": "0",
-    }
-    ran = run(copy, "--version", env=dead)
-    assert ran.returncode == 5
-    assert "pip could not install" in ran.stderr and "next: check the network" in ran.stderr

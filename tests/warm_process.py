@@ -15,37 +15,38 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
 import os
 import pkgutil
+import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
 TIMEOUT_S = 1200
-_LENGTH = 8
+_LENGTH, _LOOK_S = 8, 2.0
 
 
 class WarmProcess:
-    """The client; the server starts with the first command."""
+    """The client. The server starts with the first command; all workers of a run have the same one."""
 
     def __init__(self) -> None:
         self._address = ""
-        self._server: subprocess.Popen[bytes] | None = None
         self._starting = threading.Lock()
 
     def run(self, words: Sequence[str], environ: Mapping[str, str], stdin: bytes) -> tuple[int, str, str]:
         with self._starting:
-            if self._server is None:
-                self._start()
+            if not self._address:
+                self._address = _started()
         with (
             tempfile.TemporaryFile() as given,
             tempfile.TemporaryFile() as out,
@@ -71,32 +72,41 @@ class WarmProcess:
             connection.sendall(body)
             return int(connection.makefile("rb").read())
 
-    def _start(self) -> None:
-        self._address = f"{tempfile.mkdtemp(prefix='fs-warm-')}/socket"
-        self._server = subprocess.Popen(
-            [sys.executable, __file__, self._address], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-        )
-        assert self._server.stdout is not None
-        self._server.stdout.readline()  # it listens
-        atexit.register(self._stop)
 
-    def _stop(self) -> None:
-        if self._server is not None:
-            self._server.kill()
-            self._server.wait()
-        with contextlib.suppress(OSError):
-            Path(self._address).unlink()
-            Path(self._address).parent.rmdir()
+def _started() -> str:
+    """The address of a server, which ends some seconds after the run."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        run = os.getppid()
+        folder = Path(tempfile.gettempdir(), f"fs-warm-{os.environ['PYTEST_XDIST_TESTRUNUID']}")
+        folder.mkdir(mode=0o700, exist_ok=True)
+    else:
+        run, folder = os.getpid(), Path(tempfile.mkdtemp(prefix="fs-warm-"))
+    address = folder / "socket"
+    with (folder / "lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if not address.exists():
+            reader, writer = os.pipe()
+            words = [sys.executable, __file__, str(address), str(run)]
+            files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_DUP2, writer, 1)]
+            os.posix_spawn(sys.executable, words, os.environ, file_actions=files)
+            os.close(writer)
+            assert os.read(reader, 1), "it does not listen"
+            os.close(reader)
+    return str(address)
 
 
-def serve(address: str) -> None:
+def serve(address: str, run: int) -> None:
+    """`run`: the process of the tests; the server ends after it."""
     import firesteel
     from firesteel.catalog.catalog import shipped
     from firesteel.cli.main import main
+    from firesteel.edge.host import machine
 
     for module in pkgutil.walk_packages(firesteel.__path__, "firesteel."):
         with contextlib.suppress(ImportError):  # what needs a package that is optional
             importlib.import_module(module.name)
+    vars(machine)["measure_read_bandwidth"] = cache(machine.measure_read_bandwidth)
+    machine.measure_read_bandwidth(len(os.sched_getaffinity(0)))  # as in tests/conftest.py
     catalog = shipped()
     for lazy in (catalog.models, catalog.recipes):
         list(lazy.values())  # reads what most commands would read
@@ -109,12 +119,17 @@ def serve(address: str) -> None:
         os.write(1, b"listens\n")
         os.dup2(0, 1)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that answer
-        while True:
-            connection, _ = listener.accept()
+        listener.settimeout(_LOOK_S)
+        while Path(f"/proc/{run}").exists():
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                continue
             if os.fork() == 0:
                 listener.close()
                 _answer(connection, main)
             connection.close()
+    shutil.rmtree(Path(address).parent, ignore_errors=True)
 
 
 def _answer(connection: socket.socket, main: Callable[[], object]) -> NoReturn:
@@ -156,4 +171,4 @@ def _become(request: Mapping[str, Any], files: list[int], main: Callable[[], obj
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], int(sys.argv[2]))

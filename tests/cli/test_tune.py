@@ -92,7 +92,7 @@ def test_killed_resumed_and_the_best_setting_runs(sim: Firesteel, free_port: int
     result = done.json
     assert journal(home)["trials"][0] == first  # not measured again
     assert result["is_better"] and result["changes"] == {"cache-type": "q8_0"}, result["words"]
-    assert result["ratio"] == pytest.approx(1.5, rel=0.08)
+    assert result["ratio"] > 1  # how much is in tests/bench/test_tune.py: the engine runs in real time
     assert result["recipe"] == f"{MODEL}-tuned" and result["running"] == MODEL
     (service,) = sim("ps", "--json").json["services"]
     assert (service["name"], service["phase"]) == (MODEL, "ready")

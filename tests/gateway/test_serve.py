@@ -18,6 +18,7 @@ from firesteel.gateway import serve
 from firesteel.gateway.key_file import add_key, keys_path
 from firesteel.gateway.serve import ServeEvent, ServeOptions, serve_file, with_model_name
 from firesteel.gateway.service_config import ModelConfig, ServiceConfig
+from tests.conftest import know_bandwidth
 
 
 @dataclass
@@ -42,6 +43,7 @@ class Running:
 async def running(folder: Path, engine: str) -> AsyncIterator[Running]:
     file = folder / "service.yaml"
     file.write_text(f"listen: 127.0.0.1:1\nmodels:\n  far: {{url: '{engine}', memory: 1MiB}}\n")
+    know_bandwidth(Home(folder / "home"))
     events: list[ServeEvent] = []
     ends, listens = asyncio.Event(), asyncio.Event()
 

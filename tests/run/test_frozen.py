@@ -23,17 +23,19 @@ from firesteel.run.start.start import start_supervisor
 
 ONE_AT_A_TIME = """
 import http.server, sys, time
+began = time.monotonic() * 0.1 - time.process_time()
 class Serve(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        if self.path == "/compute":
-            while True: sum(range(10_000))
+        while self.path == "/compute":
+            if time.process_time() < time.monotonic() * 0.1 - began: sum(range(10_000))
+            else: time.sleep(0.01)
         if self.path == "/sleep":
             time.sleep(3600)
         self.send_response(200); self.end_headers(); self.wfile.write(b"ok")
     def log_message(self, *words): pass
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Serve).serve_forever()
 """
-"""Answers nothing else while it computes or sleeps."""
+"""Answers nothing else while it computes, a tenth of one core's time, or sleeps."""
 
 
 @pytest.fixture

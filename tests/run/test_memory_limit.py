@@ -121,3 +121,10 @@ def test_who_killed_it(
 ) -> None:
     why = killed_for_memory(before, after, held, memory)
     assert why == (told and f"the kernel killed it because memory ran out: {told}")
+
+
+def test_who_was_killed_elsewhere_on_the_host_is_not_the_engine() -> None:
+    before, after = OomCounts(1, 5), OomCounts.of(sample(6, LOGGED), 1)
+    assert killed_for_memory(before, after, 9, None) is None, "its own cgroup counts no kill"
+    told = killed_for_memory(before, after, 9, None, is_container=True)
+    assert told and "it held 200.0 MiB" in told, "the cgroup of a container is not the one that was counted"

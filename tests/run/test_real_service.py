@@ -139,15 +139,17 @@ def test_up_again(real: RealService) -> None:
     assert other.code == 1 and "with other settings" in other.err and "firesteel down cool" in other.err
 
 
-def test_verify(real: RealService) -> None:
-    ran = real.run("verify", "--json")
-    assert ran.code == 0, ran.out + ran.err
+def test_verify_by_its_url(real: RealService) -> None:
+    """As any endpoint of which nothing is known. `up` has verified it by its name."""
+    url = f"{real.service.spec.url}/v1"
+    ran = run_firesteel(real.home.root, "verify", "--url", url, "--json", env={"FIRESTEEL_API_KEY": real.key})
+    assert ran.code == 0 and ran.json["name"] == "cool", ran.out + ran.err
     passed = {check["name"] for check in ran.json["checks"] if check["passed"]}
-    assert {"speaks", "2+2", "no garbage", "same twice", "stop", "max_tokens", "usage", "facts"} <= passed
+    assert {"speaks", "2+2", "no garbage", "same twice", "stop", "max_tokens", "usage", "key"} <= passed
 
 
 def test_bench_by_the_engines_own_clock(real: RealService) -> None:
-    arguments = ("--users", "1", "--depth", "200", "--answer", "40", "--text", "prose", "--budget", "2m")
+    arguments = ("--users", "1", "--depth", "128", "--answer", "24", "--text", "prose", "--budget", "2m")
     ran = real.run("bench", *arguments, "--precision", "90%", "--json")
     assert ran.code == 0, ran.err
     (result,) = ran.json["figures"]

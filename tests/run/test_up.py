@@ -87,3 +87,5 @@ def test_two_ups_at_once(quick_home: Home, free_port: int) -> None:
     assert 0 in codes and codes <= {0, 1}
     assert len(all_services(quick_home)) == 1
     assert all_services(quick_home)[0].phase == "ready"
+    verified = run_firesteel(quick_home.root, "verify", "--json")  # by its name: it is the only one
+    assert verified.code == 0 and verified.json["name"] == "smollm2", verified.err

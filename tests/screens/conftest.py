@@ -22,6 +22,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
+from firesteel.edge.files.home import Home
+from tests.conftest import know_bandwidth
 from tests.screens import firefox
 
 IS_FIREFOX = os.environ.get("FIRESTEEL_TEST_BROWSER") == "firefox"
@@ -115,6 +117,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def start_gateway(file: Path, home: Path, url: str, *options: str) -> subprocess.Popen[bytes]:
+    know_bandwidth(Home(home))
     log = file.with_name("serve.log")
     with log.open("ab") as out:
         process = subprocess.Popen(

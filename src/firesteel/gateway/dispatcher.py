@@ -199,15 +199,16 @@ class RequestDispatcher(Fallbacks):
         self.executor.finish(record) if record.is_between else self.executor.handle(RequestAbandoned(record))
         self.accounting.record(request, RequestOutcome("left", waited_s=waited_s, total_s=waited_s))
 
-    def hold(self, request: PendingRequest) -> bool:
-        """Once for each request: one that was in flight at two crashes may be their cause."""
+    def hold(self, request: PendingRequest, *, was_sent: bool) -> bool:
         record, model = self._records.get(request), self.executor.model_config(request.model)
         if self.retry(request, "down"):
             return True
-        if record is None or record.endpoint is None or record.was_held or model is None or model.is_outside:
+        if record is None or record.endpoint is None or model is None or model.is_outside:
+            return False
+        if not record.may_be_held(was_sent=was_sent):
             return False
         record.endpoints.release(record.endpoint)
-        record.was_held, record.endpoint = True, None
+        record.endpoint = None
         self._begin_waiting(record)
         request.update_wait_status(WaitStatus(f"{request.model} has failed and is restarted"))
         self.executor.hold(record, request.model, request.caller.priority)
@@ -217,13 +218,12 @@ class RequestDispatcher(Fallbacks):
         view = self._visible_model(model.encode(), caller)
         if isinstance(view, Rejection):
             return view
-        name = view.config.name
         if view.config.is_outside or view.config.pinned:
             return None
         if seconds:
-            self.executor.set_ttl(name, None if seconds < 0 else seconds)
+            self.executor.set_ttl(view.config.name, None if seconds < 0 else seconds)
         else:
-            self.executor.handle(LoadRequested(name, False))
+            self.executor.handle(LoadRequested(view.config.name, False))
         return None
 
     def finish(self, request: PendingRequest, outcome: RequestOutcome) -> None:

@@ -213,9 +213,10 @@ class Dispatcher(Protocol):
     def abandon(self, request: PendingRequest, waited_s: float) -> None:
         """The client left while the request waited: it gets no answer any more."""
 
-    def hold(self, request: PendingRequest) -> bool:
-        """The engine failed before anything of its answer was passed on. True: the request waits until the
-        engine is back, and is granted once more; `granted` or `rejected` follows."""
+    def hold(self, request: PendingRequest, *, was_sent: bool) -> bool:
+        """The engine failed before anything of its answer was passed on; `was_sent`: it may have received the
+        request. True: the request waits until the engine is back, and is granted once more; `granted` or
+        `rejected` follows."""
 
     def retry(self, request: PendingRequest, reason: FallbackReason) -> bool:
         """Its server cannot answer it, and nothing was passed on. True: another replica or another model

@@ -103,7 +103,7 @@ class FakeDispatcher:
         self.abandoned.append(request)
         self.changed.set()
 
-    def hold(self, request: PendingRequest) -> bool:
+    def hold(self, request: PendingRequest, *, was_sent: bool) -> bool:
         return False
 
     def retry(self, request: PendingRequest, reason: FallbackReason) -> bool:

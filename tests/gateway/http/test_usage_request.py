@@ -8,6 +8,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import anthropic
+import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -254,6 +256,23 @@ async def _through_the_gateway(port: int) -> None:
         cut = gateway.dispatcher.outcomes[1].usage
         assert cut is not None and cut.prompt_tokens == whole.prompt_tokens
         assert cut.completion_tokens is not None and 4 <= cut.completion_tokens <= 24
+        await _ask_with_official_clients(f"http://127.0.0.1:{gateway.port}")
+
+
+async def _ask_with_official_clients(url: str) -> None:
+    """Messages and chat, both the engine's own."""
+    asked: Any = {"model": "m", "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 12}
+    cold: Any = {**asked, "extra_body": {"temperature": 0}}
+    async with anthropic.AsyncAnthropic(base_url=url, api_key="k", max_retries=0) as client:
+        message = await client.messages.create(**cold)
+        assert message.content[0].type == "text" and message.content[0].text
+        async with client.messages.stream(**cold) as stream:
+            assert "".join([piece async for piece in stream.text_stream])
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0) as other:
+        whole = await other.chat.completions.create(**asked, temperature=0)
+        assert whole.choices[0].message.content
+        pieces = await other.chat.completions.create(**asked, temperature=0, stream=True)
+        assert "".join([piece.choices[0].delta.content or "" async for piece in pieces if piece.choices])
 
 
 def _shape(event: bytes) -> object:

@@ -51,7 +51,8 @@ def status(head: NamespaceHost) -> Any:
     return listed[0] if listed else None
 
 
-def test_up_chat_ps_logs_down(cluster_of_three: list[NamespaceHost]) -> None:
+def test_up_chat_ps_logs_a_cable_a_killed_rank_and_down(cluster_of_three: list[NamespaceHost]) -> None:
+    """One start over three hosts: seen, without a cable for a while, back after a loss, and down."""
     head, node, other = cluster_of_three
     dry = head.firesteel("up", "smollm2", "--cluster", "--dry-run")
     assert dry.code == 0, dry.err
@@ -74,14 +75,7 @@ def test_up_chat_ps_logs_down(cluster_of_three: list[NamespaceHost]) -> None:
     assert log.code == 0 and "Accepted client connection" in log.out
     assert head.firesteel("logs", "smollm2", "--node", "spark7").code == 2
     assert head.firesteel("up", "smollm2", "--cluster").code == 0, "it is up already"
-    down = head.firesteel("down", "smollm2")
-    assert down.code == 0, down.err
-    assert not [line for host in cluster_of_three for line in engines_on(host)], "nothing is left on any host"
 
-
-def test_a_cable_that_comes_back_and_a_killed_rank(cluster: list[NamespaceHost]) -> None:
-    head, node = cluster
-    assert head.firesteel("up", "smollm2", "--cluster").code == 0
     node.cable(False)
     wait_until("silence is not told", lambda: any("no answer over" in line for line in notices(head)), TOLD_S)
     node.cable(True)
@@ -96,8 +90,9 @@ def test_a_cable_that_comes_back_and_a_killed_rank(cluster: list[NamespaceHost])
     wait_until("the loss is not told", lambda: lost in str(read(head, "state.json").get("why")), TOLD_S)
     wait_until("it does not come back", lambda: is_ready(head))
     assert read(head, "state.json")["restarts"] == 1 and "Paris" in ask(head)
-    assert head.firesteel("down", "smollm2").code == 0
-    assert not engines_on(head) and not engines_on(node)
+    down = head.firesteel("down", "smollm2")
+    assert down.code == 0, down.err
+    assert not [line for host in cluster_of_three for line in engines_on(host)], "nothing is left on any host"
 
 
 @pytest.mark.slow  # two starts, two proofs, and the waits for a lease and for a node that is silent

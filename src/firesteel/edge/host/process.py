@@ -6,7 +6,6 @@ start time in clock ticks since boot, which together identify one process while 
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import os
 import re
@@ -191,6 +190,8 @@ def _inheritable_files() -> list[int]:
 
 async def run(*argv: str) -> tuple[int, str]:
     """Exit code and output; a program that does not exist has code 127."""
+    import asyncio  # not at the top: a supervisor does without it, and a third of its start-up time
+
     try:
         child = await asyncio.create_subprocess_exec(
             *argv,

@@ -188,7 +188,7 @@ class Exchange(Retries):
     def _unreachable(self, why: str) -> None:
         self._connecting = None
         if not self._is_over:
-            self._fail_upstream("engine_unreachable", f"the engine cannot be reached: {why}")
+            self._fail_upstream("engine_unreachable", f"cannot be reached: {why}", was_sent=self._has_retried)
 
     def _send(self, upstream: Upstream) -> None:
         endpoint = self._endpoint
@@ -309,7 +309,7 @@ class Exchange(Retries):
             self._connect()
         else:
             self._settle_framing(upstream)
-            self._fail_upstream("engine_broke", f"the engine closed the connection: {why}")
+            self._fail_upstream("engine_broke", f"closed the connection: {why}", was_sent=True)
 
     # -- ending --
 
@@ -367,12 +367,12 @@ class Exchange(Retries):
             self._upstream.drop()
         self._connecting = self._upstream = None
 
-    def _fail_upstream(self, kind: str, why: str) -> None:
-        if self._can_be_held() and self._client.dispatcher.hold(self):
+    def _fail_upstream(self, kind: str, why: str, *, was_sent: bool) -> None:
+        if self._can_be_held() and self._client.dispatcher.hold(self, was_sent=was_sent):
             self._await_grant()
             return
         src = f"engine:{self.model}" if self._route is not None else "gateway"
-        self._reject(Rejection(502, kind, why, src=src), "broke")
+        self._reject(Rejection(502, kind, f"the engine {why}", src=src), "broke")
 
     def _reject(self, rejection: Rejection, how: OutcomeKind) -> None:
         if self._has_head and not self._pending_head:

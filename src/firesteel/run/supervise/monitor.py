@@ -99,7 +99,9 @@ class EngineMonitor:
         if stop and stop.kind == "oom":
             return StopReason("guard", stop.why)
         counts = oom.OomCounts.of(seen, own_oom_kills())
-        why = oom.killed_for_memory(self._oom_before, counts, self._held_bytes, seen.memory)
+        why = oom.killed_for_memory(
+            self._oom_before, counts, self._held_bytes, seen.memory, is_container=bool(self.spec.stop)
+        )
         return StopReason("guard", why) if why else None  # the next one would end in the same way
 
     def _check(self) -> StopReason | None:

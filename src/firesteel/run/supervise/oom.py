@@ -1,7 +1,7 @@
 """Was an engine that ended by SIGKILL killed by the kernel, because memory ran out? Pure.
 
     OomCounts.of(sample, cgroup_kills)                    before and after
-    killed_for_memory(before, after, held, memory)        -> a sentence, or None: somebody else killed it
+    killed_for_memory(before, after, held, memory)        -> a sentence, or None: something else killed it
 
 The kernel counts such kills, in each cgroup and for the whole machine, also for users who may not read its
 log. A log that can be read tells more: what the process held at the end.
@@ -36,10 +36,17 @@ class OomCounts:
 
 
 def killed_for_memory(
-    before: OomCounts, after: OomCounts, held_bytes: int | None, memory: Meminfo | None
+    before: OomCounts,
+    after: OomCounts,
+    held_bytes: int | None,
+    memory: Meminfo | None,
+    *,
+    is_container: bool = False,
 ) -> str | None:
-    """`held_bytes`: what the engine held when it was last looked at."""
+    """`held_bytes`: what the engine held when it was last looked at. A container has a cgroup of its own."""
     in_cgroup = _rose(before.in_cgroup, after.in_cgroup)
+    if not in_cgroup and after.in_cgroup is not None and not is_container:
+        return None  # whoever was killed elsewhere on the host, it was not the engine
     if not in_cgroup and not _rose(before.on_host, after.on_host) and after.logged_bytes is None:
         return None
     held = after.logged_bytes or held_bytes
