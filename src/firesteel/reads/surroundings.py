@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Literal
 
 from firesteel.launch import EngineName
 from firesteel.reads import markdown
@@ -17,6 +18,7 @@ from firesteel.reads.source_text import SourceFile
 
 Line = tuple[int, str]
 """A line's number and its text."""
+MachineKind = Literal["spark", "other", "unsaid"]
 _HEADING = re.compile(r"\s{0,3}(#{1,6})\s+\S")
 _COMMENT = re.compile(r"\s*(?:#|//|<!--)\s?(?!!)")
 _TRAILING = re.compile(r"\s#\s.*")
@@ -26,6 +28,8 @@ _HARDWARE_KEY = re.compile(
         |node_?selector|instance[_-]?type|machine)[\w./-]*)["']?\s*:\s*(?P<value>.*)""",
     re.VERBOSE | re.IGNORECASE,
 )
+_HARDWARE_WORDS = ("hardware", "accelerator", "gpu", "selector", "instance", "machine")
+"""One of which every such key has."""
 _NOT_HARDWARE = re.compile(r"overrides|strategy_hardware|opt_in", re.IGNORECASE)
 _FORK = re.compile(
     r"(?:git\s+clone|git\+|_REPO\w*=)[^\n]{0,200}?[:/](?!vllm-project/|sgl-project/|ggml-org/|ggerganov/)"
@@ -41,6 +45,8 @@ class Surroundings:
         self.file = file
         self.lines = file.text.split("\n")
         self._mentions: dict[re.Pattern[str], bool] = {}
+        self.machines: dict[str, tuple[MachineKind, str] | None] = {}
+        """Lines that were searched for machines: see `stated_machine`."""
         self._lines_with: dict[str, list[Line]] = {}
         self.is_guide = markdown.blocks(file.whole) is not None and not file.path.endswith((".yaml", ".yml"))
         self.prose = dict(markdown.prose(file)) if self.is_guide else {}
@@ -135,7 +141,8 @@ def _hardware(lines: list[str]) -> list[Line]:
                 found.append((number, text))
                 continue
             indent = None
-        key = _HARDWARE_KEY.search(text)
+        lower = text.lower() if ":" in text else ""
+        key = _HARDWARE_KEY.search(text) if any(word in lower for word in _HARDWARE_WORDS) else None
         if key and not _NOT_HARDWARE.search(key["key"]):
             found.append((number, key["value"].partition("}")[0]))
             indent = depth
