@@ -46,6 +46,8 @@ _IMAGES = (
 _MAY_START = re.compile(
     r"vllm|llama-server|sglang|(?:docker|podman|nerdctl)\s+(?:container\s+)?(?:run|create)"
 )
+_WORDS = ("vllm", "llama-server", "sglang", "docker", "podman", "nerdctl")
+"""One of which every such text has."""
 _COMMENT = re.compile(r"\s*(?:#|//|;|<!--|\*|REM\b|\.\. )")
 _NOT_STARTING = re.compile(
     r"""(?:^|[\s;&|("'`@])(?:echo|printf|[ep]?grep|pkill|killall|pgrep|kill|ps|which|command\s+-v|man|pip3?|curl|cp|mv|ln|
@@ -126,7 +128,7 @@ def _lines(file: SourceFile) -> Iterator[_Line]:
 
 def _engine(text: str) -> str | None:
     """The engine that a line seems to start."""
-    if not _MAY_START.search(text) or _COMMENT.match(text) or _HELP.search(text):
+    if not any(word in text for word in _WORDS) or not _MAY_START.search(text) or _COMMENT.match(text) or _HELP.search(text):
         return None
     for engine, pattern in _ENGINES:
         match = pattern.search(text)

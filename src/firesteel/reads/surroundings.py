@@ -8,6 +8,7 @@ one before it, then the headings that enclose it.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Literal
@@ -61,15 +62,18 @@ class Surroundings:
         if trailing:
             yield number, trailing[0]
         number -= 1
+        if not self.prose:
+            above = bisect_right(self._comments, number, key=lambda found: found[0])
+            yield from reversed(self._comments[:above])
+            return
         while number > 0 and number not in self.prose:
             text = self.lines[number - 1]
-            if self.prose and markdown.is_fence(text):
+            if markdown.is_fence(text):
                 break
             if _COMMENT.match(text):
                 yield number, text
             number -= 1
-        if self.prose:
-            yield from self._guide_above(number)
+        yield from self._guide_above(number)
 
     def _guide_above(self, number: int) -> Iterator[Line]:
         end = max(number - _NEAR, 0)
@@ -117,10 +121,11 @@ class Surroundings:
     @property
     def document(self) -> Iterator[Line]:
         """The text of a guide, or the comments of any other file, from its beginning."""
-        if self.prose:
-            yield from self.prose.items()
-        else:
-            yield from ((n, text) for n, text in enumerate(self.lines, 1) if _COMMENT.match(text))
+        yield from self.prose.items() if self.prose else self._comments
+
+    @cached_property
+    def _comments(self) -> list[Line]:
+        return [(number, text) for number, text in enumerate(self.lines, 1) if _COMMENT.match(text)]
 
     @cached_property
     def hardware(self) -> list[Line]:
@@ -134,6 +139,10 @@ class Surroundings:
 def _hardware(lines: list[str]) -> list[Line]:
     found: list[Line] = []
     indent: int | None = None
+    text = "\n".join(lines).lower()
+    words = [word for word in _HARDWARE_WORDS if word in text]
+    if not words:
+        return found
     for number, text in enumerate(lines, 1):
         depth = len(text) - len(text.lstrip())
         if indent is not None and text.strip():
@@ -142,7 +151,7 @@ def _hardware(lines: list[str]) -> list[Line]:
                 continue
             indent = None
         lower = text.lower() if ":" in text else ""
-        key = _HARDWARE_KEY.search(text) if any(word in lower for word in _HARDWARE_WORDS) else None
+        key = _HARDWARE_KEY.search(text) if lower and any(word in lower for word in words) else None
         if key and not _NOT_HARDWARE.search(key["key"]):
             found.append((number, key["value"].partition("}")[0]))
             indent = depth
