@@ -223,8 +223,14 @@ def _words(source: SourceText, file: SourceFile) -> Iterator[Word | str]:
 
 
 def _plain_word(source: SourceText, bounds: tuple[int, int], file: SourceFile) -> Word:
-    content, span = source.part(*bounds), source.span(*bounds)
-    return Word(content.text, *file.place(span[0]), *bounds, span, content)
+    if len(source.anchors) > 1:
+        content, span = source.part(*bounds), source.span(*bounds)
+    else:
+        (offset, place), (start, end) = source.anchors[0], bounds
+        span = start + place - offset, end + place - offset
+        content = SourceText(source.text[start:end], ((0, span[0]),))
+    line, column = file.place(span[0])
+    return Word(content.text, line, column, *bounds, span, content)
 
 
 def _word(pieces: list[_Piece], source: SourceText, bounds: tuple[int, int], file: SourceFile) -> Word:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from firesteel.engines.flags import name_set
+from firesteel.rules.any_release import is_undecided
 from firesteel.rules.context import Context
 from firesteel.rules.rule import Rule, When
 
@@ -29,14 +30,14 @@ _PREDICATES: Mapping[str, frozenset[str]] = {
         ),
         _CONTAINER,
     ),
-    **dict.fromkeys(name_set("build-variables unread-variables variables-of-no-release"), _ENV),
+    **dict.fromkeys(name_set("build-variables unread-variables"), _ENV),
+    **dict.fromkeys(name_set("another-engines-words malformed-values refused-values unknown-flags"), _FLAGS),
     **dict.fromkeys(
         name_set(
-            "another-engines-words flags-of-a-fork flags-of-no-release flags-of-older-releases"
-            " malformed-values no-common-release refused-values releases-needed unknown-flags"
-            " values-of-no-release"
+            "flags-of-a-fork flags-of-no-release flags-of-older-releases no-common-release releases-needed"
+            " values-of-no-release variables-of-no-release"
         ),
-        _FLAGS,
+        frozenset({"undecided"}),
     ),
     **dict.fromkeys(name_set("parser-of-another-model unregistered-parsers"), _PARSERS),
     **dict.fromkeys(
@@ -105,7 +106,7 @@ def names(context: Context) -> frozenset[str]:
     launch, container = context.launch, context.launch.container
     kinds = {
         "flags": context.flags, "env": launch.env, "extra": launch.extra, "model": launch.model,
-        "container": container,
+        "container": container, "undecided": is_undecided(context),
     }  # fmt: skip
     return frozenset(
         (
