@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import MISSING, Field, FrozenInstanceError
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from reprlib import recursive_repr
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 _WITHOUT_METHODS = {"frozen": False, "init": False, "repr": False, "eq": False}
@@ -54,13 +54,13 @@ def _add_methods(cls: Any, slots: bool) -> None:
     if "__repr__" not in own:
         cls.__repr__ = _repr
     if "__init__" not in own:
-        cls.__init__ = _init(fields, hasattr(cls, "__post_init__"))
+        cls.__init__ = _init(cls, fields, hasattr(cls, "__post_init__"))
         cls.__init__.__qualname__ = f"{cls.__qualname__}.__init__"
     if slots:  # pickle would assign to them
         cls.__getstate__, cls.__setstate__ = _get_state, _set_state
 
 
-def _init(fields: tuple[Field[Any], ...], has_post_init: bool) -> FunctionType:
+def _init(cls: Any, fields: tuple[Field[Any], ...], has_post_init: bool) -> FunctionType:
     """`__init__` with the parameters that these fields need."""
     if not all(field.init for field in fields):
         raise TypeError("a class with field(init=False) needs dataclasses.dataclass")
@@ -71,17 +71,16 @@ def _init(fields: tuple[Field[Any], ...], has_post_init: bool) -> FunctionType:
         del defaults[0]
     if MISSING in defaults:
         raise TypeError("a field without a default follows one that has a default")
+    setters = {f"set_{index}": _setter(cls, field.name) for index, field in enumerate(fields)}
     template = _init_template(tuple(field.default_factory is not MISSING for field in fields), has_post_init)
-    name_of = {f"_{index}": field.name for index, field in enumerate(fields)}
     init = FunctionType(
         template.replace(
             co_argcount=1 + len(positional),
             co_kwonlyargcount=len(fields) - len(positional),
-            co_varnames=("self", *name_of.values()),
-            co_consts=tuple(name_of.get(constant, constant) for constant in template.co_consts),
+            co_varnames=("self", *(field.name for field in fields)),
         ),
         {
-            "set_field": object.__setattr__,
+            **setters,
             "FACTORY": _FACTORY,
             "factories": [field.default_factory for field in fields],
         },
@@ -95,15 +94,25 @@ def _init(fields: tuple[Field[Any], ...], has_post_init: bool) -> FunctionType:
     return init
 
 
+def _setter(cls: Any, name: str) -> Any:
+    """Sets a field of a frozen object: a slot by itself, which is quicker."""
+    slot = getattr(cls, name, None)
+    return slot.__set__ if isinstance(slot, MemberDescriptorType) else partial(_set_field, name)
+
+
+def _set_field(name: str, self: Any, value: object) -> None:
+    object.__setattr__(self, name, value)
+
+
 @cache
 def _init_template(has_factory: tuple[bool, ...], has_post_init: bool) -> CodeType:
-    """The code of an `__init__` whose parameters and fields are called `_0`, `_1` and so on."""
+    """The code of an `__init__` whose parameters are called `_0`, `_1` and so on."""
     values = [
         f"factories[{index}]() if _{index} is FACTORY else _{index}" if is_made else f"_{index}"
         for index, is_made in enumerate(has_factory)
     ]
     parameters = "".join(f", _{index}" for index in range(len(values)))
-    lines = [f"    set_field(self, '_{index}', {value})" for index, value in enumerate(values)]
+    lines = [f"    set_{index}(self, {value})" for index, value in enumerate(values)]
     last = "    self.__post_init__()" if has_post_init else "    return"
     namespace: dict[str, Any] = {}
     exec("\n".join((f"def __init__(self{parameters}):", *lines, last)), namespace)

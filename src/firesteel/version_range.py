@@ -7,13 +7,14 @@ The rules of PEP 440. Ranges with `>=` and `<`, which is all of ours, are compar
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 from packaging.version import Version
 
 _BOUND = re.compile(r"(>=|<)(\d+(?:\.\d+)*)")
 
 
+@lru_cache(maxsize=1024)  # of one release for every rule that has a range
 def is_in_range(version: Version, text: str) -> bool:
     """Pre-releases count: 0.24.0rc1 is in `>=0.20`, and not in `<0.24`."""
     bounds = _bounds(text)

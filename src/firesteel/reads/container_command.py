@@ -140,7 +140,7 @@ def split_script(script: SourceText, file: SourceFile) -> tuple[ShellCommand, ..
 
 def exports(command: ShellCommand) -> dict[str, Words]:
     """`export A=b`: with a single variable `export` belongs to its words, so that a fix removes both."""
-    if command.texts[:1] != ("export",):
+    if not command.words or command.words[0].text != "export":
         return {}
     export = command.words[:1] if len(command.words) == 2 else ()
     return {name: (*export, word) for name, word in variables.assigned(command.words[1:]).items()}

@@ -85,7 +85,7 @@ def _read_block(reader: LaunchReader, language: str, block: SourceText | None) -
         return error
     for start in starts or ():
         reader.start(start)
-    if not _MENTIONS_ENGINE.search(source.text):
+    if not _mentions_engine(source.text):
         return None
     count = len(reader.launches)
     if documents is not None:
@@ -96,12 +96,16 @@ def _read_block(reader: LaunchReader, language: str, block: SourceText | None) -
     return None
 
 
+def _mentions_engine(text: str) -> bool:
+    return "vllm" in text or "sglang" in text or _MENTIONS_ENGINE.search(text) is not None
+
+
 def _read_embedded(reader: LaunchReader, documents: Iterable[Node]) -> None:
     """Guides and scripts in values of a YAML file, where no launch of its own format was read."""
     ranges = [launch.lines for launch in reader.launches]
     for text in formats.embedded_texts(documents):
         first, last = (reader.file.place(text.at(offset))[0] for offset in (0, max(len(text.text) - 1, 0)))
-        if not _MENTIONS_ENGINE.search(text.text) or any(a <= last and first <= b for a, b in ranges):
+        if not _mentions_engine(text.text) or any(a <= last and first <= b for a, b in ranges):
             continue
         blocks = markdown.blocks(text)
         if blocks is None and markdown.starts_command(text.text):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from firesteel.reads.source_text import SourceFile, SourceText
 
@@ -32,6 +33,7 @@ def is_markdown(file: SourceFile) -> bool:
     return file.path.lower().endswith(GUIDES) or blocks(file.whole) is not None
 
 
+@lru_cache(maxsize=4)  # several readers ask for the blocks of the same file
 def blocks(source: SourceText) -> tuple[tuple[str, SourceText], ...] | None:
     """The language and the text of every block; None when there is no fence, so it is not Markdown.
 
@@ -116,13 +118,21 @@ def is_fence(line: str) -> bool:
     return _FENCE.match(line) is not None
 
 
-def _lines(text: str) -> Iterator[tuple[re.Match[str] | None, int, str | None, int]]:
+_Line = tuple[re.Match[str] | None, int, str | None, int]
+
+
+@lru_cache(maxsize=4)
+def _lines(text: str) -> tuple[_Line, ...]:
     """Every line with the fence around it, its offset and its number; None in place of a closing fence."""
+    return tuple(_split_lines(text))
+
+
+def _split_lines(text: str) -> Iterator[_Line]:
     opened: re.Match[str] | None = None
     offset = number = 0
     is_comment = False
     for number, line in enumerate(text.split("\n"), start=1):
-        fence = _FENCE.match(line)
+        fence = _FENCE.match(line) if "```" in line or "~~~" in line else None
         if opened is None and (is_comment or "<!--" in line):
             is_comment = "-->" not in line[max(line.rfind("<!--"), 0) :]
         elif opened is None and fence:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import field
 
 import yaml
 
@@ -23,7 +24,7 @@ MAX_NODES = 100_000
 MAX_DOCUMENTS = 500
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|\n[ \t]*|.)", re.DOTALL)
 _HEADER = re.compile(r"[|>][^\n]*\n")
-_Pairs = dict[str, tuple[yaml.ScalarNode, yaml.Node]]
+_Pairs = dict[str, tuple[yaml.ScalarNode, "Node"]]
 Entry = tuple[Word, "Node"]
 """A key and its value."""
 _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
@@ -39,6 +40,8 @@ class Node:
     file: SourceFile
     source: SourceText
     """The YAML text that the marks of the node refer to."""
+    _known_pairs: list[_Pairs] = field(default_factory=list, compare=False, repr=False)
+    """Once they were asked for: every reader of a format asks a document for its keys."""
 
     @property
     def text(self) -> str | None:
@@ -88,7 +91,7 @@ class Node:
         node: Node | None = self
         for key in keys:
             pair = node._pairs().get(key) if node else None
-            node = self._node(pair[1]) if pair else None
+            node = pair[1] if pair else None
         return node
 
     def text_at(self, *keys: str) -> str | None:
@@ -106,13 +109,13 @@ class Node:
         """The keys and values of a mapping; its own keys override those of a merge key (`<<`)."""
         node = self.get(*keys)
         for name, (_, value) in node._pairs().items() if node else ():
-            yield name, self._node(value)
+            yield name, value
 
     def entries(self, *keys: str) -> dict[str, Entry]:
         """Like `items`, with the position of the keys."""
         node = self.get(*keys)
         return {
-            name: (word, self._node(value))
+            name: (word, value)
             for name, (key, value) in (node._pairs() if node else {}).items()
             if (word := self._node(key).word)
         }
@@ -123,6 +126,11 @@ class Node:
             yield from (self._node(item) for item in node.raw.value)
 
     def _pairs(self) -> _Pairs:
+        if not self._known_pairs:
+            self._known_pairs.append(self._find_pairs())
+        return self._known_pairs[0]
+
+    def _find_pairs(self) -> _Pairs:
         """A merge key may name several mappings, and the earlier wins."""
         merged_pairs: _Pairs = {}
         pairs = self.raw.value if isinstance(self.raw, yaml.MappingNode) else ()
@@ -132,7 +140,7 @@ class Node:
                 merged_pairs |= self._node(mapping)._pairs()
         for key, value in pairs:
             if isinstance(key, yaml.ScalarNode) and not _is_merge(key):
-                merged_pairs[str(key.value)] = (key, value)
+                merged_pairs[str(key.value)] = (key, self._node(value))
         return merged_pairs
 
     def _node(self, node: yaml.Node) -> Node:
@@ -163,7 +171,7 @@ def parse_documents(file: SourceFile, source: SourceText | None = None) -> tuple
     except yaml.YAMLError as error:
         raise _error(file, source.at(0), f"not YAML: {str(error).splitlines()[0]}") from None
     sizes: dict[int, tuple[int, int]] = {}
-    for node in nodes:
+    for node in nodes if "*" in source.text else ():  # without an alias nothing expands
         _check_expanded_size(node, sizes, lambda offset, problem: _error(file, source.at(offset), problem))
     return tuple(Node(node, file, source) for node in nodes)
 
@@ -228,8 +236,9 @@ def _aligned(node: yaml.ScalarNode, source: SourceText) -> SourceText:
 
 def _align(value: str, source: str, position: int, end: int, has_escapes: bool) -> Iterator[Anchor]:
     """Walk through value and source together; an anchor wherever they stop going in step."""
-    expected = -1
-    for offset, character in enumerate(value):
+    expected, offset = -1, 0
+    while offset < len(value):
+        character = value[offset]
         while position < end:
             escape = (
                 _ESCAPE.match(source, position, end) if has_escapes and source[position] == "\\" else None
@@ -247,5 +256,11 @@ def _align(value: str, source: str, position: int, end: int, has_escapes: bool) 
             return
         if position != expected:
             yield offset, position
-        position += step
+        length = 1
+        if not has_escapes:  # the rest of the line goes in step, as a rule
+            line_end = value.find("\n", offset) + 1 or len(value)
+            line = value[offset:line_end]
+            length = len(line) if source.startswith(line, position, end) else 1
+        position += length * step
+        offset += length
         expected = position if step == 1 else -1

@@ -46,6 +46,8 @@ _IMAGES = (
 _MAY_START = re.compile(
     r"vllm|llama-server|sglang|(?:docker|podman|nerdctl)\s+(?:container\s+)?(?:run|create)"
 )
+_WORDS = ("vllm", "llama-server", "sglang", "docker", "podman", "nerdctl")
+"""One of which every line has that starts an engine."""
 _COMMENT = re.compile(r"\s*(?:#|//|;|<!--|\*|REM\b|\.\. )")
 _NOT_STARTING = re.compile(
     r"""(?:^|[\s;&|("'`@])(?:echo|printf|[ep]?grep|pkill|killall|pgrep|kill|ps|which|command\s+-v|man|pip3?|curl|cp|mv|ln|
@@ -107,20 +109,24 @@ def _spot(file: SourceFile, line: int, column: int = 1) -> Spot:
 
 
 def _lines(file: SourceFile) -> Iterator[_Line]:
-    """The lines that may hold commands; in a guide those of its blocks."""
+    """The lines that may start an engine; in a guide those of its blocks."""
     is_guide = not formats.is_yaml(file) and markdown.is_markdown(file)
     numbered = (
         ((number, line, language) for number, line, language in markdown.code_lines(file))
         if is_guide
         else ((number, line, None) for number, line in enumerate(file.text.split("\n"), start=1))
     )
+    words = [word for word in _WORDS if word in file.text]
     texts: list[str] = []
     first = 0
     for number, line, language in numbered:
         first = first if texts else number
-        texts.append(line.rstrip().removesuffix("\\"))
-        if not line.rstrip().endswith("\\") or len(texts) > 200:
-            yield _Line("\n".join(texts), first, number, language)
+        line = line.rstrip()
+        texts.append(line.removesuffix("\\"))
+        if not line.endswith("\\") or len(texts) > 200:
+            text = "\n".join(texts)
+            if any(word in text for word in words):
+                yield _Line(text, first, number, language)
             texts = []
 
 

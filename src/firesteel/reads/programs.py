@@ -30,6 +30,8 @@ _NOT_STARTING = frozenset({
 _PROSE = re.compile(r"[A-Za-z]")
 """llama-server takes flags only."""
 _LOOK_AHEAD = 24
+_STARTING = ("vllm", "sglang", "llama", "docker", "podman", "nerdctl", "sh", "eval", "tmux")
+"""One of which every command has that starts something: an engine, a container, a script."""
 _INSTALLERS = frozenset({"pip", "pip3", "uv", "uvx", "pipx"})
 _PACKAGES: dict[str, EngineName] = {"vllm": "vllm", "sglang": "sglang"}
 _BUILD = re.compile(r"b(\d{4,6})")
@@ -172,7 +174,10 @@ def find(words: Sequence[str]) -> tuple[str, int] | None:
     (`echo vllm serve`) starts none. `ssh host 'vllm serve ...'` is a script.
     """
     words = words[: _LOOK_AHEAD + 6]
-    if not words or base_name(words[0]) in _NOT_STARTING:
+    text = " ".join(words).lower()
+    if not any(name in text for name in _STARTING):
+        return None
+    if base_name(words[0]) in _NOT_STARTING:
         return None
     for index in range(min(len(words), _LOOK_AHEAD)):
         if container_run_at(words, index) is not None:

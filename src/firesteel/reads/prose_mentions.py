@@ -41,6 +41,8 @@ def mentions(file: SourceFile) -> tuple[Mention, ...]:
 
 def _mentions(file: SourceFile) -> Iterator[Mention]:
     for number, line in markdown.prose(file):
+        if "--" not in line and "_" not in line and ("/" not in line or ":" not in line):
+            continue  # no name is without these
         for name in _NAME.finditer(line):
             spot = Spot(file.path, number, name[0].strip(" .,")[:MAX_SPOT], name.start() + 1)
             if name["image"]:

@@ -114,7 +114,7 @@ class LaunchReader:
             self._check_limit()
             count = len(self.launches)
             # No command begins with a dash: this is the rest of one that ended too early.
-            is_lost_flag = _FLAG.match("".join(command.texts[:1])) is not None
+            is_lost_flag = bool(command.words) and _FLAG.match(command.words[0].text) is not None
             if is_lost_flag and last is not None and end and self._continues(end, command.words[0]):
                 is_lost = self.is_for_shell or self._has_backslash(last, command.words[0])
                 self._add_flaw(last, "lost" if is_lost else "apart", command.words[0])
@@ -169,30 +169,30 @@ class LaunchReader:
         self.launches[index] = replace(launch, spots=spots, words={**launch.words, f"flaw:{name}": (word,)})
 
     def _read_command(self, command: ShellCommand, depth: int) -> None:
+        texts = command.texts
         self.exported.update(exports(command))
-        self.installed.update([pair] if (pair := programs.installed(command.texts)) else [])
+        self.installed.update([pair] if (pair := programs.installed(texts)) else [])
         for word in command.env.values():
             if depth < _MAX_NESTED and word.text.startswith("$(") and word.text.endswith(")"):
                 self.read(split_script(word.content.part(2, len(word.text) - 1), self.file), depth + 1)
-        program = programs.find(command.texts)
-        if program is None:
+        kind, index = programs.find(texts) or ("", 0)
+        if not kind:
             return
-        kind, index = program
         count = len(self.launches)
         if kind == "container":
-            first = programs.container_run_at(command.texts, index) or 0
+            first = programs.container_run_at(texts, index) or 0
             self.launches += self._container_run(command.words[first:])
         elif kind == "engine":
             self.launches.append(self._process_launch(command, index))
         elif depth < _MAX_NESTED:
-            script = command.words[index + (programs.script_at(command.texts[index:]) or 0)]
-            before, self.is_exec = self.is_exec, self.is_exec or programs.is_exec(command.texts[:index])
+            script = command.words[index + (programs.script_at(texts[index:]) or 0)]
+            before, self.is_exec = self.is_exec, self.is_exec or programs.is_exec(texts[:index])
             self.read(split_script(script.content, self.file), depth + 1)
             self.is_exec = before
         if command.broken and len(self.launches) > count:
             self._add_flaw(count, "blank", command.broken)
-        if not run_the_next(command.texts[:index]):
-            doubt = f"what `{command.texts[0][:40]}` does with it is not known"
+        if not run_the_next(texts[:index]):
+            doubt = f"what `{texts[0][:40]}` does with it is not known"
             self.launches[count:] = [
                 replace(launch, doubt=doubt, is_own_build=True) for launch in self.launches[count:]
             ]

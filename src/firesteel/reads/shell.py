@@ -34,6 +34,8 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_PLAIN_WORD = re.compile(r"""[^\s'"\\$`;&|()<>{#][^\s'"\\$`;&|()<>]*(?=\s|\Z)""")
+"""A word of one plain token, as most are."""
 _UNESCAPE = re.compile(r'\\([$`"\\]|\n)')
 _ANSI_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ANSI = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b"}
@@ -160,12 +162,12 @@ def _commands(source: SourceText, file: SourceFile) -> Iterator[ShellCommand]:
         if isinstance(word, Word):
             words.append(word)
         elif words:
-            yield replace(_command(words), end=word, broken=_broken(words, source, file))
+            yield _command(words, word, _broken(words, source, file))
             words = []
         elif word in ("(", ")"):
             yield ShellCommand((), end=word)
     if words:
-        yield replace(_command(words), broken=_broken(words, source, file))
+        yield _command(words, "", _broken(words, source, file))
 
 
 def _broken(words: list[Word], source: SourceText, file: SourceFile) -> Word | None:
@@ -179,7 +181,7 @@ def _broken(words: list[Word], source: SourceText, file: SourceFile) -> Word | N
     return Word(source.text[slice(*bounds)], *file.place(span[0]), *bounds, span)
 
 
-def _command(words: list[Word]) -> ShellCommand:
+def _command(words: list[Word], end: str, broken: Word | None) -> ShellCommand:
     first = 1 if _PROMPT.match(words[0].text) else 0
     env: dict[str, Word] = {}
     for word in words[first:]:
@@ -188,7 +190,7 @@ def _command(words: list[Word]) -> ShellCommand:
         name = word.text.partition("=")[0]
         env[name] = word.after(len(name) + 1)
         first += 1
-    return ShellCommand(tuple(words[first:]), env)
+    return ShellCommand(tuple(words[first:]), env, end, broken)
 
 
 def _words(source: SourceText, file: SourceFile) -> Iterator[Word | str]:
@@ -199,6 +201,10 @@ def _words(source: SourceText, file: SourceFile) -> Iterator[Word | str]:
         if start < 0 and text[offset] == "#":
             line_end = text.find("\n", offset)
             offset = len(text) if line_end < 0 else line_end
+            continue
+        if start < 0 and not redirected and (plain := _PLAIN_WORD.match(text, offset)):
+            yield _plain_word(source, plain.span(), file)
+            offset = plain.end()
             continue
         kind, end = _next_token(source, offset, file)
         if kind in ("space", "newline", "operator", "redirect"):
@@ -214,6 +220,17 @@ def _words(source: SourceText, file: SourceFile) -> Iterator[Word | str]:
         offset = end
     if start >= 0 and not redirected:
         yield _word(pieces, source, (start, offset), file)
+
+
+def _plain_word(source: SourceText, bounds: tuple[int, int], file: SourceFile) -> Word:
+    if len(source.anchors) > 1:
+        content, span = source.part(*bounds), source.span(*bounds)
+    else:
+        (offset, place), (start, end) = source.anchors[0], bounds
+        span = start + place - offset, end + place - offset
+        content = SourceText(source.text[start:end], ((0, span[0]),))
+    line, column = file.place(span[0])
+    return Word(content.text, line, column, *bounds, span, content)
 
 
 def _word(pieces: list[_Piece], source: SourceText, bounds: tuple[int, int], file: SourceFile) -> Word:

@@ -82,6 +82,9 @@ class SourceText:
 
     def at(self, offset: int) -> int:
         """The offset in the file of the character at `offset`."""
+        if len(self.anchors) == 1:
+            start, file_offset = self.anchors[0]
+            return file_offset + (offset - start if offset > start else 0)
         index = bisect_right(self.anchors, (offset, maxsize)) - 1
         start, file_offset = self.anchors[max(index, 0)]
         return file_offset + max(offset - start, 0)
@@ -91,6 +94,9 @@ class SourceText:
         return self.at(start), self.at(max(end - 1, start)) + (end > start)
 
     def part(self, start: int, end: int) -> SourceText:
+        if len(self.anchors) == 1:
+            own_start, file_offset = self.anchors[0]
+            return SourceText(self.text[start:end], ((0, start + file_offset - own_start),))
         return self.inner(self.text[start:end], ((0, start),))
 
     def inner(self, text: str, anchors: Iterable[Anchor]) -> SourceText:

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from functools import lru_cache
 
 from firesteel.dataclass import dataclass
 from firesteel.launch import Launch, Spot
 from firesteel.reads.reader import ReadLaunch
-from firesteel.reads.surroundings import Line, Surroundings
+from firesteel.reads.surroundings import Line, MachineKind, Surroundings
 
-MachineKind = Literal["spark", "other", "unsaid"]
 SPARK_MEMORY_GB = 128
+Evidence = tuple[MachineKind, str, int, str]
+"""What a line names, as which kind of machine; its number and its text."""
 
 _SPARK = re.compile(
     r"dgx[\s_-]*sparks?(?![a-z])|(?<![a-z0-9])(?:gb[-_]?10|sm_?121a?)(?![0-9a-z])", re.IGNORECASE
@@ -26,7 +27,7 @@ _SPARK = re.compile(
 _SPARK_NAME = re.compile(r"(?<![a-z])sparks?(?![a-z])|gb10(?![0-9])", re.IGNORECASE)
 """In an image or a path, where no Apache Spark is meant."""
 _OTHER = re.compile(
-    r"""(?<![A-Za-z0-9])(?:
+    r"""(?<![A-Za-z0-9])(?=[A-EGHIJLMNPRSTVXa-eghijlmnprstvx345])(?:   # their first letters: most end here
       (?i:  A100 | A800 | H100 | H200 | H800 | B100 | B200 | B300 | GB200 | GB300 | GH200 | V100 | L40S? | HGX
           | NVL\d{1,2} | (?:RTX|GeForce)[\s_-]?(?:PRO[\s_-]?)?\d{4} | [345]090 | MI\d{3}[AX]? | Gaudi\s?\d?
           | HPU | TPU | GCU | DCU | MLU | MUSA
@@ -84,9 +85,7 @@ def find_machine(reading: ReadLaunch, path: str, around: Surroundings) -> Stated
     return StatedMachine()
 
 
-def _evidence(
-    reading: ReadLaunch, path: str, around: Surroundings
-) -> Iterator[tuple[MachineKind, str, int, str]]:
+def _evidence(reading: ReadLaunch, path: str, around: Surroundings) -> Iterator[Evidence]:
     launch, spots = reading.launch, reading.spots
     line = reading.line
     model_line = spots["model"].line if "model" in spots else line
@@ -101,7 +100,7 @@ def _evidence(
     is_guide = bool(around.prose) or around.is_in_value(line)
     if not is_guide:  # in a recipe a comment may be about any of its parts
         yield from _listed(around, model_line)
-    yield from _named(around.above(line))
+    yield from _named(around.above(line), around)
     foreign = next((name for name in launch.env if _OTHER_VARIABLES.match(name)), None)
     if foreign:
         yield "other", foreign, line, own
@@ -111,18 +110,31 @@ def _evidence(
     gpus = _gpus_in_one_host(launch)
     if gpus > 1:
         yield "other", f"{gpus} GPUs in one host", line, own
-    mentioned = list(_named(around.document))
-    if mentioned and not any(kind == "spark" for kind, *_ in mentioned):
-        yield mentioned[0]
+    yield from _mentioned(around)
 
 
-def _named(lines: Iterable[Line]) -> Iterator[tuple[MachineKind, str, int, str]]:
-    """The lines that name a machine; one that names a Spark among others is about a Spark."""
+@lru_cache(maxsize=1)  # for all launches of a text
+def _mentioned(around: Surroundings) -> tuple[Evidence, ...]:
+    """The first machine that the document mentions, where it mentions no Spark."""
+    mentioned = tuple(_named(around.document, around))
+    return () if any(kind == "spark" for kind, *_ in mentioned) else mentioned[:1]
+
+
+def _named(lines: Iterable[Line], around: Surroundings) -> Iterator[Evidence]:
+    """The lines that name a machine."""
     for number, text in lines:
-        if match := _SPARK.search(text):
-            yield "spark", match[0], number, text
-        elif match := _OTHER.search(text):
-            yield "other", match[0], number, text
+        if text not in around.machines:  # a line may stand above many launches
+            around.machines[text] = _machine_in(text)
+        if machine := around.machines[text]:
+            yield *machine, number, text
+
+
+def _machine_in(text: str) -> tuple[MachineKind, str] | None:
+    """A text that names a Spark among others is about a Spark."""
+    if match := _SPARK.search(text):
+        return "spark", match[0]
+    match = _OTHER.search(text)
+    return ("other", match[0]) if match else None
 
 
 def _gpus_in_one_host(launch: Launch) -> int:
@@ -144,10 +156,9 @@ def _whole(size: object) -> int:
     return int(size) if isinstance(size, str) and re.fullmatch("[1-9][0-9]{0,3}", size) else 1
 
 
-def _listed(around: Surroundings, model_line: int) -> Iterator[tuple[MachineKind, str, int, str]]:
+def _listed(around: Surroundings, model_line: int) -> Iterator[Evidence]:
     """The hardware that a recipe or manifest lists, and the memory that it asks for."""
-    listed = [found for number, text in around.hardware for found in _named_parts(number, text)]
-    yield from sorted(listed, key=lambda found: found[0] != "spark")[:1]
+    yield from _listed_hardware(around)
     sizes = around.lines_with("vram_minimum_gb")
     memory = [(abs(n - model_line), n, text) for n, text in sizes if _VRAM.search(text)]
     if memory:  # of several variants the one that has this model
@@ -159,14 +170,20 @@ def _listed(around: Surroundings, model_line: int) -> Iterator[tuple[MachineKind
     yield from (("spark", "recipe", n, text) for n, text in versions if _RECIPE.match(text))
 
 
-def _named_parts(number: int, text: str) -> Iterator[tuple[MachineKind, str, int, str]]:
+@lru_cache(maxsize=1)
+def _listed_hardware(around: Surroundings) -> tuple[Evidence, ...]:
+    listed = [found for number, text in around.hardware for found in _named_parts(number, text)]
+    return tuple(sorted(listed, key=lambda found: found[0] != "spark")[:1])
+
+
+def _named_parts(number: int, text: str) -> Iterator[Evidence]:
     """`{h200: verified, dgx_spark_gb10: unsupported}` speaks of an H200 only."""
     for part in re.split(r"[,{}]", text):
-        if not _REFUSED.match(part.strip()):
-            yield from _named([(number, part.replace("_", " "))])
+        if not _REFUSED.match(part.strip()) and (machine := _machine_in(shown := part.replace("_", " "))):
+            yield *machine, number, shown
 
 
-def _in_path(path: str) -> Iterator[tuple[MachineKind, str, int, str]]:
+def _in_path(path: str) -> Iterator[Evidence]:
     for part in reversed(path.split("/")):
         if match := _SPARK_NAME.search(part):
             yield "spark", match[0], 1, path

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
 from itertools import takewhile
 
 from firesteel.dataclass import dataclass
@@ -54,32 +55,43 @@ def _statements(
     engine: EngineName, line: int, around: Surroundings
 ) -> Iterator[tuple[int, str, str, str | None, bool]]:
     """(line, text, lowest, highest or None, whether a key of a recipe says so), the nearest first."""
-    keys, pins, sentences = _patterns(engine)
-    named = around.lines_with(_NAMES[engine])
-    above = [found for found in reversed(named) if found[0] <= line]
-    first, everywhere = 1, [*above, *(found for found in named if found[0] > line)]
+    first, end = 1, len(around.lines)
     if around.is_in_value(line):  # a guide in a recipe installs what its own section says
         is_heading = (_HEADING.match(around.lines[number - 1]) for number in range(line, 0, -1))
         first = line + 1 - sum(1 for _ in takewhile(lambda heading: heading is None, is_heading))
-        everywhere = [found for found in above if found[0] >= first]
-    for number, text in everywhere:
-        if match := keys.search(text):
-            is_minimum = bool(match["min"] or match["least"])
-            yield (
-                number,
-                text,
-                match["low"],
-                None if is_minimum or match["sign"] else match["low"],
-                is_minimum,
-            )
+        end = line
+    keys, pins = _stated(engine, around)
+    for number, text, match in _nearest(keys, first, line, end):
+        is_minimum = bool(match["min"] or match["least"])
+        high = None if is_minimum or match["sign"] else match["low"]
+        yield number, text, match["low"], high, is_minimum
     near = (found for found in around.above(line) if found[0] >= first)
-    yield from ((*found, False) for found in _in_sentences(sentences, near))
-    for number, text in everywhere:
-        match = pins.search(text)
-        low, high = _pinned(match) if match else (None, None)
+    yield from ((*found, False) for found in _in_sentences(_patterns(engine)[2], near))
+    for number, text, match in _nearest(pins, first, line, end):
+        low, high = _pinned(match)
         # In a guide an image is another way to start it, and a sentence may be about anything.
-        if match and low and not (around.prose and (match["tag"] or number in around.prose)):
+        if low and not (around.prose and (match["tag"] or number in around.prose)):
             yield number, text, low, high, False
+
+
+_Found = tuple[int, str, re.Match[str]]
+
+
+@lru_cache(maxsize=2)  # for all launches of a text
+def _stated(engine: EngineName, around: Surroundings) -> tuple[list[_Found], list[_Found]]:
+    """The lines with a version of the engine: as a key, and as a requirement or tag."""
+    named = around.lines_with(_NAMES[engine])
+    keys, pins, _ = _patterns(engine)
+    return (
+        [(number, text, match) for number, text in named if (match := keys.search(text))],
+        [(number, text, match) for number, text in named if (match := pins.search(text))],
+    )
+
+
+def _nearest(found: list[_Found], first: int, line: int, end: int) -> Iterator[_Found]:
+    """Upwards from the line, then downwards, between the first and the last line."""
+    yield from (each for each in reversed(found) if first <= each[0] <= line)
+    yield from (each for each in found if line < each[0] <= end)
 
 
 def _in_sentences(
@@ -100,6 +112,7 @@ def _pinned(match: re.Match[str]) -> tuple[str | None, str | None]:
     return None, None
 
 
+@cache
 def _patterns(engine: EngineName) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     name, low = _NAMES[engine], _NUMBER.format("low")
     image = {"vllm": r"vllm/vllm-openai", "sglang": r"lmsysorg/sglang"}[name]

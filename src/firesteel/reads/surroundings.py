@@ -8,8 +8,10 @@ one before it, then the headings that enclose it.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Literal
 
 from firesteel.launch import EngineName
 from firesteel.reads import markdown
@@ -17,6 +19,7 @@ from firesteel.reads.source_text import SourceFile
 
 Line = tuple[int, str]
 """A line's number and its text."""
+MachineKind = Literal["spark", "other", "unsaid"]
 _HEADING = re.compile(r"\s{0,3}(#{1,6})\s+\S")
 _COMMENT = re.compile(r"\s*(?:#|//|<!--)\s?(?!!)")
 _TRAILING = re.compile(r"\s#\s.*")
@@ -26,6 +29,8 @@ _HARDWARE_KEY = re.compile(
         |node_?selector|instance[_-]?type|machine)[\w./-]*)["']?\s*:\s*(?P<value>.*)""",
     re.VERBOSE | re.IGNORECASE,
 )
+_HARDWARE_WORDS = ("hardware", "accelerator", "gpu", "selector", "instance", "machine")
+"""One of which every such key has."""
 _NOT_HARDWARE = re.compile(r"overrides|strategy_hardware|opt_in", re.IGNORECASE)
 _FORK = re.compile(
     r"(?:git\s+clone|git\+|_REPO\w*=)[^\n]{0,200}?[:/](?!vllm-project/|sgl-project/|ggml-org/|ggerganov/)"
@@ -41,6 +46,8 @@ class Surroundings:
         self.file = file
         self.lines = file.text.split("\n")
         self._mentions: dict[re.Pattern[str], bool] = {}
+        self.machines: dict[str, tuple[MachineKind, str] | None] = {}
+        """Lines that were searched for machines: see `stated_machine`."""
         self._lines_with: dict[str, list[Line]] = {}
         self.is_guide = markdown.blocks(file.whole) is not None and not file.path.endswith((".yaml", ".yml"))
         self.prose = dict(markdown.prose(file)) if self.is_guide else {}
@@ -55,15 +62,18 @@ class Surroundings:
         if trailing:
             yield number, trailing[0]
         number -= 1
+        if not self.prose:
+            above = bisect_right(self._comments, number, key=lambda found: found[0])
+            yield from reversed(self._comments[:above])
+            return
         while number > 0 and number not in self.prose:
             text = self.lines[number - 1]
-            if self.prose and markdown.is_fence(text):
+            if markdown.is_fence(text):
                 break
             if _COMMENT.match(text):
                 yield number, text
             number -= 1
-        if self.prose:
-            yield from self._guide_above(number)
+        yield from self._guide_above(number)
 
     def _guide_above(self, number: int) -> Iterator[Line]:
         end = max(number - _NEAR, 0)
@@ -111,10 +121,11 @@ class Surroundings:
     @property
     def document(self) -> Iterator[Line]:
         """The text of a guide, or the comments of any other file, from its beginning."""
-        if self.prose:
-            yield from self.prose.items()
-        else:
-            yield from ((n, text) for n, text in enumerate(self.lines, 1) if _COMMENT.match(text))
+        yield from self.prose.items() if self.prose else self._comments
+
+    @cached_property
+    def _comments(self) -> list[Line]:
+        return [(number, text) for number, text in enumerate(self.lines, 1) if _COMMENT.match(text)]
 
     @cached_property
     def hardware(self) -> list[Line]:
@@ -128,6 +139,10 @@ class Surroundings:
 def _hardware(lines: list[str]) -> list[Line]:
     found: list[Line] = []
     indent: int | None = None
+    text = "\n".join(lines).lower()
+    words = [word for word in _HARDWARE_WORDS if word in text]
+    if not words:
+        return found
     for number, text in enumerate(lines, 1):
         depth = len(text) - len(text.lstrip())
         if indent is not None and text.strip():
@@ -135,7 +150,8 @@ def _hardware(lines: list[str]) -> list[Line]:
                 found.append((number, text))
                 continue
             indent = None
-        key = _HARDWARE_KEY.search(text)
+        lower = text.lower() if ":" in text else ""
+        key = _HARDWARE_KEY.search(text) if lower and any(word in lower for word in words) else None
         if key and not _NOT_HARDWARE.search(key["key"]):
             found.append((number, key["value"].partition("}")[0]))
             indent = depth

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 
 from firesteel import package_data
 from firesteel.catalog import is_upstream
@@ -77,26 +77,29 @@ def own_flags(context: Context) -> set[str]:
     return {"help", "h", "version", *(("model-type",) if context.is_sglang_serve else ())}
 
 
-def spellings(engine: EngineName, name: str) -> Iterator[str]:
+@lru_cache(maxsize=4096)
+def spellings(engine: EngineName, name: str) -> tuple[str, ...]:
     """What may stand in the text for the flag of a launch: long, short or negated, and its aliases."""
-    yield from (f"--{name}", f"-{name}", f"--no-{name}")
-    for alias, full in grammar(engine).aliases.items():
-        if full == name:
-            yield from (f"-{alias}", f"--{alias}")
+    aliases = [alias for alias, full in grammar(engine).aliases.items() if full == name]
+    others = (spelling for alias in aliases for spelling in (f"-{alias}", f"--{alias}"))
+    return (f"--{name}", f"-{name}", f"--no-{name}", *others)
 
 
 def _unknown_flags(context: Context) -> list[str]:
     """Flags that no known release has, nor takes as an abbreviation."""
     if not is_undecided(context):
         return []
-    engine = context.launch.engine
-    names = [name for name in context.launch.flags if is_final(name) and name not in own_flags(context)]
-    unknown = [
-        name
-        for name in names
-        if not any(release_ranges(engine, spelling) for spelling in spellings(engine, name))
+    own, engine = own_flags(context), context.launch.engine
+    return [
+        name for name in context.launch.flags if name not in own and is_final(name) and _is_new(engine, name)
     ]
-    return [name for name in unknown if not _is_abbreviation(engine, name)]
+
+
+@lru_cache(maxsize=4096)
+def _is_new(engine: EngineName, name: str) -> bool:
+    """Whether no known release has the flag, nor takes the name for one."""
+    is_known = any(release_ranges(engine, spelling) for spelling in spellings(engine, name))
+    return not is_known and not _is_abbreviation(engine, name)
 
 
 def flags_of_no_release(context: Context) -> list[Match]:
@@ -165,7 +168,7 @@ def _values_of_no_release(context: Context) -> Iterator[Match]:
             flags
             and isinstance(given, str)
             and _PLAIN_VALUE.fullmatch(given)
-            and not any(_some_release_accepts(flag, given) for flag in flags)
+            and not any(value.accepts(given) for value in _values(engine, f"--{name}"))
         ):
             known = [
                 value for flag in flags for value, spans in flag.values.items() if spans[-1].last is None
@@ -190,11 +193,16 @@ def _configs(flags: Iterable[SymbolHistory]) -> set[str]:
     return {str(range_.facts.get("config", "")) for flag in flags for range_ in flag.ranges}
 
 
-def _some_release_accepts(flag: SymbolHistory, text: str) -> bool:
+@cache
+def _values(engine: EngineName, spelling: str) -> tuple[Value, ...]:
+    """What any release takes after a flag."""
+    return tuple(map(_values_of_releases, flags_spelled(engine, spelling)))
+
+
+def _values_of_releases(flag: SymbolHistory) -> Value:
     is_single = all(range_.facts.get("takes", "value") == "value" for range_ in flag.ranges)
     folds = any(range_.facts.get("folds", False) for range_ in flag.ranges)
-    every = Value(values=tuple(flag.values), open=not (_is_closed(flag) and is_single), folds=folds)
-    return every.accepts(text)
+    return Value(values=tuple(flag.values), open=not (_is_closed(flag) and is_single), folds=folds)
 
 
 def _is_closed(flag: SymbolHistory) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import date
-from functools import cache, lru_cache
+from functools import cache
 from types import MappingProxyType
 
 from firesteel import catalog
@@ -17,6 +17,7 @@ from firesteel.printable import escape_unprintable
 from firesteel.rules.context import NEWEST_KNOWN, Context, Match
 from firesteel.rules.match import matches
 from firesteel.rules.rule import SEVERITY, Confidence, Fix, Level, Rule, rules
+from firesteel.rules.triggers import RuleIndex, names
 
 TITLES: dict[EngineName, str] = {"vllm": "vLLM", "llamacpp": "llama.cpp", "sglang": "SGLang"}
 _IMAGE_CHECKS_SEEN = date(2026, 11, 15)
@@ -61,7 +62,7 @@ def check(
     flaws = frozenset(key.removeprefix("flaw:") for key in spots if key.startswith("flaw:"))
     program = spots["program"].text if "program" in spots else ""
     context = Context(launch, hardware, image, flaws, known.releases, is_own_build, program)
-    applicable = _applicable(launch.engine, hardware, frozenset(context.flags))
+    applicable = _index(launch.engine, hardware).find(names(context))
     all_matches = [(rule, match) for rule in applicable for match in matches(rule, context)]
     specific: dict[str, int] = {}
     for rule, match in all_matches:
@@ -77,16 +78,9 @@ def check(
     return tuple(sorted(dict.fromkeys(findings), key=_sort_key))
 
 
-@lru_cache(maxsize=1024)
-def _applicable(engine: EngineName, hardware: str | None, flags: frozenset[str]) -> tuple[Rule, ...]:
-    """The rules that may match; most are about a flag that a launch does not have."""
-    of_engine = _of_engine(engine, hardware)
-    return tuple(r for r in of_engine if not r.when.flag or not flags.isdisjoint(r.when.flag))
-
-
 @cache
-def _of_engine(engine: EngineName, hardware: str | None) -> tuple[Rule, ...]:
-    return tuple(
+def _index(engine: EngineName, hardware: str | None) -> RuleIndex:
+    return RuleIndex(
         rule
         for rule in rules()
         if not rule.when.across

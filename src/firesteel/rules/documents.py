@@ -6,7 +6,8 @@ from typing import Literal
 
 from firesteel.facts.documents import Document
 from firesteel.facts.evidence import Evidence
-from firesteel.reads.stated_machine import MachineKind, StatedMachine
+from firesteel.reads.stated_machine import StatedMachine
+from firesteel.reads.surroundings import MachineKind
 from firesteel.rules.checker import Finding
 from firesteel.rules.compatibility_tables import CompatibilityRow
 from firesteel.rules.fact_tables import FactRow

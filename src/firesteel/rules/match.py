@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
+from functools import cache
 
 from packaging.version import Version
 
@@ -182,10 +183,16 @@ def _shown(launch: Launch, name: str, key: str | None, value: object) -> str:
 
 
 def _environment(patterns: Iterable[str], launch: Launch) -> Iterator[Match]:
+    is_meant = _any_of(tuple(patterns)).match
     for name, value in launch.env.items():
-        if any(_fits(name, pattern) for pattern in patterns):
+        if is_meant(name):
             typed = f"{name}={value}" if value != f"${name}" else name
             yield Match(f"env:{name}", f"-e {typed}" if launch.container else typed, name, value)
+
+
+@cache
+def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, patterns)))
 
 
 def _extra(patterns: Iterable[str], launch: Launch) -> Iterator[Match]:

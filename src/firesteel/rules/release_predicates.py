@@ -143,7 +143,9 @@ def unread_variables(context: Context) -> list[Match]:
     return [
         Match(f"env:{name}", name, name, _availability(known, name) or "no release read it")
         for name in context.launch.env
-        if name.startswith(PREFIXES[known.engine]) and name not in (known.variables.keys() | BUILD_VARIABLES)
+        if name.startswith(PREFIXES[known.engine])
+        and name not in known.variables
+        and name not in BUILD_VARIABLES
     ]
 
 

@@ -47,7 +47,10 @@ def read_beside(roots: Sequence[Path], path: str, name: str) -> str | None:
     """A file that another one names, relative to it; None where there is none, where it is too large, or
     where it lies outside of the folders that are checked: a text must not make us read anything else."""
     try:
-        target = (Path(path).parent / name).resolve()
+        target = Path(path).parent / name
+        if not target.exists():  # as most: finding out where it would be takes longer
+            return None
+        target = target.resolve()
         if not any(target.is_relative_to(root) for root in roots) or not target.is_file():
             return None
         if target.stat().st_size > _MAX_BESIDE:

@@ -36,8 +36,15 @@ _VERSION = re.compile(r"(\d{1,9}(?:\.\d{1,9}){0,4}(?:\.?post\d{1,9})?)((?:\.?(?:
 
 def known_versions(engine: EngineName, learned: Sequence[EngineHistory] = ()) -> tuple[str, ...]:
     """The known releases, oldest first."""
+    if not learned:
+        return _shipped_versions(engine)
     own = {version for history in learned if history.engine == engine for version in history.versions}
     return tuple(sorted(own.union(_shipped_releases(engine)[0]), key=version_key))
+
+
+@cache
+def _shipped_versions(engine: EngineName) -> tuple[str, ...]:
+    return tuple(sorted(_shipped_releases(engine)[0], key=version_key))
 
 
 def find_schema(engine: EngineName, version: str, learned: Sequence[EngineHistory] = ()) -> Schema | None:
@@ -93,7 +100,7 @@ def _nearest_schemas(
 
 def newest_schema(engine: EngineName, learned: Sequence[EngineHistory] = ()) -> Schema:
     """For an image tag like `latest`."""
-    return _schema(engine, known_versions(engine, learned)[-1], learned)
+    return nearest_schemas(engine, known_versions(engine, learned)[-1], learned)[0]
 
 
 @lru_cache(maxsize=4096)
