@@ -92,7 +92,7 @@ def test_names_that_somebody_made_up_take_no_room(monkeypatch: pytest.MonkeyPatc
     assert sum(1 for _ in samples(meter)) < before + 600
     unknown = {"model": "unknown", "key": "laptop", "route": "chat", "how": "refused", "status": "404"}
     assert value(meter, "firesteel_requests_total", **unknown) == 1000
-    assert sum(each.value for each in samples(meter) if each.name == "firesteel_turned_away_total") == 1000
+    assert sum(each.value for each in samples(meter) if each.name == "firesteel_rejected_early_total") == 1000
     monkeypatch.setattr("firesteel.gateway.admin.meter.MAX_KEYS", 50)
     for index in range(200):
         meter.counters("coder", f"key-{index}").first(1)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 MAX_CHARS = 4 * 2**20
@@ -82,7 +83,8 @@ def parse_sample(line: str) -> PrometheusSample | None:
         return None
     name, value, labels, timestamp_ms = raw
     if labels and "\\" in line:
-        labels = {label: _unescaped(text) for label, text in labels.items()}
+        unescape = partial(_ESCAPE.sub, lambda escape: _UNESCAPED[escape[1]])
+        labels = {label: unescape(text) for label, text in labels.items()}
     return PrometheusSample(name, float(value), labels, int(timestamp_ms) if timestamp_ms else None)
 
 
@@ -114,7 +116,3 @@ def _parse_labels(text: str) -> dict[str, str] | None:
         labels[match[1]] = match[2]
         position = match.end()
     return labels
-
-
-def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda escape: _UNESCAPED[escape[1]], text)

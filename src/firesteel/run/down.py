@@ -9,13 +9,22 @@ from pathlib import Path
 
 from firesteel.catalog.docker_options import container_name
 from firesteel.edge.docker.containers import container_exists, last_line, require_docker
-from firesteel.edge.files.home import Locked, lock, remove
+from firesteel.edge.files.home import Home, Locked, lock, remove
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import FiresteelError
 from firesteel.facts import Meminfo
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
-from firesteel.run.service import FILES, Service, current_state, is_supervised, read_spec, supervisor_of
+from firesteel.run.service import (
+    FILES,
+    Service,
+    current_state,
+    folder_of,
+    is_supervised,
+    load,
+    read_spec,
+    supervisor_of,
+)
 from firesteel.run.supervise import boot
 from firesteel.run.supervise.guard import memory_is_back
 from firesteel.run.supervise.leftovers import end_leftovers
@@ -148,6 +157,14 @@ async def _remove_files_of(service: Service) -> None:
                     f"another firesteel command is working on {service.name}", next="firesteel ps"
                 ) from None
         await asyncio.sleep(_POLL_S)
+
+
+async def stop_and_remove(home: Home, name: str) -> Event | None:
+    """What runs under the name, of a start that failed or was another. The event says what was stopped."""
+    service = load(home, name)
+    events = [event async for event in stop_processes(service)] if service else []
+    remove_files(folder_of(home, name))
+    return events[-1] if events else None
 
 
 def remove_files(folder: Path) -> None:

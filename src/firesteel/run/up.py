@@ -17,7 +17,7 @@ from firesteel.edge.host.memory import evict, meminfo
 from firesteel.edge.http.poll import get_from_engine
 from firesteel.errors import DoesNotFit, FiresteelError, SuspectWeights
 from firesteel.proposals import Proposal, require_runnable
-from firesteel.run.down import remove_files, stop_processes
+from firesteel.run.down import remove_files, stop_and_remove, stop_processes
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
 from firesteel.run.fetch.audit_weights import audit_pulled
 from firesteel.run.fetch.damage import explain_with_digests
@@ -214,7 +214,7 @@ async def _until_verified(
         listens = not isinstance(error, GeneratorExit)
         if listens:
             yield PhaseProgress("stop", f"stopping {spec.name}")
-        stopped = await asyncio.shield(_undo(home, spec))
+        stopped = await asyncio.shield(stop_and_remove(home, spec.name))
         if listens and stopped:
             yield stopped
         if listens and isinstance(reason, SuspectWeights):
@@ -236,11 +236,3 @@ async def _root_cause(home: Home, spec: ServiceSpec, error: BaseException) -> Ba
             return error
         await asyncio.sleep(_POLL_S)
     return start_failure(home, spec) if service else error
-
-
-async def _undo(home: Home, spec: ServiceSpec) -> Event | None:
-    """The event says what was stopped."""
-    service = load(home, spec.name)
-    events = [event async for event in stop_processes(service)] if service else []
-    remove_files(folder_of(home, spec.name))
-    return events[-1] if events else None

@@ -30,6 +30,7 @@ class Client(End):
         if self.other is not None:
             self.other.write(data)
         else:
+            self.transport.pause_reading()  # the rest of a long prompt waits for the connection
             task = asyncio.ensure_future(self.connect(data))
             task.add_done_callback(asyncio.Task.result)
 
@@ -38,6 +39,7 @@ class Client(End):
         self.other, end = await loop.create_connection(End, "127.0.0.1", int(sys.argv[2]))
         end.other = self.transport
         self.other.write(data)
+        self.transport.resume_reading()
 
 
 async def main() -> None:

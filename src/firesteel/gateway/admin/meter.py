@@ -243,9 +243,7 @@ class Meter:
             ),
         )
         early = [((("kind", kind),), count) for kind, count in self._rejected_early.items()]
-        yield _family(
-            "turned_away_total", "counter", "Requests rejected before their model was known.", early
-        )
+        yield _family("rejected_early_total", "counter", "Rejected before their model was known.", early)
         for name in ("prompt", "completion", "cached"):
             tokens = [(_labels(o), getattr(c, f"{name}_tokens")) for o, c in self._counters.items()]
             help = f"{name.capitalize()} tokens as the engines counted them in `usage`."

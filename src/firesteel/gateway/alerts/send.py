@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
@@ -119,7 +119,9 @@ async def post(url: str, body: bytes) -> str | None:
 async def run(command: tuple[str, ...], body: bytes) -> str | None:
     """Return the problem. Without a shell, in a session of its own, so that all of it can be ended."""
     document = json.loads(body)
-    env = {**os.environ, **_variables(document)}
+    # For commands that read no JSON: `FIRESTEEL_ALERT_TEXT` and the others.
+    variables = {f"FIRESTEEL_ALERT_{name.upper()}": str(document[name]) for name in ("kind", "state", "text")}
+    env = {**os.environ, **variables}
     try:
         child = await asyncio.create_subprocess_exec(
             *command, stdin=PIPE, stdout=DEVNULL, stderr=PIPE, env=env, start_new_session=True
@@ -138,8 +140,3 @@ async def run(command: tuple[str, ...], body: bytes) -> str | None:
         return None
     said = stderr.decode(errors="replace").strip()[-_STDERR_BYTES:]
     return f"exit code {child.returncode}{f': {said}' if said else ''}"
-
-
-def _variables(document: Mapping[str, object]) -> dict[str, str]:
-    """For commands that read no JSON: `FIRESTEEL_ALERT_TEXT` and the others."""
-    return {f"FIRESTEEL_ALERT_{name.upper()}": str(document[name]) for name in ("kind", "state", "text")}

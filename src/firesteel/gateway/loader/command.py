@@ -23,7 +23,7 @@ from firesteel.gateway.discovery import identity, identity_of, running_model
 from firesteel.gateway.loader.child import say
 from firesteel.hosts.cluster.on_nodes import key_of_nodes
 from firesteel.launch import Ask
-from firesteel.run.down import remove_files, stop_processes
+from firesteel.run.down import stop_and_remove
 from firesteel.run.report import Report, write_report
 from firesteel.run.service import ServiceSpec, folder_of, load, write_spec
 from firesteel.run.start.listen import LOOPBACK, reached_at
@@ -116,10 +116,7 @@ async def _load(job: CommandJob, home: Home) -> None:
     if running and running.phase == "ready" and identity_of(running.spec) == job.identity:
         say({"up": asdict(replace(running_model(home, running), is_found=True))})
         return
-    if running:
-        async for _ in stop_processes(running):
-            pass
-    remove_files(folder_of(home, job.name))
+    await stop_and_remove(home, job.name)
     if job.is_elsewhere:
         key_of_nodes(home, job.name)
     else:
@@ -128,7 +125,7 @@ async def _load(job: CommandJob, home: Home) -> None:
     try:
         await _start(spec, home)
     except BaseException:  # also when nobody waits for it any more: nothing may be left
-        await asyncio.shield(_undo(job.name, home))
+        await asyncio.shield(stop_and_remove(home, job.name))
         raise
     seconds = process.uptime() - began
     report = Report(
@@ -177,10 +174,3 @@ async def _start(spec: ServiceSpec, home: Home) -> None:
         f"{spec.name} did not answer 200 at {spec.health} within {show_seconds(_START_LIMIT_S)}",
         next=f"firesteel logs {spec.name}",
     )
-
-
-async def _undo(name: str, home: Home) -> None:
-    if service := load(home, name):
-        async for _ in stop_processes(service):
-            pass
-    remove_files(folder_of(home, name))

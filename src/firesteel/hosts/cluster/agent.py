@@ -46,10 +46,6 @@ def renew(folder: Path) -> None:
     os.utime(folder / "lease", (boot_s(), boot_s()))
 
 
-def lease_age_s(folder: Path) -> float:
-    return boot_s() - (folder / "lease").stat().st_mtime
-
-
 def available_bytes() -> int:
     for line in Path(f"{SIM}/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
@@ -163,7 +159,7 @@ def wait_for_end(
             return "it was told to stop"
         if parent and os.getppid() != parent:
             return "the process that started it is gone"
-        age = lease_age_s(folder)
+        age = boot_s() - (folder / "lease").stat().st_mtime
         if age > rank["lease_s"]:
             return f"its lease ran out: nobody renewed it for {age:.0f} s"
         low = low + 1 if available_bytes() < rank.get("floor_bytes", 0) else 0

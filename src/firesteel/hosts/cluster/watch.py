@@ -41,10 +41,6 @@ class RankReport:
     stuck: str | None = None
     """A connection to another rank on which nothing is acknowledged any more."""
 
-    @property
-    def has_link(self) -> bool:
-        return all((self.carrier or {}).values())
-
 
 @dataclass(frozen=True, slots=True)
 class RankWatch:
@@ -100,7 +96,7 @@ def _one(
         return replace(rank, report=report), None, f"{rank.host}: {_end(report)}"
     if report:
         rank, changed = replace(rank, report=report), _changed_mtu(rank, report)
-        if report.has_link:
+        if all((report.carrier or {}).values()):
             was_away = now_s - rank.good_s >= TOLD_S
             clear_s = now_s if was_away or report.stuck is None else rank.clear_s
             rank = replace(rank, good_s=now_s, clear_s=clear_s)

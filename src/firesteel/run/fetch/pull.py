@@ -329,7 +329,7 @@ async def _pull_packages(proposal: Proposal, launch: Launch, image: str, home: H
     )  # fmt: skip
     code, output = await process.run(*argv)
     if code:
-        last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no output")
-        raise FiresteelError(f"pip could not fetch {', '.join(names)}: {last}", next=" ".join(argv))
+        what = f"pip could not fetch {', '.join(names)}: {containers.last_line(output)}"
+        raise FiresteelError(what, next=" ".join(argv))
     write_text(stamp, "\n".join(names))
     yield PhaseDone("pull", f"packages {', '.join(names)}")

@@ -15,7 +15,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from firesteel.edge.docker.containers import DISK_FULL, image_id, require_docker
+from firesteel.edge.docker.containers import DISK_FULL, image_id, last_line, require_docker
 from firesteel.edge.docker.gpu import (
     boot_id,
     foreign_gpu_processes,
@@ -104,15 +104,9 @@ def gpu_problem(code: int, output: str) -> HostProblem | None:
     if _NO_NVIDIA_SMI.search(output):
         return None
     return HostProblem(
-        f"a container does not see the GPU: {_last_line(output)}",
+        f"a container does not see the GPU: {last_line(output)}",
         "docker run --rm --gpus all IMAGE nvidia-smi",
     )
-
-
-def _last_line(output: str) -> str:
-    """The last line that is not docker's hint to its own help."""
-    lines = [line.strip() for line in output.splitlines() if line.strip() and "--help" not in line]
-    return (lines[-1] if lines else "no output")[:300]
 
 
 def driver_problem(gpus: Sequence[Gpu], cuda: str | None) -> HostProblem | None:
@@ -177,7 +171,7 @@ async def _require_gpu(container: Container, home: Home) -> AsyncIterator[Event]
         raise HostNotReady(problem.what, next=problem.next.replace("IMAGE", container.image))
     remember_gpu(home, image, boot)
     if code == 0:
-        yield PhaseDone("check", f"a container sees {_last_line(output)}")
+        yield PhaseDone("check", f"a container sees {last_line(output)}")
 
 
 async def _require_memory(proposal: Proposal, home: Home) -> AsyncIterator[Event]:

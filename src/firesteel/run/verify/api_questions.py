@@ -81,9 +81,9 @@ async def exact_json(session: VerifySession) -> list[CheckResult]:
 
 async def prompt_parts(session: VerifySession) -> list[CheckResult]:
     """Whether the system prompt and foreign letters reach the model: its engine counts what it reads."""
-    short, long = [
-        await _ask_if_offered(session, SUM_PROMPT, 1, {"messages": _with_role(role)}) for role in _ROLES
-    ]
+    asked = {"role": "user", "content": SUM_PROMPT}
+    chats = [{"messages": [{"role": "system", "content": role}, asked]} for role in _ROLES]
+    short, long = [await _ask_if_offered(session, SUM_PROMPT, 1, chat) for chat in chats]
     if isinstance(long, str) or isinstance(short, str):
         results = [_not_offered("system prompt", str(long))]
     else:
@@ -95,10 +95,6 @@ async def prompt_parts(session: VerifySession) -> list[CheckResult]:
     grown = await _difference(session, SUM_PROMPT, _FOREIGN)
     first = session.answers[0]
     return [*results, api_checks.prompt_growth("Unicode", first, foreign, grown, session.api_level)]
-
-
-def _with_role(role: str) -> list[dict[str, str]]:
-    return [{"role": "system", "content": role}, {"role": "user", "content": SUM_PROMPT}]
 
 
 async def _difference(session: VerifySession, short: str, long: str) -> int | None:
