@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import httptools
 import pytest
 from hypothesis import given
@@ -230,9 +232,13 @@ _HEADS = st.one_of(
 )
 
 
+_TAB_AFTER_CODING = re.compile(rb"(?i)transfer-encoding:[ \t]*chunked[ \t]*\t[ \t]*(\r\n|$)")
+"""llhttp refuses it, RFC 9112 allows it; what we send to engines has a line of our own."""
+
+
 @given(_HEADS)
 def test_what_we_read_httptools_reads_alike(head: bytes) -> None:
-    if END in head:
+    if END in head or _TAB_AFTER_CODING.search(head):
         return
     try:
         ours = read_request(head)
