@@ -70,6 +70,7 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.run.fetch.prune import UnusedFile
     from firesteel.run.service import Service
     from firesteel.run.start.options import RunOptions
+    from firesteel.run.verify.expected import Task
     from firesteel.run.verify.target import VerifyTarget
     from firesteel.run.verify.verify import Verification
     from firesteel.upgrade.result import UpgradeOptions
@@ -404,21 +405,23 @@ async def verify(
     """
     from firesteel.run.proofs import forget_proof  # only where something is verified
 
-    target = await _verify_target(name, url, model, key)
+    target = await verify_target(name, url=url, model=model, key=key)
     async for event in target.verify():
         if not url and not isinstance(event, str) and not event.is_good:
             forget_proof(home(), target.name)  # the gateway proves it in full the next time
         yield event
 
 
-async def _verify_target(
-    name: str | None, url: str | None, model: str | None, key: str | None
-) -> VerifyTarget:
+async def verify_target(
+    name: str | None = None, *, url: str | None = None, model: str | None = None, key: str | None = None,
+    task: Task = "chat", takes: tuple[str, ...] = (),
+) -> VerifyTarget:  # fmt: skip
+    """What `verify` asks. Of an endpoint: what the server does, and what it takes beside text."""
     from firesteel.run.endpoints import base_url, running_service
     from firesteel.run.verify import target  # loads the HTTP client
 
     if url:
-        return await target.target_at_url(base_url(url), model, key)
+        return await target.target_at_url(base_url(url), model, key, task=task, takes=takes)
     return await target.target_of_service(running_service(home(), name))
 
 

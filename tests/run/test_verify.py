@@ -13,7 +13,6 @@ from tests.conftest import Ran, run_firesteel
 from tests.run.garbler import COMPUTER, FAULTS, KEY, MODEL, MUSING, Garbler, serving
 
 from firesteel import library
-from firesteel.cli.endpoints import base_url
 from firesteel.edge.http.engine_client import (
     chat,
     complete,
@@ -24,6 +23,7 @@ from firesteel.edge.http.engine_client import (
 )
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.planner import Band, PlanSummary
+from firesteel.run.endpoints import base_url
 from firesteel.run.service import ServiceSpec
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import Expected, expected, read_expected

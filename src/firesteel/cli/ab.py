@@ -13,8 +13,8 @@ from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.load.shapes import Sizes
 from firesteel.bench.results.history import History
 from firesteel.bench.results.serialize import StoredRun
-from firesteel.cli.endpoints import key_from
 from firesteel.cli.output.show import err
+from firesteel.run.endpoints import key_from
 
 
 async def measured_in_turns(

@@ -26,7 +26,7 @@ from firesteel.bench.report.tables import FORMATS
 from firesteel.bench.results.history import History, open_history
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import RequestSettings
-from firesteel.cli.endpoints import key_from, require_one_target
+from firesteel.cli.endpoints import require_one_target
 from firesteel.cli.options import bench, common, complete
 from firesteel.cli.output import documents
 from firesteel.cli.output.bench import view
@@ -35,6 +35,7 @@ from firesteel.cli.output.progress import SlowLines, told_on_interrupt
 from firesteel.cli.output.show import err, out, table
 from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
+from firesteel.run.endpoints import key_from
 from firesteel.units import show_seconds
 
 _TABLES = ("csv", "markdown")

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 import click
 
 from firesteel import library
-from firesteel.cli.endpoints import base_url
 from firesteel.cli.options import common
 from firesteel.cli.output import documents
 from firesteel.edge.files import client_files
@@ -19,6 +18,7 @@ from firesteel.gateway.address import read_address
 from firesteel.gateway.client_target import KEY_VARIABLE, ClientTarget, find_target
 from firesteel.render import clients
 from firesteel.render.clients import ClientSettings, KnownClient
+from firesteel.run.endpoints import base_url
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}\Z", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\Z", re.ASCII)

@@ -16,11 +16,11 @@ from firesteel.bench.compare.quality import (
     compare_quality,
 )
 from firesteel.bench.values import MeasuredFigure
-from firesteel.cli.endpoints import key_from
 from firesteel.cli.options import common
 from firesteel.cli.output import documents
 from firesteel.cli.output.show import err, out
 from firesteel.printable import printable
+from firesteel.run.endpoints import key_from
 
 
 def compare_answers(names: Sequence[str], options: Mapping[str, Any], as_json: bool) -> int:

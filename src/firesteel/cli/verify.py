@@ -9,14 +9,16 @@ from typing import get_args
 
 import click
 
-from firesteel.cli.endpoints import base_url, key_from, pick_service, require_one_target
+from firesteel import library
+from firesteel.cli.endpoints import require_one_target
 from firesteel.cli.options import common, complete
 from firesteel.cli.output import documents
 from firesteel.cli.output.proofs import proofs_view
 from firesteel.cli.output.show import err, out
 from firesteel.errors import UsageError
+from firesteel.run.endpoints import key_from
 from firesteel.run.verify.expected import Task
-from firesteel.run.verify.target import VerifyTarget, target_at_url, target_of_service
+from firesteel.run.verify.target import VerifyTarget
 from firesteel.run.verify.verify import Verification
 
 
@@ -58,29 +60,20 @@ def command(
         raise UsageError(
             "--task and --takes need --url; of a service they are known", next="firesteel verify"
         )
-    found = _target(name, url, model, task or "chat", takes)
+    key = key_from(os.environ) if url else None
+    found = library.verify_target(name, url=url, model=model, key=key, task=task or "chat", takes=takes)
     verification, target = asyncio.run(_verify(found, thorough=not as_started))
     if as_json and verification.is_unanswered:
         raise target.unanswered(verification)  # the error is the one document on stdout
     if as_json:
-        common.print_json(
-            documents.run.VerifyJson(
-                name=target.name, verified=verification.is_good, checks=tuple(verification.checks)
-            )
-        )
+        checks = tuple(verification.checks)
+        document = documents.run.VerifyJson(name=target.name, verified=verification.is_good, checks=checks)
+        common.print_json(document)
     else:
         out.print(proofs_view(verification.checks))
     if verification.is_unanswered:
         raise target.unanswered(verification)
     return 0 if verification.is_good else 1
-
-
-async def _target(
-    name: str | None, url: str | None, model: str | None, task: Task, takes: tuple[str, ...]
-) -> VerifyTarget:
-    if url:
-        return await target_at_url(base_url(url), model, key_from(os.environ), task=task, takes=takes)
-    return await target_of_service(pick_service(name))
 
 
 async def _verify(found: Awaitable[VerifyTarget], *, thorough: bool) -> tuple[Verification, VerifyTarget]:

@@ -123,12 +123,17 @@ def tree(number: int) -> list[int]:
     """A process and all below it, parents before their children."""
     numbers = [number]
     for parent in numbers:  # grows while it is read: children of children follow
-        for task in Path(f"/proc/{parent}/task").glob("*/children"):
-            try:
-                numbers += [int(child) for child in task.read_text().split()]
-            except (FileNotFoundError, ProcessLookupError):
-                continue
+        numbers += children(parent)
     return numbers
+
+
+def children(number: int) -> list[int]:
+    """Of all its threads."""
+    found: list[int] = []
+    for task in Path(f"/proc/{number}/task").glob("*/children"):
+        with suppress(OSError):  # it has ended
+            found += map(int, task.read_text().split())
+    return found
 
 
 def with_variable(name: str, value: str) -> list[Pid]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from firesteel.edge.host.process import Pid, find
+from firesteel.edge.host.process import Pid, children, find
 
 
 def commands() -> Iterator[tuple[Pid, tuple[str, ...]]]:
@@ -24,14 +24,8 @@ def commands() -> Iterator[tuple[Pid, tuple[str, ...]]]:
 
 
 def oldest_child(pid: Pid) -> Pid | None:
-    numbers: list[int] = []
-    for task in Path(f"/proc/{pid.number}/task").glob("*/children"):
-        try:
-            numbers += map(int, task.read_text().split())
-        except OSError:
-            continue
-    children = [child for number in numbers if (child := find(number))]
-    return min(children, key=lambda child: child.started_ticks, default=None)
+    found = [child for number in children(pid.number) if (child := find(number))]
+    return min(found, key=lambda child: child.started_ticks, default=None)
 
 
 def started_at(pid: Pid) -> float:
