@@ -27,11 +27,11 @@ from tests.conftest import Firesteel, Ran, run_firesteel
 MODEL = "gpt-oss-120b-llamacpp"
 QUICK = {"FIRESTEEL_SIM_SPEED": "1000"}
 TRUTHS = (
-    TrueSpeed(decode_tokens_per_s=500.0, prefill_tokens_per_s=50_000.0),
-    TrueSpeed(when={"cache-type-k": "q8_0"}, decode_times=1.5),
+    TrueSpeed(decode_tokens_per_s=200.0, prefill_tokens_per_s=50_000.0),
+    TrueSpeed(when={"cache-type-k": "q8_0"}, decode_times=4),
     TrueSpeed(when={"flash-attn": "off"}, decode_times=0.6),
 )
-"""The current setting makes 500 tok/s; a q8_0 cache is 1.5 times as fast."""
+"""The current setting makes 200 tok/s; a q8_0 cache is four times as fast: no busy machine hides that."""
 SMALL = ("--context", "4096", "--users", "1")
 SEARCH = (
     *SMALL,
