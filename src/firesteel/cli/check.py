@@ -22,6 +22,7 @@ from firesteel.cli.output.check_report import markdown, other_machines
 from firesteel.cli.output.show import err, findings_view, out
 from firesteel.dataclass import dataclass
 from firesteel.edge.files import text_files
+from firesteel.edge.process_pool import map_in_processes
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.reads import no_launch_error
 from firesteel.rules import (
@@ -212,29 +213,22 @@ def _check(
     """One text alone must be readable and start an engine; of many, the unreadable ones are listed."""
     linted, fixed, unread = [], [], []
     alone = not _are_paths(what) or (len(what) == 1 and not Path(what[0]).is_dir())
-    for source in _open(what):
-        try:
-            if isinstance(source, FiresteelError):
-                raise source
-            text = source.text
-            if fixes or diffs:
-                better, mended = apply_fixes(text, source.name, options)
-                if mended:
-                    fixed.append(_Fixed(source, better, mended))
-                text = better if fixes else text
-            result = lint(text, source.name, options)
-        except FiresteelError as error:
+    work = partial(_lint, options=options, fixes=fixes, diffs=diffs)
+    for name, mended, result in map_in_processes(work, tuple(_open(what))):
+        if mended:
+            fixed.append(mended)
+        if isinstance(result, FiresteelError):
             if alone:
-                raise
-            unread.append((source.name if isinstance(source, _Source) else "", error))
+                raise result
+            unread.append((name, result))
             continue
         told = [finding for finding in result.findings if finding.rule != "launch-not-read"]
         has_content = result.readings or told or result.mentioned
         is_empty = not has_content and (result.problem or not result.findings)
         if is_empty and alone and not skip_others:
-            raise result.problem or no_launch_error(source.name)
+            raise result.problem or no_launch_error(name)
         if result.problem and not alone:
-            unread.append((source.name, result.problem))
+            unread.append((name, result.problem))
         if result.readings or result.findings or (alone and result.mentioned):
             linted.append(result)
     if fixes:
@@ -243,6 +237,31 @@ def _check(
                 text_files.write_text(fix.source.path, fix.text)
     must_read_all = _are_paths(what) and not any(Path(word).is_dir() for word in what)
     return _Result(tuple(linted), tuple(fixed), tuple(unread), must_read_all)
+
+
+def _lint(
+    opened: _Source | Path, options: LintOptions, fixes: bool, diffs: bool
+) -> tuple[str, _Fixed | None, LintResult | FiresteelError]:
+    """The name of a text (empty: it could not be opened), what was fixed in it, and what was found."""
+    name, fixed = "", None
+    try:
+        source = opened if isinstance(opened, _Source) else _read(opened)
+        name, text = source.name, source.text
+        if fixes or diffs:
+            better, mended = apply_fixes(text, name, options)
+            fixed = _Fixed(source, better, mended) if mended else None
+            text = better if fixes else text
+        result = lint(text, name, options)
+    except FiresteelError as error:
+        return name, fixed, error
+    # What a fix needs of a launch is much, and of a folder all of it would be held and sent back.
+    readings = tuple(replace(reading, spots={}, words={}) for reading in result.readings)
+    return name, fixed, replace(result, readings=readings)
+
+
+def _read(path: Path) -> _Source:
+    # The name must be printable, whatever bytes the path has.
+    return _Source(str(path).encode(errors="replace").decode(), text_files.read_text(path), path)
 
 
 def _folders(what: Sequence[str]) -> tuple[Path, ...]:
@@ -262,7 +281,8 @@ def _is_path(word: str) -> bool:
         return False
 
 
-def _open(what: tuple[str, ...]) -> Iterator[_Source | FiresteelError]:
+def _open(what: tuple[str, ...]) -> Iterator[_Source | Path]:
+    """The texts, or the files to read them from."""
     if not what:
         raise UsageError(
             "there is nothing to check", next="firesteel check run.sh, or: firesteel check docker run ..."
@@ -270,13 +290,7 @@ def _open(what: tuple[str, ...]) -> Iterator[_Source | FiresteelError]:
     if what == ("-",):
         yield _Source("stdin", sys.stdin.read(text_files.MAX_BYTES))
     elif _are_paths(what):
-        for path in text_files.find_files([Path(word) for word in what]):
-            try:
-                # The name must be printable, whatever bytes the path has.
-                name = str(path).encode(errors="replace").decode()
-                yield _Source(name, text_files.read_text(path), path)
-            except FiresteelError as error:
-                yield error
+        yield from text_files.find_files([Path(word) for word in what])
     elif len(what) > 1 and _is_path(what[0]) and _starts_with_a_text(what):
         missing = next(word for word in what if not _is_path(word))
         raise UsageError(f"`{missing}` is not a file", next="firesteel check with files that exist")

@@ -104,8 +104,10 @@ def _read_embedded(reader: LaunchReader, documents: Iterable[Node]) -> None:
     """Guides and scripts in values of a YAML file, where no launch of its own format was read."""
     ranges = [launch.lines for launch in reader.launches]
     for text in formats.embedded_texts(documents):
+        if not _mentions_engine(text.text):
+            continue
         first, last = (reader.file.place(text.at(offset))[0] for offset in (0, max(len(text.text) - 1, 0)))
-        if not _mentions_engine(text.text) or any(a <= last and first <= b for a, b in ranges):
+        if any(a <= last and first <= b for a, b in ranges):
             continue
         blocks = markdown.blocks(text)
         if blocks is None and markdown.starts_command(text.text):

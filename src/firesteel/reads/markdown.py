@@ -13,6 +13,7 @@ MARKED_SHELLS = {"bash", "sh", "shell", "zsh", "console", "shell-session", "term
 SHELLS = {"", "text", *MARKED_SHELLS}
 _QUOTE = re.compile(r"[ \t]*>[ \t]?")
 GUIDES = (".md", ".markdown", ".mdx", ".rst")
+_BLANKS = (" ", "\t")
 _INDENTED = re.compile(r"(?: {4,}|\t)\S")
 _STARTS_COMMAND = re.compile(
     r"\s*(?:[$%#]\s+)?(?:sudo\s+|env\s+|exec\s+|nohup\s+|(?:export\s+)?[A-Z_]\w*=\S*\s*)*"
@@ -68,7 +69,7 @@ def _indented(source: SourceText) -> Iterator[list[tuple[str, int]]]:
     lines: list[tuple[str, int]] = []
     is_after_blank = True
     for fence, offset, line, _ in _lines(source.text):
-        is_code = fence is None and line is not None and bool(_INDENTED.match(line))
+        is_code = fence is None and line is not None and line[:1] in _BLANKS and bool(_INDENTED.match(line))
         if is_code and line is not None and (lines or (is_after_blank and _STARTS_COMMAND.match(line))):
             lines.append((f"{line}\n", offset))
         elif lines:

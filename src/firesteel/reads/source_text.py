@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from functools import cached_property
+from itertools import accumulate
 from sys import maxsize
 
 from firesteel.dataclass import dataclass
@@ -52,11 +53,8 @@ class SourceFile:
 
     @cached_property
     def _line_starts(self) -> list[int]:
-        starts, offset = [0], self.text.find("\n")
-        while offset >= 0:
-            starts.append(offset + 1)
-            offset = self.text.find("\n", offset + 1)
-        return starts
+        *lines, _ = self.text.split("\n")
+        return [0, *accumulate(len(line) + 1 for line in lines)]
 
     def place(self, offset: int) -> tuple[int, int]:
         """Line and column, both from 1."""

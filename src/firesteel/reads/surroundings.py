@@ -100,9 +100,13 @@ class Surroundings:
     def lines_with(self, word: str) -> list[Line]:
         """The lines that contain it, in lower or upper case; searched once for all launches."""
         if word not in self._lines_with:
-            numbered = enumerate(self.lines, 1)
-            self._lines_with[word] = [(number, text) for number, text in numbered if word in text.lower()]
+            found = (index for index, text in enumerate(self._lower_lines) if word in text)
+            self._lines_with[word] = [(index + 1, self.lines[index]) for index in found]
         return self._lines_with[word]
+
+    @cached_property
+    def _lower_lines(self) -> list[str]:
+        return self.file.text.lower().split("\n")
 
     def mentions(self, pattern: re.Pattern[str]) -> bool:
         """Whether the text does, or a README beside or above it; searched once for all of its launches."""

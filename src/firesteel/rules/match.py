@@ -7,7 +7,7 @@ return the part of the launch that they matched.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase, translate
 from functools import cache
 
@@ -16,6 +16,7 @@ from packaging.version import Version
 from firesteel import engines
 from firesteel.catalog import is_upstream, plain_reference
 from firesteel.engines import compact_json
+from firesteel.engines.flags import name_set
 from firesteel.launch import FlagValue, Launch
 from firesteel.reads import is_shell
 from firesteel.rules.context import NEWEST_KNOWN, Context, Match, as_number, as_text, is_final
@@ -49,39 +50,22 @@ def _match(when: When, context: Context, accept_placeholders: bool = False) -> l
     A placeholder (`$DTYPE`) may stand for any value, so it never makes a rule apply, and it does make an
     exception (`unless`) apply: `accept_placeholders`.
     """
-    if not _in_scope(when, context):
+    has_scope, matchers = _plan(when.given)
+    if has_scope and not _in_scope(when, context):
         return []
     most_specific: list[Match] = []
-    for matcher in _by_matcher(when, context, accept_placeholders):
-        if not (found := list(matcher)):
+    for matcher in matchers:
+        if not (found := list(matcher(when, context, accept_placeholders))):
             return []
         most_specific = most_specific or found
     model = context.launch.model
     return most_specific or [Match("model", model, "model", model)]
 
 
-def _by_matcher(when: When, context: Context, accept_placeholders: bool) -> Iterator[Iterable[Match]]:
-    """One entry for every matcher that returns matches, the most specific first."""
-    if when.flag:
-        yield _flags(when, context, accept_placeholders)
-    if when.env:
-        yield _environment(when.env, context.launch)
-    if when.extra:
-        yield _extra(when.extra, context.launch)
-    if when.option:
-        yield _options(when.option, context.launch)
-    if when.restart or when.shm_above is not None:
-        yield _container(when, context.launch)
-    if when.predicate:
-        yield PREDICATES[when.predicate](context)
-    if when.after_entrypoint:
-        yield _after_entrypoint(when.after_entrypoint, context)
-    if when.flaw:
-        yield [Match(f"flaw:{when.flaw}", "")] if when.flaw in context.flaws else []
-    if when.absent:
-        yield _absent(when.absent, context.launch)
-    if when.image or when.image_lacks:
-        yield _image(when, context)
+@cache
+def _plan(given: frozenset[str]) -> tuple[bool, tuple[_Matcher, ...]]:
+    """Whether matchers of scope are given, and the others, the most specific first."""
+    return bool(given & _SCOPE), tuple(matcher for names, matcher in _MATCHERS if given & names)
 
 
 def _in_scope(when: When, context: Context) -> bool:
@@ -248,3 +232,26 @@ def _image(when: When, context: Context) -> Iterator[Match]:
     if when.image_lacks and (known is None or when.image_lacks in known):
         return
     yield Match("image", container.image, "image", container.image)
+
+
+_Matcher = Callable[[When, Context, bool], Iterable[Match]]
+_SCOPE = name_set("engine version hardware model container network known_image upstream")
+_MATCHERS: tuple[tuple[frozenset[str], _Matcher], ...] = (
+    (name_set("flag"), _flags),
+    (name_set("env"), lambda when, context, _: _environment(when.env or (), context.launch)),
+    (name_set("extra"), lambda when, context, _: _extra(when.extra or (), context.launch)),
+    (name_set("option"), lambda when, context, _: _options(when.option or (), context.launch)),
+    (name_set("restart shm_above"), lambda when, context, _: _container(when, context.launch)),
+    (name_set("predicate"), lambda when, context, _: PREDICATES[when.predicate or ""](context)),
+    (
+        name_set("after_entrypoint"),
+        lambda when, context, _: _after_entrypoint(when.after_entrypoint or "", context),
+    ),
+    (
+        name_set("flaw"),
+        lambda when, context, _: [Match(f"flaw:{when.flaw}", "")] if when.flaw in context.flaws else [],
+    ),
+    (name_set("absent"), lambda when, context, _: _absent(when.absent or "", context.launch)),
+    (name_set("image image_lacks"), lambda when, context, _: _image(when, context)),
+)
+"""Those that return matches, the most specific first."""

@@ -13,7 +13,7 @@ tests run them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Literal
 
 from firesteel import package_data, yaml_schema
@@ -106,10 +106,10 @@ class When:
         if details and not self.flag:
             raise ValueError(f"`{min(details)}` needs a `flag`")
 
-    @property
+    @cached_property
     def given(self) -> frozenset[str]:
         """The names of the matchers that the rule has."""
-        return frozenset(name for name, value in vars(self).items() if value is not None)
+        return frozenset(name for name in self.__dataclass_fields__ if getattr(self, name) is not None)
 
 
 @file_schema

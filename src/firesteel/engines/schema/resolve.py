@@ -8,6 +8,7 @@ all` to append). llama.cpp takes no abbreviations; it reads `_` as `-` too.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Literal
 
 from firesteel.dataclass import dataclass
@@ -47,9 +48,10 @@ def resolve_flag(schema: Schema, argument: str) -> ResolvedFlag | AmbiguousFlag 
         return None
     if typed[1] != "-" and (short := spellings.get(typed[:2])) and short[0].takes != "nothing":
         return ResolvedFlag(short[0], typed[:2], short[1])  # `-qfp8`: the value follows without a space
-    matches = [spelling for spelling in spellings if spelling.startswith(typed)]
-    if not matches:
+    first = bisect_left(schema.sorted_spellings, typed)
+    if not schema.sorted_spellings[first : first + 1] or not schema.sorted_spellings[first].startswith(typed):
         return None
+    matches = [spelling for spelling in spellings if spelling.startswith(typed)]
     if len({spellings[spelling] for spelling in matches}) > 1:
         return AmbiguousFlag(tuple(matches))
     flag, negative = spellings[matches[0]]

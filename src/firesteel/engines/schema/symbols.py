@@ -104,6 +104,10 @@ class Schema:
             for spelling in group
         }
 
+    @cached_property
+    def sorted_spellings(self) -> list[str]:
+        return sorted(self.spellings)
+
     def names(self, flag: str) -> tuple[str, ...]:
         """The values that the release lists for a flag: `names("reasoning-parser")`."""
         return self.flags[flag].value.values if flag in self.flags else ()
