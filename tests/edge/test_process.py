@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -60,3 +61,17 @@ def test_two_engines_with_the_same_weights_need_them_each(tmp_path: Path) -> Non
             child.communicate()
     assert all(size <= memory.total_bytes < size + 100 * 2**20 for memory in found)
     assert all(memory.own_bytes < size for memory in found), "files are not given back by its end"
+
+
+async def test_a_cancelled_program_ends_with_all_that_it_has_started(tmp_path: Path) -> None:
+    file = tmp_path / "number"
+    program = asyncio.create_task(
+        process.run("sh", "-c", f"sleep 3600 & echo $! >{file}.new; mv {file}.new {file}; wait")
+    )
+    async with asyncio.timeout(90):
+        while not file.exists():
+            await asyncio.sleep(0.02)
+        program.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await program
+    assert process.find(int(file.read_text())) is None

@@ -203,11 +203,20 @@ def await_gone(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", ["spec.json", "state.json", "supervisor.lock"])
+NAMED = ("spec.json", "state.json", "supervisor.lock")
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *((NAMED[number % 3], damage) for number, damage in enumerate(DAMAGES)),
+        *((name, damage) for name in NAMED[1:] for damage in (missing, folder)),
+    ],
+)
 async def test_down_stops_it(
     proposal: Proposal, home: Home, free_port: int, name: str, damage: Damage
 ) -> None:
+    """One file; the test before this one damages two at once, in every way."""
     service = start(home, spec_of(proposal, home, free_port), is_ready=True)
     damage(service.folder / name)
     await stop_all(home)
@@ -283,9 +292,9 @@ async def test_up_verifies_again_what_has_lost_its_report(
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("damage", [empty, folder])
-def test_up_ps_and_down(quick_home: Home, free_port: int, damage: Damage) -> None:
+def test_up_ps_and_down(quick_home: Home, free_port: int) -> None:
     """state.json first, then spec.json and the lock: `up` tells it, `down` stops it, `up` serves again."""
+    damage = folder
     up = ["up", "--port", str(free_port)]
     first = run_firesteel(quick_home.root, *up)
     assert first.code == 0, first.err

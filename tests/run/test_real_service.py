@@ -149,7 +149,7 @@ def test_verify_by_its_url(real: RealService) -> None:
 
 
 def test_bench_by_the_engines_own_clock(real: RealService) -> None:
-    arguments = ("--users", "1", "--depth", "128", "--answer", "24", "--text", "prose", "--budget", "2m")
+    arguments = ("--users", "1", "--depth", "200", "--answer", "24", "--text", "prose", "--budget", "2m")
     ran = real.run("bench", *arguments, "--precision", "90%", "--json")
     assert ran.code == 0, ran.err
     (result,) = ran.json["figures"]

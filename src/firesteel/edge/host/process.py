@@ -22,6 +22,7 @@ GPU_DEVICES = "/dev/nvidia"
 """How the names of NVIDIA's devices begin: a process that uses a GPU has some of them open."""
 
 _PR_SET_PDEATHSIG = 1
+_LEFT_TREE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,8 @@ def _inheritable_files() -> list[int]:
 
 
 async def run(*argv: str) -> tuple[int, str]:
-    """Exit code and output; a program that does not exist has code 127."""
+    """Exit code and output; a program that does not exist has code 127. Cancelled, it ends with all that it
+    has started: `python -m venv` has another Python install pip."""
     import asyncio  # not at the top: a supervisor does without it, and a third of its start-up time
 
     try:
@@ -209,8 +211,16 @@ async def run(*argv: str) -> tuple[int, str]:
     try:
         output, _ = await child.communicate()
     except asyncio.CancelledError:
-        child.kill()
+        with suppress(ProcessLookupError):
+            child.send_signal(signal.SIGSTOP)  # so that it starts nothing more
+        for member in tree(child.pid):
+            with suppress(ProcessLookupError):
+                os.kill(member, signal.SIGKILL)
         await child.wait()
+        if child.stdout:
+            with suppress(TimeoutError):  # of what has left the tree
+                async with asyncio.timeout(_LEFT_TREE_S):
+                    await child.stdout.read()  # until the last of them is gone
         raise
     return child.returncode or 0, output.decode(errors="replace")
 
