@@ -108,6 +108,12 @@ class Surroundings:
     def _lower_lines(self) -> list[str]:
         return self.file.text.lower().split("\n")
 
+    @cached_property
+    def may_name_spark(self) -> bool:
+        """Whether the text has what every name of a Spark has: most do not, and need no pattern."""
+        text = self.file.text.lower()
+        return any(part in text for part in ("spark", "gb10", "gb-10", "gb_10", "121"))
+
     def mentions(self, pattern: re.Pattern[str]) -> bool:
         """Whether the text does, or a README beside or above it; searched once for all of its launches."""
         if pattern not in self._mentions:
