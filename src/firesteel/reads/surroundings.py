@@ -25,15 +25,17 @@ _COMMENT = re.compile(r"\s*(?:#|//|<!--)\s?(?!!)")
 _TRAILING = re.compile(r"\s#\s.*")
 _TEXT_VALUE = re.compile(r"[\w-]+:\s*[|>]")
 _HARDWARE_KEY = re.compile(
-    r"""(?<![\w./-])["']?(?P<key>[\w./-]*(?:hardware|accelerator|gpu[._-]?(?:product|type|model|name|family)
-        |node_?selector|instance[_-]?type|machine)[\w./-]*)["']?\s*:\s*(?P<value>.*)""",
+    r"""(?<![\w./-])["']?
+        (?=[\w./-]*(?:hardware|accelerator|gpu[._-]?(?:product|type|model|name|family)
+            |node_?selector|instance[_-]?type|machine))
+        (?P<key>[\w./-]++)["']?\s*+:\s*(?P<value>.*)""",
     re.VERBOSE | re.IGNORECASE,
 )
 _HARDWARE_WORDS = ("hardware", "accelerator", "gpu", "selector", "instance", "machine")
 """One of which every such key has."""
 _NOT_HARDWARE = re.compile(r"overrides|strategy_hardware|opt_in", re.IGNORECASE)
 _FORK = re.compile(
-    r"(?:git\s+clone|git\+|_REPO\w*=)[^\n]{0,200}?[:/](?!vllm-project/|sgl-project/|ggml-org/|ggerganov/)"
+    r"(?:git\s+clone|git\+|_REPO\w{0,40}=)[^\n]{0,200}?[:/](?!vllm-project/|sgl-project/|ggml-org/|ggerganov/)"
     r"[\w.-]{1,100}/(?P<engine>vllm|sglang|llama\.cpp)(?:\.git)?(?![\w/-])"
 )
 """A source of the engine that is not its project's own."""
