@@ -33,7 +33,7 @@ def map_in_processes(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
 
     pool = ProcessPoolExecutor(workers, get_context("fork"), _begin, (work,))
     try:
-        yield from pool.map(_do, items, chunksize=max(1, min(16, len(items) // (4 * workers))))
+        yield from pool.map(_do, items, chunksize=max(1, min(8, len(items) // (4 * workers))))
     finally:
         pool.shutdown(cancel_futures=True)
 
