@@ -14,7 +14,10 @@ from firesteel.reads.source_text import MAX_CHARACTERS, SourceFile, SourceText
 _MAKEFILE = re.compile(r"(?:.*/)?(?:GNUmakefile|[Mm]akefile[\w.-]*|[\w.-]+\.mk)\Z")
 _JUSTFILE = re.compile(r"(?:.*/)?(?:\.?justfile|[\w.-]+\.just)\Z", re.IGNORECASE)
 _SETS = {
-    "make": re.compile(r"^(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*(?:\?|::?)?=[ \t]*(.*?)[ \t]*$", re.MULTILINE),
+    "make": re.compile(
+        r"^(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*(?:\?|::?)?=[ \t]*+((?:[^ \t\n](?:.*[^ \t\n])?)?)[ \t]*$",
+        re.MULTILINE,
+    ),
     "just": re.compile(
         r"""^(?:export[ \t]+)?([A-Za-z_][\w-]*)[ \t]*:=[ \t]*["'](.*?)["'][ \t]*$""", re.MULTILINE
     ),

@@ -16,7 +16,7 @@ GUIDES = (".md", ".markdown", ".mdx", ".rst")
 _BLANKS = (" ", "\t")
 _INDENTED = re.compile(r"(?: {4,}|\t)\S")
 _STARTS_COMMAND = re.compile(
-    r"\s*(?:[$%#]\s+)?(?:sudo\s+|env\s+|exec\s+|nohup\s+|(?:export\s+)?[A-Z_]\w*=\S*\s*)*"
+    r"\s*(?:[$%#]\s+)?(?:sudo\s+|env\s+|exec\s+|nohup\s+|(?:export\s+)?[A-Z_]\w*=\S*\s+)*"
     r"(?:\S*/)?(?:docker|podman|nerdctl|vllm|llama-server|sglang|python3?|uv|uvx)\s+\S"
     r"|\s*(?:export\s+)?[A-Z_]\w*="
 )

@@ -17,19 +17,20 @@ from firesteel.reads.shell import Word, make_word
 from firesteel.reads.source_text import SourceFile, SourceText
 
 _JOB = re.compile(
-    r"(?:[^\S\n]*(?:(?:#|//)[^\n]*)?\n)*(?:variable\s[^{]*\{.*?\n\}\s*)*job\s+\"[^\"\n]*\"\s*\{", re.DOTALL
+    r"(?:[^\S\n]*(?:(?:#|//)[^\n]*)?\n)*(?>variable\s[^{]*\{.*?\n\}\s*)*job\s+\"[^\"\n]*\"\s*\{", re.DOTALL
 )
 _TOKEN = re.compile(
     r"""
-    (?P<comment>(?:\#|//)[^\n]*|/\*.*?\*/)
-  | (?P<open>(?P<block>[\w-]+)(?:\s+"[^"\n]*")*\s*\{)
+    (?P<comment>(?:\#|//)[^\n]*|/\*(?:.*?\*/|.*))
+  | (?P<open>(?P<block>[\w-]++)(?:\s+"[^"\n]*")*+\s*+\{)
   | (?P<close>\})
-  | (?P<key>[\w-]+|"[^"\n]*")\s*=\s*(?P<value>
-      "(?:[^"\\\n]|\\.)*" | \[[^\]]*\] | <<-?(?P<mark>\w+)\n.*?\n\s*(?P=mark)\b | [^\s{}]+)
-  | (?P<other>\s+|.)
+  | (?P<key>[\w-]++|"[^"\n]*")\s*+=\s*+(?P<value>
+      "(?:[^"\\\n]|\\.)*" | \[[^\]]*\]? | <<-?(?P<mark>\w++)\n(?:.*?\n\s*+(?P=mark)\b|.*) | [^\s{}]+)
+  | (?P<other>\s+|[\w-]+|.)
     """,
     re.VERBOSE | re.DOTALL,
 )
+"""What is never closed goes on to the end, so that it is searched for only once."""
 _STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 _OPTIONS = {"network_mode": "network", "ipc_mode": "ipc", "entrypoint": "entrypoint"}
 

@@ -31,17 +31,17 @@ _ENGINES = (
     ("SGLang", re.compile(rf"\bsglang{_WORD}serve{_WORD}[\w./$<{{-]|\bsglang\.launch_server{_WORD}-")),
 )
 _CONTAINER = re.compile(r"\b(?:docker|podman|nerdctl)\s+(?:container\s+)?(?:run|create)\b")
-_ARGUMENTS = r":\S+\s+(?:-|[\w.-]+/[\w.-]+|\$)"
+_ARGUMENTS = r":\S{1,300}\s+(?:-|[\w.-]+/[\w.-]+|\$)"
 """After the name of an image: its tag, and a flag or a model. A shell there starts no engine."""
 _IMAGES = (
     (
         "vLLM",
         re.compile(
-            rf"\bvllm[\w./-]*{_ARGUMENTS}|\s--(?:gpu-memory-utilization|max-model-len|max-num-seqs)\b"
+            rf"\bvllm[\w./-]{{0,200}}{_ARGUMENTS}|\s--(?:gpu-memory-utilization|max-model-len|max-num-seqs)\b"
         ),
     ),
-    ("SGLang", re.compile(rf"\bsglang[\w./-]*{_ARGUMENTS}|\s--mem-fraction-static\b")),
-    ("llama.cpp", re.compile(rf"\bllama\.?cpp[\w./-]*{_ARGUMENTS}|\s--(?:n-gpu-layers|ctx-size)\b")),
+    ("SGLang", re.compile(rf"\bsglang[\w./-]{{0,200}}{_ARGUMENTS}|\s--mem-fraction-static\b")),
+    ("llama.cpp", re.compile(rf"\bllama\.?cpp[\w./-]{{0,200}}{_ARGUMENTS}|\s--(?:n-gpu-layers|ctx-size)\b")),
 )
 _MAY_START = re.compile(
     r"vllm|llama-server|sglang|(?:docker|podman|nerdctl)\s+(?:container\s+)?(?:run|create)"

@@ -34,8 +34,8 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_PLAIN_WORD = re.compile(r"""[^\s'"\\$`;&|()<>{#][^\s'"\\$`;&|()<>]*(?=\s|\Z)""")
-"""A word of one plain token, as most are."""
+_PLAIN_WORD = re.compile(r"""([^\s'"\\$`;&|()<>{#][^\s'"\\$`;&|()<>]*)(?=\s|\Z)[^\S\n]*""")
+"""A word of one plain token, as most are, and the blanks behind it."""
 _UNESCAPE = re.compile(r'\\([$`"\\]|\n)')
 _ANSI_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ANSI = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b"}
@@ -203,7 +203,7 @@ def _words(source: SourceText, file: SourceFile) -> Iterator[Word | str]:
             offset = len(text) if line_end < 0 else line_end
             continue
         if start < 0 and not redirected and (plain := _PLAIN_WORD.match(text, offset)):
-            yield _plain_word(source, plain.span(), file)
+            yield _plain_word(source, plain.span(1), file)
             offset = plain.end()
             continue
         kind, end = _next_token(source, offset, file)

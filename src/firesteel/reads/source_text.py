@@ -161,8 +161,10 @@ def join_texts(pieces: Iterable[SourceText]) -> SourceText:
     return SourceText("".join(texts), tuple(anchors) or first or ((0, 0),))
 
 
-_ENV_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=[^\S\n]*(.*?)\s*\Z")
-_ENV_VALUE = re.compile(r"""'([^']*)'.*|"((?:[^"\\]|\\.)*)".*|(.*?)(?:\s+\#.*)?\Z""", re.DOTALL | re.VERBOSE)
+_ENV_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=[^\S\n]*+((?:\S(?:.*\S)?)?)\s*\Z")
+_ENV_VALUE = re.compile(
+    r"""'([^']*)'.*|"((?:[^"\\]|\\.)*)".*|(.*?)(?:(?<!\s)\s++\#.*)?\Z""", re.DOTALL | re.VERBOSE
+)
 MAX_VARIABLES = 1000
 
 

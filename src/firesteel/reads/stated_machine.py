@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import islice
 
 from firesteel.dataclass import dataclass
 from firesteel.launch import Launch, Spot
@@ -116,22 +117,25 @@ def _evidence(reading: ReadLaunch, path: str, around: Surroundings) -> Iterator[
 @lru_cache(maxsize=1)  # for all launches of a text
 def _mentioned(around: Surroundings) -> tuple[Evidence, ...]:
     """The first machine that the document mentions, where it mentions no Spark."""
-    mentioned = tuple(_named(around.document, around))
-    return () if any(kind == "spark" for kind, *_ in mentioned) else mentioned[:1]
+    mentioned = _named(around.document, around)
+    if not around.may_name_spark:
+        return tuple(islice(mentioned, 1))
+    found = tuple(mentioned)
+    return () if any(kind == "spark" for kind, *_ in found) else found[:1]
 
 
 def _named(lines: Iterable[Line], around: Surroundings) -> Iterator[Evidence]:
     """The lines that name a machine."""
     for number, text in lines:
         if text not in around.machines:  # a line may stand above many launches
-            around.machines[text] = _machine_in(text)
+            around.machines[text] = _machine_in(text, around.may_name_spark)
         if machine := around.machines[text]:
             yield *machine, number, text
 
 
-def _machine_in(text: str) -> tuple[MachineKind, str] | None:
+def _machine_in(text: str, may_name_spark: bool = True) -> tuple[MachineKind, str] | None:
     """A text that names a Spark among others is about a Spark."""
-    if match := _SPARK.search(text):
+    if may_name_spark and (match := _SPARK.search(text)):
         return "spark", match[0]
     match = _OTHER.search(text)
     return ("other", match[0]) if match else None

@@ -82,9 +82,11 @@ def _stated(engine: EngineName, around: Surroundings) -> tuple[list[_Found], lis
     """The lines with a version of the engine: as a key, and as a requirement or tag."""
     named = around.lines_with(_NAMES[engine])
     keys, pins, _ = _patterns(engine)
+    keyed = (found for found in named if ":" in found[1] and "version" in found[1].lower())
+    signed = (found for found in named if any(sign in found[1] for sign in ("=", ">", "/")))
     return (
-        [(number, text, match) for number, text in named if (match := keys.search(text))],
-        [(number, text, match) for number, text in named if (match := pins.search(text))],
+        [(number, text, match) for number, text in keyed if (match := keys.search(text))],
+        [(number, text, match) for number, text in signed if (match := pins.search(text))],
     )
 
 

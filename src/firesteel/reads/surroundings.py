@@ -25,15 +25,17 @@ _COMMENT = re.compile(r"\s*(?:#|//|<!--)\s?(?!!)")
 _TRAILING = re.compile(r"\s#\s.*")
 _TEXT_VALUE = re.compile(r"[\w-]+:\s*[|>]")
 _HARDWARE_KEY = re.compile(
-    r"""(?<![\w./-])["']?(?P<key>[\w./-]*(?:hardware|accelerator|gpu[._-]?(?:product|type|model|name|family)
-        |node_?selector|instance[_-]?type|machine)[\w./-]*)["']?\s*:\s*(?P<value>.*)""",
+    r"""(?<![\w./-])["']?
+        (?=[\w./-]*(?:hardware|accelerator|gpu[._-]?(?:product|type|model|name|family)
+            |node_?selector|instance[_-]?type|machine))
+        (?P<key>[\w./-]++)["']?\s*+:\s*(?P<value>.*)""",
     re.VERBOSE | re.IGNORECASE,
 )
 _HARDWARE_WORDS = ("hardware", "accelerator", "gpu", "selector", "instance", "machine")
 """One of which every such key has."""
 _NOT_HARDWARE = re.compile(r"overrides|strategy_hardware|opt_in", re.IGNORECASE)
 _FORK = re.compile(
-    r"(?:git\s+clone|git\+|_REPO\w*=)[^\n]{0,200}?[:/](?!vllm-project/|sgl-project/|ggml-org/|ggerganov/)"
+    r"(?:git\s+clone|git\+|_REPO\w{0,40}=)[^\n]{0,200}?[:/](?!vllm-project/|sgl-project/|ggml-org/|ggerganov/)"
     r"[\w.-]{1,100}/(?P<engine>vllm|sglang|llama\.cpp)(?:\.git)?(?![\w/-])"
 )
 """A source of the engine that is not its project's own."""
@@ -107,6 +109,12 @@ class Surroundings:
     @cached_property
     def _lower_lines(self) -> list[str]:
         return self.file.text.lower().split("\n")
+
+    @cached_property
+    def may_name_spark(self) -> bool:
+        """Whether the text has what every name of a Spark has: most do not, and need no pattern."""
+        text = self.file.text.lower()
+        return any(part in text for part in ("spark", "gb10", "gb-10", "gb_10", "121"))
 
     def mentions(self, pattern: re.Pattern[str]) -> bool:
         """Whether the text does, or a README beside or above it; searched once for all of its launches."""

@@ -275,16 +275,21 @@ def _needs(context: Context) -> Iterator[_Need]:
     oldest = known_versions(engine)[0]
     for name, given in context.launch.flags.items():
         spans = {f"`--{name}`": release_ranges(engine, f"--{name}")}
-        flags = flags_spelled(engine, f"--{name}")
-        is_listed = bool(flags) and (all(map(_is_closed, flags)) or name in _PARSERS)
-        if is_listed and isinstance(given, str):
+        if isinstance(given, str) and _is_listed(engine, name):
             spans[f"`--{name} {given}`"] = release_ranges(engine, f"--{name}", given)
-        configs = _configs(flags)
+        configs = _configs(flags_spelled(engine, f"--{name}")) if isinstance(given, dict) else set()
         for key in given if len(configs) == 1 and isinstance(given, dict) else ():
             spans[f'"{key}" in `--{name}`'] = release_ranges(engine, f"{min(configs)}.{key}")
         for shown, found in spans.items():
             if len(found) == 1 and (found[0][0] != oldest or found[0][1] is not None):
                 yield _Need(f"flag:{name}", shown, *found[0])
+
+
+@lru_cache(maxsize=4096)
+def _is_listed(engine: EngineName, name: str) -> bool:
+    """Whether all values of the flag are known."""
+    flags = flags_spelled(engine, f"--{name}")
+    return bool(flags) and (all(map(_is_closed, flags)) or name in _PARSERS)
 
 
 PREDICATES: dict[str, Callable[[Context], list[Match]]] = {

@@ -52,6 +52,8 @@ def unknown_flags(context: Context) -> list[Match]:
 
 def _unknown_flags(context: Context, known: Schema) -> Iterator[Match]:
     for name in context.launch.flags.keys() - own_flags(context):
+        if f"--{name}" in known.spellings:  # as nearly all are
+            continue
         resolved = resolve_flag(known, f"--{name}")
         if resolved is None and any(
             spelling in known.spellings for spelling in spellings(known.engine, name)
