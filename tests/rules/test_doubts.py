@@ -199,3 +199,53 @@ def test_an_image_without_arguments_takes_no_share() -> None:
 def test_a_placeholder_in_a_variable_is_one_word() -> None:
     text = "DIR=<model storage path>\nsudo docker run -it -v $DIR:$DIR vllm/vllm-openai:v0.24.0 /bin/bash"
     assert findings(block(text))["image-entrypoint-swallows-shell"].level == "stop"
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("# see ik_llama.cpp\nllama-server -m m.gguf -fa --port 1", "llamacpp-flash-attn-bare"),
+        ("# see ik_llama.cpp\nllama-server -m m.gguf --port=1", "llamacpp-equals-sign"),
+        (
+            'PROGRAM="${LLAMA_SERVER:-llama-server}"\nCMD="$PROGRAM -m m.gguf -fa --port 1"\neval "$CMD"',
+            "llamacpp-flash-attn-bare",
+        ),
+        ("vllm serve ... \\  # all\n  --max-model-len 4096", "shell-flags-lost"),
+    ],
+)
+def test_another_build_or_a_part_of_a_command(text: str, rule: str) -> None:
+    assert findings(text, "run.sh")[rule].level == "warn"
+    plain = text.replace("# see ik_llama.cpp", "").replace("...", "org/m").replace("${LLAMA_SERVER:-", "")
+    assert findings(plain.replace("server}", "server"), "run.sh")[rule].level == "stop"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("vllm serve org/m --never-a-flag", True),
+        ("# Gaudi3\nvllm serve org/m --never-a-flag", False),
+        ("# Intel XPU\nvllm serve org/m --never-a-flag", False),
+        ("docker run lmsysorg/sglang:v0.5.12 python3 -m sglang.launch_server --never-a-flag", True),
+        ("docker run lmsysorg/sglang:dev python3 -m sglang.launch_server --never-a-flag", True),
+        ("docker run lmsysorg/sglang:qwen38-27b python3 -m sglang.launch_server --never-a-flag", False),
+        ("docker run vllm/vllm-openai:nightly-0123abc org/m --never-a-flag", True),
+        ("docker run vllm/vllm-openai:gptoss org/m --never-a-flag", False),
+    ],
+)
+def test_a_build_for_one_device_or_one_model_may_have_any_flag(text: str, is_told: bool) -> None:
+    found = lint(text, "run.sh", LintOptions(catalog.shipped().images)).findings
+    assert any("never-a-flag" in finding.says for finding in found if finding.level != "note") == is_told
+
+
+@pytest.mark.parametrize("value", ["REPLACE_ENV_SHARE", "GPU_SHARE", "changeme"])
+def test_a_name_in_place_of_a_number(value: str) -> None:
+    for flag in ("--gpu-memory-utilization", "--max-num-seqs"):
+        text = f"docker run vllm/vllm-openai:v0.24.0 org/m {flag} {value}"
+        assert not {"memory-fraction-not-a-number", "value-refused"} & findings(text, "run.sh").keys()
+
+
+def test_a_dockerfile_that_removes_the_entrypoint() -> None:
+    text = 'FROM vllm/vllm-openai:v0.26.0\nENTRYPOINT []\nCMD ["/bin/bash"]\n'
+    assert "image-entrypoint-swallows-shell" not in findings(text, "Dockerfile")
+    kept = findings(text.replace("ENTRYPOINT []\n", ""), "Dockerfile")
+    assert kept["image-entrypoint-swallows-shell"].level == "stop"

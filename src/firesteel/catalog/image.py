@@ -35,6 +35,10 @@ from firesteel.version_range import check_range, is_in_range
 Strings = tuple[str, ...]
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _UPSTREAM = ("vllm/vllm-openai:", "lmsysorg/sglang:", "ghcr.io/ggml-org/llama.cpp:")
+_RELEASE_TAG = re.compile(
+    r"\d+\.\d|(?<![a-z])(?:latest|nightly|dev|main|stable|server|full|light|spark|blackwell)(?![a-z])|\bb\d{4}"
+)
+"""`qwen38-27b` is none: such a tag is built from a branch, for one model and before a release has it."""
 _DIGEST_NOTE = "the digest decides what runs; this describes the tag"
 
 
@@ -326,8 +330,10 @@ def identify(reference: str, images: Images) -> Image | None:
 
 
 def is_upstream(reference: str) -> bool:
-    """Published by the engine's own project: a fork may have other flags."""
-    return plain_reference(reference).startswith(_UPSTREAM)
+    """A release or the newest state of the engine's own project: a fork or a branch may have other flags."""
+    bare = plain_reference(reference)
+    tag = split_reference(bare)[1]
+    return bare.startswith(_UPSTREAM) and (not tag or _RELEASE_TAG.search(tag) is not None)
 
 
 def other_image(reference: str, images: Images) -> OtherImage | None:
