@@ -36,9 +36,11 @@ Strings = tuple[str, ...]
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _UPSTREAM = ("vllm/vllm-openai:", "lmsysorg/sglang:", "ghcr.io/ggml-org/llama.cpp:")
 _RELEASE_TAG = re.compile(
-    r"\d+\.\d|(?<![a-z])(?:latest|nightly|dev|main|stable|server|full|light|spark|blackwell)(?![a-z])|\bb\d{4}"
+    r"^(?!.*\bpr-\d).*(?:\d+\.\d|\bb\d{4}"
+    r"|(?<![a-z])(?:latest|nightly|dev|main|stable|server|full|light|spark|blackwell)(?![a-z]))"
 )
-"""`qwen38-27b` is none: such a tag is built from a branch, for one model and before a release has it."""
+"""`qwen38-27b` is none: such a tag, and `dev-pr-15207`, is built from a branch, for one model and before
+a release has it."""
 _DIGEST_NOTE = "the digest decides what runs; this describes the tag"
 
 

@@ -21,7 +21,7 @@ _TOKEN = re.compile(
     (?P<space>[^\S\n]+)
   | (?P<continuation>\\[^\S\n]*\n)
   | (?P<newline>\n)
-  | (?P<placeholder><[A-Za-z_][\w./:-]*>|<[A-Za-z]\w*(?:\ [\w-]+){1,5}>|\{[A-Za-z]\w*(?:\ [\w-]+){1,5}\})
+  | (?P<placeholder><[A-Za-z_][\w./:|-]*>|<[A-Za-z]\w*(?:\ [\w-]+){1,5}>|\{[A-Za-z]\w*(?:\ [\w-]+){1,5}\})
   | (?P<redirect>[0-9]*(?:<<<|<<-?|<&|<|>>|>&|>\||>)|&>>?)
   | (?P<operator>&&|\|\||;;|[;|&()])
   | (?P<single>'[^']*')

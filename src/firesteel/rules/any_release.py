@@ -24,7 +24,7 @@ from firesteel.engines.schema.releases import (
     release_ranges,
     shipped_history,
 )
-from firesteel.engines.schema.resolve import ResolvedFlag, resolve_flag
+from firesteel.engines.schema.resolve import AmbiguousFlag, ResolvedFlag, resolve_flag
 from firesteel.engines.schema.symbols import Value
 from firesteel.launch import EngineName
 from firesteel.rules.context import Context, Match, is_final
@@ -124,7 +124,10 @@ def flags_of_a_fork(context: Context) -> list[Match]:
 def _last_release(engine: EngineName, name: str) -> str:
     """Of a flag, or of one that this abbreviates, that was gone before the oldest known release."""
     older = _older_flags().get(engine, {})
-    return older.get(name) or next((last for full, last in older.items() if full.startswith(name)), "")
+    gone = older.get(name) or next((last for full, last in older.items() if full.startswith(name)), "")
+    # Of several flags that begin with the name, the older releases may have had only one.
+    is_ambiguous = isinstance(resolve_flag(newest_schema(engine), f"--{name}"), AmbiguousFlag)
+    return gone or (known_versions(engine)[0] if is_ambiguous else "")
 
 
 @cache
