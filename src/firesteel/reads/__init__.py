@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from firesteel.reads.doubts import (
         chooses_program,
         find_doubt,
-        leaves_words_out,
         may_be_fork,
         may_have_more_flags,
     )

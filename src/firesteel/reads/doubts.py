@@ -42,7 +42,6 @@ _NO_RELEASE = re.compile(
     re.IGNORECASE,
 )
 _CHOSEN = re.compile(r"\$\{\w+:?-[^{}\n]*llama-server[^{}\n]*\}")
-_ELLIPSES = ("...", "\u2026")
 _COMMENT = re.compile(r"\s*(?:#|//|<!--)")
 _FORKS = {
     engine: re.compile(
@@ -94,11 +93,6 @@ def may_be_fork(reading: ReadLaunch, around: Surroundings) -> bool:
 def chooses_program(around: Surroundings) -> bool:
     """`${LLAMA_SERVER:-llama-server}`: whoever starts the script may set another build."""
     return _CHOSEN.search(around.file.text) is not None
-
-
-def leaves_words_out(reading: ReadLaunch) -> bool:
-    """`vllm serve ... --flag`: the text shows a part of a command."""
-    return any(word in _ELLIPSES for word in (reading.launch.model, *reading.launch.extra))
 
 
 def may_have_more_flags(reading: ReadLaunch) -> str:

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import cache
 
 from firesteel import package_data
-from firesteel.catalog import is_upstream
+from firesteel.catalog import is_preview, is_upstream
 from firesteel.dataclass import dataclass
 from firesteel.engines import grammar
 from firesteel.engines.flags import name_set
@@ -66,7 +66,7 @@ def is_undecided(context: Context) -> bool:
     return (
         context.version is None
         and not context.is_own_build
-        and (container is None or is_upstream(container.image))
+        and (container is None or (is_upstream(container.image) and not is_preview(container.image)))
         and not context.may_serve_images
         and not _OTHER_PARSERS & context.launch.flags.keys()
     )

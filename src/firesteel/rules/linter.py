@@ -26,7 +26,6 @@ from firesteel.reads import (
     find_doubt,
     find_machine,
     find_release,
-    leaves_words_out,
     may_be_fork,
     may_have_more_flags,
     mentions,
@@ -42,6 +41,11 @@ from firesteel.rules.rule import SEVERITY, Level, explain, rules
 
 SPARK = "gb10"
 STATED: Literal["stated"] = "stated"
+_OF_RELEASES = frozenset({
+    "unknown-flags", "refused-values", "stray-words", "flags-of-no-release", "values-of-no-release",
+    "no-common-release", "another-engines-words", "unregistered-parsers",
+})  # fmt: skip
+"""What a fork may have and no release has."""
 _ONE_SERVICE = re.compile(r"compose (?:-\S+ )*(?:up|run|start) (?:-\S+ )*[a-z][\w-]*")
 _SINCE_A_RELEASE = frozenset({"llamacpp-flash-attn-bare"})
 """What older builds accept."""
@@ -180,8 +184,6 @@ def _doubt_of_rule(
         return ""
     if rule.when.flaw == "glued" and "flaw:partial" in reading.spots:
         return "a template of the chart may split it"
-    if rule.when.flaw == "lost" and leaves_words_out(reading):
-        return "the text shows only a part of the command"
     if reading.doubt and not rule.when.flaw:  # a shell reads the line first, whatever it starts
         return reading.doubt
     if any(word.is_conditional for word in reading.words.get(finding.key, ())):
@@ -193,9 +195,8 @@ def _doubt_of_rule(
     may_be_older = reading.is_own_build or (not reading.launch.container and chooses_program(around))
     if is_unstated and rule.id in _SINCE_A_RELEASE and may_be_older:
         return "a build of its own may be older"
-    is_of_engine = finding.key.startswith(("flag:", "program")) and not rule.when.flaw
-    is_of_engine &= rule.when.hardware is None
-    if is_unstated and is_of_engine and may_be_fork(reading, around):
+    is_of_release = rule.when.predicate in _OF_RELEASES or rule.when.engine == "llamacpp"
+    if is_unstated and is_of_release and may_be_fork(reading, around):
         return "the text speaks of a build of its own, or of a fork"
     return ""
 
