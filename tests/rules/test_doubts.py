@@ -78,6 +78,8 @@ LINES = "vllm serve org/model --dtype auto\n  --max-model-len 4096"
         (block(LINES, "text"), "guide.md", "shell-flags-apart"),
         (block(LINES, ""), "guide.md", "shell-flags-apart"),
         (block(LINES.replace("model ", "model \\\n"), ""), "guide.md", "shell-flags-lost"),
+        (block(LINES.replace("--dtype auto", "...")), "guide.md", "shell-flags-lost"),
+        (block(LINES.replace("--dtype auto", "\\\n  ...")), "guide.md", "shell-flags-apart"),
         ("a:\n  server_cmd: >\n    vllm serve org/model\n      --port 1\n", "a.yaml", "shell-flags-apart"),
         ("commands:\n  - |\n    vllm serve org/model\n      --port 1\n", "a.yaml", "shell-flags-lost"),
     ],
@@ -199,3 +201,70 @@ def test_an_image_without_arguments_takes_no_share() -> None:
 def test_a_placeholder_in_a_variable_is_one_word() -> None:
     text = "DIR=<model storage path>\nsudo docker run -it -v $DIR:$DIR vllm/vllm-openai:v0.24.0 /bin/bash"
     assert findings(block(text))["image-entrypoint-swallows-shell"].level == "stop"
+
+
+CHOSEN = 'PROGRAM="%s"\nCMD="$PROGRAM -m m.gguf -fa --port 1"\neval "$CMD"'
+PYTHON = "python3 -m sglang.launch_server --never-a-flag"
+
+
+@pytest.mark.parametrize(
+    ("doubtful", "certain", "rule"),
+    [
+        ("# see ik_llama.cpp\nllama-server -fa -c 1", "llama-server -fa -c 1", "llamacpp-flash-attn-bare"),
+        ("# see ik_llama.cpp\nllama-server -c=1", "llama-server -c=1", "llamacpp-equals-sign"),
+        (CHOSEN % "${SERVER:-llama-server}", CHOSEN % "llama-server", "llamacpp-flash-attn-bare"),
+        (f"# pip install sglang==0.5.6.dev8005\n{PYTHON}", PYTHON, RULE),
+    ],
+)
+def test_another_build(doubtful: str, certain: str, rule: str) -> None:
+    assert findings(doubtful, "run.sh")[rule].level == "warn"
+    assert findings(certain, "run.sh")[rule].level == "stop"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("vllm serve org/m --never-a-flag", True),
+        ("# Gaudi3\nvllm serve org/m --never-a-flag", False),
+        ("# Intel XPU\nvllm serve org/m --never-a-flag", False),
+        ("docker run lmsysorg/sglang:v0.5.12 python3 -m sglang.launch_server --never-a-flag", True),
+        ("docker run lmsysorg/sglang:dev python3 -m sglang.launch_server --never-a-flag", True),
+        ("docker run lmsysorg/sglang:qwen38-27b python3 -m sglang.launch_server --never-a-flag", False),
+        ("docker run vllm/vllm-openai:nightly-0123abc org/m --never-a-flag", True),
+        ("docker run vllm/vllm-openai:gptoss org/m --never-a-flag", False),
+    ],
+)
+def test_a_build_for_one_device_or_one_model_may_have_any_flag(text: str, is_told: bool) -> None:
+    found = lint(text, "run.sh", LintOptions(catalog.shipped().images)).findings
+    assert any("never-a-flag" in finding.says for finding in found if finding.level != "note") == is_told
+
+
+@pytest.mark.parametrize("value", ["REPLACE_ENV_SHARE", "GPU_SHARE", "changeme"])
+def test_a_name_in_place_of_a_number(value: str) -> None:
+    for flag in ("--gpu-memory-utilization", "--max-num-seqs"):
+        text = f"docker run vllm/vllm-openai:v0.24.0 org/m {flag} {value}"
+        assert not {"memory-fraction-not-a-number", "value-refused"} & findings(text, "run.sh").keys()
+
+
+def test_a_dockerfile_that_removes_the_entrypoint() -> None:
+    text = 'FROM vllm/vllm-openai:v0.26.0\nENTRYPOINT []\nCMD ["/bin/bash"]\n'
+    assert "image-entrypoint-swallows-shell" not in findings(text, "Dockerfile")
+    kept = findings(text.replace("ENTRYPOINT []\n", ""), "Dockerfile")
+    assert kept["image-entrypoint-swallows-shell"].level == "stop"
+
+
+def test_an_abbreviation_that_is_ambiguous_today_may_have_been_one_flag() -> None:
+    found = findings("python3 -m sglang.launch_server --model-path org/m --quant fp8", "run.sh")
+    assert found["flag-of-older-release"].level == "warn"
+    assert RULE not in found
+
+
+def test_a_choice_in_angle_brackets_is_one_word() -> None:
+    text = "pip install sglang==0.5.12\npython3 -m sglang.launch_server --attention-backend <flashinfer|fa3>"
+    assert "value-refused" not in findings(block(text))
+
+
+@pytest.mark.parametrize(("prompt", "is_told"), [("", True), ("$ ", True), ("me@box:~/x$ ", False)])
+def test_a_copy_of_a_terminal_has_blanks_at_the_end(prompt: str, is_told: bool) -> None:
+    found = findings(block(f"{prompt}vllm serve org/m \\ \n  --port 1"))
+    assert ("shell-blank-after-backslash" in found) == is_told

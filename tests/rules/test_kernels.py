@@ -131,7 +131,7 @@ def test_experts(model: str, backend: str, expected: str | None) -> None:
             {"tool-call-parser": "minimax", "enable-auto-tool-choice": True},
             ["last in 0.23.0"],
         ),
-        ("vllm", "0.24.0", {"reasoning-parser": "made-up"}, ["no release had it"]),
+        ("vllm", "0.24.0", {"reasoning-parser": "made-up"}, ["no release since 0.10.1 had it"]),
         ("vllm", "0.24.0", {"reasoning-parser": "gpt-oss"}, ["its name here is `openai_gptoss`"]),
         ("vllm", "0.24.0", {"reasoning-parser": "mine", "reasoning-parser-plugin": "mine.py"}, []),
         ("vllm", "0.24.0", {"reasoning-parser": "$PARSER"}, []),

@@ -25,7 +25,7 @@ def context(flags: Mapping[str, FlagValue], version: str | None = "0.28.0") -> C
         ("0.24.0", "dspark", "first in 0.25.0"),
         ("0.25.0", "dspark", None),
         ("0.19.1", "dflash", "first in 0.20.0"),
-        ("0.28.0", "mtpp", "no release had it"),
+        ("0.28.0", "mtpp", "no release since 0.10.1 had it"),
         ("0.28.0", "mtp", None),
         ("0.28.0", "$METHOD", None),
         ("0.28.0", 3, None),

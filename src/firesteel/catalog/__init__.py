@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Images,
         VersionRange,
         identify,
+        is_preview,
         is_upstream,
         other_image,
         with_learned,

@@ -35,6 +35,11 @@ from firesteel.version_range import check_range, is_in_range
 Strings = tuple[str, ...]
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _UPSTREAM = ("vllm/vllm-openai:", "lmsysorg/sglang:", "ghcr.io/ggml-org/llama.cpp:")
+_RELEASE_TAG = re.compile(
+    r"\d+\.\d|\bb\d{4}"
+    r"|(?<![a-z])(?:latest|nightly|dev|main|stable|server|full|light|spark|blackwell)(?![a-z])"
+)
+"""`qwen38-27b` is none: such a tag is built from a branch, for one model and before a release has it."""
 _DIGEST_NOTE = "the digest decides what runs; this describes the tag"
 
 
@@ -328,6 +333,12 @@ def identify(reference: str, images: Images) -> Image | None:
 def is_upstream(reference: str) -> bool:
     """Published by the engine's own project: a fork may have other flags."""
     return plain_reference(reference).startswith(_UPSTREAM)
+
+
+def is_preview(reference: str) -> bool:
+    """Published by the project, but from a branch: neither a release nor its newest state."""
+    tag = split_reference(plain_reference(reference))[1]
+    return is_upstream(reference) and tag != "" and _RELEASE_TAG.search(tag) is None
 
 
 def other_image(reference: str, images: Images) -> OtherImage | None:

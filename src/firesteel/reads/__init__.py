@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 from firesteel.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from firesteel.reads.doubts import find_doubt, may_be_fork, may_have_more_flags
+    from firesteel.reads.doubts import (
+        chooses_program,
+        find_doubt,
+        may_be_fork,
+        may_have_more_flags,
+    )
     from firesteel.reads.launches import no_launch_error, read, scan
     from firesteel.reads.not_read import NotRead
     from firesteel.reads.programs import is_shell

@@ -131,8 +131,9 @@ def _command(rest: SourceText, file: SourceFile) -> tuple[Word, ...]:
 def _start(stage: _Stage, name: str) -> EngineStart:
     options = [*stage.env, DockerOption("gpus", "all", stage.image), DockerOption("ipc", "host", stage.image)]
     entrypoint = stage.entrypoint or ()
-    if entrypoint:
-        options.append(DockerOption("entrypoint", entrypoint[0].text, entrypoint[0]))
+    if stage.entrypoint is not None:  # `ENTRYPOINT []` removes the one of the image
+        first = entrypoint[0] if entrypoint else implied_word("", stage.image)
+        options.append(DockerOption("entrypoint", first.text, first))
     is_shell_form = len(entrypoint) == 3 and entrypoint[0].text == "/bin/sh"
     arguments = entrypoint[1:] if is_shell_form else (*entrypoint[1:], *stage.command)
     return EngineStart(arguments, stage.image, tuple(options), name=name)

@@ -41,11 +41,14 @@ _NO_RELEASE = re.compile(
     r"\bforks?\b|\bnightly\b|\bunreleased\b|\bpull/\d+|\bPR\s*\#?\d{3,}|\b(?:dev|feature)\s+branch\b",
     re.IGNORECASE,
 )
+_CHOSEN = re.compile(r"\$\{\w+:?-[^{}\n]*llama-server[^{}\n]*\}")
 _COMMENT = re.compile(r"\s*(?:#|//|<!--)")
 _FORKS = {
     engine: re.compile(
         rf"""\bfork(?:ed|s)?\s+(?:of|from)\s+(?:the\s+)?`?{name}
            | {name}`?(?:'s)?[\s-]{{1,20}}(?:[\w.-]{{1,40}}\s+){{0,2}}fork\b
+           | {name}`?(?:'s)?[\s-]+(?:[\w.-]+\s+){{0,2}}fork\b | \bik_{name}
+           | {name}(?:\[[\w,]*\])?==[\w.]*dev\d | {name}:[\w.-]*\bpr-\d | /whl/pr/
            | \b(?:patched|customi?[sz]?e?d?|modified|our(?:\s+own)?)\s+(?:build\s+of\s+)?`?{name}
            | github\.com[:/](?!{owners})[\w.-]+/[\w.-]*{name}[\w.-]*""",
         re.VERBOSE | re.IGNORECASE,
@@ -86,6 +89,11 @@ def may_be_fork(reading: ReadLaunch, around: Surroundings) -> bool:
         or any(_NO_RELEASE.search(text) for _, text in around.above(reading.first_line))
         or around.mentions(_FORKS[reading.launch.engine])
     )
+
+
+def chooses_program(around: Surroundings) -> bool:
+    """`${LLAMA_SERVER:-llama-server}`: whoever starts the script may set another build."""
+    return _CHOSEN.search(around.file.text) is not None
 
 
 def may_have_more_flags(reading: ReadLaunch) -> str:

@@ -43,7 +43,7 @@ _OTHER = re.compile(
     re.VERBOSE,
 )
 _OWN_BUILD = re.compile(
-    r"(?:Gaudi|HPU|TPU|GCU|DCU|MLU|MUSA|Trillium|Ascend|NPU|Inferentia|Trainium)\b", re.IGNORECASE
+    r"(?:Gaudi|HPU|XPU|TPU|GCU|DCU|MLU|MUSA|Trillium|Ascend|NPU|Inferentia|Trainium)(?![a-z])", re.IGNORECASE
 )
 """Accelerators for which engines are built from a fork or with a plugin."""
 _OTHER_IMAGE = re.compile(r"rocm|xpu|[-/]tpu|gaudi|hpu|neuron|ascend|(?<![a-z])cpu(?![a-z])", re.IGNORECASE)

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import cache, lru_cache
 
 from firesteel import package_data
-from firesteel.catalog import is_upstream
+from firesteel.catalog import is_preview, is_upstream
 from firesteel.dataclass import dataclass
 from firesteel.engines import grammar
 from firesteel.engines.flags import name_set
@@ -24,7 +24,7 @@ from firesteel.engines.schema.releases import (
     release_ranges,
     shipped_history,
 )
-from firesteel.engines.schema.resolve import ResolvedFlag, resolve_flag
+from firesteel.engines.schema.resolve import AmbiguousFlag, ResolvedFlag, resolve_flag
 from firesteel.engines.schema.symbols import Value
 from firesteel.launch import EngineName
 from firesteel.rules.context import Context, Match, is_final
@@ -66,7 +66,7 @@ def is_undecided(context: Context) -> bool:
     return (
         context.version is None
         and not context.is_own_build
-        and (container is None or is_upstream(container.image))
+        and (container is None or (is_upstream(container.image) and not is_preview(container.image)))
         and not context.may_serve_images
         and not _OTHER_PARSERS & context.launch.flags.keys()
     )
@@ -127,7 +127,10 @@ def flags_of_a_fork(context: Context) -> list[Match]:
 def _last_release(engine: EngineName, name: str) -> str:
     """Of a flag, or of one that this abbreviates, that was gone before the oldest known release."""
     older = _older_flags().get(engine, {})
-    return older.get(name) or next((last for full, last in older.items() if full.startswith(name)), "")
+    gone = older.get(name) or next((last for full, last in older.items() if full.startswith(name)), "")
+    # Of several flags that begin with the name, the older releases may have had only one.
+    is_ambiguous = isinstance(resolve_flag(newest_schema(engine), f"--{name}"), AmbiguousFlag)
+    return gone or (known_versions(engine)[0] if is_ambiguous else "")
 
 
 @cache

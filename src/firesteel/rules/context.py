@@ -21,7 +21,7 @@ _PLACEHOLDER = re.compile(
       | \{\{ | ^\{[\w\s.-]*\}$         # {{ .Values.x }}, {dtype}
       | ^%\w+%$ | ^@\w+@$ | ^__\w+__$ | ^\[[\w\s.-]*\]$
       | \.\.\. | \u2026                # ...
-      | ^(?:your|my)[_-] | ^[xX]{2,}$
+      | ^(?:your|my|replace)[_-] | ^[xX]{2,}$ | ^change_?me
       | ^\d*\.?\d+\s*[-\u2013]\s*\d*\.?\d+$   # 0.7-0.8
     """,
     re.VERBOSE | re.IGNORECASE,
@@ -103,6 +103,11 @@ class Context:
 def is_final(text: str) -> bool:
     """Whether the text is complete: no variable, no placeholder, no range to choose from."""
     return not _PLACEHOLDER.search(text.strip())
+
+
+def is_final_number(text: str) -> bool:
+    """The same where a number is expected: `--port PORT` has a name in its place."""
+    return is_final(text) and not re.fullmatch(r"[A-Z][A-Z_]+", text.strip())
 
 
 def as_number(value: object) -> float | None:

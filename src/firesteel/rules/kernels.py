@@ -165,7 +165,7 @@ def unregistered_parsers(context: Context) -> list[Match]:
 
 def availability(engine: EngineName, symbol: str, value: str) -> str:
     spans = release_ranges(engine, symbol, value)
-    return first_or_last(spans) if spans else "no release had it"
+    return first_or_last(spans) if spans else f"no release since {known_versions(engine)[0]} had it"
 
 
 def first_or_last(spans: Sequence[tuple[str, str | None]]) -> str:

@@ -22,6 +22,7 @@ from firesteel.reads import (
     StatedMachine,
     StatedRelease,
     Surroundings,
+    chooses_program,
     find_doubt,
     find_machine,
     find_release,
@@ -191,9 +192,11 @@ def _doubt_of_rule(
     if needs_absent and (more := may_have_more_flags(reading)):
         return f"`{more[:40]}` may be the flag"
     is_unstated = reading.launch.version is None and release is None
-    if is_unstated and reading.is_own_build and rule.id in _SINCE_A_RELEASE:
+    may_be_older = reading.is_own_build or (not reading.launch.container and chooses_program(around))
+    if is_unstated and rule.id in _SINCE_A_RELEASE and may_be_older:
         return "a build of its own may be older"
-    if is_unstated and rule.when.predicate in _OF_RELEASES and may_be_fork(reading, around):
+    is_of_release = rule.when.predicate in _OF_RELEASES or rule.when.engine == "llamacpp"
+    if is_unstated and is_of_release and may_be_fork(reading, around):
         return "the text speaks of a build of its own, or of a fork"
     return ""
 

@@ -19,7 +19,15 @@ from firesteel.engines import compact_json
 from firesteel.engines.flags import name_set
 from firesteel.launch import FlagValue, Launch
 from firesteel.reads import is_shell
-from firesteel.rules.context import NEWEST_KNOWN, Context, Match, as_number, as_text, is_final
+from firesteel.rules.context import (
+    NEWEST_KNOWN,
+    Context,
+    Match,
+    as_number,
+    as_text,
+    is_final,
+    is_final_number,
+)
 from firesteel.rules.predicates import PREDICATES
 from firesteel.rules.rule import Rule, When
 from firesteel.version_range import has_no_end, is_in_range
@@ -150,7 +158,7 @@ def _value_matches(when: When, value: object, accept_placeholders: bool) -> bool
         and (when.up_to is None or (number is not None and number <= when.up_to))
         and (
             when.number is None
-            or (isinstance(value, str) and is_final(value) and (number is not None) == when.number)
+            or (isinstance(value, str) and is_final_number(value) and (number is not None) == when.number)
         )
     )
 

@@ -19,7 +19,7 @@ from firesteel.engines.schema.resolve import AmbiguousFlag, ResolvedFlag, resolv
 from firesteel.engines.schema.symbols import Flag, Schema
 from firesteel.launch import FlagValue
 from firesteel.rules.any_release import BUILD_VARIABLES, PREFIXES, own_flags, spellings
-from firesteel.rules.context import NEWEST_KNOWN, Context, Match, is_final
+from firesteel.rules.context import NEWEST_KNOWN, Context, Match, is_final, is_final_number
 from firesteel.rules.kernels import first_or_last
 
 _FLAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -129,7 +129,7 @@ def _wrong_kind(flag: Flag, given: FlagValue) -> str:
         return ""
     if flag.value.kind == "json" and flag.value.config and given.lstrip()[:1] in ("{", "["):
         return "" if re.search(r"[$`<]", given) or _TEMPLATE.fullmatch(given.strip()) else "this is not JSON"
-    if not is_final(given):
+    if not is_final_number(given):
         return ""
     if flag.value.kind == "int" and not _INT.fullmatch(given):
         return "it takes a whole number"
