@@ -46,8 +46,7 @@ _COMMENT = re.compile(r"\s*(?:#|//|<!--)")
 _FORKS = {
     engine: re.compile(
         rf"""\bfork(?:ed|s)?\s+(?:of|from)\s+(?:the\s+)?`?{name}
-           | {name}`?(?:'s)?[\s-]{{1,20}}(?:[\w.-]{{1,40}}\s+){{0,2}}fork\b
-           | {name}`?(?:'s)?[\s-]+(?:[\w.-]+\s+){{0,2}}fork\b | \bik_{name}
+           | {name}`?(?:'s)?[\s-]{{1,20}}(?:[\w.-]{{1,40}}\s+){{0,2}}fork\b | \bik_{name}
            | {name}(?:\[[\w,]*\])?==[\w.]*dev\d | {name}:[\w.-]*\bpr-\d | /whl/pr/
            | \b(?:patched|customi?[sz]?e?d?|modified|our(?:\s+own)?)\s+(?:build\s+of\s+)?`?{name}
            | github\.com[:/](?!{owners})[\w.-]+/[\w.-]*{name}[\w.-]*""",

@@ -129,11 +129,9 @@ class LaunchReader:
         return between.count("\n") == 1 or "\\" in between
 
     def _cut_off(self, index: int, last: Word, flag: Word) -> str:
-        """`lost` where a shell reads the lines, as backslashes show; `apart` else, and below a line of dots."""
-        lines = [
-            self.file.line(number).rstrip() for number in range(self.launches[index].first_line, flag.line)
-        ]
-        is_for_shell = self.is_for_shell or any(line.endswith("\\") for line in lines)
+        """`lost` where a shell reads the lines, as backslashes show; else, and below dots, `apart`."""
+        lines = map(self.file.line, range(self.launches[index].first_line, flag.line))
+        is_for_shell = self.is_for_shell or any(line.rstrip().endswith("\\") for line in lines)
         return "lost" if is_for_shell and self.file.line(last.line).strip() not in _ELLIPSES else "apart"
 
     def start(self, start: EngineStart) -> None:
