@@ -28,8 +28,11 @@ TEXTS = {
     "Dockerfile": 'FROM a\nCMD ["a"' + " " * 400_000 + "x",
     "hardware.sh": "vllm serve m # x: " + "hardware" * 120_000 + "\n",
     "repositories.sh": "vllm serve m\n" + "_REPO" * 200_000 + "\n",
-    "images.sh": "docker run " + "vllm/" * 200_000 + "\n",
-    "tags.sh": "docker run " + "vllm:" * 200_000 + "\n",
+    "images.sh": "docker run " + "vllm/" * 100_000 + "\n",
+    "tags.sh": "docker run " + "vllm:" * 100_000 + "\n",
+    "empty_lines.sh": "vllm serve m\n" + "\n" * 300_000,
+    "digits.sh": "docker run vllm/vllm-openai:v0.28.0 m --max-model-len " + "1" * 200_000,
+    "indent.rst": " " * 500_000 + "x\n",
     "forks.sh": "vllm serve m --no-such-flag-anywhere 1\n# " + "vllm-" * 200_000 + "\n",
 }
 

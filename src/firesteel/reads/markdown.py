@@ -22,7 +22,7 @@ _STARTS_COMMAND = re.compile(
 )
 """A command, or a line that sets a variable for one."""
 _DIRECTIVE = re.compile(
-    r"(?P<indent>\s*)(?:\.\. (?:code-block|code|sourcecode|prompt)::[ \t]*(?P<language>[\w+-]*)|.*::\s*\Z)"
+    r"(?P<indent>\s*+)(?:\.\. (?:code-block|code|sourcecode|prompt)::[ \t]*(?P<language>[\w+-]*)|.*::\s*\Z)"
 )
 
 

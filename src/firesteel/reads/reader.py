@@ -32,7 +32,7 @@ _CHANGES_ENGINE = re.compile(
     r"install\s[^&;|\n]*\b(?:vllm|sglang)|install\s[^&;|\n]*(?:-e|--editable)\s|git\s+(?:apply|checkout)|\bpatch\s"
 )
 _MAY_SKIP = re.compile(
-    r"^\s*(?:if|elif|else|case|for|while|until|function|\w+\s*\(\))|\b(?:docker|podman)\s+(?:rm|stop|kill|compose)\b",
+    r"^[^\S\n]*(?:if|elif|else|case|for|while|until|function|\w+\s*\(\))|\b(?:docker|podman)\s+(?:rm|stop|kill|compose)\b",
     re.MULTILINE,
 )
 """A script that may not run all of its commands, or that stops what it started."""
