@@ -78,6 +78,8 @@ LINES = "vllm serve org/model --dtype auto\n  --max-model-len 4096"
         (block(LINES, "text"), "guide.md", "shell-flags-apart"),
         (block(LINES, ""), "guide.md", "shell-flags-apart"),
         (block(LINES.replace("model ", "model \\\n"), ""), "guide.md", "shell-flags-lost"),
+        (block(LINES.replace("--dtype auto", "...")), "guide.md", "shell-flags-lost"),
+        (block(LINES.replace("--dtype auto", "\\\n  ...")), "guide.md", "shell-flags-apart"),
         ("a:\n  server_cmd: >\n    vllm serve org/model\n      --port 1\n", "a.yaml", "shell-flags-apart"),
         ("commands:\n  - |\n    vllm serve org/model\n      --port 1\n", "a.yaml", "shell-flags-lost"),
     ],
@@ -260,3 +262,9 @@ def test_an_abbreviation_that_is_ambiguous_today_may_have_been_one_flag() -> Non
 def test_a_choice_in_angle_brackets_is_one_word() -> None:
     text = "pip install sglang==0.5.12\npython3 -m sglang.launch_server --attention-backend <flashinfer|fa3>"
     assert "value-refused" not in findings(block(text))
+
+
+@pytest.mark.parametrize(("prompt", "is_told"), [("", True), ("$ ", True), ("me@box:~/x$ ", False)])
+def test_a_copy_of_a_terminal_has_blanks_at_the_end(prompt: str, is_told: bool) -> None:
+    found = findings(block(f"{prompt}vllm serve org/m \\ \n  --port 1"))
+    assert ("shell-blank-after-backslash" in found) == is_told

@@ -116,8 +116,7 @@ class LaunchReader:
             # No command begins with a dash: this is the rest of one that ended too early.
             is_lost_flag = _FLAG.match("".join(command.texts[:1])) is not None
             if is_lost_flag and last is not None and end and self._continues(end, command.words[0]):
-                is_lost = self.is_for_shell or self._has_backslash(last, command.words[0])
-                self._add_flaw(last, "lost" if is_lost else "apart", command.words[0])
+                self._add_flaw(last, self._cut_off(last, end, command.words[0]), command.words[0])
             else:
                 self._read_command(command, depth)
             last = len(self.launches) - 1 if len(self.launches) > count else None
@@ -129,10 +128,11 @@ class LaunchReader:
         between = self.file.text[last.span[1] : flag.span[0]]
         return between.count("\n") == 1 or "\\" in between
 
-    def _has_backslash(self, index: int, flag: Word) -> bool:
-        """Whether other lines of the launch end in a backslash: its author meant a shell to read it."""
-        lines = range(self.launches[index].first_line, flag.line)
-        return any(self.file.line(number).rstrip().endswith("\\") for number in lines)
+    def _cut_off(self, index: int, last: Word, flag: Word) -> str:
+        """`lost` where a shell reads lines, as backslashes show; `apart` else or below a line of dots."""
+        lines = map(self.file.line, range(self.launches[index].first_line, flag.line))
+        is_for_shell = self.is_for_shell or any(line.rstrip().endswith("\\") for line in lines)
+        return "lost" if is_for_shell and self.file.line(last.line).strip() not in _ELLIPSES else "apart"
 
     def start(self, start: EngineStart) -> None:
         """Read what a file describes."""

@@ -169,6 +169,8 @@ def _commands(source: SourceText, file: SourceFile) -> Iterator[ShellCommand]:
 
 
 def _broken(words: list[Word], source: SourceText, file: SourceFile) -> Word | None:
+    if "@" in words[0].text and _PROMPT.match(words[0].text):
+        return None  # a copy of a terminal, which adds blanks
     blanks = _BLANK_AFTER_BACKSLASH.search(source.text, words[0].start, words[-1].end)
     while blanks and any(word.start <= blanks.start() < word.end for word in words):
         blanks = _BLANK_AFTER_BACKSLASH.search(source.text, blanks.end(), words[-1].end)
