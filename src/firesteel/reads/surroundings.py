@@ -26,6 +26,8 @@ _HARDWARE_KEY = re.compile(
         |node_?selector|instance[_-]?type|machine)[\w./-]*)["']?\s*:\s*(?P<value>.*)""",
     re.VERBOSE | re.IGNORECASE,
 )
+_GPU_LINE = re.compile(r"\s*GPU\s*:?\s+\S")
+"""A line of an environment that a guide lists in a block."""
 _NOT_HARDWARE = re.compile(r"overrides|strategy_hardware|opt_in", re.IGNORECASE)
 _FORK = re.compile(
     r"(?:git\s+clone|git\+|_REPO\w*=)[^\n]{0,200}?[:/](?!vllm-project/|sgl-project/|ggml-org/|ggerganov/)"
@@ -113,6 +115,7 @@ class Surroundings:
         """The text of a guide, or the comments of any other file, from its beginning."""
         if self.prose:
             yield from self.prose.items()
+            yield from ((n, text) for n, text in self.lines_with("gpu") if _GPU_LINE.match(text))
         else:
             yield from ((n, text) for n, text in enumerate(self.lines, 1) if _COMMENT.match(text))
 
