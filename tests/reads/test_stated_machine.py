@@ -29,6 +29,8 @@ def guide(*parts: str) -> str:
         (f"# for 8x H200\n{SERVE}", "run.sh", ("other", "H200")),
         (f"# two DGX Sparks\n{SERVE} -tp 2", "run.sh", ("spark", "DGX Sparks")),
         (f"{SERVE}  # fits on an A100", "run.sh", ("other", "A100")),
+        (guide("# Guide", "```", "GPU  A800-80GB * 1", "```", "Run:", "$"), "g.md", ("other", "A800")),
+        (guide("# Guide", "$", "Measured on one RTX4090D."), "g.md", ("other", "RTX4090D")),
         (f"{SERVE} -tp 8", "line", ("other", "8 GPUs in one host")),
         (f"{SERVE} -tp 8 -pp 2 --nnodes 2", "line", ("other", "8 GPUs in one host")),
         (f"{SERVE} -tp 2 --nnodes 2", "line", ("unsaid", "")),

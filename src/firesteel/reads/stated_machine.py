@@ -30,8 +30,8 @@ _SPARK_NAME = re.compile(r"(?<![a-z])sparks?(?![a-z])|gb10(?![0-9])", re.IGNOREC
 _OTHER = re.compile(
     r"""(?<![A-Za-z0-9])(?=[A-EGHIJLMNPRSTVXa-eghijlmnprstvx345])(?:   # their first letters: most end here
       (?i:  A100 | A800 | H100 | H200 | H800 | B100 | B200 | B300 | GB200 | GB300 | GH200 | V100 | L40S? | HGX
-          | NVL\d{1,2} | (?:RTX|GeForce)[\s_-]?(?:PRO[\s_-]?)?\d{4} | [345]090 | MI\d{3}[AX]? | Gaudi\s?\d?
-          | HPU | TPU | GCU | DCU | MLU | MUSA
+          | NVL\d{1,2} | (?:RTX|GeForce)[\s_-]?(?:PRO[\s_-]?)?\d{4}D? | [345]090D? | MI\d{3}[AX]?
+          | Gaudi\s?\d? | HPU | TPU | GCU | DCU | MLU | MUSA
           | Trillium | Xeon | EPYC | ROCm | AMD | Ascend | XPU | NPU | Jetson | Hopper | Ampere
           | DGX[\s_-]*Station | (?:Intel|CPU)[\s_-](?:Arc|GPU|only|server|backend) | Strix[\s-]Halo
           | Mac\s?Studio | Apple\s?Silicon | Inferentia | Trainium

@@ -33,6 +33,8 @@ _HARDWARE_KEY = re.compile(
 )
 _HARDWARE_WORDS = ("hardware", "accelerator", "gpu", "selector", "instance", "machine")
 """One of which every such key has."""
+_GPU_LINE = re.compile(r"\s*GPU\s*:?\s+\S")
+"""A line of an environment that a guide lists in a block."""
 _NOT_HARDWARE = re.compile(r"overrides|strategy_hardware|opt_in", re.IGNORECASE)
 _FORK = re.compile(
     r"(?:git\s+clone|git\+|_REPO\w{0,40}=)[^\n]{0,200}?[:/](?!vllm-project/|sgl-project/|ggml-org/|ggerganov/)"
@@ -133,7 +135,11 @@ class Surroundings:
     @property
     def document(self) -> Iterator[Line]:
         """The text of a guide, or the comments of any other file, from its beginning."""
-        yield from self.prose.items() if self.prose else self._comments
+        if not self.prose:
+            yield from self._comments
+            return
+        yield from self.prose.items()
+        yield from ((number, text) for number, text in self.lines_with("gpu") if _GPU_LINE.match(text))
 
     @cached_property
     def _comments(self) -> list[Line]:
