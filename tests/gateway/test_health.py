@@ -111,7 +111,8 @@ def serve(tmp_path: Path) -> Iterator[Callable[[str], Service]]:
         write_spec(folder, ServiceSpec("one", URL, "one", SLEEPS, launch=launch, expected_bytes=70 * MIB))
         (folder / "report.json").write_text('{"stands": "in"}')
         start_supervisor(folder)
-        for _ in range(400):
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline:
             found = load(home, "one")
             if found and found.phase == "ready" and found.state:
                 supervisors.append(found.state.supervisor)
