@@ -19,11 +19,11 @@ from firesteel.rules.checker import Finding
 
 MAX_FIXES = 200
 """Per text; the text is read again after each."""
-_LEADING_BLANKS = re.compile(r"(?:[^\S\n]|\\[^\S\n]*\n)+\Z")
+_LEADING_BLANKS = re.compile(r"(?<![^\S\n])(?:[^\S\n]|\\[^\S\n]*\n)+\Z")
 _EMPTY_LINE = re.compile(r"""[\s\-"':=,]*""")
 _CONTINUES = re.compile(r"(?:\b(?:then|do|else|in)|[{(]|&&|\|\|?|;;)$")
 """The end of a line that continues on the next."""
-_TRAILING_COMMENT = re.compile(r"[^\S\n]*\\?[^\S\n]+(#[^\n]*)\Z|[^\S\n]*\\\Z")
+_TRAILING_COMMENT = re.compile(r"(?<![^\S\n])[^\S\n]*+(?:(?:\\[^\S\n]+|(?<=[^\S\n]))(#[^\n]*)\Z|\\\Z)")
 """A comment after a command, with the backslash that it makes useless."""
 _DASHES = re.compile("[\u2010-\u2015\u2212]{1,2}")
 _SAFE_VALUE = re.compile(r"[\w.,:/+@%=-]+\Z")
