@@ -354,7 +354,8 @@ def _summary(result: _Result) -> str:
     readings = [reading for linted in result.linted for reading in linted.readings]
     if not readings:
         names = sum(linted.mentioned for linted in result.linted)
-        return f"{text}; it starts no engine, and its text mentions {names} flags, variables and images"
+        of_engines = "flag, variable or image" if names == 1 else "flags, variables and images"
+        return f"{text}; it starts no engine, and its text mentions {names} {of_engines}"
     elsewhere = other_machines(result.linted)
     if len(result.linted) > 1:
         return f"{text}; {len(readings)} launches in {len(result.linted)} files{elsewhere}"
