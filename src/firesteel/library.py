@@ -403,12 +403,8 @@ async def verify(
 
     Of a service (without a name, the only one), or of any OpenAI endpoint at `url`.
     """
-    from firesteel.run.proofs import forget_proof  # only where something is verified
-
     target = await verify_target(name, url=url, model=model, key=key)
     async for event in target.verify():
-        if not url and not isinstance(event, str) and not event.is_good:
-            forget_proof(home(), target.name)  # the gateway proves it in full the next time
         yield event
 
 
@@ -422,7 +418,7 @@ async def verify_target(
 
     if url:
         return await target.target_at_url(base_url(url), model, key, task=task, takes=takes)
-    return await target.target_of_service(running_service(home(), name))
+    return await target.target_of_service(home(), running_service(home(), name))
 
 
 def log_file(name: str | None = None) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import sys
@@ -10,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from tests.conftest import run_firesteel
 
 import firesteel
 from firesteel.edge.files.home import Home
@@ -18,6 +20,7 @@ from firesteel.errors import DoesNotFit, FiresteelError
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal
 from firesteel.run.events import ServiceReady
+from firesteel.run.proofs import Proof, read_proof, record_proof
 from firesteel.run.report import Report
 from firesteel.run.service import all_services, folder_of, write_spec
 from firesteel.run.start.options import RunOptions, make_spec
@@ -76,6 +79,19 @@ async def test_a_running_service_that_does_not_answer_is_not_called_up(
                 pass
     finally:
         process.send(supervisor, signal.SIGTERM)
+
+
+async def test_a_service_that_fails_verify_is_proved_in_full_the_next_time(
+    too_large: Proposal, tmp_path: Path
+) -> None:
+    home = Home(tmp_path)
+    supervisor = serve(too_large, home)
+    record_proof(home, "smollm2", Proof("digest", "answer"))
+    try:
+        ran = await asyncio.to_thread(run_firesteel, tmp_path, "verify", "smollm2")
+    finally:
+        process.send(supervisor, signal.SIGTERM)
+    assert ran.code != 0 and read_proof(home, "smollm2") is None, ran.err
 
 
 async def test_other_settings_are_named(too_large: Proposal, tmp_path: Path, free_port: int) -> None:

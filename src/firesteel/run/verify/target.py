@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
+from firesteel.edge.files.home import Home
 from firesteel.edge.http.engine_client import (
     calls_tools,
     is_healthy,
@@ -15,6 +16,7 @@ from firesteel.edge.http.engine_client import (
 from firesteel.errors import FiresteelError, HostNotReady, ServerNotReady, UsageError
 from firesteel.launch import EngineName
 from firesteel.run.endpoints import KEY_VARIABLES
+from firesteel.run.proofs import forget_proof
 from firesteel.run.service import Service, death, last_lines
 from firesteel.run.verify.expected import Expected, Task, stored_expected
 from firesteel.run.verify.prove import key_of
@@ -35,6 +37,7 @@ class VerifyTarget:
     expected: Expected
     key: str | None = None
     read_log: Callable[[], str] | None = None
+    on_failure: Callable[[], None] | None = None
 
     async def verify(self, *, thorough: bool = True) -> AsyncIterator[str | Verification]:
         """What is checked now; the last item is the Verification."""
@@ -42,6 +45,8 @@ class VerifyTarget:
             self.url, self.model, self.expected, key=self.key, read_log=self.read_log, thorough=thorough
         )
         async for event in events:
+            if isinstance(event, Verification) and not event.is_good and self.on_failure:
+                self.on_failure()
             if isinstance(event, str | Verification):
                 yield event
 
@@ -54,7 +59,8 @@ class VerifyTarget:
         return ServerNotReady(what, next=f"curl -i {self.url}/v1/models")
 
 
-async def target_of_service(service: Service) -> VerifyTarget:
+async def target_of_service(home: Home, service: Service) -> VerifyTarget:
+    """If it fails, the gateway proves it in full the next time."""
     spec, log = service.spec, service.log
     if service.phase == "dead":
         raise HostNotReady(f"{service.name} is dead: {death(service.state)}", next=spec.again)
@@ -68,8 +74,9 @@ async def target_of_service(service: Service) -> VerifyTarget:
         return "\n".join(last_lines(log, _LOG_LINES)) if log.exists() else ""
 
     return VerifyTarget(
-        service.name, spec.url, spec.model, stored_expected(service.folder), key_of(spec), read_log
-    )
+        service.name, spec.url, spec.model, stored_expected(service.folder), key_of(spec), read_log,
+        lambda: forget_proof(home, service.name),
+    )  # fmt: skip
 
 
 async def target_at_url(
