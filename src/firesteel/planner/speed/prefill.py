@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from firesteel.dataclass import dataclass
 from firesteel.facts import Architecture, FullAttention, Layer, Role
@@ -42,7 +43,7 @@ _STEP_FLAGS = {
 """Tokens a step, and tokens for which the weights are read once: flags and defaults (for 70 GiB and more)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: what every step needs is worked out once
 class PromptModel:
     """What the prompts of a launch consist of, step by step."""
 
@@ -64,9 +65,7 @@ class PromptModel:
         """Of a step with pieces of prompts, each (tokens, earlier tokens), beside `decoding` users."""
         tokens = sum(size for size, _ in pieces)
         token_pairs = sum(size * (depth + size / 2) for size, depth in pieces)
-        heads = sum(_relative_head_width(layer) for layer in self.shape.layers)
-        recurrent = sum(1 for layer in self.shape.layers if is_recurrent(layer))
-        attention = "attention_wide" if _has_wide_heads(self.shape) else "attention"
+        heads, recurrent, attention = self._layers
         whole_reads, rest = divmod(tokens + decoding, self.tokens_per_read)
         read_ms = whole_reads * self._read_ms(self.tokens_per_read) + (self._read_ms(rest) if rest else 0.0)
         return {
@@ -75,6 +74,14 @@ class PromptModel:
             "recurrent": tokens * recurrent * self.shape.hidden_size / 1e9,
             "read": read_ms,
         }
+
+    @cached_property
+    def _layers(self) -> tuple[float, int, str]:
+        """Widths of all heads over the hidden size, recurrent layers, and the cost that attention has."""
+        layers = self.shape.layers
+        heads = sum(_relative_head_width(layer) for layer in layers)
+        wide = any(isinstance(layer, FullAttention) and layer.key_dim > _WIDE_HEAD for layer in layers)
+        return heads, sum(map(is_recurrent, layers)), "attention_wide" if wide else "attention"
 
     def prompt_terms(self, tokens: int, depth: int = 0) -> Terms:
         """Of a whole prompt, on an idle server."""
@@ -87,8 +94,14 @@ class PromptModel:
 
     def _read_ms(self, tokens: int) -> float:
         """What it takes to read the weights that so many tokens need, as a decode step reads them."""
-        parts = terms(replace(self.reads, kv_bytes=0.0), self.bandwidth, 1, self.independence, tokens)
-        return step_ms(self.engine, parts, self.decode_costs)[1]
+        if tokens not in self._known_reads_ms:
+            parts = terms(replace(self.reads, kv_bytes=0.0), self.bandwidth, 1, self.independence, tokens)
+            self._known_reads_ms[tokens] = step_ms(self.engine, parts, self.decode_costs)[1]
+        return self._known_reads_ms[tokens]
+
+    @cached_property
+    def _known_reads_ms(self) -> dict[int, float]:
+        return {}
 
 
 def prompt_model(model: StepModel, stored: StoredBytes) -> PromptModel | None:
@@ -164,10 +177,6 @@ def _relative_head_width(layer: Layer) -> float:
     if isinstance(layer, FullAttention):
         return max(1.0, layer.key_dim / 128)
     return 1.0 if isinstance(layer, LatentAttention) else 0.0
-
-
-def _has_wide_heads(shape: Architecture) -> bool:
-    return any(isinstance(layer, FullAttention) and layer.key_dim > _WIDE_HEAD for layer in shape.layers)
 
 
 def prompt_ms(parts: Terms, costs: Mapping[str, float]) -> float:
