@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from firesteel.gateway.scheduler import events, scheduler
 from firesteel.gateway.scheduler.scheduler import Scheduler
 
-from .walker import Broken, walk
+from .scheduler_invariants import Broken
+from .walker import walk
 
 WALKS = 300
 INVARIANTS = (

@@ -27,7 +27,8 @@ from firesteel.workspace import Workspace
 from tests.cli.inside import inside
 from tests.conftest import Firesteel
 from tests.edge.hub_server import COMMIT, serving
-from tests.workshop.audit_checkpoints import DAMAGED, EXPERT, GOOD, good
+from tests.workshop.audit_checkpoints import GOOD, good
+from tests.workshop.damaged_checkpoints import DAMAGED, EXPERT
 from tests.workshop.published import read_config, write_published
 from tests.workshop.reference_formats import Stored
 

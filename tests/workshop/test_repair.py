@@ -22,7 +22,8 @@ from firesteel.workshop.repair.layout import WrittenLayout
 from firesteel.workshop.repair.scales import scale_table
 from tests.cli.inside import inside
 from tests.conftest import Firesteel
-from tests.workshop.audit_checkpoints import DAMAGED, EXPERT, GOOD, MadeCheckpoint, good, weights
+from tests.workshop.audit_checkpoints import GOOD, MadeCheckpoint, good, weights
+from tests.workshop.damaged_checkpoints import DAMAGED, EXPERT
 from tests.workshop.reference_formats import Floats, Stored, dequantize_nvfp4, factor_of, nvfp4
 
 MENDED = {name: damaged for name, damaged in DAMAGED.items() if damaged.mended_by}
