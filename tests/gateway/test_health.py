@@ -18,7 +18,7 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.host import process
 from firesteel.gateway.discovery import OwnServices, identity, identity_of, measured
 from firesteel.gateway.endpoints import model_endpoints
-from firesteel.gateway.health import Health, ServiceObservation, Verdict, judge
+from firesteel.gateway.health import Health, ServiceObservation, Verdict, judge, observe
 from firesteel.gateway.loader.process import ProcessLoader
 from firesteel.gateway.scheduler.events import (
     LoadFailed,
@@ -30,7 +30,7 @@ from firesteel.gateway.scheduler.events import (
 )
 from firesteel.gateway.server_probe import find_apis, is_answering
 from firesteel.gateway.service_config import ModelConfig, ServiceConfig
-from firesteel.run.service import Service, ServiceSpec, folder_of, load, write_spec
+from firesteel.run.service import Service, ServiceSpec, ServiceState, folder_of, load, write_spec
 from firesteel.run.start.start import start_supervisor
 from firesteel.units import MIB
 from tests.conftest import run_firesteel
@@ -70,7 +70,17 @@ GONE = ServiceObservation(None)
         ("loading", replace(OURS, phase="starting"), None),
         ("loading", OURS, ModelLoaded("m")),
         ("loading", OTHER, LoadFailed("m", "something else runs under its name now")),
-        ("loading", replace(OURS, phase="dead", why="gave up"), LoadFailed("m", "gave up")),
+        ("loading", replace(OURS, phase="dead", why="gave up"), ModelCrashed("m", "gave up")),
+        (
+            "loading",
+            replace(OURS, phase="dead", was_stop_requested=True),
+            ModelCrashed("m", "it was stopped by hand"),
+        ),
+        (
+            "loading",
+            replace(OURS, phase="stopping", is_ending=True, was_stop_requested=True),
+            ModelCrashed("m", "it was stopped by hand"),
+        ),
         (
             "loading",
             replace(OURS, phase="stopping", why="wrong answers", is_ending=True),
@@ -95,6 +105,17 @@ def test_what_comes_back_and_what_an_earlier_gateway_left_have_their_own_notes()
     assert judge("m", "off", OURS).note == "it was started outside the gateway"
     earlier = "m was already running, started by an earlier gateway"
     assert judge("m", "off", OURS, is_mine=True).note == earlier
+
+
+def test_an_engine_that_died_is_not_ending_because_its_supervisor_ended_after_the_look(
+    tmp_path: Path,
+) -> None:
+    """The next look sees how the supervisor ended: it writes that before it lets go of its lock."""
+    gone = process.Pid(2**22 + 1, 0)
+    state = ServiceState(gone, gone, 0, why="the engine was killed by signal 9")
+    service = Service("m", tmp_path, ServiceSpec("m", URL, "m", SLEEPS), state, "stopping", None)
+    assert not observe(service, "", was_supervised=True).is_ending
+    assert observe(service, "", was_supervised=False).is_ending
 
 
 SLEEPS = (sys.executable, "-c", "import time; time.sleep(600)")
@@ -185,7 +206,8 @@ async def test_an_engine_that_dies_restarts_by_itself_or_fails(
     process.send(service.state.supervisor, signal.SIGTERM)
     await until(health, lambda: bool(it.listener.rejected_))
     assert "stopped by hand" in it.listener.rejected_[0].why
-    assert it.calls == []
+    await it.listener.until(lambda: it.executor.phase("one") == "off")
+    assert it.calls == ["unload one"], "which waits for its memory, however far it had come when it was seen"
     await it.executor.close(keep=False)
 
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -317,3 +317,41 @@ async def test_a_cancelled_load_waits_until_its_child_has_taken_back(tmp_path: P
     with pytest.raises(asyncio.CancelledError):
         await task
     assert (tmp_path / "back").exists()
+
+
+@pytest.mark.parametrize("new_loop", loops())
+@pytest.mark.parametrize("turns", range(12))
+def test_a_job_ends_when_everything_on_its_loop_is_cancelled(
+    turns: int, new_loop: Any, tmp_path: Path
+) -> None:
+    """As at the end of `asyncio.run`, however far the start of its child has come: after that many turns of
+    the loop. asyncio's own subprocess waited for ever after some of them."""
+    loader = ProcessLoader(script(tmp_path, "import sys; sys.stdin.read()"))
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        job = runner.run(_begin(_all(loader.unload("one")), turns))
+        for task in asyncio.all_tasks(runner.get_loop()):
+            task.cancel()
+        runner.run(asyncio.wait([job], timeout=60))
+        assert job.cancelled()
+
+
+async def _begin(job: Coroutine[Any, Any, Any], turns: int) -> asyncio.Task[Any]:
+    task = asyncio.ensure_future(job)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    return task
+
+
+async def test_a_cancellation_in_the_moment_of_a_message_is_not_lost(tmp_path: Path) -> None:
+    """`asyncio.wait_for` of Python 3.11 returns the message instead, and the load goes on to its end."""
+    text = "import sys; print('{\"doing\": {}}\\n' * 2, end='', flush=True); sys.stdin.read()"
+    load = ProcessLoader(script(tmp_path, text)).load(MODEL)
+
+    async def follow() -> None:
+        async for _ in load:
+            if not task.cancelling():
+                asyncio.get_running_loop().call_soon(task.cancel)  # while the second message is being taken
+
+    task = asyncio.ensure_future(follow())
+    await asyncio.wait([task], timeout=60)
+    assert task.cancelled()

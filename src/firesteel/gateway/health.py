@@ -20,7 +20,7 @@ from firesteel.gateway.periodic import BackgroundTasks, repeat
 from firesteel.gateway.scheduler.events import LoadFailed, ModelCrashed, ModelLoaded, ModelUnloaded
 from firesteel.gateway.server_probe import find_apis, is_answering
 from firesteel.gateway.service_config import ModelConfig
-from firesteel.run.service import STOP_REQUESTED, Service, death, hang_of, is_supervised, load
+from firesteel.run.service import STOP_REQUESTED, Service, death, folder_of, hang_of, is_supervised, load
 from firesteel.run.service import Phase as ServicePhase
 
 _SERVICES_S = 1.0
@@ -50,19 +50,19 @@ class ServiceObservation:
         return self.is_ours and self.phase in ("ready", "unkept")
 
 
-def observe(service: Service | None, identity: str) -> ServiceObservation:
+def observe(service: Service | None, identity: str, *, was_supervised: bool) -> ServiceObservation:
+    """`was_supervised`: a supervisor had it before it was read. If not, what was read is final."""
     if service is None:
         return ServiceObservation(None)
     state = service.state
     why = (state.why or hang_of(state) or "") if state and service.phase != "dead" else death(state)
-    is_supervised_now = is_supervised(service.folder)
     return ServiceObservation(
         service.phase,
         identity_of(service.spec) == identity,
         service.spec.url,
         why,
         state is not None and state.why == STOP_REQUESTED,
-        service.phase == "stopping" and (state is None or state.is_stopping or not is_supervised_now),
+        service.phase == "stopping" and (state is None or state.is_stopping or not was_supervised),
     )
 
 
@@ -107,10 +107,9 @@ def _when_ready(name: str, seen: ServiceObservation) -> Verdict:
 
 
 def _when_restarting(name: str, seen: ServiceObservation) -> Verdict:
-    if seen.phase is None or seen.phase == "dead":
-        why = _BY_HAND if seen.phase is None or seen.was_stop_requested else seen.why
-        return Verdict(LoadFailed(name, why), why)
-    if seen.is_ending:
+    if seen.phase is None:
+        return Verdict(LoadFailed(name, _BY_HAND), _BY_HAND)
+    if seen.phase == "dead" or seen.is_ending:
         why = _BY_HAND if seen.was_stop_requested else seen.why or "its engine is being stopped"
         return Verdict(ModelCrashed(name, why), why)
     if seen.answers:
@@ -156,21 +155,25 @@ class Health:
         models = self._executor.config.models
         names = [model.name for model in models if not model.is_outside and not model.why_not]
         generations, began_s = {name: self._executor.generation(name) for name in names}, uptime()
-        services = await asyncio.to_thread(lambda: [load(self._home, name) for name in names])
-        for service in services:
+        looks = await asyncio.to_thread(lambda: [self._look(name) for name in names])
+        for _, service in looks:
             if service and service.spec.is_command and service.phase == "ready":
                 await self._find_apis(service.name, service.spec.url)
-        for name, service in zip(names, services, strict=True):
+        for name, (was_supervised, service) in zip(names, looks, strict=True):
             # Nothing may have begun or ended while the files were read.
             if generations[name] is not None and generations[name] == self._executor.generation(name):
-                self._report(name, service)
+                self._report(name, service, was_supervised=was_supervised)
             self._executor.checked(name, began_s)
-        if any(service and service.phase == "unkept" for service in services):
+        if any(service and service.phase == "unkept" for _, service in looks):
             await self._adopt()
 
-    def _report(self, name: str, service: Service | None) -> None:
+    def _look(self, name: str) -> tuple[bool, Service | None]:
+        was_supervised = is_supervised(folder_of(self._home, name))  # first: a supervisor that ends says why
+        return was_supervised, load(self._home, name)
+
+    def _report(self, name: str, service: Service | None, *, was_supervised: bool) -> None:
         believed, identity = self._executor.phase(name), self._executor.identity(name)
-        seen = observe(service, identity)
+        seen = observe(service, identity, was_supervised=was_supervised)
         is_mine = believed == "off" and seen.answers and OwnServices(self._home).is_mine(name, identity)
         verdict = judge(name, believed, seen, is_mine=is_mine)
         self._executor.note(name, verdict.note)

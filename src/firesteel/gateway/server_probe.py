@@ -47,7 +47,8 @@ async def find_apis(url: str, headers: bytes = b"") -> tuple[ServerApiName, ...]
 
 async def _status(url: str, method: bytes = b"GET", headers: bytes = b"", body: bytes = b"") -> int | None:
     try:
-        return await asyncio.wait_for(_send(url, method, headers, body), _TIMEOUT_S)
+        async with asyncio.timeout(_TIMEOUT_S):
+            return await _send(url, method, headers, body)
     except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         return None
 

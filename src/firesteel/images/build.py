@@ -251,7 +251,8 @@ async def _follow(child: asyncio.subprocess.Process, log: Path, steps: int) -> A
     try:
         while child.returncode is None:
             try:
-                await asyncio.wait_for(child.wait(), timeout=_POLL_S)
+                async with asyncio.timeout(_POLL_S):
+                    await child.wait()
             except TimeoutError:
                 found = [match for match in _STEP.finditer(_tail(log)) if match["stage"] != "internal"]
                 if len(found) > shown:

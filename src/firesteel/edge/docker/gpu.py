@@ -24,10 +24,12 @@ async def probe_gpu(image: str, gpus: str) -> tuple[int, str]:
     name = f"firesteel-preflight-{os.getpid()}"
     argv = ("docker", "run", "--rm", "--name", name, "--gpus", gpus, "--entrypoint", "nvidia-smi", image)
     try:
-        return await asyncio.wait_for(run(*argv, *_QUERY), TIMEOUT_S)
+        async with asyncio.timeout(TIMEOUT_S):
+            return await run(*argv, *_QUERY)
     except TimeoutError:
         with suppress(TimeoutError):
-            await asyncio.wait_for(run("docker", "rm", "--force", name), TIMEOUT_S)
+            async with asyncio.timeout(TIMEOUT_S):
+                await run("docker", "rm", "--force", name)
         return 124, f"nvidia-smi in a container did not answer within {TIMEOUT_S} s"
 
 

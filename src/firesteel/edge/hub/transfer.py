@@ -111,7 +111,8 @@ async def run_in_threads(
     try:
         while not ended.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), _PROGRESS_INTERVAL_S)
+                async with asyncio.timeout(_PROGRESS_INTERVAL_S):
+                    await ended.wait()
             yield counter.progress()
     finally:
         counter.stop.set()

@@ -236,7 +236,8 @@ async def _follow(log: Path, argv: tuple[str, ...]) -> AsyncIterator[BuildProgre
         try:
             while child.returncode is None:
                 try:
-                    await asyncio.wait_for(child.wait(), timeout=1)
+                    async with asyncio.timeout(1):
+                        await child.wait()
                 except TimeoutError:
                     steps = _STEP.findall(_tail(log, start))
                     if steps:

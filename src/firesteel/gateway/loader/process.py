@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import subprocess
 import sys
-from asyncio.subprocess import PIPE
+import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from subprocess import PIPE
+from typing import IO, Any, Protocol, TypeVar
 
 from firesteel.edge.host.process import uptime
 from firesteel.gateway.loader.memory_release import ExpectedRelease
@@ -26,6 +28,7 @@ _MAX_LINE_BYTES = 4 * 2**20
 _MAX_LINES = 10_000
 """Lines that wait to be read."""
 _STDERR_BYTES = 2000
+_READ_BYTES = 64 * 2**10
 _STDOUT_GRACE_S = 0.5
 """For output that is still in the pipe when the child has exited."""
 _EXIT_S = 2.0
@@ -104,7 +107,7 @@ class ProcessLoader:
     async def _run(
         self, result_key: str, result_type: type[T], timeouts: LoaderTimeouts, *arguments: str
     ) -> AsyncGenerator[LoadProgress | T, None]:
-        child = await _Child.start((*self._command, *arguments))
+        child = _Child((*self._command, *arguments))
         try:
             async with aclosing(child.messages(timeouts)) as messages:
                 async for message in messages:
@@ -132,37 +135,49 @@ async def _uncancelled(ending: Any) -> None:
         raise
 
 
-class _Child(asyncio.SubprocessProtocol):
-    """Not asyncio's `Process`: its `wait` also waits for the pipes, which a grandchild may hold open."""
+class _Child:
+    """Its exit ends its output, even if something that it started holds its stdout open.
 
-    def __init__(self) -> None:
+    Not asyncio's subprocess: a start that is cancelled halfway waits there until all pipes are connected and
+    closed, so for ever if the task that connects them was cancelled too, as at the end of `asyncio.run`.
+    """
+
+    def __init__(self, argv: tuple[str, ...]) -> None:
+        """In its own session: Ctrl-C goes to the gateway, which decides what its children do."""
+        self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
         """An empty line marks the end."""
         self._partial_line = b""
         self._stderr = b""
         self._has_exited = asyncio.Event()
-        self._transport: asyncio.SubprocessTransport
-
-    @staticmethod
-    async def start(argv: tuple[str, ...]) -> _Child:
-        """In its own session: Ctrl-C goes to the gateway, which decides what its children do."""
         try:
-            _, child = await asyncio.get_running_loop().subprocess_exec(
-                _Child, *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+            self._process = subprocess.Popen(
+                argv, bufsize=0, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
             )
         except OSError as error:
             raise LoaderFailed(Reason(f"the loader cannot be started: {error.strerror}")) from None
-        return child
+        self._follow(self._process.stdout, self._stdout_received, at_end=lambda: self._lines.put_nowait(b""))
+        self._follow(self._process.stderr, self._stderr_received, at_end=lambda: None)
+        threading.Thread(target=self._wait, daemon=True).start()
 
     # --- called by the loop ---
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.SubprocessTransport", transport)  # uvloop's has another base class
+    def _follow(
+        self, pipe: IO[bytes] | None, received: Callable[[bytes], None], at_end: Callable[[], None]
+    ) -> None:
+        assert pipe
 
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        if fd == 2:
-            self._stderr = (self._stderr + data)[-_STDERR_BYTES:]
-            return
+        def read() -> None:
+            data = pipe.read(_READ_BYTES)
+            if data:
+                received(data)
+            else:
+                self._loop.remove_reader(pipe)
+                at_end()
+
+        self._loop.add_reader(pipe, read)
+
+    def _stdout_received(self, data: bytes) -> None:
         *lines, self._partial_line = (self._partial_line + data).split(b"\n")
         for line in lines:
             self._lines.put_nowait(line or b" ")
@@ -170,14 +185,18 @@ class _Child(asyncio.SubprocessProtocol):
             self._lines.put_nowait(self._partial_line[:100] or b" ")  # invalid, so the job fails there
             self._partial_line = b""
 
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        if fd == 1:
-            self._lines.put_nowait(b"")
+    def _stderr_received(self, data: bytes) -> None:
+        self._stderr = (self._stderr + data)[-_STDERR_BYTES:]
 
-    def process_exited(self) -> None:
-        """Its exit ends its output, even if something that it started holds its stdout open."""
+    def _exited(self) -> None:
         self._has_exited.set()
-        asyncio.get_running_loop().call_later(_STDOUT_GRACE_S, self._lines.put_nowait, b"")
+        self._loop.call_later(_STDOUT_GRACE_S, self._lines.put_nowait, b"")
+
+    def _wait(self) -> None:
+        """In a thread."""
+        self._process.wait()
+        with suppress(RuntimeError):  # the loop was closed before the child ended
+            self._loop.call_soon_threadsafe(self._exited)
 
     # --- called by the loader ---
 
@@ -198,7 +217,8 @@ class _Child(asyncio.SubprocessProtocol):
 
     async def _next_line(self, wait_s: float, is_total: bool) -> bytes:
         try:
-            return await asyncio.wait_for(self._lines.get(), wait_s)
+            async with asyncio.timeout(wait_s):
+                return await self._lines.get()
         except TimeoutError:
             problem = "exceeded its total time" if is_total else "was silent for too long"
             why = Reason(f"the loader {problem} ({show_seconds(wait_s)}) and was stopped")
@@ -206,7 +226,7 @@ class _Child(asyncio.SubprocessProtocol):
 
     async def _ended_without_result(self) -> LoaderFailed:
         await self._wait_for_exit(5)
-        code = self._transport.get_returncode()
+        code = self._process.returncode
         lines = self._stderr.decode(errors="replace").strip().splitlines()
         last = f": {lines[-1][:300]}" if lines else ""
         why = Reason(f"the loader ended without a result (exit code {code}){last}")
@@ -214,23 +234,22 @@ class _Child(asyncio.SubprocessProtocol):
 
     async def end(self) -> None:
         """Ask it to end, which undoes what it began; then kill it."""
-        stdin = self._transport.get_pipe_transport(0)
-        if stdin:
-            stdin.close()
+        if self._process.stdin:
+            self._process.stdin.close()
         if not await self._wait_for_exit(_EXIT_S):
-            self._send_signal(signal.SIGTERM)
+            self._process.send_signal(signal.SIGTERM)
             if not await self._wait_for_exit(_CANCEL_S):
-                self._send_signal(signal.SIGKILL)
+                self._process.kill()
                 await self._wait_for_exit(_EXIT_S)
-        self._transport.close()
-
-    def _send_signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):
-            self._transport.send_signal(number)
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe:
+                self._loop.remove_reader(pipe)
+                pipe.close()
 
     async def _wait_for_exit(self, limit_s: float) -> bool:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._has_exited.wait(), limit_s)
+            async with asyncio.timeout(limit_s):
+                await self._has_exited.wait()
         return self._has_exited.is_set()
 
 

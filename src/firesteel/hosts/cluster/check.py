@@ -102,7 +102,8 @@ async def _try_direction(
     )
     assert server.stdin and server.stdout
     try:
-        line = await asyncio.wait_for(server.stdout.readline(), 15)
+        async with asyncio.timeout(15):
+            line = await server.stdout.readline()
         if not line:
             return Reached(error=f"{listener.name} cannot listen on {address}")
         port = json.loads(line)["port"]
@@ -113,7 +114,8 @@ async def _try_direction(
     finally:
         server.stdin.close()  # which ends it
         try:
-            await asyncio.wait_for(server.wait(), 5)
+            async with asyncio.timeout(5):
+                await server.wait()
         except TimeoutError:
             server.kill()
             await server.wait()
