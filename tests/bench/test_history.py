@@ -205,7 +205,7 @@ def test_a_newer_file_is_left_alone(home: Home) -> None:
     file = sqlite3.connect(home.root / "history.db")
     file.execute("PRAGMA user_version = 99")
     file.close()
-    with pytest.raises(UsageError, match=r"newer firesteel: its schema is 99") as told:
+    with pytest.raises(UsageError, match=r"another release of firesteel: its schema is 99") as told:
         open_history(home)
     assert told.value.next
 

@@ -33,16 +33,6 @@ def test_saved_rows_are_read_back(home: Home) -> None:
     assert read_measured_memory(home) == {GOOD.key: GOOD, MINIMAL.key: MINIMAL}
 
 
-def test_the_file_of_an_older_firesteel_is_read_until_there_is_a_new_one(home: Home) -> None:
-    (home.root / "realised.json").write_text(json.dumps([asdict(GOOD)]))
-    assert read_measured_memory(home) == {GOOD.key: GOOD}
-    save_measured_memory(home, MINIMAL)
-    assert read_measured_memory(home) == {GOOD.key: GOOD, MINIMAL.key: MINIMAL}
-    assert len(json.loads((home.root / "measured_memory.json").read_text())) == 2
-    write(home, "[]")
-    assert read_measured_memory(home) == {}, "the old file is not read any more"
-
-
 def test_rows_of_an_earlier_release_are_read(home: Home) -> None:
     old = {
         key: value

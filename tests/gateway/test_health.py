@@ -282,7 +282,7 @@ async def test_what_a_start_took_is_read_without_the_planner(
     service = serve("0" * 32)
     home = Home(tmp_path / "home")
     rows = [{"key": "1" * 32, "process_bytes": 1}, {"key": "0" * 32, "process_bytes": 5 * MIB}]
-    (home.root / "realised.json").write_text(json.dumps(rows))
+    (home.root / "measured_memory.json").write_text(json.dumps(rows))
     assert measured(home, service) == (5 * MIB, "process")
     boxed = replace(service, spec=replace(service.spec, stop=("docker", "stop", "one")))
     assert measured(home, boxed) == (5 * MIB, "host")
@@ -294,7 +294,7 @@ async def test_what_a_start_took_is_read_without_the_planner(
         "[" * 100_000,
         '[{"key": "%s", "process_bytes": "x"}]' % ("0" * 32),
     ):
-        (home.root / "realised.json").write_text(broken)
+        (home.root / "measured_memory.json").write_text(broken)
         assert measured(home, service) == (70 * MIB, "planned")
     assert identity_of(service.spec) == identity("0" * 32, URL, False)
 

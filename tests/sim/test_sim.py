@@ -34,7 +34,7 @@ from firesteel.sim.docker.options import DockerError
 from firesteel.sim.engine import boot
 from firesteel.sim.scenario_files import ScenarioSchema, scenario, scenarios
 from firesteel.sim.setup import enter
-from firesteel.sim.spark import SimFault, SimGpuProcess, SimSpark, read_spark
+from firesteel.sim.spark import SimFault, SimGpuProcess, SimSpark
 from firesteel.units import GIB
 from firesteel.yaml_schema import InvalidFile, load
 from tests.sim.spark import LLAMACPP, VLLM, Engine, Spark, spark, until
@@ -484,13 +484,3 @@ def test_a_scenario_does_not_change_while_an_engine_runs(sparks: Sparks, tmp_pat
     host.docker("stop", "one")
     enter("crash", dict(environ))
     assert not images.exists()
-
-
-def test_the_spark_of_an_older_firesteel_is_read(tmp_path: Path) -> None:
-    environ = {"FIRESTEEL_HOME": str(tmp_path), "PATH": "/bin"}
-    folder = enter("busy", dict(environ))
-    (folder / "spark.json").rename(folder / "world.json")
-    enter(None, dict(environ))
-    assert read_spark(folder).name == "busy" and not (folder / "spark.json").exists()
-    enter("idle", dict(environ))
-    assert read_spark(folder).name == "idle"

@@ -60,7 +60,7 @@ def measured(home: Home, service: Service) -> tuple[int, Basis]:
     process: its processes' share of all pages.
     """
     spec = service.spec
-    rows = read_state(home.existing_measured_memory, list[_MeasuredLaunch]) or []
+    rows = read_state(home.measured_memory, list[_MeasuredLaunch]) or []
     sizes = [row.process_bytes for row in rows if row.key == spec.launch]
     if sizes and sizes[-1] > 0:
         return sizes[-1], "host" if spec.stop else "process"

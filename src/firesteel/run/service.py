@@ -6,9 +6,6 @@ report.json      what `up` proved; absent until it did
 supervisor.lock  held by the supervisor for as long as it lives
 work.lock        held by an `up` that is under way, and by whoever removes these files
 engine.log       the engine's own words
-
-Version 0.1.0 called the supervisor `keeper`, in state.json and in the name of its lock, and stored the
-command to start it again in place of the Ask. A service that it started may still run, so both are read.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ T = TypeVar("T")
 Phase = Literal["starting", "ready", "hung", "stopping", "unkept", "dead"]
 """hung: it was ready and does nothing now. unkept: a container whose supervisor was killed; it runs, and
 nobody guards it."""
-SUPERVISOR_LOCK, KEEPER_LOCK = "supervisor.lock", "keeper.lock"
+SUPERVISOR_LOCK = "supervisor.lock"
 FILES = ("spec.json", "state.json", "report.json", "expect.json", "ranks.json", "cluster.json", "why.txt")
 """What `down` removes; the logs and the locks stay."""
 STATE_WRITTEN_S = 10.0
@@ -192,8 +189,8 @@ def all_services(home: Home) -> list[Service]:
 
 
 def is_supervised(folder: Path) -> bool:
-    """Whether a supervisor, of this version or of 0.1.0, has this service."""
-    return is_locked(folder / SUPERVISOR_LOCK) or is_locked(folder / KEEPER_LOCK)
+    """Whether a supervisor has this service."""
+    return is_locked(folder / SUPERVISOR_LOCK)
 
 
 def load(home: Home, name: str) -> Service | None:
@@ -334,17 +331,11 @@ def write_state(folder: Path, state: ServiceState) -> None:
 
 def read_spec(folder: Path) -> ServiceSpec | None:
     """None when there is none, and when it is damaged."""
-    document = _read_object(folder / "spec.json")
-    if "again" in document and "ask" not in document:
-        document |= _options_of_0_1(document["again"])
-    return _parse(ServiceSpec, document)
+    return _parse(ServiceSpec, _read_object(folder / "spec.json"))
 
 
 def read_state(folder: Path) -> ServiceState | None:
-    document = _read_object(folder / "state.json")
-    if "keeper" in document:
-        document["supervisor"] = document["keeper"]
-    return _parse(ServiceState, document)
+    return _parse(ServiceState, _read_object(folder / "state.json"))
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -358,37 +349,3 @@ def _parse(kind: type[T], document: Mapping[str, Any]) -> T | None:
         return from_json(kind, document)
     except InvalidValue:
         return None
-
-
-def _options_of_0_1(again: object) -> dict[str, Any]:
-    """The options in the command that version 0.1 stored in place of the Ask.
-
-    Only bench, tune and hints use them, so a command that makes no sense does not hide the service.
-    """
-    try:
-        arguments = iter(shlex.split(str(again))[2:])  # after `firesteel up`
-        ask: dict[str, Any] = {}
-        options: dict[str, Any] = {"ask": ask}
-        for argument in arguments:
-            match argument:
-                case "--context" | "--users" | "--port":
-                    ask[argument[2:]] = int(next(arguments))
-                case "--engine":
-                    ask["engine"] = next(arguments)
-                case "--engine-version":
-                    ask["version"] = next(arguments)
-                case "--listen":
-                    options["listen"] = next(arguments)
-                case "-f":
-                    options["service_file"] = next(arguments)
-                case "--trust-remote-code":
-                    options["trusts_code"] = True
-                case "--boot":
-                    pass  # it has a key of its own
-                case _:
-                    ask["model"] = argument
-        if "service_file" in options:  # the argument is a name in that file, and the sizes are there too
-            ask["name"] = ask.pop("model", None)
-        return options if _parse(Ask, ask) else {}
-    except (ValueError, StopIteration):
-        return {}

@@ -12,8 +12,7 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import Pid
 from firesteel.edge.host.process_list import commands
 
-_MODULES = {"firesteel.run.supervise.supervisor", "firesteel.run.keeper"}
-"""The second is that of version 0.1.0."""
+_MODULE = "firesteel.run.supervise.supervisor"
 
 
 def supervisors(home: Home) -> dict[str, Pid]:
@@ -21,7 +20,7 @@ def supervisors(home: Home) -> dict[str, Pid]:
     services = home.services.resolve()
     found: dict[str, Pid] = {}
     for pid, arguments in commands():
-        if not _MODULES.isdisjoint(arguments):
+        if _MODULE in arguments:
             folder = Path(arguments[-1])
             if folder.parent.resolve() == services:
                 found.setdefault(folder.name, pid)

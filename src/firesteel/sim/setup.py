@@ -22,7 +22,7 @@ from firesteel.errors import UsageError
 from firesteel.sim.docker.records import all_records
 from firesteel.sim.memory import update_proc
 from firesteel.sim.nodes import node_names, write_facts, write_node
-from firesteel.sim.spark import SimSpark, read_spark, spark_file, write_spark
+from firesteel.sim.spark import SPARK_FILE, SimSpark, read_spark, write_spark
 
 SPEED = "FIRESTEEL_SIM_SPEED"
 _FOLDERS = ("proc/pressure", "dev", "bin", "containers", "memory", "home")
@@ -106,7 +106,7 @@ def enter(name: str | None, environ: MutableMapping[str, str]) -> Path:
     Spark already stays on it.
     """
     folder = sim_folder(environ) or find_home(environ).root / "sim"
-    if name is not None or not spark_file(folder).exists():
+    if name is not None or not (folder / SPARK_FILE).exists():
         from firesteel.sim.scenario_files import scenario  # lazy: reads YAML
 
         spark = replace(scenario(name or "idle"), name=name or "idle")

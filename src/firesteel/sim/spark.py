@@ -40,6 +40,8 @@ FaultKind = Literal[
 ]
 Text = Literal["prose", "conversation", "code", "reasoning", "structured"]
 
+SPARK_FILE = "spark.json"
+
 
 @dataclass(frozen=True, slots=True)
 class SimFault:
@@ -133,15 +135,9 @@ class SimSpark:
 def write_spark(folder: Path, spark: SimSpark) -> None:
     temporary = folder / ".spark.json"
     temporary.write_text(json.dumps(asdict(spark), indent=1))
-    temporary.replace(folder / "spark.json")
+    temporary.replace(folder / SPARK_FILE)
 
 
 def read_spark(folder: Path) -> SimSpark:
     """The Spark that `create_spark` wrote into this folder."""
-    return from_json(SimSpark, json.loads(spark_file(folder).read_text()))
-
-
-def spark_file(folder: Path) -> Path:
-    """An older firesteel wrote `world.json`, and engines may still run on that Spark."""
-    old = folder / "world.json"
-    return old if old.exists() and not (folder / "spark.json").exists() else folder / "spark.json"
+    return from_json(SimSpark, json.loads((folder / SPARK_FILE).read_text()))

@@ -324,7 +324,7 @@ def _open(path: Path) -> sqlite3.Connection:
         file.execute("PRAGMA synchronous = NORMAL")
         file.execute("PRAGMA foreign_keys = ON")
         file.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
-        if version < SCHEMA:
+        if not version:
             file.executescript(
                 f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {SCHEMA};"
                 f" PRAGMA application_id = {_APPLICATION_ID}; COMMIT;"
@@ -347,10 +347,10 @@ def _check_owner(path: Path, file: sqlite3.Connection) -> int:
             f"{path} belongs to another program",
             next="move it, or set FIRESTEEL_HOME to another folder",
         )
-    if version > SCHEMA:
+    if version not in (0, SCHEMA):
         raise UsageError(
-            f"{path} was written by a newer firesteel: its schema is {version}, this one reads {SCHEMA}",
-            next="use the newer firesteel, or set FIRESTEEL_HOME=/another/folder for this one",
+            f"{path} is from another release of firesteel: its schema is {version}, this one reads {SCHEMA}",
+            next="use that release, or set FIRESTEEL_HOME=/another/folder for this one",
         )
     return version
 

@@ -2,7 +2,7 @@
 
 A document is `{"firesteel_run": 2, "run": {...}, "samples": [...]}`. Fields that a newer firesteel added are
 ignored; a field of the wrong type is a UsageError that names its place. What is read here may be displayed,
-so its text is made printable. Form 1 has older names for some keys, which `current_keys` renames.
+so its text is made printable.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample
-from firesteel.edge.files.history_keys import current_keys
 from firesteel.errors import UsageError
 from firesteel.printable import printable, printable_json
 
@@ -65,9 +64,9 @@ def from_document(document: Mapping[str, Any], where: str) -> StoredRun:
     if document.get("document") == _PRINTED:
         return StoredRun(validate_run(document, where), (), "reported", source)
     form = document.get("firesteel_run")
-    if form not in (1, FORM):
+    if form != FORM:
         raise UsageError(
-            f"{where}: a run in the form {str(form)[:20]}; this firesteel reads up to {FORM}",
+            f"{where}: a run in the form {str(form)[:20]}; this firesteel reads {FORM}",
             next="the newest firesteel, on the machine where it is read",
         )
     samples = document.get("samples", [])
@@ -105,7 +104,7 @@ def parse_json(text: str) -> Any:
 
 def _validate(kind: TypeAdapter[T], value: object, where: str) -> T:
     try:
-        return kind.validate_python(current_keys(value))
+        return kind.validate_python(value)
     except (ValidationError, RecursionError) as error:
         raise invalid(error, where) from error
 

@@ -125,10 +125,8 @@ def read(home: Home, id: str) -> Journal:
             raise ValueError("too large")
         document: Any = json.loads(path.read_text("utf-8"))
         form = document.pop("form", None) if isinstance(document, dict) else None
-        if form not in (1, FORM):
-            raise ValueError(f"in the form {str(form)[:20]}; this firesteel reads up to {FORM}")
-        if form == 1 and "wish" in document:  # an older name for a key
-            document["options"] = document.pop("wish")
+        if form != FORM:
+            raise ValueError(f"in the form {str(form)[:20]}; this firesteel reads {FORM}")
         return TypeAdapter(Journal).validate_python(document)
     except (OSError, ValueError, RecursionError, ValidationError) as error:
         why = str(error).splitlines()[0][:200]

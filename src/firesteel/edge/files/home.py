@@ -66,12 +66,6 @@ class Home:
         """Releases and images that `learn` has read: see `edge.files.learned_engines`."""
         return self.root / "engines-data"
 
-    @property
-    def existing_measured_memory(self) -> Path:
-        """The file to read: an older firesteel wrote `realised.json`, and nothing may be newer yet."""
-        old = self.root / "realised.json"
-        return old if old.exists() and not self.measured_memory.exists() else self.measured_memory
-
 
 def find_home(environ: Mapping[str, str] = os.environ) -> Home:
     if chosen := environ.get("FIRESTEEL_HOME"):

@@ -36,7 +36,7 @@ def save_measured_memory(home: Home, measured: MeasuredMemory) -> None:
 
 def read_measured_memory(home: Home) -> Mapping[str, MeasuredMemory]:
     """By `launch_key`, the oldest first."""
-    rows = read_json(home.existing_measured_memory, _MAX_FILE_BYTES)
+    rows = read_json(home.measured_memory, _MAX_FILE_BYTES)
     parsed = (_row(row) for row in rows) if isinstance(rows, list) else ()
     return {row.key: row for row in parsed if row}
 

@@ -14,7 +14,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge.files.history_keys import current_keys
 from firesteel.edge.files.home import Home
 from firesteel.planner.band import Band
 from firesteel.planner.speed.own_runs import OwnRun
@@ -57,7 +56,7 @@ def read_own_runs(home: Home) -> Mapping[str, tuple[OwnRun, ...]]:
 def _rows(path: Path, sqlite3: Any) -> Iterator[OwnRun]:
     file = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=2)
     try:
-        if file.execute("PRAGMA user_version").fetchone()[0] not in (1, SCHEMA):
+        if file.execute("PRAGMA user_version").fetchone()[0] != SCHEMA:
             return
         for row in file.execute(_QUERY, (_MAX_TEXT, _MAX_ROWS)).fetchall():
             if run := _own_run(*row):
@@ -72,7 +71,7 @@ def _own_run(run: object, began: object, version: object, key: object, text: obj
     if not isinstance(key, str) or not re.fullmatch("[0-9a-f]{32}", key) or not seen:
         return None
     try:
-        figures = current_keys(json.loads(str(text)))
+        figures = json.loads(str(text))
         point = figures["point"]
         return OwnRun(
             key=key,

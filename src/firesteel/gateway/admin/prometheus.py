@@ -10,6 +10,7 @@ An engine's page is untrusted. One line that Prometheus cannot parse makes it dr
 line is parsed and written again, or left out and counted in a comment. Every sample gets the label `model`;
 if the engine has set one, it is renamed to `exported_model`, as Prometheus does itself.
 
+prometheus-client writes a registry of its own in one piece and cannot merge pages; loading it takes 15 MB.
 A large page takes tens of milliseconds, on the loop that also carries all streams. So both functions let the
 loop run after every few lines.
 """

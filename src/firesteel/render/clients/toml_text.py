@@ -1,8 +1,9 @@
 """TOML, edited line by line: a key is changed in its table, everything else stays.
 
-Python's standard library reads TOML and does not write it. Only what these settings need is written: strings,
-numbers and booleans at the top or in a `[table]`. A file with inline or dotted tables instead is detected
-when `merge` parses the result.
+Python's standard library reads TOML and does not write it. tomlkit 0.15 does, but inserts a new top-level key
+between the first table and that table's comment. Only what these settings need is written: strings, numbers
+and booleans at the top or in a `[table]`. A file with inline or dotted tables instead is detected when
+`merge` parses the result.
 """
 
 from __future__ import annotations

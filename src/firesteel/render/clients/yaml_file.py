@@ -1,5 +1,6 @@
 """YAML, edited line by line: an item is put first into a list, or replaces the one with its name.
 
+ruamel.yaml 0.19 is not used because it reformats the rest of the file: indents of lists, blanks in them.
 Scalars are compared as text; aliases, tags and duplicate keys are refused, as in firesteel's own files.
 """
 

@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.edge.docker.containers import is_container_running, logs_since
-from firesteel.edge.files.home import Locked, is_locked, lock, make_way
+from firesteel.edge.files.home import Locked, lock, make_way
 from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.host.process import die_with_parent, find, now, this_process, tree, uptime
 from firesteel.errors import HostNotReady
 from firesteel.run.cluster_status import STATUS_FILE
 from firesteel.run.service import (
-    KEEPER_LOCK,
     STOP_REQUESTED,
     SUPERVISOR_LOCK,
     ServiceSpec,
@@ -84,8 +83,7 @@ def supervise(folder: Path) -> int:
         return 2
     try:
         with lock(folder / SUPERVISOR_LOCK):
-            # A supervisor of version 0.1.0 may still run this service.
-            return 0 if is_locked(folder / KEEPER_LOCK) else _supervise(folder, spec)
+            return _supervise(folder, spec)
     except Locked:
         return 0  # another supervisor runs this service
 
