@@ -22,6 +22,8 @@ Goal = Literal["speed", "context", "throughput", "quality"]
 to quantization."""
 
 
+ENGINE_KEY_VARIABLES: Mapping[EngineName, str] = {"vllm": "VLLM_API_KEY", "llamacpp": "LLAMA_API_KEY"}
+"""The variable from which an engine reads its API key. SGLang takes it only as an argument."""
 LOOPBACK = "127.0.0.1"
 """Where a service listens unless the user says otherwise."""
 FlagValue = str | bool | dict[str, object] | list[object]

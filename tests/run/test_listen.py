@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 import firesteel
+from firesteel.edge.files.secrets import write_secrets
 from firesteel.errors import Stopped, UsageError
 from firesteel.launch import Ask
+from firesteel.run.service import ServiceSpec, api_key
 from firesteel.run.start.listen import is_wide, listening, reached_at
 from firesteel.run.start.options import RunOptions, need_trust
 
@@ -43,3 +48,13 @@ def test_remote_code_needs_consent() -> None:
     with pytest.raises(Stopped, match="code that comes with its weights"):
         need_trust(proposal, RunOptions())
     need_trust(proposal, RunOptions(trusts_code=True))
+
+
+def test_the_key_of_a_service_is_that_of_its_engine(tmp_path: Path) -> None:
+    """Whatever other keys the launch passes on."""
+    secrets = tmp_path / "one.env"
+    write_secrets(secrets, {"WANDB_API_KEY": "other", "LLAMA_API_KEY": "old", "VLLM_API_KEY": "fs-1"})
+    spec = ServiceSpec("one", "", "one", (), secrets=str(secrets), engine="vllm", is_guarded_by_key=True)
+    assert api_key(spec) == "fs-1"
+    assert api_key(replace(spec, is_guarded_by_key=False)) is None
+    assert api_key(replace(spec, secrets="")) is None

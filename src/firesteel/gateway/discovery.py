@@ -9,14 +9,12 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from firesteel.edge.files.home import Home, write_text
-from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.files.state_file import read_state
 from firesteel.gateway.service_config import RunningModel
-from firesteel.run.service import Service, ServiceSpec
+from firesteel.run.service import Service, ServiceSpec, api_key
 
 Basis = Literal["host", "process", "planned"]
 
@@ -50,7 +48,7 @@ def _digest(value: Any) -> str:
 def running_model(home: Home, service: Service) -> RunningModel:
     """Where a ready service answers, and what it holds."""
     held_bytes, basis = measured(home, service)
-    return RunningModel(service.spec.url, held_bytes, basis, _key(service.spec))
+    return RunningModel(service.spec.url, held_bytes, basis, api_key(service.spec))
 
 
 def measured(home: Home, service: Service) -> tuple[int, Basis]:
@@ -91,8 +89,3 @@ class OwnServices:
         if identities != self._identities:
             self._identities = identities
             write_text(self._path, json.dumps(identities))
-
-
-def _key(spec: ServiceSpec) -> str | None:
-    secrets = read_secrets(Path(spec.secrets)) if spec.is_guarded_by_key and spec.secrets else {}
-    return next((value for name, value in secrets.items() if name.endswith("_API_KEY")), None)

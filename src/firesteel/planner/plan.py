@@ -61,6 +61,12 @@ class Plan:
         return round(sum(part.bytes.expected for part in self.memory.parts if part.name == "KV cache"))
 
     @property
+    def longest_prefill_s(self) -> float | None:
+        """How long a prompt that fills the context takes at the slowest; None: the speed is unknown."""
+        rate = self.speed.prefill.tokens_per_s.low if self.speed and self.speed.prefill else 0
+        return self.cache.context / rate if rate else None
+
+    @property
     def is_refused(self) -> bool:
         """The engine itself will say that its cache does not hold one request."""
         return bool(self.printed) and all(answer.refused for answer in self.printed)

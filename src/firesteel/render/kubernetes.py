@@ -24,11 +24,10 @@ from pathlib import PurePosixPath
 
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
-from firesteel.launch import Container, Launch, Mount
+from firesteel.launch import ENGINE_KEY_VARIABLES, Container, Launch, Mount
 from firesteel.render.docker import container_of, containerized, has_script
 from firesteel.render.launch_facts import (
     DOWNLOAD_BYTES_PER_S,
-    KEY_VARIABLES,
     LaunchFacts,
     heading,
     is_passed_through,
@@ -147,8 +146,8 @@ def for_pod(launch: Launch, facts: LaunchFacts) -> Launch:
     if container.network or others:
         option = "network" if container.network else others[0]
         raise UsageError(f"a manifest has no equivalent of `--{option}`", next="firesteel render --as docker")
-    key = KEY_VARIABLES.get(launch.engine, _SGLANG_KEY)
-    if launch.engine not in KEY_VARIABLES:
+    key = ENGINE_KEY_VARIABLES.get(launch.engine, _SGLANG_KEY)
+    if launch.engine not in ENGINE_KEY_VARIABLES:
         launch = replace(launch, flags={**launch.flags, "api-key": f"$({key})"})
     shm = container.shm_bytes or (SHM_BYTES if container.ipc else None)
     pod = replace(container, publish=(), ipc=None, shm_bytes=shm, restart=None, options=())
@@ -173,7 +172,7 @@ def _head(service: str, variants: Sequence[PodVariant]) -> list[str]:
             " RuntimeClass `nvidia`, and NVIDIA's device plugin",
             "The first request compiles kernels, which takes about a minute: send one before users do",
         ]
-    if len({*KEY_VARIABLES.values(), _SGLANG_KEY} & set(needed)) > 1:
+    if len({*ENGINE_KEY_VARIABLES.values(), _SGLANG_KEY} & set(needed)) > 1:
         lines.append("Each engine reads its key from its own variable: set all of them to the same key")
     if len(variants) > 1:
         lines += _swap_lines(variants[0].name, variants[1].name)

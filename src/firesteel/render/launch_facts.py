@@ -16,7 +16,7 @@ from firesteel.catalog import Images
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.hub_id import is_hub_id
-from firesteel.launch import LOOPBACK, EngineName, Launch
+from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK, Launch
 from firesteel.printable import printable
 from firesteel.units import show_bytes, show_seconds
 
@@ -24,8 +24,6 @@ RESTARTS = 3
 """How often a failed start is repeated: each attempt may leak memory on a GB10."""
 DOWNLOAD_BYTES_PER_S = 25_000_000
 """A connection of 200 Mbit/s; the first start may have to download the weights."""
-KEY_VARIABLES: Mapping[EngineName, str] = {"vllm": "VLLM_API_KEY", "llamacpp": "LLAMA_API_KEY"}
-"""The variable from which an engine reads its API key. SGLang takes it only as an argument."""
 _REVISION_ENGINES = ("vllm", "sglang")
 
 
@@ -86,7 +84,7 @@ def passed_through(launch: Launch) -> list[str]:
 
 def required_key(launch: Launch) -> str | None:
     """The variable with the API key, without which the engine would answer anyone; None: no key is used."""
-    name = KEY_VARIABLES.get(launch.engine)
+    name = ENGINE_KEY_VARIABLES.get(launch.engine)
     return name if name and is_passed_through(name, launch.env.get(name, "")) else None
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from firesteel.hub_id import is_hub_model
-from firesteel.launch import FlagValue
+from firesteel.launch import ENGINE_KEY_VARIABLES, FlagValue
 from firesteel.rules.context import Context, Match
 
 _TOKEN = re.compile(
@@ -20,7 +20,6 @@ _TOKEN = re.compile(
 _PLACEHOLDER = re.compile(r"your|token|secret|example|here|change|xxx|\*\*\*", re.IGNORECASE)
 _VARIABLE = re.compile(r"[$`<{]")
 _KEY_FLAGS = ("api-key", "admin-api-key")
-_KEY_VARIABLES = ("VLLM_API_KEY", "LLAMA_API_KEY")
 _ON = ("1", "true")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}", re.IGNORECASE)
 
@@ -63,7 +62,7 @@ def keys_written_out(context: Context) -> list[Match]:
     """An API key in any other format, in plain text."""
     flags, env = context.launch.flags, context.launch.env
     given = [("flag", name, text) for name in _KEY_FLAGS if name in flags for text in _texts(flags[name])]
-    given += [("env", name, env[name]) for name in _KEY_VARIABLES if name in env]
+    given += [("env", name, env[name]) for name in ENGINE_KEY_VARIABLES.values() if name in env]
     return [
         _masked(context, where, name, "")
         for where, name, text in given

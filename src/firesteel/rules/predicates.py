@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from firesteel.launch import ENGINE_KEY_VARIABLES
 from firesteel.rules import (
     any_release,
     containers,
@@ -26,7 +27,6 @@ from firesteel.rules.release_predicates import (
 _EVERYWHERE = ("0.0.0.0", "[::]", "")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _KEY_FLAGS = ("api-key", "api-key-file")
-_KEY_VARIABLES = ("VLLM_API_KEY", "LLAMA_API_KEY")
 
 
 def published_everywhere(context: Context) -> list[Match]:
@@ -55,7 +55,7 @@ def asks_for_a_key(context: Context) -> list[Match]:
     for name in _KEY_FLAGS:
         if name in flags and flags[name] not in ("", [""]):
             return [Match(f"flag:{name}", f"--{name}", name)]
-    return [Match(f"env:{name}", name, name) for name in _KEY_VARIABLES if env.get(name)]
+    return [Match(f"env:{name}", name, name) for name in ENGINE_KEY_VARIABLES.values() if env.get(name)]
 
 
 def drafts_overflow_batch(context: Context) -> list[Match]:

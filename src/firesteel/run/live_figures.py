@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from firesteel.dataclass import dataclass
 from firesteel.run.report import read_report
+from firesteel.run.service import api_key
 from firesteel.run.verify.expected import stored_expected
-from firesteel.run.verify.prove import key_of
 
 if TYPE_CHECKING:
     from firesteel.run.service import Service
@@ -40,7 +40,7 @@ def read_figures(services: Iterable[Service]) -> Mapping[str, LiveFigures]:
 async def _pages(services: Iterable[Service]) -> list[str | None]:
     from firesteel.edge.http.engine_client import metrics  # slow to load; only what runs has any
 
-    asked = (metrics(each.spec.url, timeout_s=_TIMEOUT_S, key=key_of(each.spec)) for each in services)
+    asked = (metrics(each.spec.url, timeout_s=_TIMEOUT_S, key=api_key(each.spec)) for each in services)
     return await asyncio.gather(*asked)
 
 

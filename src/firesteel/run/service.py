@@ -21,10 +21,11 @@ from typing import Any, Literal, TypeVar
 from firesteel.edge.docker.containers import is_container_running
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, is_locked
+from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.host.process import Pid, is_alive, is_stopped, now
 from firesteel.edge.host.process_list import oldest_child, started_at
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.launch import LOOPBACK, Ask, EngineName
+from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK, Ask, EngineName
 from firesteel.run.supervisors import supervisors
 from firesteel.typed_json import InvalidValue, from_json
 
@@ -332,6 +333,13 @@ def write_state(folder: Path, state: ServiceState) -> None:
 def read_spec(folder: Path) -> ServiceSpec | None:
     """None when there is none, and when it is damaged."""
     return _parse(ServiceSpec, _read_object(folder / "spec.json"))
+
+
+def api_key(spec: ServiceSpec) -> str | None:
+    """The key that its engine asks for; the secrets may hold others, which the launch passes on."""
+    if not spec.is_guarded_by_key:
+        return None
+    return read_secrets(Path(spec.secrets)).get(ENGINE_KEY_VARIABLES.get(spec.engine, ""))
 
 
 def read_state(folder: Path) -> ServiceState | None:

@@ -25,14 +25,23 @@ from firesteel.run.fetch.pull import pull_launch
 from firesteel.run.fetch.stored import staged_files
 from firesteel.run.proofs import forget_proof
 from firesteel.run.report import read_report
-from firesteel.run.service import Service, ServiceSpec, folder_of, hang_of, load, own_reason, write_spec
+from firesteel.run.service import (
+    Service,
+    ServiceSpec,
+    api_key,
+    folder_of,
+    hang_of,
+    load,
+    own_reason,
+    write_spec,
+)
 from firesteel.run.spec_differences import differences
 from firesteel.run.start.listen import listening
 from firesteel.run.start.options import RunOptions, make_spec, need_trust, start_argv, write_secrets_of
 from firesteel.run.start.preflight import held_bytes, preflight
 from firesteel.run.start.start import adopt_all, start_failure, start_supervisor, wait_until_healthy
 from firesteel.run.supervise import boot
-from firesteel.run.verify.prove import key_of, prove
+from firesteel.run.verify.prove import prove
 from firesteel.units import show_bytes
 
 _DEFAULTS = RunOptions()
@@ -125,7 +134,7 @@ def _already(running: Service, wanted: ServiceSpec) -> ServiceReady:
             f"{name} is already up on {url}, with other settings: {differences(running.spec, wanted)}",
             next=again,
         )
-    status, _ = get_from_engine(f"{url}/health", key_of(running.spec))
+    status, _ = get_from_engine(f"{url}/health", api_key(running.spec))
     if status != 200:
         how = f"HTTP {status}" if status else "nothing"
         raise FiresteelError(f"{name} runs, but {url}/health answers {how}", next=f"firesteel logs {name}")

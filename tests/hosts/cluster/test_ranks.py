@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from firesteel.errors import FiresteelError, Stopped
+from firesteel.hosts.cluster.check import ClusterCheck
+from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.node_facts import NodeFacts, NodeInterface, RdmaDevice, links
 from firesteel.hosts.cluster.pairs import Reached, judge_pairs
 from firesteel.hosts.cluster.ranks import (
@@ -130,7 +132,7 @@ def test_anything_but_both_rails_is_refused(log: str, text: str) -> None:
 
 
 def test_the_step_timeout_follows_the_longest_prefill() -> None:
-    assert (execute_timeout_s(0), execute_timeout_s(60), execute_timeout_s(1000)) == (60, 180, 300)
+    assert [execute_timeout_s(each) for each in (0, 60, 1000, None)] == [60, 180, 300, 300]
 
 
 # --- pairs and topology ---
@@ -195,3 +197,19 @@ def test_three_on_a_switch_and_in_a_ring() -> None:
         for number, (one, other) in cables.items()
     }
     assert kind(ring, links(ring)) == "ring"
+
+
+def test_paths_in_the_home_of_the_head_become_paths_in_the_home_of_the_node() -> None:
+    facts = {"spark1": spark(1), "spark2": spark(2, home="/home/you")}
+    joined = JoinedHosts("spark1", (), ClusterCheck(facts, (), ()), ())
+    words = (
+        "/home/me/a:/b",
+        "--cache=/home/me/c",
+        "--path /home/me/d",
+        "/home/me",
+        "/mnt/home/me/e",
+        "x/home/me/f",
+    )
+    assert [joined.on_node(word, "spark2") for word in words] == [
+        "/home/you/a:/b", "--cache=/home/you/c", "-v /home/you/d", "/home/me", "/mnt/home/me/e",
+    ]  # fmt: skip

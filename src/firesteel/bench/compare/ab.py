@@ -22,8 +22,7 @@ from firesteel.bench.results.history import History
 from firesteel.bench.values import RequestSettings
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
-from firesteel.run.service import all_services
-from firesteel.run.verify.prove import key_of
+from firesteel.run.service import all_services, api_key
 
 Side = Literal[0, 1]
 _REQUESTS = {"llamacpp": {"cache_prompt": False}}
@@ -53,7 +52,7 @@ async def _find(home: Home, name: str, model: str | None, key: str | None) -> Fo
     service = next((each for each in all_services(home) if each.name == name), None)
     if service is None:
         raise UsageError(f"`{name[:80]}` is neither a URL nor a running service", next="firesteel ps")
-    return await find_server(home, None, service.spec.url, service.spec.model, key_of(service.spec))
+    return await find_server(home, None, service.spec.url, service.spec.model, api_key(service.spec))
 
 
 async def measure_in_turns(

@@ -20,9 +20,8 @@ from firesteel.edge.http.engine_client import is_healthy
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.planner import Plan, launch_key
 from firesteel.run.endpoints import base_url, running_service
-from firesteel.run.service import Service
+from firesteel.run.service import Service, api_key
 from firesteel.run.verify.expected import stored_expected
-from firesteel.run.verify.prove import key_of
 from firesteel.workspace import Workspace
 
 FoundServer = tuple[FoundSubject, str | None]
@@ -40,7 +39,7 @@ async def find_server(
         raise HostNotReady(f"{service.name} does not answer at {service.spec.url}", next="firesteel ps")
     plan = await asyncio.to_thread(plan_of, Workspace(home), service)
     host = await asyncio.to_thread(Workspace(home).host)
-    return of_service(service, stored_expected(service.folder), plan, host), key_of(service.spec)
+    return of_service(service, stored_expected(service.folder), plan, host), api_key(service.spec)
 
 
 def plan_of(workspace: Workspace, service: Service) -> Plan | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from firesteel.dataclass import dataclass
 from firesteel.hosts.cluster.check import ClusterCheck
 from firesteel.hosts.cluster.nodes import ClusterNode
@@ -20,7 +22,10 @@ class JoinedHosts:
     def size(self) -> int:
         return len(self.rank_hosts)
 
-    def on_node(self, path: str, name: str) -> str:
-        """A path of this host on a node: what is in the user's home here is in the user's home there."""
+    def on_node(self, word: str, name: str) -> str:
+        """A path of this host on a node, alone or in a word such as `/home/me/x:/y` and `--cache=/home/me/x`:
+        what is in the user's home here is in the user's home there."""
         mine, its = self.check.facts[self.head].home, self.check.facts[name].home
-        return its + path[len(mine) :] if mine and path.startswith(f"{mine}/") else path
+        if mine in ("", "/"):
+            return word
+        return re.sub(rf"(?<![\w./-]){re.escape(mine)}/", lambda _: f"{its}/", word)

@@ -17,8 +17,7 @@ from firesteel.edge.files.secrets import new_key, secrets_path
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.hosts.cluster.elsewhere import SSH_FAILED, command_on_node, prepare_node
 from firesteel.hosts.cluster.nodes import find_node, target_of
-from firesteel.launch import LOOPBACK, Ask
-from firesteel.render.launch_facts import KEY_VARIABLES
+from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK, Ask
 from firesteel.service_file import NodeModel
 
 _SECRETS = "${FIRESTEEL_HOME:-${XDG_DATA_HOME:-$HOME/.local/share}/firesteel}/secrets"
@@ -97,7 +96,7 @@ def key_of_nodes(home: Home, name: str) -> str:
 
 
 def _key_lines(key: str) -> str:
-    return "".join(f"{variable}={key}\n" for variable in KEY_VARIABLES.values())
+    return "".join(f"{variable}={key}\n" for variable in ENGINE_KEY_VARIABLES.values())
 
 
 async def _send_key(target: ssh.SshTarget, name: str, key: str) -> None:

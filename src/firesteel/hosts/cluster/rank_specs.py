@@ -36,15 +36,9 @@ def as_rank(proposal: Proposal, hosts: Sequence[RankHost], rank: int, allows_tcp
     plan = proposal.plan
     launch = rank_launch(plan.launch, hosts, rank, allows_tcp)
     if launch.engine == "vllm":
-        limit_s = execute_timeout_s(_prefill_s(proposal))
+        limit_s = execute_timeout_s(plan.longest_prefill_s)
         launch = on_rank(launch, {}, {"VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": str(limit_s)})
     return replace(proposal, plan=replace(plan, launch=launch))
-
-
-def _prefill_s(proposal: Proposal) -> float:
-    speed = proposal.plan.speed
-    rate = speed.prefill.tokens_per_s.low if speed and speed.prefill else 0
-    return proposal.plan.cache.context / rate if rate else 240.0
 
 
 def cluster_spec(proposal: Proposal, home: Home, cluster: JoinedHosts, rpc: RpcProgram | None) -> ClusterSpec:
@@ -102,16 +96,11 @@ def _engine_rank(proposal: Proposal, home: Home, cluster: JoinedHosts, member: R
     command = make_steps(own, home)[-1].command
     launch = own.plan.launch
 
-    def there(word: str) -> str:
-        """Paths of mounts and caches stand in words such as `-v /home/me/x:/y` and `--cache=/home/me`."""
-        mine, its = cluster.check.facts[cluster.head].home, cluster.check.facts[member.name].home
-        return word.replace(f"{mine}/", f"{its}/") if mine and mine != "/" else word
-
     return RankSpec(
         member.name,
         member.rank,
-        tuple(there(word) for word in expand_home(command.argv)),
-        {name: there(value) for name, value in command.env.items()},
+        tuple(cluster.on_node(word, member.name) for word in expand_home(command.argv)),
+        {name: cluster.on_node(value, member.name) for name, value in command.env.items()},
         member.rails,
         ("docker", "stop", container_name(launch.name)) if launch.container else (),
         peers=_peers(cluster, member),

@@ -152,11 +152,13 @@ def rank_flags(launch: Launch, members: Sequence[RankHost], rank: int) -> dict[s
     return {**flags, "headless": True} if rank and backend == "mp" else flags
 
 
-def execute_timeout_s(prefill_s: float) -> int:
+def execute_timeout_s(prefill_s: float | None) -> int:
     """VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS: bounds a step whose peer is gone, and must exceed the longest one.
 
-    300 is vLLM's default. First-use compilation takes up to a minute.
+    300 is vLLM's default, also where the speed is unknown. First-use compilation takes up to a minute.
     """
+    if prefill_s is None:
+        return 300
     return max(60, min(300, round(60 + 2 * prefill_s)))
 
 

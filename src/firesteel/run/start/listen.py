@@ -5,21 +5,15 @@ Docker's published ports bypass a host firewall, so without a key the whole netw
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from firesteel.errors import Stopped, UsageError
-from firesteel.launch import LOOPBACK
+from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK
 from firesteel.launch_pipeline import listening_on
 from firesteel.proposals import Proposal
-from firesteel.render.launch_facts import KEY_VARIABLES
 
-__all__ = ["LOOPBACK", "is_wide", "key_in", "listening", "reached_at"]
-
-
-def key_in(secrets: Mapping[str, str]) -> str | None:
-    return next((secrets[name] for name in KEY_VARIABLES.values() if name in secrets), None)
+__all__ = ["LOOPBACK", "is_wide", "listening", "reached_at"]
 
 
 def is_wide(address: str) -> bool:
@@ -38,7 +32,7 @@ def listening(proposal: Proposal, address: str) -> Proposal:
     if address == LOOPBACK:
         return proposal
     launch = proposal.plan.launch
-    variable = KEY_VARIABLES.get(launch.engine) if is_wide(address) else None
+    variable = ENGINE_KEY_VARIABLES.get(launch.engine) if is_wide(address) else None
     if is_wide(address) and variable is None:
         raise Stopped(
             f"{launch.engine} takes its key only as an argument, where every user of the host can read it",

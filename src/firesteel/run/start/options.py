@@ -18,9 +18,9 @@ from firesteel.edge.files.secrets import hub_token, new_key, read_secrets, secre
 from firesteel.edge.host import reaper
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import Stopped
+from firesteel.launch import ENGINE_KEY_VARIABLES
 from firesteel.planner import launch_key
 from firesteel.proposals import Proposal
-from firesteel.render.launch_facts import KEY_VARIABLES
 from firesteel.run.service import ServiceSpec
 from firesteel.run.start.environment import named_by
 from firesteel.run.start.listen import LOOPBACK, is_wide, reached_at
@@ -78,7 +78,7 @@ def make_spec(proposal: Proposal, home: Home, options: RunOptions) -> ServiceSpe
         available_bytes=meminfo().available_bytes,
         container_bytes=round(proposal.plan.memory.needed.low) if launch.container else 0,
         expected_bytes=round(proposal.plan.memory.needed.expected),
-        prefill_s=_prefill_s(proposal),
+        prefill_s=proposal.plan.longest_prefill_s or 0,
         launch=launch_key(launch),
         engine=launch.engine,
         secrets=str(secrets_path(home, launch.name)),
@@ -91,13 +91,6 @@ def start_argv(proposal: Proposal, home: Home) -> tuple[str, ...]:
     """What the supervisor starts. A program gets a reaper around it, which takes its whole tree with it."""
     argv = expand_home(make_steps(proposal, home)[-1].command.argv)
     return (sys.executable, "-I", "-S", REAPER, *argv) if proposal.plan.launch.program else argv
-
-
-def _prefill_s(proposal: Proposal) -> float:
-    """How long the longest prompt takes at the slowest; nothing where nobody knows."""
-    plan = proposal.plan
-    speed = plan.speed.prefill.tokens_per_s.low if plan.speed and plan.speed.prefill else 0
-    return plan.cache.context / speed if speed else 0
 
 
 def need_trust(proposal: Proposal, options: RunOptions) -> None:
@@ -123,6 +116,6 @@ def write_secrets_of(proposal: Proposal, spec: ServiceSpec) -> None:
     caller = {**os.environ, HUB_TOKEN: hub_token() or ""}
     values = {name: caller[name] for name in named_by(spec.start) if caller.get(name)}
     if spec.is_guarded_by_key:
-        variable = KEY_VARIABLES[proposal.plan.launch.engine]
+        variable = ENGINE_KEY_VARIABLES[proposal.plan.launch.engine]
         values[variable] = kept.get(variable) or new_key()
     write_secrets(Path(spec.secrets), values)

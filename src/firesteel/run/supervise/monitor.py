@@ -14,14 +14,13 @@ from pathlib import Path
 
 from firesteel.edge.docker.containers import container_pid
 from firesteel.edge.files.home import Home
-from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.host.kernel_log import KernelLog
 from firesteel.edge.host.memory import own_oom_kills, sample
 from firesteel.edge.host.process import tree_activity, uptime
 from firesteel.edge.http.poll import HealthPoller
 from firesteel.engines.metrics import activity
 from firesteel.errors import FiresteelError
-from firesteel.run.service import ServiceSpec, ServiceState, all_services
+from firesteel.run.service import ServiceSpec, ServiceState, all_services, api_key
 from firesteel.run.supervise import guard, hang, oom, restart
 
 _SAMPLE_S = 1.0
@@ -170,12 +169,6 @@ class EngineMonitor:
             return StopReason("stuck", why) if self._verify_failures > 2 else None
         self.state, self._is_written = replace(self.state, is_proved=True, why=None), False
         return None
-
-
-def api_key(spec: ServiceSpec) -> str | None:
-    """Some engines require it for their metrics."""
-    secrets = read_secrets(Path(spec.secrets)) if spec.is_guarded_by_key else {}
-    return next((value for name, value in secrets.items() if name.endswith("_API_KEY")), None)
 
 
 def bound_log(log: Path) -> None:

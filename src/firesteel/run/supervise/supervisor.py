@@ -33,6 +33,7 @@ from firesteel.run.service import (
     SUPERVISOR_LOCK,
     ServiceSpec,
     ServiceState,
+    api_key,
     death,
     own_reason,
     read_spec,
@@ -41,7 +42,7 @@ from firesteel.run.service import (
 )
 from firesteel.run.supervise import restart
 from firesteel.run.supervise.leftovers import SERVICE_VARIABLE, end_leftovers
-from firesteel.run.supervise.monitor import EngineMonitor, StopReason, api_key
+from firesteel.run.supervise.monitor import EngineMonitor, StopReason
 
 _POLL_S = 0.1
 _WRITE_AGAIN_S = 1.0

@@ -10,7 +10,6 @@ from pathlib import Path
 from firesteel import engines
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.measured_memory import save_measured_memory
-from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.edge.http.poll import get_from_engine
@@ -21,8 +20,7 @@ from firesteel.proposals import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, ServiceReady
 from firesteel.run.proofs import forget_proof
 from firesteel.run.report import PROVED_BEFORE, Report, compare, write_report
-from firesteel.run.service import MAX_TAIL_BYTES, Service, ServiceSpec, folder_of, last_lines, load
-from firesteel.run.start.listen import key_in
+from firesteel.run.service import MAX_TAIL_BYTES, Service, ServiceSpec, api_key, folder_of, last_lines, load
 from firesteel.run.verify import brief
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import expected, write_expected
@@ -35,7 +33,7 @@ _PROVED_BEFORE = CheckResult(PROVED_BEFORE, True, "the same launch, and the same
 
 async def prove(proposal: Proposal, home: Home, spec: ServiceSpec, start_s: float) -> AsyncIterator[Event]:
     """The last event is ServiceReady; wrong answers raise."""
-    expectations, key = expected(proposal), key_of(spec)
+    expectations, key = expected(proposal), api_key(spec)
     folder = folder_of(home, spec.name)
     write_expected(folder, expectations)
     await _require_key(spec)
@@ -84,10 +82,6 @@ def _finish(
     report = _report(proposal, service, verification, start_s)
     write_report(service.folder, report)
     return report
-
-
-def key_of(spec: ServiceSpec) -> str | None:
-    return key_in(read_secrets(Path(spec.secrets))) if spec.is_guarded_by_key else None
 
 
 async def _require_key(spec: ServiceSpec) -> None:

@@ -17,9 +17,8 @@ from firesteel.errors import FiresteelError, HostNotReady, ServerNotReady, Usage
 from firesteel.launch import EngineName
 from firesteel.run.endpoints import KEY_VARIABLES
 from firesteel.run.proofs import forget_proof
-from firesteel.run.service import Service, death, last_lines
+from firesteel.run.service import Service, api_key, death, last_lines
 from firesteel.run.verify.expected import Expected, Task, stored_expected
-from firesteel.run.verify.prove import key_of
 from firesteel.run.verify.verify import Verification, verify
 
 _LOG_LINES = 100_000
@@ -74,7 +73,7 @@ async def target_of_service(home: Home, service: Service) -> VerifyTarget:
         return "\n".join(last_lines(log, _LOG_LINES)) if log.exists() else ""
 
     return VerifyTarget(
-        service.name, spec.url, spec.model, stored_expected(service.folder), key_of(spec), read_log,
+        service.name, spec.url, spec.model, stored_expected(service.folder), api_key(spec), read_log,
         lambda: forget_proof(home, service.name),
     )  # fmt: skip
 
