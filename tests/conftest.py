@@ -19,13 +19,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby, zip_longest
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadFileScheduling
 
 from firesteel import __file__ as package
 from firesteel.edge.embedded import install
@@ -39,6 +38,8 @@ from tests.warm_process import WarmProcess
 for _number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
+pytest_plugins = ["tests.time_limit"]
 
 gc.disable()
 """Until all tests are collected: of what was loaded by then nothing becomes garbage, and looking through it
@@ -75,48 +76,32 @@ SECONDS = Path(__file__).with_name("seconds.json")
 _measured_s: dict[str, float] = defaultdict(float)
 
 
-@cache
-def unit_of(file: str) -> str:
-    """What one worker runs in a piece: a file, or all that need a docker daemon.
-
-    There is one daemon at a time, and workers with such files would wait for each other.
-    """
-    text = (Path(__file__).parents[1] / file).read_text("utf-8")
-    return "docker" if "docker_daemon" in text else file
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    scheduler = LoadFileScheduling(config, log)
-    scheduler._split_scope = lambda test: unit_of(test.split("::", 1)[0])
-    return scheduler
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The order in which several workers get units: long ones first, those with engines in turns with others.
+    """The order in which several workers get files: long ones first; those with engines, those with a docker
+    daemon and the others spread evenly.
 
-    A file's fixtures are made once. None that takes minutes may come last, when one worker would be busy and
-    the rest idle; and engines compute where many other tests wait.
+    None that takes minutes may come last, when one worker would be busy and the rest idle. Engines compute
+    where many other tests wait. There is one docker daemon at a time, so such files wait for each other.
     """
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
     seconds: dict[str, int] = json.loads(SECONDS.read_text("utf-8"))
-    units: dict[str, list[pytest.Item]] = {}
-    expected_s: dict[str, float] = defaultdict(float)
+    groups: dict[str, list[tuple[float, list[pytest.Item]]]] = defaultdict(list)
     for file, in_file in groupby(items, key=lambda item: item.location[0]):
         tests = list(in_file)
-        units.setdefault(unit_of(file), []).extend(tests)
-        expected_s[unit_of(file)] += seconds.get(file, 0.02 * len(tests))
-    longest_first = [units[unit] for unit in sorted(units, key=expected_s.__getitem__, reverse=True)]
-    engines = [tests for tests in longest_first if any(map(_has_engine, tests))]
-    others = [tests for tests in longest_first if not any(map(_has_engine, tests))]
-    pairs = zip_longest(engines, others, fillvalue=())
-    items[:] = [item for pair in pairs for tests in pair for item in tests]
+        groups[_group_of(tests)].append((seconds.get(file, 0.02 * len(tests)), tests))
+    placed = []
+    for files in groups.values():
+        files.sort(key=lambda file: file[0], reverse=True)
+        placed += [(place / len(files), tests) for place, (_, tests) in enumerate(files)]
+    placed.sort(key=lambda file: file[0])
+    items[:] = [item for _, tests in placed for item in tests]
 
 
-def _has_engine(test: pytest.Item) -> bool:
-    return not ENGINES.isdisjoint(getattr(test, "fixturenames", ()))
+def _group_of(file: list[pytest.Item]) -> str:
+    fixtures = {name for test in file for name in getattr(test, "fixturenames", ())}
+    return "docker" if "docker_daemon" in fixtures else "engine" if fixtures & ENGINES else "other"
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
