@@ -25,12 +25,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import exp, log, prod
 
-from firesteel import library
 from firesteel.bench.tune.knobs import Goal
 from firesteel.bench.tune.proposals import PlanningContext
 from firesteel.bench.tune.search import Search, SearchAxis
 from firesteel.bench.tune.space import SearchSpace, Setting, make_search_space
 from firesteel.launch import Launch
+from firesteel.library import plans
 from firesteel.sim.docker.engine_config import applies, engine_speed
 from firesteel.sim.engine.batch import ActiveAnswer, Batch, EngineSpeed
 from firesteel.sim.spark import SimSpark, TrueSpeed
@@ -231,8 +231,8 @@ def main() -> None:
     parser.add_argument("--noise", type=float, default=0.01)
     parser.add_argument("--goal", choices=("latency", "throughput"), default="throughput")
     options = parser.parse_args()
-    base = library.plan(options.model, host_name="gb10", context=8192, users=options.users)[0]
-    known = library.catalog()
+    base = plans.plan(options.model, host_name="gb10", context=8192, users=options.users)[0]
+    known = plans.catalog()
     context = PlanningContext(known.images, recipes=tuple(known.recipes.values()))
     space = make_search_space(base, options.goal, options.users, context)
     methods: dict[str, Callable[..., Iterator[Setting]]] = {"tune": ours, "random": at_random}

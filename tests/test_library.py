@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 import firesteel
-from firesteel import library
 from firesteel.bench.compare.runs import Comparison
 from firesteel.bench.load.measure import RunFinished, SampleTaken
 from firesteel.bench.load.schedule import RunLimits
@@ -59,7 +58,7 @@ def test_everything_that_is_exported_is_there() -> None:
 
 def test_no_function_hides_a_package() -> None:
     """`firesteel.bench` is a package: after its first import, a function of that name would be gone."""
-    names = {path.stem for path in Path(library.__file__).parent.iterdir()}
+    names = {path.stem for path in Path(firesteel.__file__).parent.iterdir()}
     assert not names & set(firesteel.__all__)
 
 
@@ -282,6 +281,6 @@ def test_the_example_with_an_engine_runs(quick_home: Home, free_port: int, tmp_p
     (example,) = [text for text in EXAMPLES if "asyncio" in text]
     program = tmp_path / "example.py"
     program.write_text(example.replace('plan("smollm2")', f'plan("smollm2", port={free_port})'))
-    env = {"FIRESTEEL_HOME": str(quick_home.root), "PYTHONPATH": str(Path(library.__file__).parents[1])}
+    env = {"FIRESTEEL_HOME": str(quick_home.root), "PYTHONPATH": str(Path(firesteel.__file__).parents[1])}
     done = subprocess.run([sys.executable, program], env=env, capture_output=True, text=True, check=True)
     assert "ServiceReady" in done.stdout and "Verification" in done.stdout

@@ -15,19 +15,20 @@ from typing import Any
 
 import pytest
 
-from firesteel import library
 from firesteel.bench.load.recorded import plan_of
 from firesteel.bench.results.history import open_history
-from firesteel.edge.files.home import Home, lock
+from firesteel.edge.files.home import Home, find_home, lock
 from firesteel.edge.files.measured_memory import save_measured_memory
 from firesteel.gateway.loader import job
 from firesteel.launch import Ask
+from firesteel.library.plans import host, plan, propose
 from firesteel.planner import Band, MeasuredMemory, Plan, launch_key
 from firesteel.proposals import Proposal
 from firesteel.run.service import folder_of, load, write_spec
 from firesteel.run.start.options import RunOptions, make_spec
 from firesteel.sim.setup import create_spark, environment
 from firesteel.sim.spark import SimSpark
+from firesteel.workspace import find_workspace
 from tests.bench.stored_runs import SUBJECT, stored_run
 from tests.cli.inside import inside
 from tests.conftest import Firesteel
@@ -93,8 +94,8 @@ def machine(
         env = environment(tmp_path / "spark", os.environ)
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    home = library.home()
-    _measure(home, library.propose(ask, library.host())[0])
+    home = find_home()
+    _measure(home, propose(ask, host())[0])
     plans = _recorded(monkeypatch)
     return Machine(ask, home, inside(home.root, monkeypatch, capsys), plans)
 
@@ -126,7 +127,7 @@ def _measure(home: Home, estimated: Proposal) -> None:
     subject = replace(SUBJECT, engine=engine, version=version, launch_key=key)
     with open_history(home) as history:
         history.begin(stored_run("one", [RATE, RATE + 0.1, RATE - 0.1, RATE], subject=subject).run)
-    measured = library.propose(estimated.ask, library.host())[0].plan
+    measured = propose(estimated.ask, host())[0].plan
     assert figures(measured).launch == key
     assert figures(measured).needed != figures(plan).needed
     assert figures(measured).decode.expected == pytest.approx(RATE, rel=0.02)
@@ -134,7 +135,7 @@ def _measure(home: Home, estimated: Proposal) -> None:
 
 @pytest.fixture
 def expected(machine: Machine) -> tuple[Proposal, Figures]:
-    best = library.propose(machine.ask, library.host())[0]
+    best = propose(machine.ask, host())[0]
     assert machine.planned() == {figures(best.plan)}
     return best, figures(best.plan)
 
@@ -166,7 +167,7 @@ def stored(machine: Machine, expected: tuple[Proposal, Figures]) -> Iterator[str
 @without_release
 def test_the_library(machine: Machine, expected: tuple[Proposal, Figures]) -> None:
     assert machine.ask.model is not None
-    plans = library.plan(machine.ask.model, context=machine.ask.context, users=machine.ask.users)
+    plans = plan(machine.ask.model, context=machine.ask.context, users=machine.ask.users)
     assert figures(plans[0].plan) == expected[1]
 
 
@@ -204,7 +205,7 @@ def test_the_gateway(machine: Machine, expected: tuple[Proposal, Figures], servi
 def test_bench(machine: Machine, expected: tuple[Proposal, Figures], stored: str) -> None:
     service = load(machine.home, stored)
     assert service is not None and service.spec.ask.version == expected[0].ask.version
-    plan = plan_of(library.workspace(), service)
+    plan = plan_of(find_workspace(), service)
     assert plan is not None and figures(plan) == expected[1]
 
 

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from importlinter.cli import lint_imports
 
 PACKAGE = Path(__file__).parents[1] / "src" / "firesteel"
 
@@ -127,6 +128,12 @@ def test_the_check_sees_io() -> None:
     assert {name for whole in imports(tree) for name in prefixes(whole)} >= {"os", "http.client"}
     assert set(file_calls(tree)) == {"open", "read_text"}
     assert not list(file_calls(ast.parse("package_data.read_text(name)")))
+
+
+def test_the_command_line_imports_only_the_library(capsys: pytest.CaptureFixture[str]) -> None:
+    """It parses, calls one function of the library, and shows what comes back."""
+    contract = Path(__file__).with_name("cli_imports.toml")
+    assert lint_imports(config_filename=str(contract), no_cache=True) == 0, capsys.readouterr().out
 
 
 def test_a_public_class_name_is_used_once() -> None:

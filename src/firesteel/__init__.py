@@ -9,57 +9,46 @@ from firesteel.lazy import lazy_exports
 
 TYPE_CHECKING = False  # `typing` would be the slowest import of all, and a Ctrl-C during it a traceback
 if TYPE_CHECKING:
-    from firesteel.library import (
-        add_key,
-        audit,
-        build_image,
-        check,
-        client_settings,
-        client_target,
+    from firesteel.library.bench import (
         compare,
         compare_answers,
         compare_in_turns,
         compare_with_plan,
         compare_with_published,
-        compatibility,
-        diagnose,
-        docker,
-        doctor,
-        doctor_cluster,
-        down,
         history,
-        host,
-        inspect_image,
-        keys,
-        learn,
-        learn_image,
-        log_file,
-        logs,
         measure,
+        stored_run,
+        tune,
+    )
+    from firesteel.library.check import check, diagnose, read
+    from firesteel.library.hosts import doctor, doctor_cluster
+    from firesteel.library.images import build_image, inspect_image, learn, learn_image
+    from firesteel.library.plans import (
+        compatibility,
+        docker,
+        host,
         models,
         plan,
-        plan_quantization,
         propose,
-        pull,
-        quantize,
-        read,
-        remove_files,
         render_as,
         render_by_node,
         render_for_kubernetes,
-        repair,
-        revoke_key,
+    )
+    from firesteel.library.run import (
+        down,
+        log_file,
+        logs,
+        pull,
+        remove_files,
         roll_back_model,
-        serve,
         services,
-        stored_run,
-        tune,
-        undo_repair,
         unused_files,
         up,
         upgrade_model,
         verify,
     )
+    from firesteel.library.serve import add_key, client_settings, client_target, keys, revoke_key, serve
+    from firesteel.library.weights import audit, plan_quantization, quantize, repair, undo_repair
 else:  # a type checker would accept any name
     __getattr__ = lazy_exports(__name__)
 

@@ -20,7 +20,7 @@ from firesteel import catalog as recipes
 from firesteel import rules
 from firesteel.catalog import Catalog, Images, Recipe
 from firesteel.dataclass import dataclass
-from firesteel.edge.files.home import Home, catalog_files, shelf_files
+from firesteel.edge.files.home import Home, catalog_files, find_home, shelf_files
 from firesteel.edge.model_reference import is_path
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts import Checkpoint, Host
@@ -207,6 +207,11 @@ class Workspace:
             return recipes.find(self.catalog, name)
         except UsageError:
             return ()
+
+
+def find_workspace() -> Workspace:
+    """Everything known about this machine and its user."""
+    return Workspace(find_home())
 
 
 def _with_release(images: Images, release: EngineRelease | None) -> Images:

@@ -21,8 +21,8 @@ from firesteel.bench.compare.quality import (
     share_interval,
     sign_test,
 )
-from firesteel.cli.output.documents.all import schemas
 from firesteel.edge.http.answer import Answer, TokenLogprob
+from firesteel.library.documents.all import schemas
 from tests.cli.inside import inside
 from tests.conftest import Firesteel
 from tests.http_thread import QuietHandler, serving_http

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from firesteel import library
 from firesteel.bench.tune.knobs import AS_IT_IS, OFF, Goal
 from firesteel.bench.tune.proposals import PlanningContext
 from firesteel.bench.tune.space import SearchSpace, make_search_space
@@ -15,6 +14,7 @@ from firesteel.edge.embedded import server
 from firesteel.engines.schema.releases import find_schema
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
+from firesteel.library import plans
 from firesteel.planner import Band
 from firesteel.proposals import Proposal
 
@@ -23,11 +23,11 @@ MTP = "qwen3.6-35b-a3b-nvfp4"
 
 
 def proposed(model: str, version: str | None = None, context: int | None = None) -> Proposal:
-    return library.propose(Ask(model, context, 4, version=version), GB10)[0]
+    return plans.propose(Ask(model, context, 4, version=version), GB10)[0]
 
 
 def around() -> PlanningContext:
-    known = library.catalog()
+    known = plans.catalog()
     return PlanningContext(known.images, recipes=tuple(known.recipes.values()))
 
 
@@ -78,7 +78,7 @@ def test_every_choice_is_of_the_release(model: str) -> None:
 
 
 def test_settings_that_do_not_fit_are_listed_with_the_reason() -> None:
-    refused = spaced(library.propose(Ask("qwen3.6-27b-nvfp4"), GB10)[0], users=8).refused()
+    refused = spaced(plans.propose(Ask("qwen3.6-27b-nvfp4"), GB10)[0], users=8).refused()
     why = [why for changes, why in refused if changes == {"kv-cache-dtype": "auto"}]
     assert len(why) == 1 and "does not fit" in why[0]
 
@@ -124,7 +124,7 @@ def test_fewer_sequences_than_users_only_for_throughput() -> None:
 
 
 def test_the_embedded_engine_is_offered_its_own_flags() -> None:
-    space = spaced(library.plan("smollm2")[0], users=1)
+    space = spaced(plans.plan("smollm2")[0], users=1)
     assert {"threads", "flash-attn", "ubatch-size"} <= {knob.name for knob in space.knobs}
     flags = {flag for knob in space.knobs for choice in knob.choices for flag in choice.flags}
     assert flags <= server.TAKES_VALUE.keys()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from firesteel import catalog, library
+from firesteel import catalog
 from firesteel.bench.compare.stats import compare_values
 from firesteel.bench.results.history import open_history
 from firesteel.bench.tune import journal as journals
@@ -29,6 +29,7 @@ from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.launch_pipeline import from_recipe
+from firesteel.library import plans
 from firesteel.planner import launch_key
 from firesteel.proposals import Proposal
 from firesteel.run.start.listen import LOOPBACK
@@ -56,13 +57,13 @@ AS_GOOD = SimSpark(
 
 @cache
 def planning_context() -> PlanningContext:
-    known = library.catalog()
+    known = plans.catalog()
     return PlanningContext(known.images, recipes=tuple(known.recipes.values()))
 
 
 @cache
 def proposed(ask: Ask) -> tuple[Proposal, ...]:
-    return library.propose(ask, GB10)
+    return plans.propose(ask, GB10)
 
 
 class Bench:

@@ -18,9 +18,9 @@ import pytest
 
 from firesteel.bench.load.measure import RunOrder
 from firesteel.bench.results.history import History, open_history
-from firesteel.cli.output.documents.all import schemas
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
+from firesteel.library.documents.all import schemas
 from tests.bench.faulty_server import FaultyServer, serving
 from tests.cli.inside import inside
 from tests.conftest import Firesteel

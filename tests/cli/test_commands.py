@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 
 from firesteel.cli.main import COMMANDS
-from firesteel.cli.output.documents.all import schemas
 from firesteel.edge.files.home import Home, lock
 from firesteel.gateway.address import Address, lock_path, write_address
+from firesteel.library.documents.all import schemas
 from tests.conftest import Firesteel, Ran
 
 SCHEMAS = schemas()

@@ -14,9 +14,9 @@ from firesteel.bench.results.history import open_history
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import RequestSettings, Subject
 from firesteel.cli.ab import measured_in_turns
-from firesteel.cli.output.documents.all import schemas
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
+from firesteel.library.documents.all import schemas
 from tests.bench.faulty_server import FaultyServer, serving
 from tests.bench.stored_runs import POINT, SUBJECT, rates, stored_run
 from tests.bench.test_ab import client_was_late

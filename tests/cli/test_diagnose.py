@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from firesteel.cli.output.documents.all import schemas
+from firesteel.library.documents.all import schemas
 from tests.conftest import Firesteel
 
 LOGS = Path(__file__).parent.parent / "engines" / "logs"

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from firesteel.cli.main import COMMANDS
-from firesteel.cli.output.documents.all import DOCUMENTS, id_of, schemas
+from firesteel.library.documents.all import DOCUMENTS, id_of, schemas
 
 OF_NO_COMMAND = {"firesteel.overview/1", "firesteel.error/1"}
 SOURCE = Path(__file__).parents[2] / "src" / "firesteel"

@@ -9,10 +9,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from firesteel.cli.output.documents.all import schemas
 from firesteel.gateway.admin.request_log import RequestLog
 from firesteel.gateway.interfaces import Caller, Rejection, RequestOutcome, Usage
 from firesteel.gateway.keys import KeyRing
+from firesteel.library.documents.all import schemas
 from tests.cli.inside import inside
 from tests.conftest import Firesteel
 

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from firesteel.cli.main import main
-from firesteel.cli.output.documents.all import schemas
+from firesteel.library.documents.all import schemas
 from tests.conftest import Ran, run_firesteel
 from tests.edge import hub_server
 from tests.edge.hub_server import COMMIT

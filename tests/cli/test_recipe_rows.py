@@ -11,8 +11,8 @@ from firesteel.cli.output.recipe_rows import draft_rows, recipe_rows
 from firesteel.cli.output.show import models_view
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
+from firesteel.library.documents.proposals import model_row, plan_json
 from firesteel.proposals import Proposal, propose
-from firesteel.proposals.documents import model_row, plan_json
 
 
 def proposal(name: str) -> Proposal:

@@ -16,9 +16,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from firesteel.cli.output.documents.all import schemas
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import port_is_free
+from firesteel.library.documents.all import schemas
 from firesteel.sim.memory import held_bytes
 from firesteel.sim.spark import TrueSpeed, read_spark, write_spark
 from tests.cli.inside import inside

@@ -11,7 +11,7 @@ from firesteel.gateway.endpoints import model_endpoints
 from firesteel.gateway.loader.job import read
 from firesteel.gateway.loader.node_models import node_turns
 from firesteel.gateway.service_config import RunningModel
-from firesteel.library import host
+from firesteel.library.plans import host
 from firesteel.service_file import on_nodes, read_service_file
 from firesteel.workspace import Workspace
 

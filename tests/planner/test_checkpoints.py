@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import firesteel
-from firesteel import library
 from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint
 from firesteel.facts.model.checkpoint import Format
@@ -16,6 +15,7 @@ from firesteel.facts.model.config import architecture_of_config
 from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.typical import is_gguf, typical_weights
 from firesteel.launch import Ask, EngineName
+from firesteel.library import plans
 from firesteel.planner import Plan
 from firesteel.proposals import propose_checkpoint
 
@@ -28,12 +28,12 @@ def planned(name: str, label: str, ask: Ask) -> Plan:
     weights = typical_weights(parameters_of_config(config), label, "config.json")
     form: Format = "gguf" if is_gguf(label) else "safetensors"
     checkpoint = Checkpoint(name, name, form, name, architecture_of_config(config), weights)
-    return propose_checkpoint(checkpoint, library.catalog().images, GB10, ask).plan
+    return propose_checkpoint(checkpoint, plans.catalog().images, GB10, ask).plan
 
 
 def test_sglang_without_a_version_is_the_image_that_recipes_pin() -> None:
     plan = planned("Qwen--Qwen3-8B", "bf16", Ask(engine="sglang"))
-    pinned = library.catalog().images.named["sglang-0.5.21"]
+    pinned = plans.catalog().images.named["sglang-0.5.21"]
     assert plan.launch.version == pinned.version
     assert plan.launch.container is not None and plan.launch.container.image == pinned.reference
     assert plan.speed is not None and plan.speed.basis == "fitted"

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import firesteel
-from firesteel import library
 from firesteel.facts import Checkpoint, Weights
 from firesteel.facts.model.config import architecture_of_config
 from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.typical import heavier_weights, typical_weights
 from firesteel.launch import Ask
+from firesteel.library import plans
 from firesteel.planner import Band, MeasuredMemory, MemoryPart, Plan, between, launch_key
 from firesteel.planner.interpolate import memory_between
 from firesteel.proposals import propose_checkpoint
@@ -37,7 +37,7 @@ def planned(name: str, weights: Weights, heavier: Weights | None, *seen: Measure
     checkpoint = Checkpoint(name, name, "safetensors", name, shape, weights, heavier=heavier)
     known = {each.key: each for each in seen}
     return propose_checkpoint(
-        checkpoint, library.catalog().images, GB10, Ask(context=40960, users=5), known
+        checkpoint, plans.catalog().images, GB10, Ask(context=40960, users=5), known
     ).plan
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 import firesteel
-from firesteel import library
 from firesteel.launch import Ask, FlagValue, Launch
+from firesteel.library import plans
 from firesteel.planner import MeasuredMemory, Plan, launch_key, plan
 from firesteel.proposals import propose
 from firesteel.units import GIB
@@ -83,7 +83,7 @@ def test_reported_weights_replace_derived_ones() -> None:
 def told(kv_bytes: int, *seen: MeasuredMemory) -> Plan:
     """gpt-oss-120b in vLLM with a cache of so many bytes."""
     ask = Ask("gpt-oss-120b-vllm", kv_cache_bytes=kv_bytes)
-    return propose(library.catalog(), GB10, ask, {each.key: each for each in seen})[0].plan
+    return propose(plans.catalog(), GB10, ask, {each.key: each for each in seen})[0].plan
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_an_impossible_measurement_is_not_used(took: int, key: str) -> None:
 
 def test_proposals_find_measurements_by_launch_key() -> None:
     seen = {KEY: row(sure() + 4 * GIB, BEFORE)}
-    (found, *_) = propose(library.catalog(), GB10, Ask("qwen3.6-35b-a3b-nvfp4"), seen)
+    (found, *_) = propose(plans.catalog(), GB10, Ask("qwen3.6-35b-a3b-nvfp4"), seen)
     assert any(part.basis == "measured" for part in found.plan.memory.parts)
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import firesteel
-from firesteel import library
 from firesteel.bench.results.history import open_history
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, RequestSettings, Subject
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.own_runs import read_own_runs
 from firesteel.launch import Ask
+from firesteel.library import plans
 from firesteel.planner import Band, OwnRun, Plan, launch_key, plan
 from tests.cli.inside import inside
 
@@ -182,7 +182,7 @@ def test_a_plan_for_this_machine_says_measured_here(
     monkeypatch.setenv("FIRESTEEL_HOME", str(home.root))
     before = firesteel("plan", "smollm2", "--json").json
     kept = firesteel("plan", "gpt-oss-20b", "--host", "gb10", "--json")
-    launch = library.propose(Ask("smollm2"), library.host())[0].plan.launch
+    launch = plans.propose(Ask("smollm2"), plans.host())[0].plan.launch
     assert before["speed"]["basis"] == "roofline"
     measured(home, launch_key(launch))
     after = firesteel("plan", "smollm2", "--json").json

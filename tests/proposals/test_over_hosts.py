@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from firesteel import library
 from firesteel.launch import Ask
 from firesteel.proposals.over_hosts import OverHosts, over_hosts
+from firesteel.workspace import find_workspace
 
 
 def gain(model: str, sparks: int = 2, **more: int) -> OverHosts:
-    workspace = library.workspace()
+    workspace = find_workspace()
     host, ask = workspace.host("gb10"), Ask(model, **more)  # type: ignore[arg-type]  # context, users
     together, alone = (workspace.propose(replace(ask, sparks=n), host)[0] for n in (sparks, 1))
     return over_hosts(together, alone)

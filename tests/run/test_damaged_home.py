@@ -20,11 +20,11 @@ import pytest
 from tests.conftest import run_firesteel
 
 import firesteel
-from firesteel.cli.output.services import service_status
 from firesteel.edge.files.home import Home, lock, write_text
 from firesteel.edge.files.secrets import write_secrets
 from firesteel.edge.host import process
 from firesteel.launch import Ask
+from firesteel.library.services import service_status
 from firesteel.proposals import Proposal
 from firesteel.run import service as service_module
 from firesteel.run.down import remove_files, stop

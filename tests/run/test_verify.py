@@ -12,7 +12,6 @@ import pytest
 from tests.conftest import Ran, run_firesteel
 from tests.run.garbler import COMPUTER, FAULTS, KEY, MODEL, MUSING, Garbler, serving
 
-from firesteel import library
 from firesteel.edge.http.engine_client import (
     chat,
     complete,
@@ -22,6 +21,7 @@ from firesteel.edge.http.engine_client import (
     offered_models,
 )
 from firesteel.errors import FiresteelError, UsageError
+from firesteel.library import plans
 from firesteel.planner import Band, PlanSummary
 from firesteel.run.endpoints import base_url
 from firesteel.run.service import ServiceSpec
@@ -303,19 +303,19 @@ async def test_a_tokenizer_that_fails_is_asked_once() -> None:
 
 
 def test_expectations_survive_a_round_trip() -> None:
-    for proposal in library.models("gb10"):
+    for proposal in plans.models("gb10"):
         made = expected(proposal)
         assert read_expected(json.loads(json.dumps(asdict(made)))) == made
     assert read_expected({"parameters": "many"}) == Expected()
 
 
 def test_expectations_follow_the_recipe() -> None:
-    made = expected(library.plan("qwen3.6-27b-nvfp4-unsloth-mtp", host_name="gb10")[0])
+    made = expected(plans.plan("qwen3.6-27b-nvfp4-unsloth-mtp", host_name="gb10")[0])
     assert (made.size, made.tool_parser, made.reasoning_parser) == ("able", "qwen3_coder", "qwen3")
     assert made.drafts == "mtp" and made.plan.drafted and made.kv_tokens and not made.is_cpu
-    small = expected(library.plan("smollm2")[0])
+    small = expected(plans.plan("smollm2")[0])
     assert small.size == "tiny" and small.is_cpu and small.context == 4096 and small.drafts is None
-    oss = expected(library.plan("gpt-oss-120b", host_name="gb10")[0])
+    oss = expected(plans.plan("gpt-oss-120b", host_name="gb10")[0])
     assert oss.requests == {"temperature": 1.0, "top_p": 1.0} and oss.parameters and oss.parameters > 1e11
 
 

@@ -136,7 +136,7 @@ def test_what_cannot_be_upgraded(firesteel: Firesteel) -> None:
 @pytest.mark.parametrize(
     ("words", "interrupted"),
     [
-        (("upgrade", "smollm2"), "firesteel.library.upgrade_model"),
+        (("upgrade", "smollm2"), "firesteel.library.run.upgrade_model"),
         (("image", "build", "llamacpp-here"), "firesteel.cli.image.build_image"),
     ],
 )

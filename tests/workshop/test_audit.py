@@ -12,13 +12,13 @@ import jsonschema
 import numpy as np
 import pytest
 
-from firesteel.cli.output.documents.all import schemas
 from firesteel.edge.files.home import Home, find_home
 from firesteel.edge.hub.cache import find_store, link, save_listing
 from firesteel.edge.hub.listing import HubFile, Listing
 from firesteel.errors import Stopped, UsageError
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
+from firesteel.library.documents.all import schemas
 from firesteel.rules.checkpoint_checks import CHECKS
 from firesteel.run.events import PhaseDone
 from firesteel.run.fetch.audit_weights import audit_pulled

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from firesteel import library
 from firesteel.bench.compare.ab import find_servers, measure_in_turns
 from firesteel.bench.load.measure import RunFinished, RunProgress
 from firesteel.bench.load.schedule import RunLimits
@@ -14,13 +13,14 @@ from firesteel.bench.load.shapes import Sizes
 from firesteel.bench.results.history import History
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.cli.output.show import err
+from firesteel.edge.files.home import find_home
 from firesteel.run.endpoints import key_from
 
 
 async def measured_in_turns(
     history: History, names: Sequence[str], options: Mapping[str, Any]
 ) -> list[StoredRun]:
-    servers = await find_servers(library.home(), names, options["model"], key_from(os.environ))
+    servers = await find_servers(find_home(), names, options["model"], key_from(os.environ))
     sizes = Sizes(
         options["users"], options["depth"], options["text"], answer=next(iter(options["answer"]), None)
     )

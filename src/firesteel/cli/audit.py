@@ -8,9 +8,9 @@ import click
 from rich.text import Text
 
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import LEVEL_STYLE, err, out
+from firesteel.library import documents
 from firesteel.printable import escape_unprintable
 from firesteel.rules.checkpoint_checks import CheckpointFinding
 from firesteel.units import show_bytes, show_seconds

@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from firesteel import __version__, library
+from firesteel import __version__
 from firesteel.bench.load import recorded
 from firesteel.bench.load import shapes as load_shapes
 from firesteel.bench.load.measure import Event, RunFinished, RunOrder, RunProgress
@@ -28,13 +28,14 @@ from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import RequestSettings
 from firesteel.cli.endpoints import require_one_target
 from firesteel.cli.options import bench, common, complete
-from firesteel.cli.output import documents
 from firesteel.cli.output.bench import view
 from firesteel.cli.output.bench_page import write_page
 from firesteel.cli.output.progress import SlowLines, told_on_interrupt
 from firesteel.cli.output.show import err, out, table
 from firesteel.edge.files import text_files
+from firesteel.edge.files.home import find_home
 from firesteel.errors import UsageError
+from firesteel.library import documents
 from firesteel.run.endpoints import key_from
 from firesteel.units import show_seconds
 
@@ -115,8 +116,8 @@ def command(
         if path and not path.absolute().parent.is_dir():
             raise UsageError(f"there is no folder {path.parent}", next=f"another path for --{option}")
     key = key_from(os.environ, key_env) if url else None
-    server = asyncio.run(recorded.find_server(library.home(), name, url, model, key))
-    with open_history(library.home()) as history:
+    server = asyncio.run(recorded.find_server(find_home(), name, url, model, key))
+    with open_history(find_home()) as history:
         if resume:
             budget_s, precision = (_given(option, options[option]) for option in ("budget", "precision"))
             order = recorded.resume_order(history, resume, server, budget_s, precision, own)
@@ -190,7 +191,7 @@ def _given(name: str, value: float) -> float | None:
 def _run(order: RunOrder, history: History) -> RunFinished:
     again = f"firesteel bench --resume {order.id}"
     with told_on_interrupt(f"what was measured so far is kept; to continue: {again}"), _sigterm_as_sigint():
-        return _run_fast(_followed(recorded.measure_recorded(order, history, library.home())))
+        return _run_fast(_followed(recorded.measure_recorded(order, history, find_home())))
 
 
 @contextmanager

@@ -15,15 +15,15 @@ from typing import get_args
 import click
 from rich.text import Text
 
-from firesteel import library
 from firesteel.cli.options import check_filters, common
-from firesteel.cli.output import ci_annotations, documents, rule_pages
+from firesteel.cli.output import ci_annotations, rule_pages
 from firesteel.cli.output.check_report import markdown, other_machines
 from firesteel.cli.output.show import err, findings_view, out
 from firesteel.dataclass import dataclass
 from firesteel.edge.files import text_files
 from firesteel.edge.process_pool import map_in_processes
 from firesteel.errors import FiresteelError, UsageError
+from firesteel.library import documents
 from firesteel.reads import no_launch_error
 from firesteel.rules import (
     Finding,
@@ -37,6 +37,7 @@ from firesteel.rules import (
     lint,
     machine_to_check,
 )
+from firesteel.workspace import find_workspace
 
 _LEVELS: tuple[Level, ...] = get_args(Level)
 
@@ -182,7 +183,7 @@ def command(
         rule_pages.show(rule, as_json)
         return 0
     lint_options = LintOptions(
-        images=library.images(),
+        images=find_workspace().images(),
         hardware=machine_to_check(host_name, engine_only),
         versions=dict([engine_version(version)] if version else []),
         select=known_patterns(select),

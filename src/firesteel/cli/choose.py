@@ -8,13 +8,12 @@ from typing import Any, get_args
 
 import click
 
-from firesteel import library
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.choose import choice_view, guides_view
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import out
 from firesteel.errors import UsageError
+from firesteel.library import documents, plans
 from firesteel.proposals.choose import Matter, Use, Who
 
 _LENGTHS = {"line": 300, "page": 2000, "file": 16_000, "repository": 100_000, "book": 200_000}
@@ -69,8 +68,8 @@ def command(
             "three things must be known: who uses it, how long prompts are, what matters",
             next="firesteel choose --who agent --prompt 30k --matters speed",
         )
-    host = library.host(host_name)
-    choice = library.choose(Use(who, prompt, matters, users, takes), host)
+    host = plans.host(host_name)
+    choice = plans.choose(Use(who, prompt, matters, users, takes), host)
     if as_json:
         common.print_json(documents.proposals.choice_json(choice))
         return
@@ -88,7 +87,7 @@ def _answer(question: str, answers: Iterable[str]) -> Any:
 
 
 def _show_guides(host_name: str | None, as_json: bool) -> None:
-    claims = library.guide_claims(library.host(host_name or "gb10"))
+    claims = plans.guide_claims(plans.host(host_name or "gb10"))
     if as_json:
         common.print_json(documents.proposals.ChooseGuidesJson(claims=claims))
     else:

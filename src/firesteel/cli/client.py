@@ -9,16 +9,17 @@ from urllib.parse import urlsplit
 
 import click
 
-from firesteel import library
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.edge.files import client_files
+from firesteel.edge.files.home import find_home
 from firesteel.errors import UsageError
 from firesteel.gateway.address import read_address
 from firesteel.gateway.client_target import KEY_VARIABLE, ClientTarget, find_target
+from firesteel.library import documents, run
 from firesteel.render import clients
 from firesteel.render.clients import ClientSettings, KnownClient
 from firesteel.run.endpoints import base_url
+from firesteel.workspace import find_workspace
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}\Z", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\Z", re.ASCII)
@@ -67,8 +68,8 @@ def command(
             raise UsageError(
                 f"`{value}` cannot be used for {option}", next=f"{option} {KEY_VARIABLE.lower()}"
             )
-    gateway = None if direct else read_address(library.home())
-    target = find_target(library.workspace(), library.services(), gateway, model, context)
+    gateway = None if direct else read_address(find_home())
+    target = find_target(find_workspace(), run.services(), gateway, model, context)
     endpoint = replace(target.endpoint, provider=provider, key=key or target.endpoint.key)
     if url:
         base = base_url(url)

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import click
 
-from firesteel import library
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.doctor import show_cluster
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import done_texts
 from firesteel.cli.output.show import err, out, table
-from firesteel.edge.files.home import Home
+from firesteel.edge.files.home import Home, find_home
 from firesteel.errors import HostNotReady
 from firesteel.hosts.cluster.add import add_node, all_channels, remove_node
 from firesteel.hosts.cluster.channel import Channel
@@ -26,8 +24,10 @@ from firesteel.hosts.cluster.topology import proposed_addresses, svg_drawing, te
 from firesteel.hosts.cluster.up import propose_cluster, read_cluster
 from firesteel.hosts.doctor.nodes import ClusterExamination, examine_cluster
 from firesteel.launch import Ask, Runtime
+from firesteel.library import documents
 from firesteel.run.fetch.pull import pull_launch
 from firesteel.units import show_bytes
+from firesteel.workspace import find_workspace
 
 _MARKS = {"good": "good", "note": "note", "warn": "warn", "stop": "STOP"}
 
@@ -59,7 +59,7 @@ def add(
             return True
         return click.confirm(f"the host key of {name} is {digest}; is that right?", err=True)
 
-    added = asyncio.run(add_node(library.home(), ClusterNode(name, address or name, user, port), accepts))
+    added = asyncio.run(add_node(find_home(), ClusterNode(name, address or name, user, port), accepts))
     if as_json:
         common.print_json(documents.cluster.ClusterAddJson(node=added.node, facts=added.facts))
         return
@@ -77,7 +77,7 @@ def add(
 @common.json_option
 def list_nodes(as_json: bool) -> None:
     """List the nodes."""
-    nodes = all_nodes(library.home())
+    nodes = all_nodes(find_home())
     if as_json:
         common.print_json(documents.cluster.ClusterListJson(nodes=nodes))
         return
@@ -95,7 +95,7 @@ def list_nodes(as_json: bool) -> None:
 @common.json_option
 def check(svg: Path | None, propose: bool, is_quick: bool, as_json: bool) -> int:
     """Examine every node as `doctor` does, and try every link both ways."""
-    home = library.home()
+    home = find_home()
     channels = all_channels(home, require_nodes(home), local_name())
     found, examined = asyncio.run(_check_and_examine(home, channels, not is_quick))
     if svg:
@@ -150,7 +150,7 @@ def _propose(found: ClusterCheck) -> None:
 @common.json_option
 def remove(name: str, as_json: bool) -> None:
     """Remove the node NAME, and what was copied to it."""
-    home = library.home()
+    home = find_home()
     left = asyncio.run(remove_node(home, find_node(home, name)))
     if as_json:
         common.print_json(documents.cluster.ClusterRemoveJson(name=name, left=left or None))
@@ -167,11 +167,11 @@ def stage_model(
     model: str, count: int | None, runtime: Runtime | None, engine_path: str | None, as_json: bool
 ) -> None:
     """Fetch MODEL here, and copy its weights and its image to the nodes."""
-    home = library.home()
+    home = find_home()
     nodes = require_nodes(home, count)
     cluster = asyncio.run(read_cluster(home, nodes, local_name(), allows_tcp=True))
     ask = Ask(model, runtime=runtime, engine_path=engine_path)
-    best = propose_cluster(library.workspace(), ask, cluster.size)[0]
+    best = propose_cluster(find_workspace(), ask, cluster.size)[0]
     done = asyncio.run(done_texts(pull_launch(best, home), stage(best, home, cluster)))
     if as_json:
         common.print_json(documents.cluster.ClusterStageJson(name=best.name, done=tuple(done)))

@@ -21,10 +21,10 @@ from firesteel.bench.values import BenchRun, MeasuredFigure
 from firesteel.cli.history import opened
 from firesteel.cli.options import common
 from firesteel.cli.options.bench import load_options
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import out, table
 from firesteel.errors import UsageError
+from firesteel.library import documents
 from firesteel.printable import printable
 
 

@@ -12,15 +12,15 @@ import click
 from rich.console import Group
 from rich.text import Text
 
-from firesteel import library
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import out
+from firesteel.edge.files.home import find_home
 from firesteel.edge.files.log_files import open_log
 from firesteel.engines import Cause, Diagnosis, diagnose
 from firesteel.errors import UsageError
 from firesteel.launch import EngineName
+from firesteel.library import documents
 from firesteel.printable import escape_unprintable
 from firesteel.run.logs import all_logs
 
@@ -78,7 +78,7 @@ def _open(log: str) -> tuple[str, AbstractContextManager[Iterator[str]]]:
             return log.encode(errors="replace").decode(), open_log(path, log)
     except (OSError, ValueError):
         pass  # cannot be a path, so perhaps a service
-    services = all_logs(library.home())
+    services = all_logs(find_home())
     if log in services:
         return log, open_log(services[log], log)
     known = f", and no service of that name has a log ({', '.join(sorted(services))})" if services else ""
@@ -142,7 +142,7 @@ def _command(text: str) -> Text:
 
 
 def _where_the_log_is(name: str) -> str:
-    if (library.home().services / name / "engine.log").is_file():
+    if (find_home().services / name / "engine.log").is_file():
         return f"firesteel ps, to see why {escape_unprintable(name)} has written nothing"
     return "docker logs NAME 2>&1 | firesteel diagnose -"
 

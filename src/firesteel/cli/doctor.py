@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from firesteel import library
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
+from firesteel.edge.files.home import find_home
 from firesteel.errors import HostNotReady, UsageError
+from firesteel.library import documents, hosts
 
 if TYPE_CHECKING:
     from firesteel.hosts.doctor.examine import Examination
@@ -77,7 +77,7 @@ def command(
         from firesteel.cli.output.doctor_measure import measure_host
 
         return measure_host(as_json)
-    examination = library.doctor(checks, root=root, source=source)
+    examination = hosts.doctor(checks, root=root, source=source)
     if fix:
         return _fix(examination, checks, root, yes, as_json)
     if not source:
@@ -110,7 +110,7 @@ def _show(examination: Examination, everything: bool, as_json: bool, *, is_here:
 
 
 def _cluster(checks: tuple[str, ...], as_json: bool) -> int:
-    found = asyncio.run(library.doctor_cluster(checks))
+    found = asyncio.run(hosts.doctor_cluster(checks))
     if as_json:
         common.print_json(documents.hosts.doctor_cluster_json(found))
     else:
@@ -123,7 +123,7 @@ def _cluster(checks: tuple[str, ...], as_json: bool) -> int:
 def _bundle(path: Path, root: Path | None, as_json: bool) -> int:
     from firesteel.hosts.doctor.bundle import write_bundle
 
-    probe = write_bundle(path, library.home(), root)
+    probe = write_bundle(path, find_home(), root)
     if as_json:
         common.print_json(documents.hosts.DoctorBundleJson(file=str(path), sections=tuple(probe.sections)))
         return 0
@@ -149,7 +149,7 @@ def _fix(
         require_root(base, again)
         if yes or click.confirm(f"change {_count(len(possible))} on this host?", default=False, err=True):
             for plan in possible:
-                fixed = apply_fix(plan, library.home(), root)
+                fixed = apply_fix(plan, find_home(), root)
                 done.append(fixed)
                 click.echo(f"{'done' if fixed.verified else 'failed'}  {fixed.check}: {fixed.says}", err=True)
             click.echo(typed(f"firesteel doctor --undo{_root_words(root)} takes it back"), err=True)

@@ -11,16 +11,16 @@ from typing import get_args
 
 import click
 
-from firesteel import library
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import last_of, told_on_interrupt
 from firesteel.cli.output.show import out
+from firesteel.edge.files.home import find_home
 from firesteel.edge.native.build import BuildProgress
 from firesteel.edge.native.installed import installed_engines
 from firesteel.errors import UsageError
 from firesteel.launch import EngineName
+from firesteel.library import documents, plans, run
 
 
 @click.group("engine")
@@ -36,7 +36,7 @@ def command() -> None:
 @common.json_option
 def list_(as_json: bool) -> None:
     """List the engines under FIRESTEEL_HOME."""
-    engines = installed_engines(library.home())
+    engines = installed_engines(find_home())
     if as_json:
         rows = tuple(documents.engine.engine_json(folder, engine) for folder, engine in engines.items())
         common.print_json(documents.engine.EngineListJson(engines=rows))
@@ -64,11 +64,11 @@ def install(what: str) -> None:
 
     engine, version = _parse(what.replace("xllamacpp", "llamacpp"))
     if engine == "llamacpp":
-        package = f"xllamacpp=={version}" if version else library.catalog().images.named["xllamacpp"].package
+        package = f"xllamacpp=={version}" if version else plans.catalog().images.named["xllamacpp"].package
         assert package
-        _follow(install_llamacpp(library.home(), package, library.host().gpus))
+        _follow(install_llamacpp(find_home(), package, plans.host().gpus))
         return
-    _follow(install_engine(library.home(), engine, version, library.host().gpus))
+    _follow(install_engine(find_home(), engine, version, plans.host().gpus))
 
 
 @command.command("build")
@@ -85,20 +85,20 @@ def build(what: str, source: Path | None, cpu: bool) -> None:
         raise UsageError(f"{engine} is installed from wheels", next=f"firesteel engine install {what}")
     from firesteel.edge.native.build import build_llamacpp
 
-    gpus = () if cpu else library.host().gpus
-    _follow(build_llamacpp(library.home(), version, source.absolute() if source else None, gpus))
+    gpus = () if cpu else plans.host().gpus
+    _follow(build_llamacpp(find_home(), version, source.absolute() if source else None, gpus))
 
 
 @command.command("remove")
 @click.argument("name")
 def remove(name: str) -> None:
     """Remove an engine by the name that `firesteel engine list` shows."""
-    engines = {folder.name: folder for folder in installed_engines(library.home())}
+    engines = {folder.name: folder for folder in installed_engines(find_home())}
     if name not in engines:
         raise UsageError(f"no engine is called `{name[:80]}`", next="firesteel engine list")
     users = [
         service.name
-        for service in library.services()
+        for service in run.services()
         if service.phase != "dead" and any(str(engines[name]) in word for word in service.spec.start)
     ]
     if users:
@@ -121,6 +121,6 @@ def _parse(what: str) -> tuple[EngineName, str | None]:
 def _follow(events: AsyncIterator[BuildProgress | Path]) -> None:
     with told_on_interrupt("the same command goes on where it was"):
         folder = asyncio.run(last_of(events, Path))
-    engine = installed_engines(library.home())[folder]
+    engine = installed_engines(find_home())[folder]
     click.echo(f"{folder.name}: {engine.engine} {engine.version}, {'GPU' if engine.uses_gpu else 'CPU'}")
     click.echo(typed("next: firesteel up MODEL --native"), err=True)

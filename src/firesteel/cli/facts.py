@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.show import out, table
 from firesteel.errors import UsageError
+from firesteel.library import documents
 from firesteel.rules import SupportRange, compatibility
 from firesteel.rules.fact_tables import TABLES, FactTable, fact_table
 

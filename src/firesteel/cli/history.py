@@ -9,23 +9,24 @@ from pathlib import Path
 
 import click
 
-from firesteel import __version__, library
+from firesteel import __version__
 from firesteel.bench.results import exchange, serialize
 from firesteel.bench.results.history import History, RunSummary, open_history
 from firesteel.bench.results.result_files import ALL_RUNS, import_runs
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import err, out, table
 from firesteel.edge.files import text_files
+from firesteel.edge.files.home import find_home
 from firesteel.errors import UsageError
+from firesteel.library import documents
 
 
 @contextmanager
 def opened() -> Iterator[History]:
     """The user's history; problems with its file are reported on stderr."""
-    with open_history(library.home()) as history:
+    with open_history(find_home()) as history:
         for note in history.notes:
             err.print(note)
         yield history

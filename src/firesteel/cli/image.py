@@ -8,15 +8,14 @@ import shlex
 import click
 from rich.text import Text
 
-from firesteel import library
 from firesteel.catalog import ImageProblem
 from firesteel.catalog.image_recipe import image_recipe, image_recipe_names
 from firesteel.cli.image_watch import watch
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import last_of, told_on_interrupt
 from firesteel.cli.output.show import LEVEL_STYLE, err, line, out
+from firesteel.edge.files.home import find_home
 from firesteel.edge.files.image_recipes import load_image_recipe
 from firesteel.images.build import build_image
 from firesteel.images.built import BuiltImage
@@ -24,6 +23,7 @@ from firesteel.images.compare import ImageComparison, compare_reports
 from firesteel.images.inspect import RecipeVerdict, inspect_image, judge_recipes, save_inspection
 from firesteel.images.report import ImageReport
 from firesteel.images.sources import OpenedImage, open_image
+from firesteel.library import documents, plans
 from firesteel.printable import escape_unprintable
 from firesteel.units import show_bytes, show_seconds
 
@@ -65,8 +65,8 @@ def inspect(
         comparison = compare_reports(report, _inspect(_open(other, platform, deep, remote)))
         _print_comparison(comparison, as_json)
         return 0
-    saved = save_inspection(library.home(), report)
-    recipes = judge_recipes(report, library.catalog())
+    saved = save_inspection(find_home(), report)
+    recipes = judge_recipes(report, plans.catalog())
     if as_json:
         path = str(saved) if saved else None
         common.print_json(documents.images.ImageInspectJson.of(report, recipes=recipes, saved=path))
@@ -96,7 +96,7 @@ def build(what: str | None, is_list: bool, builder: str | None, as_json: bool) -
         return
     name, recipe = load_image_recipe(what)
     with told_on_interrupt("nothing was tagged; docker keeps the steps that are done"):
-        image = asyncio.run(last_of(build_image(library.home(), name, recipe, builder), BuiltImage))
+        image = asyncio.run(last_of(build_image(find_home(), name, recipe, builder), BuiltImage))
     if as_json:
         common.print_json(documents.images.ImageBuildJson.of(image))
         return
@@ -125,7 +125,7 @@ def prune(keep: int, yes: bool, as_json: bool) -> None:
     from firesteel.images import retention
     from firesteel.images.factory.factory import all_candidates
 
-    home, runtime = library.home(), find_container_runtime()
+    home, runtime = find_home(), find_container_runtime()
     images = retention.own_images(runtime, home)
     used = retention.used_ids(runtime) | all_candidates(home)
     gone = retention.removable(images, used, retention.named_tags(home), keep)
@@ -156,7 +156,7 @@ def _inspect(opened: OpenedImage) -> ImageReport:
         if err.is_terminal:
             err.print(f"read    {files:,} files", end="\r")
 
-    return inspect_image(opened, library.home().root / "tmp", progress)
+    return inspect_image(opened, find_home().root / "tmp", progress)
 
 
 def _print_comparison(comparison: ImageComparison, as_json: bool) -> None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from firesteel import library
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.progress import SlowLines, build_line, told_on_interrupt
 from firesteel.cli.output.show import line
+from firesteel.edge.files.home import find_home
 from firesteel.errors import FiresteelError, UsageError
+from firesteel.library import documents
 from firesteel.printable import escape_unprintable
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ def watch(path: Path | None, dry_run: bool, status: bool, again: str | None, as_
     from firesteel.images.factory import factory
     from firesteel.images.factory.policy import read_policies
 
-    path = path or library.home().root / "factory.yaml"
+    path = path or find_home().root / "factory.yaml"
     policies = read_policies(path)
     done: dict[str, list[str]] = {name: [] for name in policies}
     problems: list[FiresteelError] = []
-    if again and not sum(factory.try_again(library.home(), name, again) for name in policies):
+    if again and not sum(factory.try_again(find_home(), name, again) for name in policies):
         raise UsageError(f"no release {again} was refused", next="firesteel image watch --status")
     if not status:
         for name, policy in policies.items():
@@ -60,7 +60,7 @@ def watch(path: Path | None, dry_run: bool, status: bool, again: str | None, as_
                     asyncio.run(_run(path, name, policy, done[name], dry_run))
             except FiresteelError as error:  # the other images do not depend on it
                 problems.append(error)
-    states = {name: factory.read_factory_state(library.home(), name) for name in policies}
+    states = {name: factory.read_factory_state(find_home(), name) for name in policies}
     _show(states, done, as_json)
     if problems:
         raise problems[0]
@@ -73,7 +73,7 @@ async def _run(path: Path, name: str, policy: ImagePolicy, done: list[str], dry_
     from firesteel.images.factory.policy import policy_recipe
 
     cancel_on_signals()
-    home, lines = library.home(), SlowLines()
+    home, lines = find_home(), SlowLines()
     docker = effects.DockerFactory(home, name, policy, policy_recipe(path, policy))
     if dry_run:
         done.append(await factory.next_action(name, policy, docker, home, time.time()))

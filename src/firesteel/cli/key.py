@@ -10,12 +10,12 @@ from typing import TypeVar
 import click
 
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.edge.files.home import find_home
 from firesteel.gateway import key_file
 from firesteel.gateway.budgets import TokenBudget, parse_budget
 from firesteel.gateway.rate_limits import KeyLimits, RateLimit, parse_rate_limit
+from firesteel.library import documents
 
 T = TypeVar("T")
 

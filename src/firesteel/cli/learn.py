@@ -8,19 +8,19 @@ from typing import get_args
 
 import click
 
-from firesteel import library
 from firesteel.catalog.image import InspectedImage
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.show import err
 from firesteel.edge.docker import image_sources
 from firesteel.edge.docker.image_sources import ContainerRuntime, InspectedContainerImage
 from firesteel.edge.files import learned_engines
-from firesteel.edge.files.home import Home
+from firesteel.edge.files.home import Home, find_home
 from firesteel.engines.schema import releases as schemas
 from firesteel.engines.schema.symbols import Schema
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName
+from firesteel.library import documents
+from firesteel.workspace import find_workspace
 
 
 @click.command("learn")
@@ -53,7 +53,7 @@ def command(
     With --recipes every recipe of the engine, yours included, is held against the release for a Spark:
     flags, values, JSON keys and parsers. Exits 3 when a rule stops one that runs with its own release.
     """
-    home = library.home()
+    home = find_home()
     if image:
         _learn_image(
             home,
@@ -86,7 +86,7 @@ def command(
 def _show_broken(engine: EngineName, version: str, as_json: bool) -> int:
     from firesteel.rules.release_findings import release_findings  # plans every recipe
 
-    workspace = library.workspace()
+    workspace = find_workspace()
     host, images = workspace.host("gb10"), workspace.images()
     recipes = [each for each in workspace.catalog.recipes.values() if each.engine == engine]
     launches = [workspace.propose(Ask(recipe.name), host)[0].plan.launch for recipe in recipes]

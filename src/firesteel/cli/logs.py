@@ -7,10 +7,9 @@ from pathlib import Path
 
 import click
 
-from firesteel import library
 from firesteel.cli.options import common, complete
-from firesteel.cli.output import documents
 from firesteel.errors import UsageError
+from firesteel.library import documents, run
 from firesteel.run.service import last_lines
 
 
@@ -32,7 +31,7 @@ def command(name: str | None, count: int, node: str | None, as_json: bool) -> No
 
     Without NAME, the log that was written to last. Logs are kept after `firesteel down`.
     """
-    path = library.log_file(name)
+    path = run.log_file(name)
     if node:
         path = _of_node(path.parent, node)
     lines = last_lines(path, count)

@@ -7,13 +7,12 @@ from typing import get_args
 import click
 from rich.text import Text
 
-from firesteel import library
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import models_view, out
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName, Goal
+from firesteel.library import documents, plans
 from firesteel.proposals import Proposal
 
 _WORDS = (
@@ -52,11 +51,11 @@ def command(
     TEXT selects models with this text in their names. The best come first: those that can run, then those
     that somebody has run, then the fast ones; --goal ranks by something else.
     """
-    host = library.host(host_name)
+    host = plans.host(host_name)
     ask = Ask(context=context, users=users, engine=engine, goal=goal)
     proposals = tuple(
         proposal
-        for proposal in library.propose(ask, host)
+        for proposal in plans.propose(ask, host)
         if (proposal.can_run or not fits) and _matches(proposal, text, modality, license_)
     )
     if not proposals:

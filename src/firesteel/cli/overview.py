@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from firesteel import library
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.recipe_rows import Row, speed_band
-from firesteel.cli.output.services import service_status
 from firesteel.cli.output.show import grid, host_rows, out
 from firesteel.launch import Ask
+from firesteel.library import documents, plans, run
+from firesteel.library.services import service_status
 from firesteel.proposals import Proposal
 from firesteel.run.service import Service
 
 
 def show(as_json: bool) -> None:
-    host = library.host()
-    fitting = [proposal for proposal in library.propose(Ask(), host) if proposal.can_run]
-    running = library.services()
+    host = plans.host()
+    fitting = [proposal for proposal in plans.propose(Ask(), host) if proposal.can_run]
+    running = run.services()
     next_command = _next(fitting, running, has_gpu=bool(host.gpus))
     if as_json:
         common.print_json(

@@ -9,18 +9,18 @@ from typing import Any, get_args
 
 import click
 
-from firesteel import library
 from firesteel.cli.options import common, complete
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import compare_view, out, plan_view
 from firesteel.edge.files import text_files
+from firesteel.edge.files.home import find_home
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import Ask, EngineName, Goal
+from firesteel.library import documents, plans
 from firesteel.proposals import Proposal, alternative, has_weights, how_to_fit
 from firesteel.proposals.over_hosts import PUBLISHED, OverHosts, over_hosts
 from firesteel.rules.checkpoint_checks.launch_findings import is_audit
-from firesteel.workspace import Workspace
+from firesteel.workspace import Workspace, find_workspace
 
 
 @click.command("plan")
@@ -80,10 +80,10 @@ def command(
     if is_cluster:
         from firesteel.hosts.cluster.nodes import require_nodes  # only a cluster has nodes
 
-        nodes = nodes or len(require_nodes(library.home())) + 1
+        nodes = nodes or len(require_nodes(find_home())) + 1
     _check_arguments(models, compare, chart, nodes)
     ask = Ask(models[0], sparks=nodes, shared_tokens=shared or 0, **asked)
-    workspace = library.workspace()
+    workspace = find_workspace()
     host = workspace.host(host_name)
     if is_cluster:
         host = replace(host, joined_hosts=nodes or 1)
@@ -164,7 +164,7 @@ def _what_fits(workspace: Workspace, ask: Ask, best: Proposal, model: str) -> st
     )  # loads docker; only needed here
 
     is_local = best.plan.host.name == "local"
-    hint = how_to_fit(best, held_bytes(library.home()) if is_local else {})
+    hint = how_to_fit(best, held_bytes(find_home()) if is_local else {})
     again = shlex.join(_options(ask, best.plan.host.name))
     if hint.startswith("--"):
         return f"firesteel plan {model} {hint} {again}".rstrip()
@@ -172,7 +172,7 @@ def _what_fits(workspace: Workspace, ask: Ask, best: Proposal, model: str) -> st
         return hint
     if best.plan.host.hardware == "gb10" and best.plan.launch.sparks == 1 and _fits_two(workspace, ask, best):
         return f"firesteel plan {model} {again} --nodes 2, which fits".replace("  ", " ")
-    other = alternative(best, library.propose(Ask(), best.plan.host))
+    other = alternative(best, plans.propose(Ask(), best.plan.host))
     return f"firesteel plan {other.name}, which fits" if other else hint
 
 

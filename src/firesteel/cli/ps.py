@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from firesteel import library
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.services import ServiceStatus, service_status
 from firesteel.cli.output.show import out, table
 from firesteel.edge.files import text_files
+from firesteel.edge.files.home import find_home
 from firesteel.gateway.address import Address, read_address
+from firesteel.library import documents, run
+from firesteel.library.services import ServiceStatus, service_status
 from firesteel.run.cluster_status import NodeStatus
 from firesteel.run.live_figures import LiveFigures, read_figures
 from firesteel.service_file import asks, read_service_file
@@ -36,12 +36,12 @@ _ANSWERS = {200, 401, 403}
 @common.json_option
 def command(path: Path | None, as_json: bool) -> None:
     """List the services that run, and the gateway."""
-    services = library.services()
+    services = run.services()
     live = read_figures(services)
     rows = [service_status(service, live.get(service.name)) for service in services]
     if path:
         rows = _with_file(path, rows)
-    gateway = read_address(library.home())
+    gateway = read_address(find_home())
     alarms, gpu = _alarms(rows), _gpu(rows)
     if as_json:
         host = tuple(map(documents.ps.HostAlarmJson.model_validate, alarms))

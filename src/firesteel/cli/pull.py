@@ -7,14 +7,14 @@ import sys
 
 import click
 
-from firesteel import library
 from firesteel.cli.options import common, complete
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import done_texts
 from firesteel.errors import HostNotReady, UsageError
+from firesteel.library import documents, run
 from firesteel.run.fetch.pull_model import next_command
 from firesteel.units import show_bytes
+from firesteel.workspace import find_workspace
 
 
 @click.command("pull")
@@ -54,7 +54,7 @@ def command(
         raise UsageError("which model?", next="firesteel models")
     if yes:
         raise UsageError("--yes needs --prune", next=f"firesteel pull {model}")
-    events = library.pull(model, patterns, weights_only=weights_only, update=update, reread=reread)
+    events = run.pull(model, patterns, weights_only=weights_only, update=update, reread=reread)
     try:
         done = asyncio.run(done_texts(events)) or [f"{model} was there already"]
     except asyncio.CancelledError:
@@ -63,14 +63,14 @@ def command(
         common.print_json(documents.run.PullJson(done=tuple(done)))
     else:
         click.echo("\n".join(done))
-        click.echo(typed(f"next: {next_command(library.workspace(), model, patterns)}"), err=True)
+        click.echo(typed(f"next: {next_command(find_workspace(), model, patterns)}"), err=True)
 
 
 # --- pruning ---
 
 
 def _prune(model: str | None, yes: bool, as_json: bool) -> None:
-    unused = library.unused_files(model)
+    unused = run.unused_files(model)
     total = sum(file.bytes for file in unused)
     if not as_json:
         for file in unused:
@@ -79,7 +79,7 @@ def _prune(model: str | None, yes: bool, as_json: bool) -> None:
     confirmed = yes or (
         not as_json and bool(unused) and sys.stdin.isatty() and click.confirm("remove these?", err=True)
     )
-    left = library.remove_files(unused) if confirmed else ()
+    left = run.remove_files(unused) if confirmed else ()
     if as_json:
         common.print_json(
             documents.run.PullPruneJson(

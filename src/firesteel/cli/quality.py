@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from firesteel import library
 from firesteel.bench.compare.ab import find_servers
 from firesteel.bench.compare.quality import (
     AskedPair,
@@ -17,8 +16,9 @@ from firesteel.bench.compare.quality import (
 )
 from firesteel.bench.values import MeasuredFigure
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.show import err, out
+from firesteel.edge.files.home import find_home
+from firesteel.library import documents
 from firesteel.printable import printable
 from firesteel.run.endpoints import key_from
 
@@ -34,7 +34,7 @@ def compare_answers(names: Sequence[str], options: Mapping[str, Any], as_json: b
 
 
 async def _ask(names: Sequence[str], options: Mapping[str, Any]) -> list[AskedPair]:
-    servers = await find_servers(library.home(), names, options["model"], key_from(os.environ))
+    servers = await find_servers(find_home(), names, options["model"], key_from(os.environ))
     answer_tokens = next(iter(options["answer"]), None)
     pairs: list[AskedPair] = []
     async for pair in ask_both(servers, options["budget"], answer_tokens):

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from firesteel import library
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.recipe_rows import speed_band
 from firesteel.cli.output.show import err, grid, out, table
+from firesteel.edge.files.home import find_home
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.library import documents, plans
 from firesteel.units import show_bytes, show_seconds
+from firesteel.workspace import find_workspace
 
 if TYPE_CHECKING:  # load numpy, which is not always installed
     from firesteel.facts import Host
@@ -125,7 +126,7 @@ def command(
         require_upload(repository)
     plan = plan_quantization(source, format_name, keep)
     target = (folder or Path(f"{plan.source.name}-{format_name.upper()}")).expanduser().absolute()
-    kernel = load_kernel(library.home().root / "kernels")
+    kernel = load_kernel(find_home().root / "kernels")
     found, why_not = _forecast(plan, host_name, kernel, threads)
     if dry_run and as_json:
         common.print_json(documents.quantize.quantize_plan_json(plan, str(target), found))
@@ -163,7 +164,7 @@ def _quantize_gguf(
 ) -> None:
     from firesteel.workshop.quantize.gguf_file import plan_gguf, run_gguf
 
-    plan = plan_gguf(model, label, imatrix, library.home())
+    plan = plan_gguf(model, label, imatrix, find_home())
     target = (file or Path(f"{plan.source.stem}-{label.upper()}.gguf")).expanduser().absolute()
     planned = f"{show_bytes(plan.bytes)}" if plan.bytes else "known after the conversion"
     if not as_json:
@@ -229,7 +230,7 @@ def _forecast(
 ) -> tuple[QuantizationForecast | None, str]:
     from firesteel.workshop.quantize.forecast import forecast
 
-    workspace = library.workspace()
+    workspace = find_workspace()
     try:
         return forecast(plan, workspace, _host(host_name), kernel, threads), ""
     except FiresteelError as error:  # a plan is no condition of a run
@@ -238,8 +239,8 @@ def _forecast(
 
 def _host(name: str | None) -> Host:
     """A host without a GPU serves no safetensors, so a Spark is planned for."""
-    host = library.host(name)
-    return host if host.gpus or host.hardware else library.host("gb10")
+    host = plans.host(name)
+    return host if host.gpus or host.hardware else plans.host("gb10")
 
 
 def _show_plan(

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from firesteel import library
 from firesteel.catalog import Catalog
 from firesteel.catalog.recipe import Recipe, Setting, flag_value, read_recipe
 from firesteel.catalog.recipe_text import dump_recipe
 from firesteel.catalog.shelf import reasons
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import findings_view, out, table, verdict
 from firesteel.edge.files import text_files
-from firesteel.edge.files.home import shelf_files, write_text
+from firesteel.edge.files.home import find_home, shelf_files, write_text
 from firesteel.edge.host.machine_files import SIM
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
+from firesteel.library import documents, run
 from firesteel.printable import printable
+from firesteel.workspace import find_workspace
 
 if TYPE_CHECKING:
     from firesteel.proposals import Proposal
@@ -62,10 +62,10 @@ def new(
     """Print a recipe NAME like a running service or another recipe, or write it to your own catalog."""
     from firesteel.proposals.new_recipe import recipe_of_launch
 
-    services = {service.name: service for service in library.services()}
+    services = {service.name: service for service in run.services()}
     ask = replace(services[base].spec.ask, name=None) if base in services else Ask(base)
     ask = replace(ask, context=context or ask.context, users=users or ask.users, port=port)
-    workspace = library.workspace()
+    workspace = find_workspace()
     proposal = workspace.propose(ask, workspace.host("gb10"))[0]
     if proposal.recipe is None:
         raise UsageError(f"{base} has no recipe to begin with", next="firesteel models")
@@ -73,7 +73,7 @@ def new(
     settings = {**recipe.flags, **_settings(flags, why)}
     recipe = replace(recipe, name=name, title=f"{recipe.title}, as {name}", flags=settings, status="untried")
     text = dump_recipe(recipe)
-    path = library.home().catalog / "recipes" / f"{name}.yaml" if write else None
+    path = find_home().catalog / "recipes" / f"{name}.yaml" if write else None
     if path:
         _write_own(path, text)
     if as_json:
@@ -141,7 +141,7 @@ def _tested(name: str, host_name: str | None) -> tuple[Recipe, tuple[str, ...], 
     from firesteel.catalog.catalog import overlay
     from firesteel.proposals import propose
 
-    workspace = library.workspace()
+    workspace = find_workspace()
     known = workspace.catalog
     if name.endswith(".yaml"):
         path = Path(name)
@@ -169,7 +169,7 @@ def share(name: str, folder: Path, patch: bool, as_json: bool) -> None:
     """Write recipe NAME as a file that others can drop in, with what was measured here beside it."""
     from firesteel.proposals.new_recipe import catalog_patch
 
-    workspace = library.workspace()
+    workspace = find_workspace()
     recipe = _known(workspace.catalog, name)
     text = dump_recipe(recipe)
     folder.mkdir(parents=True, exist_ok=True)
@@ -200,7 +200,7 @@ def _measured(name: str) -> str | None:
     from firesteel.run.report import read_report
     from firesteel.run.service import load
 
-    service = load(library.home(), name)
+    service = load(find_home(), name)
     try:
         report = read_report(service.report or {}) if service else None
     except ValueError:
@@ -219,8 +219,8 @@ def _measured(name: str) -> str | None:
 @common.json_option
 def list_(as_json: bool) -> None:
     """List your own recipes, those by others, and those that were refused, with the reason."""
-    workspace = library.workspace()
-    home = library.home()
+    workspace = find_workspace()
+    home = find_home()
     paths = {name: Path(recipe.path) for name, recipe in workspace.catalog.recipes.items()}
     own = tuple(name for name, path in paths.items() if path.is_relative_to(home.catalog))
     others = tuple(name for name, path in paths.items() if path.is_relative_to(home.others))
@@ -242,7 +242,7 @@ def list_(as_json: bool) -> None:
 @common.json_option
 def adopt(name: str, yes: bool, as_json: bool) -> None:
     """Make a recipe by others your own, with everything that it asks for."""
-    home, workspace = library.home(), library.workspace()
+    home, workspace = find_home(), find_workspace()
     files = {Path(path).stem: (path, text) for path, text in shelf_files(home)}
     if name not in files:
         raise UsageError(

@@ -12,13 +12,13 @@ from typing import Any, get_args
 
 import click
 
-from firesteel import library
 from firesteel.cli.options import common, complete
-from firesteel.cli.output import documents
 from firesteel.edge.files import text_files
+from firesteel.edge.files.home import find_home
 from firesteel.errors import UsageError
 from firesteel.hosts.cluster.rendered import BY_NODE, NodeFile
 from firesteel.launch import Ask, EngineName
+from firesteel.library import documents, plans
 from firesteel.proposals import Proposal, require_weights
 from firesteel.proposals.rendered import CLUSTER_FORMS, FORMS
 from firesteel.render import Cluster
@@ -99,8 +99,8 @@ def command(
         again = f"{_command_line(models, file, form)} --tailnet"
         raise UsageError("--listen is not for Kubernetes; the Service decides who can reach it", next=again)
     is_native = any(ask.runtime == "native" for ask in asks_)  # its program is on this machine
-    host = library.host(host_name or ("local" if is_native else "gb10"))
-    proposals = [library.propose(ask, host)[0] for ask in asks_]
+    host = plans.host(host_name or ("local" if is_native else "gb10"))
+    proposals = [plans.propose(ask, host)[0] for ask in asks_]
     for proposal in proposals:
         require_weights(proposal)
     names = Cluster(service, tailnet)
@@ -110,9 +110,9 @@ def command(
     if over_hosts and form in BY_NODE:
         return _render_by_node(proposals[0], form, listen, output, as_json)
     if over_hosts:
-        text = library.render_for_kubernetes(proposals[0], names)
+        text = plans.render_for_kubernetes(proposals[0], names)
     else:
-        text = library.render_as(proposals, form, listen=listen, cluster=names)
+        text = plans.render_as(proposals, form, listen=listen, cluster=names)
     if form == "docker" and not (output or as_json) and sys.stdout.isatty():
         # Without comments: an interactive zsh takes them for commands.
         text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
@@ -126,7 +126,7 @@ def _render_by_node(
     proposal: Proposal, form: str, listen: str | None, output: Path | None, as_json: bool
 ) -> int:
     """A file for each host."""
-    files = asyncio.run(library.render_by_node(proposal, form, listen=listen))
+    files = asyncio.run(plans.render_by_node(proposal, form, listen=listen))
     if output:
         _write_all(output, {each.file: each.text for each in files})
     _show(form, [proposal], "\n".join(each.text for each in files), output, as_json, files)
@@ -160,13 +160,13 @@ def _render_factory(models: tuple[str, ...], form: str, output: Path | None, as_
 
     if len(models) > 1:
         raise UsageError(f"--as {form} takes one policy", next=f"firesteel render factory.yaml --as {form}")
-    path = Path(models[0]) if models else library.home().root / "factory.yaml"
+    path = Path(models[0]) if models else find_home().root / "factory.yaml"
     policies = read_policies(path)
     every_s = min(policy.every for policy in policies.values())
     job = factory.FactoryJob(str(path), tuple(policies), every_s)
     if form == "timer":
         job = replace(job, file=str(path.absolute()))
-        units = factory.timer_units(job, (sys.executable, "-P", "-m", "firesteel"), str(library.home().root))
+        units = factory.timer_units(job, (sys.executable, "-P", "-m", "firesteel"), str(find_home().root))
         text = "\n".join(f"# {name}\n{unit}" for name, unit in units.items())
         if output:
             _write_all(output, units)

@@ -8,10 +8,10 @@ from typing import get_args
 import click
 
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import err, out
 from firesteel.errors import UsageError
+from firesteel.library import documents
 from firesteel.rules.checkpoint_checks import Mend
 from firesteel.units import parse_size, show_bytes
 from firesteel.workshop.repair import RepairOptions, RepairReport, repair, undo_repair

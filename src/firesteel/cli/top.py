@@ -8,11 +8,11 @@ import time
 
 import click
 
-from firesteel import library
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
+from firesteel.edge.files.home import find_home
 from firesteel.errors import FiresteelError
 from firesteel.gateway.address import read_address
+from firesteel.library import documents, run
 from firesteel.screens.top.client import KEY_VARIABLE, GatewayClient
 from firesteel.screens.top.snapshot import Snapshot
 
@@ -41,9 +41,9 @@ def command(url: str | None, once: bool, as_json: bool) -> None:
 
 
 def _local_url() -> str:
-    gateway = read_address(library.home())
+    gateway = read_address(find_home())
     if gateway is None:
-        names = [service.name for service in library.services() if service.phase != "dead"]
+        names = [service.name for service in run.services() if service.phase != "dead"]
         if names:
             raise FiresteelError(
                 f"no gateway runs here; these run without one: {', '.join(names)}",

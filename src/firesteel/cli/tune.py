@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from firesteel import library
 from firesteel.bench.load.measure import RunProgress
 from firesteel.bench.results.history import open_history
 from firesteel.bench.tune import begin
@@ -16,12 +15,13 @@ from firesteel.bench.tune.events import Event, SpacePlanned, TrialFinished, Tria
 from firesteel.bench.tune.journal import TuneOptions
 from firesteel.bench.tune.tune import tune
 from firesteel.cli.options import bench, common, complete
-from firesteel.cli.output import documents
 from firesteel.cli.output.progress import SlowLines, told_on_interrupt
 from firesteel.cli.output.show import err, out
 from firesteel.cli.output.tune import ROLES, outcome, setting_text, space_text, space_view, view
+from firesteel.edge.files.home import find_home
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.launch import Ask
+from firesteel.library import documents, run
 from firesteel.run.events import PhaseProgress
 
 
@@ -95,7 +95,7 @@ def command(model: str, resume: bool, anew: bool, dry_run: bool, as_json: bool, 
         model, options["context"], options["users"], options["port"],
         runtime=options["runtime"], engine_path=options["engine_path"],
     )  # fmt: skip
-    asked, services = (library.home(), ask, wish), library.services()
+    asked, services = (find_home(), ask, wish), run.services()
     if dry_run:
         name, space = begin.space_of(*asked, services)
         if as_json:
@@ -106,8 +106,8 @@ def command(model: str, resume: bool, anew: bool, dry_run: bool, as_json: bool, 
     journal = begin.resume(*asked, services) if resume else begin.begin(*asked, services, anew=anew)
     state = "what ran before runs again" if journal.before else "nothing was left running"
     again = f"firesteel tune {journal.ask.model} --resume"
-    with open_history(library.home()) as history, told_on_interrupt(f"{state}; to continue: {again}"):
-        result = asyncio.run(_followed(tune(journal, begin.environment(library.home(), history))))
+    with open_history(find_home()) as history, told_on_interrupt(f"{state}; to continue: {again}"):
+        result = asyncio.run(_followed(tune(journal, begin.environment(find_home(), history))))
     if as_json:
         common.print_json(documents.bench.tune_json(result))
     else:

@@ -13,18 +13,18 @@ from urllib.parse import urlsplit
 
 import click
 
-from firesteel import library
 from firesteel.cli.options import common, complete
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import follow, told_on_interrupt
 from firesteel.cli.output.proofs import report_view
-from firesteel.cli.output.services import what_is_left
 from firesteel.cli.output.show import err, out, plan_view
 from firesteel.edge.files import text_files
+from firesteel.edge.files.home import find_home
 from firesteel.edge.host.signals import cancel_on_signals, interrupted_by_signals
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName
+from firesteel.library import documents, plans, run
+from firesteel.library.services import what_is_left
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run.events import Event, ServiceReady
 from firesteel.run.service import pick
@@ -34,6 +34,7 @@ from firesteel.run.start.options import RunOptions
 from firesteel.run.start.steps import make_steps
 from firesteel.run.up import bring_up
 from firesteel.service_file import NodeModel, ServiceFile, asks, on_nodes, read_service_file
+from firesteel.workspace import find_workspace
 
 
 @click.command("up")
@@ -99,7 +100,7 @@ def command(
         return
     if fallback:
         raise UsageError("--fallback is for a model over several hosts", next="give --cluster, too")
-    best, *others = library.propose(ask, library.host())
+    best, *others = plans.propose(ask, plans.host())
     if dry_run:
         _print_steps([best], listen, as_json)
         return
@@ -107,7 +108,7 @@ def command(
         out.print(plan_view(best, tuple(other for other in others if other.can_run)))
         out.print(typed(f"\nnext: firesteel up {best.name}"))
         return
-    with told_on_interrupt(lambda: what_is_left(library.home(), [best])):
+    with told_on_interrupt(lambda: what_is_left(find_home(), [best])):
         ready = asyncio.run(_up([best], RunOptions(listen, trusts_code, at_boot)))[0]
         with interrupted_by_signals():  # `asyncio.run` has removed what handled them
             if as_json:
@@ -130,7 +131,7 @@ def _up_file(
             click.echo(f"# on {node}: firesteel up {model.ask.name} of {path} --listen {address}", err=True)
         return
     # Before the first start and after the last, too: only a look tells what runs now.
-    with told_on_interrupt(lambda: what_is_left(library.home(), proposals)):
+    with told_on_interrupt(lambda: what_is_left(find_home(), proposals)):
         fallbacks = {name: entry.fallback_recipe for name, entry in file.models.items()}
         services = asyncio.run(_up(proposals, options, allows_tcp, fallbacks))
         others = _run_on_nodes(elsewhere)
@@ -151,11 +152,11 @@ def _up_file(
 
 def _planned(file: ServiceFile, names: tuple[str, ...]) -> tuple[list[Proposal], list[tuple[NodeModel, str]]]:
     """What this host starts, and what others do: a model with the name of its node."""
-    workspace, there = library.workspace(), on_nodes(file)
+    workspace, there = find_workspace(), on_nodes(file)
     here = tuple(name for name in names if name not in there)
     proposals = []
     if asks(file) if not names else here:
-        proposals = plan_all(file, here, workspace, library.services())
+        proposals = plan_all(file, here, workspace, run.services())
     wanted = [model for name, model in there.items() if not names or name in names]
     others = []
     for model in wanted:
@@ -172,7 +173,7 @@ def _run_on_nodes(models: list[tuple[NodeModel, str]]) -> dict[str, tuple[docume
 
     reports: dict[str, tuple[documents.run.NodeUpJson, ...]] = {}
     for model, node in models:
-        report = asyncio.run(up_on_node(library.home(), model, node))
+        report = asyncio.run(up_on_node(find_home(), model, node))
         shown = documents.run.NodeUpJson(name=report["name"], url=report["url"], verified=report["verified"])
         reports[node] = (*reports.get(node, ()), shown)
     return reports
@@ -182,7 +183,7 @@ def _show(ready: ServiceReady) -> None:
     if ready.already:
         err.print(f"{ready.report.name} is already up; this is the report of its start")
     out.print(report_view(ready.report))
-    spec = pick(library.home(), ready.report.name).spec
+    spec = pick(find_home(), ready.report.name).spec
     if spec.is_guarded_by_key:
         url = f"http://{socket.gethostname()}:{urlsplit(spec.url).port}/v1"
         # The line puts the key where clients look for it without showing it on the screen.
@@ -209,17 +210,17 @@ def _start(
     proposal: Proposal, options: RunOptions, allows_tcp: bool, fallback: str | None
 ) -> AsyncIterator[Event]:
     if proposal.plan.launch.sparks == 1 or proposal.plan.host.joined_hosts == 1:
-        return bring_up(proposal, library.home(), options)
+        return bring_up(proposal, find_home(), options)
     from firesteel.hosts.cluster.up import bring_up_joined  # ssh
 
-    return bring_up_joined(proposal, library.home(), options, allows_tcp, fallback)
+    return bring_up_joined(proposal, find_home(), options, allows_tcp, fallback)
 
 
 def _print_steps(proposals: list[Proposal], listen: str, as_json: bool) -> None:
     for proposal in proposals:
         require_runnable(proposal)
     bound = [listening(proposal, listen) for proposal in proposals]
-    steps = [step for proposal in bound for step in make_steps(proposal, library.home())]
+    steps = [step for proposal in bound for step in make_steps(proposal, find_home())]
     if as_json:
         common.print_json(documents.run.steps_json(proposals[0].name, steps))
         return

@@ -6,14 +6,13 @@ import asyncio
 
 import click
 
-from firesteel import library
 from firesteel.cli.options import common
 from firesteel.cli.options.bench import one, seconds
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import last_of, told_on_interrupt
 from firesteel.cli.output.show import err, line
 from firesteel.errors import UsageError
+from firesteel.library import documents, run
 from firesteel.upgrade.result import UpgradeOptions, UpgradeResult
 
 
@@ -62,7 +61,7 @@ def command(
         raise UsageError("--rollback goes back, and --to names a release", next="give one of them")
     options = UpgradeOptions(to, "as_good" if answers == "as-good" else "equal", budget, not unmeasured)
     again = f"firesteel up {model or 'MODEL'}"
-    events = library.roll_back_model(model) if goes_back else library.upgrade_model(model, options)
+    events = run.roll_back_model(model) if goes_back else run.upgrade_model(model, options)
     with told_on_interrupt(f"firesteel ps says what runs; if it was switching, {again} starts it"):
         result = asyncio.run(last_of(events, UpgradeResult))
     if as_json:

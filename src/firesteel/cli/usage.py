@@ -7,10 +7,10 @@ import time
 import click
 
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.edge.files.home import find_home
 from firesteel.gateway.admin import usage
+from firesteel.library import documents
 
 
 @click.command("usage")

@@ -9,13 +9,12 @@ from typing import get_args
 
 import click
 
-from firesteel import library
 from firesteel.cli.endpoints import require_one_target
 from firesteel.cli.options import common, complete
-from firesteel.cli.output import documents
 from firesteel.cli.output.proofs import proofs_view
 from firesteel.cli.output.show import err, out
 from firesteel.errors import UsageError
+from firesteel.library import documents, run
 from firesteel.run.endpoints import key_from
 from firesteel.run.verify.expected import Task
 from firesteel.run.verify.target import VerifyTarget
@@ -61,7 +60,7 @@ def command(
             "--task and --takes need --url; of a service they are known", next="firesteel verify"
         )
     key = key_from(os.environ) if url else None
-    found = library.verify_target(name, url=url, model=model, key=key, task=task or "chat", takes=takes)
+    found = run.verify_target(name, url=url, model=model, key=key, task=task or "chat", takes=takes)
     verification, target = asyncio.run(_verify(found, thorough=not as_started))
     if as_json and verification.is_unanswered:
         raise target.unanswered(verification)  # the error is the one document on stdout

@@ -21,7 +21,7 @@ from firesteel.hosts.cluster.rendered import BY_NODE, render_by_node, render_for
 from firesteel.hosts.cluster.rendered_rpc import RPC_FORMS
 from firesteel.launch import Ask, EngineProgram
 from firesteel.launch_pipeline import native
-from firesteel.library import host
+from firesteel.library.plans import host
 from firesteel.proposals import Proposal
 from firesteel.reads import read
 from firesteel.workspace import Workspace

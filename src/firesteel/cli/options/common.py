@@ -13,7 +13,7 @@ from firesteel.launch import AdapterReference
 from firesteel.units import parse_count
 
 if TYPE_CHECKING:  # loads pydantic, which only `--json` needs
-    from firesteel.facts.documents import Document
+    from firesteel.library.documents.document import Document
 
 _ADAPTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 F = TypeVar("F", bound=Callable[..., Any])

@@ -6,12 +6,12 @@ import click
 
 
 def recipes(context: click.Context, parameter: click.Parameter, start: str) -> list[str]:
-    from firesteel import library  # only when the shell asks
+    from firesteel.library import plans  # only when the shell asks
 
-    return [name for name in sorted(library.catalog().recipes) if name.startswith(start)]
+    return [name for name in sorted(plans.catalog().recipes) if name.startswith(start)]
 
 
 def services(context: click.Context, parameter: click.Parameter, start: str) -> list[str]:
-    from firesteel import library
+    from firesteel.library import run  # only when the shell asks
 
-    return [service.name for service in library.services() if service.name.startswith(start)]
+    return [service.name for service in run.services() if service.name.startswith(start)]

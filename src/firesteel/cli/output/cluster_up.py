@@ -6,26 +6,27 @@ import asyncio
 
 import click
 
-from firesteel import library
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import follow, told_on_interrupt
 from firesteel.cli.output.proofs import report_view
-from firesteel.cli.output.services import what_is_left
 from firesteel.cli.output.show import out
+from firesteel.edge.files.home import find_home
 from firesteel.edge.host.signals import cancel_on_signals, interrupted_by_signals
 from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.nodes import local_name, require_nodes
 from firesteel.hosts.cluster.steps import cluster_steps
 from firesteel.hosts.cluster.up import propose_cluster, propose_fallback, read_cluster, up_cluster
 from firesteel.launch import Ask
+from firesteel.library import documents
+from firesteel.library.services import what_is_left
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.run.cluster_status import read_status
 from firesteel.run.events import ServiceReady
 from firesteel.run.service import folder_of
 from firesteel.run.start.options import RunOptions
 from firesteel.units import show_bytes
+from firesteel.workspace import find_workspace
 
 
 def up_over_hosts(
@@ -38,16 +39,16 @@ def up_over_hosts(
     as_json: bool,
 ) -> None:
     """`count`: of hosts, this one included; None: all nodes."""
-    home = library.home()
+    home = find_home()
     nodes = require_nodes(home, count)
     cluster = asyncio.run(read_cluster(home, nodes, local_name(), allows_tcp))
-    best = propose_cluster(library.workspace(), ask, cluster.size)[0]
+    best = propose_cluster(find_workspace(), ask, cluster.size)[0]
     if dry_run:
         require_runnable(best)
         _print_steps(best, cluster, as_json)
         return
     with told_on_interrupt(lambda: what_is_left(home, [best])):
-        alone = propose_fallback(library.workspace(), best, fallback)
+        alone = propose_fallback(find_workspace(), best, fallback)
         ready = asyncio.run(_up(best, options, cluster, alone))
     with interrupted_by_signals():  # `asyncio.run` has removed what handled them
         _show(ready, as_json)
@@ -57,12 +58,12 @@ async def _up(
     proposal: Proposal, options: RunOptions, cluster: JoinedHosts, fallback: Proposal | None
 ) -> ServiceReady:
     cancel_on_signals()
-    events = follow(up_cluster(proposal, library.home(), options, cluster, fallback))
+    events = follow(up_cluster(proposal, find_home(), options, cluster, fallback))
     return [event async for event in events if isinstance(event, ServiceReady)][-1]
 
 
 def _show(ready: ServiceReady, as_json: bool) -> None:
-    status = read_status(folder_of(library.home(), ready.report.name))
+    status = read_status(folder_of(find_home(), ready.report.name))
     if as_json:
         document = documents.run.up_json(ready.report, ready.already)
         common.print_json(document.model_copy(update={"nodes": status.nodes if status else ()}))
@@ -76,7 +77,7 @@ def _show(ready: ServiceReady, as_json: bool) -> None:
 
 
 def _print_steps(proposal: Proposal, cluster: JoinedHosts, as_json: bool) -> None:
-    steps = cluster_steps(proposal, library.home(), cluster)
+    steps = cluster_steps(proposal, find_home(), cluster)
     if as_json:
         common.print_json(documents.run.steps_json(proposal.name, steps))
         return

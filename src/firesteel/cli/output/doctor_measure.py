@@ -7,25 +7,25 @@ from itertools import chain
 
 import click
 
-from firesteel import library
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.invocation import typed
+from firesteel.edge.files.home import find_home
 from firesteel.facts.host.host_facts import HostMeasurement, show_figure
 from firesteel.hosts.doctor.measure import MeasureEvent, Measuring, NotMeasured, measure
+from firesteel.library import documents
 
 
 def _measure_links() -> Iterator[MeasureEvent]:
     from firesteel.hosts.doctor.measure_rails import measure_rails  # ssh
 
     yield Measuring("links to other hosts")
-    yield from measure_rails(library.home())
+    yield from measure_rails(find_home())
 
 
 def measure_host(as_json: bool) -> int:
     figures: list[HostMeasurement] = []
     missing: list[NotMeasured] = []
-    for event in chain(measure(library.home()), _measure_links()):
+    for event in chain(measure(find_home()), _measure_links()):
         if isinstance(event, Measuring):
             click.echo(f"measuring {event.what} ...", err=True)
         elif isinstance(event, NotMeasured):

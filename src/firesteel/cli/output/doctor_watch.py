@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from firesteel import library
+from firesteel.edge.files.home import find_home
 from firesteel.hosts.doctor.watch import WatchReading, watch
 from firesteel.printable import escape_unprintable
 from firesteel.units import show_bytes
@@ -17,7 +17,7 @@ from firesteel.units import show_bytes
 def watch_host(every_s: float, count: int | None, root: Path | None, as_json: bool) -> int:
     """Exits with 5 when the last reading has something that stops a launch."""
     active: dict[str, str] = {}
-    for reading in watch(library.home(), every_s, count, root):
+    for reading in watch(find_home(), every_s, count, root):
         if as_json:
             click.echo(json.dumps({"document": "firesteel.doctor-watch/1", **asdict(reading)}))
         else:

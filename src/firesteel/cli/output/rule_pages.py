@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 import click
 
 from firesteel.cli.options import common
-from firesteel.cli.output import documents
 from firesteel.cli.output.ci_annotations import filled
+from firesteel.library import documents
 from firesteel.rules import Rule, explain, rules
 
 

@@ -1,0 +1,143 @@
+"""What `doctor` prints with `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from firesteel.facts.evidence import Confidence, Evidence
+from firesteel.facts.host.host_facts import HostMeasurement
+from firesteel.hosts.doctor.apply import Undone
+from firesteel.hosts.doctor.examine import Examination
+from firesteel.hosts.doctor.fix import Fixed, fixable
+from firesteel.hosts.doctor.measure import NotMeasured
+from firesteel.hosts.doctor.nodes import ClusterExamination
+from firesteel.library.documents.document import Document
+from firesteel.rules.host_checks import NodeDifference
+from firesteel.rules.host_checks.fix_plan import FixPlan
+from firesteel.rules.host_checks.verdict import CheckLevel
+
+
+class HostFindingJson(Document):
+    check: str
+    title: str
+    level: CheckLevel
+    says: str
+    evidence: str
+    costs: str | None
+    do: str | None
+    undo: str | None
+    fixable: bool
+    """`firesteel doctor --fix CHECK` can mend it."""
+    confidence: Confidence
+    sources: tuple[Evidence, ...]
+
+
+class DoctorJson(Document):
+    """`firesteel doctor --json`; the worst finding first"""
+
+    document: Literal["firesteel.doctor/1"] = "firesteel.doctor/1"
+    product: str
+    is_spark: bool
+    kernel: str
+    driver: str | None
+    level: CheckLevel
+    """The worst of all."""
+    findings: tuple[HostFindingJson, ...]
+    measured: tuple[HostMeasurement, ...]
+
+
+def doctor_json(examination: Examination, can_fix: frozenset[str]) -> DoctorJson:
+    facts = examination.facts
+    return DoctorJson.of(
+        facts,
+        level=examination.level,
+        findings=tuple(
+            HostFindingJson.of(finding, fixable=finding.check in can_fix) for finding in examination.findings
+        ),
+        measured=tuple(facts.measured.values()),
+    )
+
+
+class DoctorBundleJson(Document):
+    """`firesteel doctor --bundle FILE --json`"""
+
+    document: Literal["firesteel.doctor-bundle/1"] = "firesteel.doctor-bundle/1"
+    file: str
+    sections: tuple[str, ...]
+
+
+class FixJson(Document):
+    check: str
+    diff: str
+    """What it would change, or has changed; empty when it is done."""
+    notes: tuple[str, ...]
+    refused: str
+    """Why it is not done; empty: it can be."""
+    done: bool
+    verified: bool
+    says: str
+
+
+class DoctorFixJson(Document):
+    """`firesteel doctor --fix --json`"""
+
+    document: Literal["firesteel.doctor-fix/1"] = "firesteel.doctor-fix/1"
+    fixes: tuple[FixJson, ...]
+
+
+class UndoJson(Document):
+    check: str
+    at: str
+    left: tuple[str, ...]
+    """What was not taken back, and why."""
+
+
+class DoctorUndoJson(Document):
+    """`firesteel doctor --undo --json`"""
+
+    document: Literal["firesteel.doctor-undo/1"] = "firesteel.doctor-undo/1"
+    undone: tuple[UndoJson, ...]
+
+
+def doctor_fix_json(
+    plans: Sequence[FixPlan], diffs: Mapping[str, str], done: Sequence[Fixed]
+) -> DoctorFixJson:
+    results = {fixed.check: fixed for fixed in done}
+    fixes = (
+        FixJson.of(
+            plan,
+            results.get(plan.check, Fixed(plan.check, verified=False, says="")),
+            diff=diffs[plan.check],
+            done=plan.check in results,
+        )
+        for plan in plans
+    )
+    return DoctorFixJson(fixes=tuple(fixes))
+
+
+def doctor_undo_json(undone: Sequence[Undone]) -> DoctorUndoJson:
+    return DoctorUndoJson(undone=tuple(UndoJson.of(each.entry, left=each.left) for each in undone))
+
+
+class DoctorMeasureJson(Document):
+    """`firesteel doctor --measure --json`"""
+
+    document: Literal["firesteel.doctor-measure/1"] = "firesteel.doctor-measure/1"
+    figures: tuple[HostMeasurement, ...]
+    not_measured: tuple[NotMeasured, ...]
+
+
+class DoctorClusterJson(Document):
+    """`firesteel doctor --cluster --json`"""
+
+    document: Literal["firesteel.doctor-cluster/1"] = "firesteel.doctor-cluster/1"
+    hosts: dict[str, DoctorJson]
+    unreachable: dict[str, str]
+    differences: tuple[NodeDifference, ...]
+    """What should be equal on every node and is not."""
+
+
+def doctor_cluster_json(found: ClusterExamination) -> DoctorClusterJson:
+    hosts = {name: doctor_json(each, fixable(each)) for name, each in found.hosts.items()}
+    return DoctorClusterJson.of(found, hosts=hosts)

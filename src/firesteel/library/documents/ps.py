@@ -1,0 +1,32 @@
+"""`firesteel ps --json`"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from firesteel.facts.host.gpu_reading import GpuReading
+from firesteel.gateway.address import Address
+from firesteel.library.documents.document import Document
+from firesteel.library.services import ServiceStatus
+from firesteel.rules.host_checks.verdict import CheckLevel
+
+
+class HostAlarmJson(Document):
+    check: str
+    level: CheckLevel
+    says: str
+    evidence: str
+    do: str | None
+
+
+class PsJson(Document):
+    """`firesteel ps --json`"""
+
+    document: Literal["firesteel.ps/1"] = "firesteel.ps/1"
+    services: tuple[ServiceStatus, ...]
+    gateway: Address | None
+    """Where `firesteel serve` listens, while it runs."""
+    host: tuple[HostAlarmJson, ...] = ()
+    """What `doctor` finds wrong with the GPU and its host now, while something runs on it."""
+    gpu: GpuReading | None = None
+    """Its temperature and power now; null: there is none, or nothing runs."""

@@ -1,0 +1,118 @@
+"""What `quantize` prints with `--json`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from firesteel.library.documents.document import Document
+from firesteel.rules.checkpoint_checks import CheckpointFinding
+from firesteel.workshop.audit import AuditReport
+from firesteel.workshop.quantize.forecast import QuantizationForecast
+from firesteel.workshop.quantize.plan import QuantizationPlan
+from firesteel.workshop.quantize.results import MatrixError, QuantizationResult
+
+
+class WrittenTensorJson(Document):
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+class KeptTensorJson(Document):
+    name: str
+    why: str
+    bytes: int
+
+
+class QuantizePlanJson(Document):
+    """`firesteel quantize --dry-run --json`: what would be written, to the byte"""
+
+    document: Literal["firesteel.quantize-plan/1"] = "firesteel.quantize-plan/1"
+    model: str
+    format: str
+    out: str
+    source_bytes: int
+    bytes: int
+    matrices: int
+    files: tuple[str, ...]
+    tensors: tuple[WrittenTensorJson, ...]
+    kept: tuple[KeptTensorJson, ...]
+    ignore: tuple[str, ...]
+    forecast: QuantizationForecast | None
+
+
+class QuantizeJson(Document):
+    """`firesteel quantize --json`"""
+
+    document: Literal["firesteel.quantize/1"] = "firesteel.quantize/1"
+    model: str
+    format: str
+    out: str
+    source_bytes: int
+    bytes: int
+    resumed_bytes: int
+    seconds: float
+    kernel: str
+    threads: int
+    mean_error: float
+    errors: tuple[MatrixError, ...]
+    """The relative error of every matrix, the largest first."""
+    findings: tuple[CheckpointFinding, ...]
+    """Of `audit`, which reads the result."""
+
+
+class QuantizeGgufJson(Document):
+    """`firesteel quantize --to q4_k_m --json`: by llama.cpp's own quantizer"""
+
+    document: Literal["firesteel.quantize-gguf/1"] = "firesteel.quantize-gguf/1"
+    model: str
+    format: str
+    out: str
+    source_bytes: int
+    planned_bytes: int | None
+    """Of the tensors."""
+    bytes: int | None
+    """Of the file; None with --dry-run."""
+
+
+class QuantizeCalibrateJson(Document):
+    """`firesteel quantize --calibrate --json`: planned here, run by ModelOpt's container"""
+
+    document: Literal["firesteel.quantize-calibrate/1"] = "firesteel.quantize-calibrate/1"
+    model: str
+    host: str
+    needed_bytes: int
+    hours_low: float
+    hours_high: float
+    command: tuple[str, ...]
+    out: str
+
+
+def quantize_plan_json(
+    plan: QuantizationPlan, out: str, forecast: QuantizationForecast | None
+) -> QuantizePlanJson:
+    return QuantizePlanJson.of(
+        plan,
+        model=plan.source.origin,
+        format=plan.format.name,
+        out=out,
+        source_bytes=plan.source.bytes,
+        matrices=sum(1 for _ in plan.matrices),
+        files=tuple(file.name for file in plan.files),
+        kept=tuple(KeptTensorJson.of(kept, name=kept.source.name) for kept in plan.kept),
+        forecast=forecast,
+    )
+
+
+def quantize_json(
+    plan: QuantizationPlan, out: str, result: QuantizationResult, audited: AuditReport
+) -> QuantizeJson:
+    return QuantizeJson.of(
+        result,
+        model=plan.source.origin,
+        format=plan.format.name,
+        out=out,
+        source_bytes=plan.source.bytes,
+        findings=audited.findings,
+    )

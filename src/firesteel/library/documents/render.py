@@ -1,0 +1,23 @@
+"""`firesteel render --json`"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from firesteel.hosts.cluster.rendered import NodeFile
+from firesteel.library.documents.document import Document
+
+
+class RenderJson(Document):
+    """`firesteel render MODEL --json`"""
+
+    document: Literal["firesteel.render/1"] = "firesteel.render/1"
+    name: str
+    names: tuple[str, ...]
+    """Several in one Kubernetes manifest or compose file."""
+    format: str
+    text: str
+    path: str | None
+    """The file that was written; over several hosts, the folder."""
+    nodes: tuple[NodeFile, ...] = ()
+    """Over several hosts: a file for each of them."""

@@ -1,0 +1,122 @@
+"""What `check` and `facts` print with `--json`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from firesteel.facts.evidence import Evidence
+from firesteel.library.documents.document import Document
+from firesteel.reads.stated_machine import StatedMachine
+from firesteel.reads.surroundings import MachineKind
+from firesteel.rules.checker import Finding
+from firesteel.rules.compatibility_tables import CompatibilityRow
+from firesteel.rules.fact_tables import FactRow
+from firesteel.rules.rule import Level
+
+
+class FindingJson(Document):
+    rule: str
+    level: Level
+    says: str
+    instead: str | None
+    saw: str
+    file: str | None
+    line: int | None
+    column: int | None
+    fixable: bool
+    confidence: str
+    sources: tuple[Evidence, ...]
+
+
+class AllowedJson(Document):
+    finding: FindingJson
+    reason: str
+
+
+class FixedJson(Document):
+    file: str
+    rules: tuple[str, ...]
+    diff: str
+
+
+class UnreadJson(Document):
+    file: str
+    why: str
+
+
+class MachineJson(Document):
+    """The machine that a launch is for."""
+
+    kind: MachineKind
+    what: str
+    """What the text calls it; empty: it names none."""
+    file: str | None
+    line: int | None
+
+
+class CheckJson(Document):
+    """`firesteel check WHAT --json`"""
+
+    document: Literal["firesteel.check/1"] = "firesteel.check/1"
+    launches: int
+    hardware: str | None
+    """The machine that all were checked for; `stated`: the one that each text speaks of, or else a Spark."""
+    machines: tuple[MachineJson, ...]
+    """Of each launch, in the order of the text, where `hardware` is `stated`."""
+    files: tuple[str, ...]
+    findings: tuple[FindingJson, ...]
+    allowed: tuple[AllowedJson, ...]
+    """Findings that an allow-comment permits."""
+    fixed: tuple[FixedJson, ...]
+    """What --fix changed, or what --diff would change."""
+    unread: tuple[UnreadJson, ...]
+
+
+class RuleJson(Document):
+    """`firesteel check --explain RULE --json`"""
+
+    document: Literal["firesteel.check-explain/1"] = "firesteel.check-explain/1"
+    rule: str
+    level: Level
+    says: str
+    instead: str | None
+    confidence: str
+    hits: tuple[str, ...]
+    misses: tuple[str, ...]
+    sources: tuple[Evidence, ...]
+
+
+class FactsJson(Document):
+    """`firesteel facts TABLE --json`; a `level` of null: no rule objects"""
+
+    document: Literal["firesteel.facts/1"] = "firesteel.facts/1"
+    table: str
+    title: str
+    rows: tuple[CompatibilityRow, ...]
+
+
+class FactTableJson(Document):
+    """`firesteel facts hardware|drivers|images|variables --json`; `values` are those of `columns` after the
+    first"""
+
+    document: Literal["firesteel.facts-table/1"] = "firesteel.facts-table/1"
+    table: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[FactRow, ...]
+
+
+def finding_json(finding: Finding) -> FindingJson:
+    spot = finding.spot
+    return FindingJson.of(
+        finding,
+        file=spot.path if spot else None,
+        line=spot.line if spot else None,
+        column=spot.column if spot else None,
+        fixable=finding.fix is not None,
+    )
+
+
+def machine_json(machine: StatedMachine) -> MachineJson:
+    spot = machine.spot
+    return MachineJson.of(machine, file=spot.path if spot else None, line=spot.line if spot else None)

@@ -1,0 +1,145 @@
+"""What `up`, `verify`, `logs`, `down` and `pull` print with `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from firesteel.launch import Step
+from firesteel.library.documents.document import Document
+from firesteel.library.documents.proposals import RequestsJson, TermsJson, requests_json, terms_json
+from firesteel.planner.band import Band
+from firesteel.proposals import Proposal
+from firesteel.run.cluster_status import NodeStatus
+from firesteel.run.fetch.prune import UnusedFile
+from firesteel.run.report import Report
+from firesteel.run.verify.checks import CheckResult
+
+
+class ComparedJson(Document):
+    what: str
+    unit: str
+    planned: Band
+    measured: float
+    within: bool = Field(validation_alias="is_within")
+
+
+class UpJson(Document):
+    """`firesteel up --json`; a failed check of level `gate` fails the launch, a `note` does not"""
+
+    document: Literal["firesteel.up/1"] = "firesteel.up/1"
+    name: str
+    url: str
+    model: str
+    engine: str
+    version: str | None
+    verified: bool = Field(validation_alias="is_verified")
+    already_running: bool = False
+    checks: tuple[CheckResult, ...]
+    compared: tuple[ComparedJson, ...]
+    start_s: float
+    first_token_ms: float
+    log: str
+    nodes: tuple[NodeStatus, ...] = ()
+    """Of a service over several hosts: each of them."""
+    terms: TermsJson | None = None
+    """Of a model in the catalog."""
+    requests: RequestsJson | None = None
+    """How the model should be asked; null: its recipe does not say."""
+
+
+class NodeUpJson(Document):
+    """A model that a `node` of the service file serves."""
+
+    name: str
+    url: str
+    verified: bool
+
+
+class UpFileJson(Document):
+    """`firesteel up -f FILE --json`"""
+
+    document: Literal["firesteel.up-file/1"] = "firesteel.up-file/1"
+    reports: tuple[UpJson, ...]
+    nodes: dict[str, tuple[NodeUpJson, ...]] = {}
+    """What other hosts serve, by node."""
+
+
+class StepJson(Document):
+    host: str
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    why: str
+    undo: tuple[str, ...] | None
+    expects: str
+
+
+class UpDryRunJson(Document):
+    """`firesteel up --dry-run --json`"""
+
+    document: Literal["firesteel.up-dry-run/1"] = "firesteel.up-dry-run/1"
+    name: str
+    steps: tuple[StepJson, ...]
+
+
+class VerifyJson(Document):
+    """`firesteel verify --json`; a failed check of level `gate` fails the whole, a `note` does not"""
+
+    document: Literal["firesteel.verify/1"] = "firesteel.verify/1"
+    name: str
+    verified: bool
+    checks: tuple[CheckResult, ...]
+
+
+class LogsJson(Document):
+    """`firesteel logs --json`"""
+
+    document: Literal["firesteel.logs/1"] = "firesteel.logs/1"
+    name: str
+    path: str
+    lines: tuple[str, ...]
+
+
+class DownJson(Document):
+    """`firesteel down --json`"""
+
+    document: Literal["firesteel.down/1"] = "firesteel.down/1"
+    done: tuple[str, ...]
+
+
+class PullJson(Document):
+    """`firesteel pull MODEL --json`"""
+
+    document: Literal["firesteel.pull/1"] = "firesteel.pull/1"
+    done: tuple[str, ...]
+
+
+class PullPruneJson(Document):
+    """`firesteel pull --prune --json`"""
+
+    document: Literal["firesteel.pull-prune/1"] = "firesteel.pull-prune/1"
+    waste: tuple[UnusedFile, ...]
+    bytes: int
+    removed: bool
+    """False: nothing was removed, or not everything could be."""
+    left: tuple[str, ...]
+    """Paths that could not be removed because they belong to another user."""
+
+
+def up_json(report: Report, already_running: bool, proposal: Proposal | None = None) -> UpJson:
+    update = {
+        "already_running": already_running,
+        "terms": terms_json(proposal.model if proposal else None),
+        "requests": requests_json(proposal.recipe if proposal else None),
+    }
+    return UpJson.model_validate(report).model_copy(update=update)
+
+
+def steps_json(name: str, steps: Iterable[Step]) -> UpDryRunJson:
+    rows = (
+        StepJson.of(step, step.command, command=step.command.argv, undo=step.undo.argv if step.undo else None)
+        for step in steps
+    )
+    return UpDryRunJson(name=name, steps=tuple(rows))

@@ -1,0 +1,23 @@
+"""What `upgrade` prints with `--json`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from firesteel.edge.files.chosen_releases import EngineRelease
+from firesteel.library.documents.document import Document
+from firesteel.upgrade.result import Outcome
+
+
+class UpgradeJson(Document):
+    """`firesteel upgrade MODEL --json`"""
+
+    document: Literal["firesteel.upgrade/1"] = "firesteel.upgrade/1"
+    model: str
+    outcome: Outcome
+    before: EngineRelease
+    after: EngineRelease
+    tried: EngineRelease | None
+    how: Literal["beside", "after", "neither"]
+    reasons: tuple[str, ...]
+    figures: tuple[str, ...]
