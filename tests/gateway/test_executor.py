@@ -87,7 +87,7 @@ class Recorder:
         self.notes.append((model, text))
         self.changed.set()
 
-    async def until(self, is_so: Any, limit_s: float = 20) -> None:
+    async def until(self, is_so: Any, limit_s: float = 300) -> None:
         async with asyncio.timeout(limit_s):
             while not is_so():
                 self.changed.clear()
@@ -125,7 +125,7 @@ class Bench:
 def bench(folder: Path, config: ServiceConfig = CONFIG) -> Bench:
     script = folder / "fake_loader.py"
     script.write_text(FAKE_LOADER)
-    loader = ProcessLoader((sys.executable, str(script)), lambda load_s: LoaderTimeouts(20, 20))
+    loader = ProcessLoader((sys.executable, str(script)), lambda load_s: LoaderTimeouts(300, 300))
     listener = Recorder()
     return Bench(folder, listener, Executor(config, loader, listener, Home(folder / "home"), pause_s=0.01))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from time import process_time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,13 +25,11 @@ def changed(text: str, key: str, fix: Fix) -> str | None:
 DROP = Fix(drop="true")
 
 
-def test_a_word_behind_many_blanks_is_dropped_in_bounded_time() -> None:
-    """It took a time that grows with the square of the blanks: minutes for these."""
-    blanks = " " * 100_000
-    began = process_time()
+def test_a_word_behind_many_blanks_is_dropped() -> None:
+    """It took a time that grows with the square of the blanks: hours for these."""
+    blanks = " " * 1_000_000
     fixed = changed(f"vllm serve m --x 1{blanks}y --z 2\n", "flag:z", DROP)
     assert fixed == f"vllm serve m --x 1{blanks}y\n"
-    assert process_time() - began < 10
 
 
 @pytest.mark.parametrize(

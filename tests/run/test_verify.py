@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -132,11 +131,11 @@ async def test_a_failed_note_does_not_fail_the_verification() -> None:
 
 
 async def test_no_more_requests_to_a_server_that_does_not_answer() -> None:
-    start = time.monotonic()
-    verification = await prove(Garbler("stalls"), EXPECTED, VerifyBudget(60, 1))
+    garbler = Garbler("stalls")
+    verification = await prove(garbler, EXPECTED, VerifyBudget(60, 1))
     assert [check.name for check in verification.checks] == ["speaks"]
     assert "stopped answering" in verification.checks[0].observed
-    assert time.monotonic() - start < 50, "the whole budget is a minute"
+    assert len(garbler.asked) == 1
 
 
 async def test_checks_after_the_time_limit_are_skipped_and_named() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -139,12 +138,11 @@ async def test_a_refused_prompt_size_is_skipped() -> None:
 
 
 async def test_a_hung_engine_is_given_up_after_the_announced_time() -> None:
-    lazy = Lazy(compile_s=600)
+    lazy = Lazy(compile_s=7200)
     events: list[Event] = []
-    start = time.monotonic()
     with pytest.raises(FiresteelError, match=r"did not answer a prompt of about 32 tokens within 1 s$") as e:
         await run(lazy, FAST, WarmUpLimits(60, 60, compile_s=1), seen=events)
-    assert time.monotonic() - start < 300 and e.value.next
+    assert e.value.next
     assert isinstance(events[-1], PhaseProgress) and "waiting up to 1.0 s" in events[-1].text
 
 

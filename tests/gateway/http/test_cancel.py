@@ -1,11 +1,10 @@
-"""A client that goes: the engine's connection goes with it, measured on real sockets."""
+"""A client that goes: the connection to the engine goes with it. Times: `benchmarks/gateway/leave.py`."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import struct
-from collections.abc import Callable
 from time import monotonic
 
 import pytest
@@ -64,11 +63,10 @@ class Watch:
 
 @pytest.mark.parametrize("how", ["fin", "rst"])
 @pytest.mark.parametrize("phase", ["before headers", "stalled", "dripping"])
-async def test_closed_within_5_ms(
-    gateway: RunningGateway, phase: str, how: str, record_property: Callable[[str, object], None]
+async def test_leaving_closes_the_connection_to_the_engine(
+    gateway: RunningGateway, phase: str, how: str
 ) -> None:
-    took_ms: list[float] = []
-    for _ in range(5):  # the machine may be busy with something else in one of them
+    for _ in range(5):
         watch = gateway.engine.script = Watch(phase)
         client = await gateway.client()
         await client.send(request(STREAMING))
@@ -76,12 +74,9 @@ async def test_closed_within_5_ms(
         if phase != "before headers":
             await client.head()
             await client.chunk()
-        left_at = monotonic()
         leave(client, how)
-        took_ms.append((await asyncio.wait_for(watch.closed_at, 120) - left_at) * 1000)
+        await watch.closed_at
     await gateway.dispatcher.until(lambda: len(gateway.dispatcher.outcomes) == 5)
-    record_property("ms", took_ms)
-    assert min(took_ms) <= 1000, took_ms  # about 1 ms on an idle machine
     assert {outcome.how for outcome in gateway.dispatcher.outcomes} == {"left"}
 
 
