@@ -230,6 +230,58 @@ def test_mistakes_are_named_with_their_line(text: str, says: str) -> None:
         read_service_file("f", text)
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "models:\n  a: {recipe: x, port: 70000}",
+            "f:2: `models.a.port`: should be at most 65535, got `70000`",
+        ),
+        (
+            "models:\n  a: {recipe: x, context: many, users: 0}\n  b: {recipe: x, pinned: perhaps}",
+            "f:2: `models.a.context`: should be a whole number, got `many`\n"
+            "f:2: `models.a.users`: should be at least 1, got `0`\n"
+            "f:3: `models.b.pinned`: should be true or false, got `perhaps`",
+        ),
+        (
+            "models:\n  a: {recipe: x, cancel: never}",
+            "f:2: `models.a.cancel`: should be `cancel` or `drain`, got `never`",
+        ),
+        ("models:\n  a:\n    urls: []", "f:3: `models.a.urls`: should have at least 1 item"),
+        (
+            "models: {a: x}\nalerts: {webhook: ''}",
+            "f:2: `alerts.webhook`: should have at least 1 character, got ``",
+        ),
+        (
+            "models:\n  a:\n    recipe: [x]\n    colour: red\n    context: 1.5\n"
+            "    aliases: {b: {limits: {context: 0}}}",
+            "f:3: `models.a.recipe`: should be text\nf:4: `models.a.colour`: no such key\n"
+            "f:5: `models.a.context`: should be a whole number, got `1.5`\n"
+            "f:6: `models.a.aliases.b.limits.context`: should be at least 1, got `0`",
+        ),
+        (
+            "models: {a: {cmd: {b: c}, memory: -1GiB}}\nlisten: [1]",
+            "f:1: `models.a.memory`: `-1GiB` is not a size; write it like 110GiB, 64GB\n"
+            "f:1: `models.a.cmd`: should be a list\n"
+            "f:2: `listen`: is not an address and a port; write it like 127.0.0.1:8080",
+        ),
+    ],
+)
+def test_the_whole_message_of_several_mistakes(text: str, says: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read_service_file("f", text)
+    assert sorted(str(refused.value.what).splitlines()) == sorted(says.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("word", "is_pinned"), [("yes", True), ("On", True), ("Y", True), ("off", False), ("n", False)]
+)
+def test_words_for_true_and_false(word: str, is_pinned: bool) -> None:
+    text = f"models:\n  a: {{recipe: x, pinned: {word}, context: 131_072}}"
+    entry = read_service_file("f", text).models["a"]
+    assert entry.pinned is is_pinned and entry.context == 131072
+
+
 def test_what_may_be_a_secret_is_not_repeated() -> None:
     for line in ("key: sk-hunter2", "url: 'http://me:hunter2@x:1'", "url: 'http://x:1/?key=hunter2'"):
         text = f"models:\n  a:\n    {line}" + ("\n    url: http://x:1" if line.startswith("key") else "")
@@ -257,7 +309,7 @@ def test_alerts() -> None:
         ("alerts: {webhook: 'http://a b'}", "neither an http address nor the name of a variable"),
         ("alerts: {command: 'a \"b'}", "a quote without its pair"),
         ("alerts: {command: ['']}", "begins with no program"),
-        ("alerts: {repeat: 5s}", "greater than or equal to 60"),
+        ("alerts: {repeat: 5s}", "`alerts.repeat`: should be at least 60, got `5s`"),
         ("alerts: {disk: lots}", "is not a size"),
         ("alerts: {email: me}", "email"),
     ],
@@ -329,7 +381,7 @@ def test_models_on_other_hosts() -> None:
         (HOSTS + "models:\n  a: {recipe: smollm2, node: spark2, route: prefix}", "`route` is for a model at"),
         (HOSTS + "models:\n  a: {recipe: smollm2, node: [spark2, spark2]}", "has a host twice"),
         (HOSTS + "models:\n  a: {url: 'http://x:1', node: spark2}", "has no `node` of ours"),
-        ("models:\n  a: {recipe: smollm2, nodes: 1}", "greater than or equal to 2"),
+        ("models:\n  a: {recipe: smollm2, nodes: 1}", "`models.a.nodes`: should be at least 2, got `1`"),
         ("hosts: {spark2: spark2}\nmodels: [smollm2]", "is not an address"),
         ("hosts: [spark2]\nmodels: [smollm2]", "write it like `hosts: {spark2: 192.168.100.11}`"),
     ],

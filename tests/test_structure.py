@@ -18,7 +18,7 @@ PURE = (
     "catalog", "command", "container_files", "dataclass", "engines", "errors", "facts", "file_schema",
     "hub_id", "launch", "launch_pipeline", "planner", "printable", "proposals", "reads", "render", "rules",
     "service_file",
-    "typed_json", "units", "version_range", "web_origin", "yaml_reader", "yaml_schema",
+    "typed_json", "units", "values", "version_range", "web_origin", "yaml_reader", "yaml_schema",
 )  # fmt: skip
 """Packages and modules that decide: values in, values out."""
 DOES_IO = {

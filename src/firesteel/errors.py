@@ -2,6 +2,7 @@
 
     FiresteelError 1   failed
       UsageError   2   the command line or a file is wrong
+        InvalidFile    a file, with a line for each mistake
       Stopped      3   stopped by a rule
       DoesNotFit   4   the launch does not fit in memory
       HostNotReady 5   this machine lacks something
@@ -35,6 +36,10 @@ class SuspectWeights(FiresteelError):
 class UsageError(FiresteelError):
     exit_code = 2
     kind = "usage"
+
+
+class InvalidFile(UsageError):
+    """A file that does not follow its schema; the message has a line for each mistake."""
 
 
 class Stopped(FiresteelError):

@@ -1,17 +1,23 @@
 """YAML text -> plain values, each with the line where it stands.
 
-Loaded only to read a file: PyYAML takes as long to import as the whole command line does.
+Scalars stay text (`0.20` is not 0.2, `no` is not False); the declaration of a value gives them types. A plain
+`null` or an empty value is None. Duplicate keys, aliases (they can expand exponentially), tags and files over
+a megabyte are refused. Loaded only to read a file: PyYAML takes as long to import as the whole command line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 
-from firesteel.yaml_schema import MAX_BYTES, MAX_DEPTH, InvalidFile, Path
+from firesteel.errors import InvalidFile
 
+MAX_BYTES = 2**20
+MAX_DEPTH = 20
+Path = tuple[str | int, ...]
+"""The keys and positions that lead to a value."""
 _NULLS = {"null", "~", ""}
 
 
@@ -29,6 +35,19 @@ def read(name: str, text: str) -> tuple[Any, dict[Path, int]]:
         raise InvalidFile(
             f"{name}:1: not YAML: {str(error).splitlines()[0]}", next=f"correct {name}"
         ) from None
+
+
+def line_of(lines: Mapping[Path, int], path: Path) -> int:
+    """Of the place, or of what it is in: what was written short has no line of its own."""
+    while path and path not in lines:
+        path = path[:-1]
+    return lines.get(path, 1)
+
+
+def mistake(name: str, text: str, path: Path, what: str) -> InvalidFile:
+    """The error for a value that only its reader can judge; the text is parsed again to find the line."""
+    line = read(name, text)[1].get(path, 1)
+    return InvalidFile(f"{name}:{line}: {what}", next=f"correct {name} at line {line}")
 
 
 def _document(name: str, events: Iterator[yaml.Event], lines: dict[Path, int]) -> Any:

@@ -1,8 +1,6 @@
 """Read YAML files with strict schemas; report every mistake with its file and line.
 
-Scalars stay text (`0.20` is not 0.2, `no` is not False) and the schema (`file_schema`) gives the types. A
-plain `null` or an empty value is None. Duplicate keys, aliases (they can expand exponentially), tags and
-files over a megabyte are refused.
+`yaml_reader` gives plain text, and the schema (`file_schema`) the types.
 """
 
 from __future__ import annotations
@@ -12,20 +10,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from firesteel import package_data
-from firesteel.errors import UsageError
+from firesteel.errors import InvalidFile as InvalidFile
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-MAX_BYTES = 2**20
-MAX_DEPTH = 20
-
 T = TypeVar("T")
 Path = tuple[str | int, ...]
-
-
-class InvalidFile(UsageError):
-    """A file that does not follow its schema; the message has a line for each mistake."""
 
 
 def as_json(value: Any) -> Any:

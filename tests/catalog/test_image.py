@@ -3,7 +3,7 @@ import pytest
 from firesteel.catalog import Images, identify, shipped
 from firesteel.catalog.image import is_upstream, other_image, read_images, split_reference, with_learned
 from firesteel.engines.schema.history import build_history
-from firesteel.engines.schema.symbols import Flag, Schema, Value
+from firesteel.engines.schema.symbols import Flag, Schema, SymbolValue
 from firesteel.yaml_schema import InvalidFile
 
 IMAGES = shipped().images
@@ -261,7 +261,7 @@ def test_mistakes_have_a_line(text: str, says: str) -> None:
 
 
 def test_releases_that_were_learned() -> None:
-    mine = Schema("vllm", "0.99.0", {"port": Flag("port", Value("int"))})
+    mine = Schema("vllm", "0.99.0", {"port": Flag("port", SymbolValue("int"))})
     images = with_learned(IMAGES, (), [build_history([mine])])
     assert images.releases == {("vllm", "0.99.0"): mine}
     assert images.tags == IMAGES.tags

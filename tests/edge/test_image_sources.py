@@ -33,7 +33,7 @@ from firesteel.edge.docker.image_sources import (
 from firesteel.edge.files import learned_engines
 from firesteel.edge.files.home import Home
 from firesteel.engines.schema.releases import find_schema
-from firesteel.engines.schema.symbols import Flag, Schema, Value
+from firesteel.engines.schema.symbols import Flag, Schema, SymbolValue
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.launch import EngineName
 from tests.engines.test_vllm_learn import FILES
@@ -226,7 +226,7 @@ def test_llama_server_is_run(make: MakeImage, tmp_path: Path) -> None:
 @pytest.mark.real
 def test_a_fork_of_llama_cpp_is_learned_from_its_help(make: MakeImage, tmp_path: Path) -> None:
     assert LLAMA is not None
-    forked = replace(LLAMA, flags={**LLAMA.flags, "my-own": Flag("my-own", Value("bool"), "nothing")})
+    forked = replace(LLAMA, flags={**LLAMA.flags, "my-own": Flag("my-own", SymbolValue("bool"), "nothing")})
     image = make("me/fork:1", llama_image(printed(forked)))
     assert "253 flags" in learn(tmp_path, "--image", image).stdout
     assert "my-own" in learned_engines.learned_images(Home(tmp_path))[0].schema.flags
@@ -271,7 +271,7 @@ LEARNED = InspectedImage(
     entrypoint=None,
     arch=("arm64",),
     on="2026-11-15",
-    schema=Schema("vllm", "0.99.0", {"port": Flag("port", Value("int"))}),
+    schema=Schema("vllm", "0.99.0", {"port": Flag("port", SymbolValue("int"))}),
 )
 
 

@@ -12,7 +12,7 @@ from firesteel.edge.embedded.wheels import read_sdist, read_wheel
 from firesteel.edge.files import learned_engines
 from firesteel.edge.files.home import Home
 from firesteel.engines.schema.releases import find_schema, known_versions
-from firesteel.engines.schema.symbols import Flag, Schema, Value
+from firesteel.engines.schema.symbols import Flag, Schema, SymbolValue
 from firesteel.errors import FiresteelError
 
 
@@ -50,7 +50,7 @@ def test_what_is_not_an_archive_is_refused(
 
 def test_learned_releases_are_saved_and_read_back(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    mine = Schema("vllm", "0.99.0", {"port": Flag("port", Value("int"))})
+    mine = Schema("vllm", "0.99.0", {"port": Flag("port", SymbolValue("int"))})
     path = learned_engines.save_schema(home, mine)
     assert path == tmp_path / "engines-data/vllm/0.99.0.json"
     releases = learned_engines.learned_releases(home, "vllm")

@@ -9,7 +9,7 @@ import pytest
 from firesteel.edge.files.home import Home
 from firesteel.engines.llamacpp import help_text, learn
 from firesteel.engines.schema.releases import find_schema
-from firesteel.engines.schema.symbols import Flag, Value
+from firesteel.engines.schema.symbols import Flag, SymbolValue
 from firesteel.errors import FiresteelError
 
 # llama.cpp's own parser prints its help and exits. `CommonParams` holds its struct right after Python's head
@@ -38,7 +38,7 @@ def test_what_the_real_program_prints_is_what_its_sources_say(pulled: Home) -> N
     assert schema.names("cache-type-k") == known.names("cache-type-k")
 
 
-BOOL = Value("bool")
+BOOL = SymbolValue("bool")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ BOOL = Value("bool")
         (
             "-c,    --ctx-size N",
             "how long (env: LLAMA_ARG_CTX_SIZE)",
-            Flag("ctx-size", Value(), aliases=("-c",), variables=("LLAMA_ARG_CTX_SIZE",)),
+            Flag("ctx-size", SymbolValue(), aliases=("-c",), variables=("LLAMA_ARG_CTX_SIZE",)),
         ),
         ("--verbose-prompt", "say more", Flag("verbose-prompt", BOOL, "nothing")),
         (
@@ -60,10 +60,14 @@ BOOL = Value("bool")
         (
             "-fa,   --flash-attn [on|off]",
             "",
-            Flag("flash-attn", Value("str", ("off", "on")), aliases=("-fa",)),
+            Flag("flash-attn", SymbolValue("str", ("off", "on")), aliases=("-fa",)),
         ),
-        ("--range START END", "from, to", Flag("range", Value(), "many")),
-        ("-ot,   --override-tensor <a b>=<c>,...", "", Flag("override-tensor", Value(), aliases=("-ot",))),
+        ("--range START END", "from, to", Flag("range", SymbolValue(), "many")),
+        (
+            "-ot,   --override-tensor <a b>=<c>,...",
+            "",
+            Flag("override-tensor", SymbolValue(), aliases=("-ot",)),
+        ),
         ("--old N", "the argument has been removed", None),
     ],
 )

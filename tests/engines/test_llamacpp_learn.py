@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firesteel.engines.llamacpp import learn as learn_llamacpp
-from firesteel.engines.schema.symbols import Flag, Schema, Value
+from firesteel.engines.schema.symbols import Flag, Schema, SymbolValue
 from firesteel.errors import FiresteelError
 
 ARGS = r"""
@@ -64,21 +64,25 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Schema:
 @pytest.mark.parametrize(
     "flag",
     [
-        Flag("ctx-size", Value("int"), aliases=("-c",), variables=("LLAMA_ARG_CTX_SIZE",)),
-        Flag("flash-attn", Value("str", ("1", "enabled", "off", "on", "true"), open=False), aliases=("-fa",)),
-        Flag("device", Value("str", ("none",)), variables=("LLAMA_ARG_DEVICE",)),
+        Flag("ctx-size", SymbolValue("int"), aliases=("-c",), variables=("LLAMA_ARG_CTX_SIZE",)),
+        Flag(
+            "flash-attn",
+            SymbolValue("str", ("1", "enabled", "off", "on", "true"), open=False),
+            aliases=("-fa",),
+        ),
+        Flag("device", SymbolValue("str", ("none",)), variables=("LLAMA_ARG_DEVICE",)),
         Flag(
             "kv-offload",
-            Value("bool"),
+            SymbolValue("bool"),
             "nothing",
             ("-kvo",),
             ("-nkvo", "--no-kv-offload"),
             deprecated=True,
         ),
-        Flag("cache-type-k", Value("str", ("f16", "q8_0"), open=False), aliases=("-ctk",)),
-        Flag("range", Value(), "many"),
-        Flag("verbose", Value("bool"), "nothing"),
-        Flag("spec-type", Value("str", ("draft-mtp",))),
+        Flag("cache-type-k", SymbolValue("str", ("f16", "q8_0"), open=False), aliases=("-ctk",)),
+        Flag("range", SymbolValue(), "many"),
+        Flag("verbose", SymbolValue("bool"), "nothing"),
+        Flag("spec-type", SymbolValue("str", ("draft-mtp",))),
     ],
     ids=lambda flag: flag.name,
 )

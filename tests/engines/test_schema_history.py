@@ -12,7 +12,7 @@ from firesteel.engines.schema.history import (
     version_key,
 )
 from firesteel.engines.schema.releases import find_schema, known_versions
-from firesteel.engines.schema.symbols import Config, Flag, Schema, Value
+from firesteel.engines.schema.symbols import Config, Flag, Schema, SymbolValue
 from firesteel.errors import FiresteelError
 
 
@@ -20,13 +20,15 @@ def release(
     version: str, *, dtypes: tuple[str, ...] = ("auto",), old: bool = True, strict: bool = True
 ) -> Schema:
     flags = [
-        Flag("dtype", Value("str", dtypes, open=False, default="auto")),
-        Flag("tp", Value("int", default=1), aliases=("-t",), variables=("TP",)),
-        Flag("lora", Value("bool"), "nothing", negatives=("--no-lora",), deprecated=True),
+        Flag("dtype", SymbolValue("str", dtypes, open=False, default="auto")),
+        Flag("tp", SymbolValue("int", default=1), aliases=("-t",), variables=("TP",)),
+        Flag("lora", SymbolValue("bool"), "nothing", negatives=("--no-lora",), deprecated=True),
         *([Flag("old")] if old else []),
     ]
-    configs = {"Spec": Config("Spec", {"method": Value("str", ("mtp",)), "n": Value("int")}, strict)}
-    return Schema("vllm", version, {flag.name: flag for flag in flags}, configs, {"VLLM_X": Value()})
+    configs = {
+        "Spec": Config("Spec", {"method": SymbolValue("str", ("mtp",)), "n": SymbolValue("int")}, strict)
+    }
+    return Schema("vllm", version, {flag.name: flag for flag in flags}, configs, {"VLLM_X": SymbolValue()})
 
 
 RELEASES = [

@@ -6,7 +6,7 @@ import pytest
 
 from firesteel.engines.schema.releases import newest_schema
 from firesteel.engines.schema.resolve import AmbiguousFlag, ResolvedFlag, resolve_flag, resolve_key
-from firesteel.engines.schema.symbols import Config, Flag, Schema, Value
+from firesteel.engines.schema.symbols import Config, Flag, Schema, SymbolValue
 from firesteel.launch import EngineName
 
 VLLM = Schema(
@@ -15,30 +15,30 @@ VLLM = Schema(
     {
         flag.name: flag
         for flag in (
-            Flag("help", Value(), "optional", ("-h",)),
+            Flag("help", SymbolValue(), "optional", ("-h",)),
             Flag("host"),
-            Flag("quantization", Value(), aliases=("-q",)),
-            Flag("tensor-parallel-size", Value("int"), aliases=("-tp",)),
-            Flag("kv-cache-memory-bytes", Value("size")),
-            Flag("kv-cache-dtype", Value("str", ("auto", "fp8"), open=False)),
-            Flag("enable-lora", Value("bool"), "nothing", negatives=("--no-enable-lora",)),
-            Flag("compilation-config", Value("json", config="CompilationConfig"), aliases=("-cc",)),
-            Flag("hf-overrides", Value("json")),
+            Flag("quantization", SymbolValue(), aliases=("-q",)),
+            Flag("tensor-parallel-size", SymbolValue("int"), aliases=("-tp",)),
+            Flag("kv-cache-memory-bytes", SymbolValue("size")),
+            Flag("kv-cache-dtype", SymbolValue("str", ("auto", "fp8"), open=False)),
+            Flag("enable-lora", SymbolValue("bool"), "nothing", negatives=("--no-enable-lora",)),
+            Flag("compilation-config", SymbolValue("json", config="CompilationConfig"), aliases=("-cc",)),
+            Flag("hf-overrides", SymbolValue("json")),
         )
     },
     {
         "CompilationConfig": Config(
             "CompilationConfig",
             {
-                "mode": Value("int"),
-                "custom_ops": Value("json"),
-                "pass_config": Value("json", config="PassConfig"),
+                "mode": SymbolValue("int"),
+                "custom_ops": SymbolValue("json"),
+                "pass_config": SymbolValue("json", config="PassConfig"),
             },
         ),
-        "PassConfig": Config("PassConfig", {"fuse": Value("bool")}, strict=False),
+        "PassConfig": Config("PassConfig", {"fuse": SymbolValue("bool")}, strict=False),
     },
 )
-LLAMACPP = Schema("llamacpp", "9000", {"ctx-size": Flag("ctx-size", Value("int"), aliases=("-c",))})
+LLAMACPP = Schema("llamacpp", "9000", {"ctx-size": Flag("ctx-size", SymbolValue("int"), aliases=("-c",))})
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_llamacpp_takes_no_abbreviations() -> None:
 
 
 def test_keys_of_json_flags() -> None:
-    assert resolve_key(VLLM, "compilation-config", ("mode",)) == Value("int")
+    assert resolve_key(VLLM, "compilation-config", ("mode",)) == SymbolValue("int")
     assert resolve_key(VLLM, "compilation-config", ("level",)) == "unknown"
-    assert resolve_key(VLLM, "compilation-config", ("pass_config", "fuse")) == Value("bool")
+    assert resolve_key(VLLM, "compilation-config", ("pass_config", "fuse")) == SymbolValue("bool")
     assert resolve_key(VLLM, "compilation-config", ("pass_config", "other")) == "ignored"
     assert resolve_key(VLLM, "hf-overrides", ("rope_scaling", "factor")) == "free"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.engines.schema.symbols import Flag, Schema, Value
+from firesteel.engines.schema.symbols import Flag, Schema, SymbolValue
 from firesteel.engines.sglang import learn as learn_sglang
 from firesteel.errors import FiresteelError
 
@@ -86,11 +86,11 @@ def read(monkeypatch: pytest.MonkeyPatch, files: dict[str, str]) -> Schema:
 @pytest.mark.parametrize(
     "flag",
     [
-        Flag("model-path", Value(), aliases=("--model",)),
-        Flag("load-format", Value("str", ("auto", "pt"), open=False, default="auto")),
-        Flag("attention-backend", Value("str", ("fa3", "triton"), open=False)),
-        Flag("old", Value("bool"), "nothing", deprecated=True),
-        Flag("reasoning-parser", Value("str", ("gpt-oss", "qwen3"))),
+        Flag("model-path", SymbolValue(), aliases=("--model",)),
+        Flag("load-format", SymbolValue("str", ("auto", "pt"), open=False, default="auto")),
+        Flag("attention-backend", SymbolValue("str", ("fa3", "triton"), open=False)),
+        Flag("old", SymbolValue("bool"), "nothing", deprecated=True),
+        Flag("reasoning-parser", SymbolValue("str", ("gpt-oss", "qwen3"))),
     ],
     ids=lambda flag: flag.name,
 )
@@ -101,18 +101,18 @@ def test_arguments_written_out(monkeypatch: pytest.MonkeyPatch, flag: Flag) -> N
 @pytest.mark.parametrize(
     "flag",
     [
-        Flag("model-path", Value(), aliases=("--model",)),
-        Flag("load-format", Value("str", ("auto", "gguf"), open=False, default="auto")),
-        Flag("mode", Value("str", ("a", "b"), open=False, default="a")),
-        Flag("sizes", Value("int"), "many"),
-        Flag("extra", Value("json")),
-        Flag("trust", Value("bool", default=False), "nothing"),
-        Flag("fused", Value("bool"), "nothing", negatives=("--no-fused",)),
-        Flag("paths", Value(), "many"),
-        Flag("fp4-gemm-backend", Value()),
-        Flag("total", Value("size")),
-        Flag("reasoning-parser", Value("str", ("auto", "gpt-oss", "qwen3"))),
-        Flag("mono", Value("str", ("amd",), open=False), deprecated=True),
+        Flag("model-path", SymbolValue(), aliases=("--model",)),
+        Flag("load-format", SymbolValue("str", ("auto", "gguf"), open=False, default="auto")),
+        Flag("mode", SymbolValue("str", ("a", "b"), open=False, default="a")),
+        Flag("sizes", SymbolValue("int"), "many"),
+        Flag("extra", SymbolValue("json")),
+        Flag("trust", SymbolValue("bool", default=False), "nothing"),
+        Flag("fused", SymbolValue("bool"), "nothing", negatives=("--no-fused",)),
+        Flag("paths", SymbolValue(), "many"),
+        Flag("fp4-gemm-backend", SymbolValue()),
+        Flag("total", SymbolValue("size")),
+        Flag("reasoning-parser", SymbolValue("str", ("auto", "gpt-oss", "qwen3"))),
+        Flag("mono", SymbolValue("str", ("amd",), open=False), deprecated=True),
     ],
     ids=lambda flag: flag.name,
 )
@@ -126,10 +126,10 @@ def test_fields_without_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(monkeypatch, NEW).variables == {
-        "SGLANG_LOG_MS": Value("bool", default=False),
-        "SGLANG_STEPS": Value("int", default=3),
-        "SGLANG_DEBUG": Value(),
-        "SGL_OLD": Value(),
+        "SGLANG_LOG_MS": SymbolValue("bool", default=False),
+        "SGLANG_STEPS": SymbolValue("int", default=3),
+        "SGLANG_DEBUG": SymbolValue(),
+        "SGL_OLD": SymbolValue(),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firesteel.engines.schema import self_check
-from firesteel.engines.schema.symbols import Flag, Schema, Value
+from firesteel.engines.schema.symbols import Flag, Schema, SymbolValue
 from firesteel.engines.vllm import learn as learn_vllm
 from firesteel.errors import FiresteelError
 
@@ -172,31 +172,35 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Schema:
 @pytest.mark.parametrize(
     "flag",
     [
-        Flag("kv-cache-dtype", Value("str", ("auto", "fp8"), open=False, default="auto")),
-        Flag("gpu-memory-utilization", Value("float", default=0.92), aliases=("--memory-share",)),
-        Flag("kv-cache-memory-bytes", Value("size")),
-        Flag("enable-prefix-caching", Value("bool"), "nothing", negatives=("--no-enable-prefix-caching",)),
-        Flag("skip-layers", Value(), "many"),
-        Flag("attention-backend", Value("str", ("FLASHINFER", "TRITON", "auto"), open=False, folds=True)),
-        Flag("speculative-config", Value("json", config="SpeculativeConfig"), aliases=("-sc",)),
-        Flag("hf-token", Value(), "optional"),
-        Flag("level", Value("int", ("1",), open=False, default=1)),
-        Flag("load-format", Value("str", ("auto", "pt"), default="auto")),
-        Flag("moe-backend", Value("str", ("auto", "fp8"), open=False, folds=True, default="auto")),
-        Flag("guided-b", Value("int"), deprecated=True),
-        Flag("model", Value(default="m")),
-        Flag("reasoning-parser", Value("str", ("qwen3",))),
-        Flag("tool-call-parser", Value("str", ("hermes", "pro"))),
-        Flag("disable-log-stats", Value("bool"), "nothing"),
+        Flag("kv-cache-dtype", SymbolValue("str", ("auto", "fp8"), open=False, default="auto")),
+        Flag("gpu-memory-utilization", SymbolValue("float", default=0.92), aliases=("--memory-share",)),
+        Flag("kv-cache-memory-bytes", SymbolValue("size")),
+        Flag(
+            "enable-prefix-caching", SymbolValue("bool"), "nothing", negatives=("--no-enable-prefix-caching",)
+        ),
+        Flag("skip-layers", SymbolValue(), "many"),
+        Flag(
+            "attention-backend", SymbolValue("str", ("FLASHINFER", "TRITON", "auto"), open=False, folds=True)
+        ),
+        Flag("speculative-config", SymbolValue("json", config="SpeculativeConfig"), aliases=("-sc",)),
+        Flag("hf-token", SymbolValue(), "optional"),
+        Flag("level", SymbolValue("int", ("1",), open=False, default=1)),
+        Flag("load-format", SymbolValue("str", ("auto", "pt"), default="auto")),
+        Flag("moe-backend", SymbolValue("str", ("auto", "fp8"), open=False, folds=True, default="auto")),
+        Flag("guided-b", SymbolValue("int"), deprecated=True),
+        Flag("model", SymbolValue(default="m")),
+        Flag("reasoning-parser", SymbolValue("str", ("qwen3",))),
+        Flag("tool-call-parser", SymbolValue("str", ("hermes", "pro"))),
+        Flag("disable-log-stats", SymbolValue("bool"), "nothing"),
         Flag(
             "enable-log-requests",
-            Value("bool", default=False),
+            SymbolValue("bool", default=False),
             "nothing",
             negatives=("--no-enable-log-requests",),
         ),
-        Flag("port", Value("int", default=8000)),
-        Flag("allowed-origins", Value("json")),
-        Flag("headless", Value("bool", default=False), "nothing"),
+        Flag("port", SymbolValue("int", default=8000)),
+        Flag("allowed-origins", SymbolValue("json")),
+        Flag("headless", SymbolValue("bool", default=False), "nothing"),
     ],
     ids=lambda flag: flag.name,
 )
@@ -211,15 +215,15 @@ def test_positionals_are_not_flags(read: Schema) -> None:
 def test_configs(read: Schema) -> None:
     spec = read.configs["SpeculativeConfig"]
     assert spec.strict
-    assert spec.keys["method"] == Value("str", ("eagle", "mtp", "ngram"), open=False)
+    assert spec.keys["method"] == SymbolValue("str", ("eagle", "mtp", "ngram"), open=False)
     assert spec.keys["target"].config == ""
     assert "CacheConfig" not in read.configs
 
 
 def test_variables(read: Schema) -> None:
     assert read.variables == {
-        "VLLM_ONE": Value(),
-        "VLLM_MODE": Value("str", ("a", "b"), open=False, folds=True, default="a"),
+        "VLLM_ONE": SymbolValue(),
+        "VLLM_MODE": SymbolValue("str", ("a", "b"), open=False, folds=True, default="a"),
     }
 
 

@@ -14,7 +14,7 @@ from firesteel.catalog.image import InspectedImage, with_learned
 from firesteel.edge.files import learned_engines
 from firesteel.edge.files.home import Home
 from firesteel.engines.schema.releases import find_schema, known_versions
-from firesteel.engines.schema.symbols import Flag, Value
+from firesteel.engines.schema.symbols import Flag, SymbolValue
 from firesteel.rules import check
 
 RUN = "docker run --gpus all {env} {image} openai/gpt-oss-20b --gpu-memory-utilization 0.8 {arguments}"
@@ -100,7 +100,7 @@ def own_build(version: str, *without: str) -> Images:
     known = find_schema("vllm", "0.24.0")
     assert known is not None
     flags = {name: flag for name, flag in known.flags.items() if name not in without}
-    mine = replace(known, version=version, flags={**flags, "my-own": Flag("my-own", Value())})
+    mine = replace(known, version=version, flags={**flags, "my-own": Flag("my-own", SymbolValue())})
     seen = InspectedImage("me/mine:1", (), "vllm", version, (), ("arm64",), "2026-11-15", mine)
     return with_learned(shipped().images, [seen])
 
@@ -133,7 +133,7 @@ def learned_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     assert known is not None
     home = Home(tmp_path)
     learned_engines.save_schema(
-        home, replace(known, version="9.9.0", flags={"my-own": Flag("my-own", Value())})
+        home, replace(known, version="9.9.0", flags={"my-own": Flag("my-own", SymbolValue())})
     )
     monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path))
     return home

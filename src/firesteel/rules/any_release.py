@@ -25,7 +25,7 @@ from firesteel.engines.schema.releases import (
     shipped_history,
 )
 from firesteel.engines.schema.resolve import AmbiguousFlag, ResolvedFlag, resolve_flag
-from firesteel.engines.schema.symbols import Value
+from firesteel.engines.schema.symbols import SymbolValue
 from firesteel.launch import EngineName
 from firesteel.rules.context import Context, Match, is_final
 
@@ -197,15 +197,15 @@ def _configs(flags: Iterable[SymbolHistory]) -> set[str]:
 
 
 @cache
-def _values(engine: EngineName, spelling: str) -> tuple[Value, ...]:
+def _values(engine: EngineName, spelling: str) -> tuple[SymbolValue, ...]:
     """What any release takes after a flag."""
     return tuple(map(_values_of_releases, flags_spelled(engine, spelling)))
 
 
-def _values_of_releases(flag: SymbolHistory) -> Value:
+def _values_of_releases(flag: SymbolHistory) -> SymbolValue:
     is_single = all(range_.facts.get("takes", "value") == "value" for range_ in flag.ranges)
     folds = any(range_.facts.get("folds", False) for range_ in flag.ranges)
-    return Value(values=tuple(flag.values), open=not (_is_closed(flag) and is_single), folds=folds)
+    return SymbolValue(values=tuple(flag.values), open=not (_is_closed(flag) and is_single), folds=folds)
 
 
 def _is_closed(flag: SymbolHistory) -> bool:

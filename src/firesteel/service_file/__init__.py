@@ -25,11 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from ipaddress import ip_address
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from msgspec import Meta
 
-from firesteel import yaml_schema
+from firesteel import yaml_reader
+from firesteel.errors import InvalidFile
 from firesteel.launch import LOOPBACK, Runtime
 from firesteel.service_file.alerts import AlertEntry, alert_faults
 from firesteel.service_file.asks import NodeModel, asks, chosen, on_nodes, port_of
@@ -41,7 +42,6 @@ from firesteel.service_file.scalars import (
     VARIABLE,
     Address,
     Bytes,
-    FileSchema,
     Seconds,
     Words,
     shaped,
@@ -49,6 +49,7 @@ from firesteel.service_file.scalars import (
 )
 from firesteel.service_file.scalars import size as parse_bytes
 from firesteel.units import MIB
+from firesteel.values import Expand, FileValue, KeyPath, PositiveInt, convert
 from firesteel.web_origin import parse_origins
 
 __all__ = [
@@ -104,7 +105,7 @@ def _models(value: object) -> object:
 
 Urls = Annotated[
     tuple[str, ...],
-    Field(min_length=1, max_length=MAX_REPLICAS),
+    Meta(min_length=1, max_length=MAX_REPLICAS),
     shaped(list, "is a list", 'urls: ["http://10.0.0.2:8000", "http://10.0.0.3:8000"]'),
 ]
 
@@ -120,22 +121,22 @@ def _host_address(text: object) -> object:
         raise ValueError("is not an address; write it like `hosts: {spark2: 192.168.100.11}`") from None
 
 
-Nodes = Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_NODES), BeforeValidator(_names)]
-HostAddress = Annotated[str, BeforeValidator(_host_address)]
+Nodes = Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_NODES), Expand(_names)]
+HostAddress = Annotated[str, Expand(_host_address)]
 
 
-class MemorySettings(FileSchema):
+class MemorySettings(FileValue, kw_only=True):
     ceiling: Bytes | None = None
     """All models together; without it, what the host can give."""
-    gateway: Annotated[PositiveInt, BeforeValidator(_buffer_size)] = 128 * MIB
+    gateway: Annotated[PositiveInt, Expand(_buffer_size)] = 128 * MIB
     """Requests and responses that the gateway holds for all clients together; beyond it they wait or get
     503. No body may be longer than half of it."""
 
 
-class QueueSettings(FileSchema):
+class QueueSettings(FileValue, kw_only=True):
     """Whom the gateway lets wait, and for how long. A load on a Spark takes 2 to 15 minutes."""
 
-    size: Annotated[int, Field(ge=1, le=10_000)] = 256
+    size: Annotated[int, Meta(ge=1, le=10_000)] = 256
     """Requests that may wait, all models together: a house full of agents, and little memory."""
     max_wait: Seconds = 300
     """From then on a waiter's model is owed its turn. About a load's own time: with less, a host that is
@@ -144,7 +145,7 @@ class QueueSettings(FileSchema):
     """For so long what was just loaded stays, whoever else waits: what a load cost is used for a while."""
 
 
-class TimeoutSettings(FileSchema):
+class TimeoutSettings(FileValue, kw_only=True):
     """How long a server may be silent before its request fails with 504."""
 
     first_byte: Seconds = 600
@@ -155,26 +156,26 @@ class TimeoutSettings(FileSchema):
     """Of a response that is not streamed, until its first byte: all of it is generated before."""
 
 
-class ModelEntry(FileSchema):
+class ModelEntry(FileValue, kw_only=True):
     """One model: started by us from a `recipe` or by a `cmd`, or running already at a `url` or several."""
 
     recipe: str | None = None
-    cmd: Annotated[Words, Field(min_length=1)] | None = None
+    cmd: Annotated[Words, Meta(min_length=1)] | None = None
     """A server of the user's own, started without a shell; `${PORT}` in it becomes its port."""
-    health: Annotated[str, Field(max_length=200)] | None = None
+    health: Annotated[str, Meta(max_length=200)] | None = None
     """Of a `cmd`: the path that answers 200 when it is ready; `/health` by default."""
-    env: dict[str, Annotated[str, Field(max_length=4096)]] = {}
+    env: dict[str, Annotated[str, Meta(max_length=4096)]] = {}
     """Variables of a `cmd`."""
     url: str | None = None
     urls: Urls | None = None
     """Replicas: servers of the same model."""
     route: Route | None = None
     """Among replicas: the least busy, or the one that has seen how the prompt begins."""
-    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    model: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
     """What the server at a URL calls it, where that is not the name here."""
-    key: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    key: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None
     """Where the API key of a server at a URL is: a variable's name, or the path of a file that holds it."""
-    speaks: Annotated[tuple[ServerApi, ...], BeforeValidator(_apis)] = ()
+    speaks: Annotated[tuple[ServerApi, ...], Expand(_apis)] = ()
     """What a server at a URL speaks, if not everything: requests in other APIs are translated."""
     upstream: bool = False
     """Of a `cmd` or a URL: all paths of its server can be reached, under `/upstream/NAME/`."""
@@ -182,8 +183,8 @@ class ModelEntry(FileSchema):
     """What else it answers to: clients ask for `gpt-oss:20b`, but a name is a folder's and docker's too. Each
     may have parameters of its own."""
     adapters: Annotated[
-        dict[str, Annotated[str, Field(min_length=1, max_length=4096)]],
-        Field(max_length=MAX_ADAPTERS),
+        dict[str, Annotated[str, Meta(min_length=1, max_length=4096)]],
+        Meta(max_length=MAX_ADAPTERS),
         shaped(dict, "has a path for each", "adapters: {polite: /data/polite-lora}"),
     ] = {}
     """LoRA of a `recipe`: what clients ask for, and a PEFT folder, a GGUF, or a Hub id that was pulled."""
@@ -195,14 +196,14 @@ class ModelEntry(FileSchema):
     """The model that serves its requests when it cannot."""
     context: PositiveInt | None = None
     users: PositiveInt | None = None
-    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     memory: Bytes | None = None
     """What a model at a URL takes; ours are planned."""
     runtime: Runtime | None = None
     """`native`: an engine that is installed on this machine, in no container."""
-    engine_path: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    engine_path: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
     """That engine: its program, environment or build folder. Without it, it is looked for."""
-    nodes: Annotated[int, Field(ge=2, le=MAX_NODES)] | None = None
+    nodes: Annotated[int, Meta(ge=2, le=MAX_NODES)] | None = None
     """Served by so many hosts together: this one and nodes of `firesteel cluster`."""
     fallback_recipe: str | None = None
     """With `nodes`: the recipe that this host serves alone while another one is lost."""
@@ -231,7 +232,7 @@ Group = Annotated[
 ]
 
 
-class ServiceFile(FileSchema):
+class ServiceFile(FileValue, kw_only=True):
     hosts: Annotated[
         dict[str, HostAddress], shaped(dict, "has an address for each", "hosts: {spark2: 192.168.100.11}")
     ] = {}
@@ -244,39 +245,35 @@ class ServiceFile(FileSchema):
         QueueSettings()
     )
     models: Annotated[
-        dict[str, Annotated[ModelEntry, BeforeValidator(_entry)]],
-        BeforeValidator(_models),
+        dict[str, Annotated[ModelEntry, Expand(_entry)]],
+        Expand(_models),
     ]
     never_together: tuple[Group, ...] = ()
-    cors: Annotated[tuple[str, ...], BeforeValidator(parse_origins)] = ()
+    cors: Annotated[tuple[str, ...], Expand(parse_origins)] = ()
     """Web pages that may use the models: `off`, `loopback`, `any`, or a list of origins."""
     alerts: Annotated[AlertEntry, shaped(dict, "has keys of its own", "alerts: {webhook: ALERT_URL}")] = (
         AlertEntry()
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _is_a_map(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            return value
-        what = "the file is empty" if value is None else "the file is no map"
-        raise ValueError(f"{what}; write for example `models: {{small: smollm2}}`")
 
-
-Fault = tuple[yaml_schema.Path, str]
+Fault = tuple[KeyPath, str]
 """Where in the file, and what is wrong there."""
 
 
 def read_service_file(name: str, text: str) -> ServiceFile:
-    file = yaml_schema.load(name, text, ServiceFile)
-    if faults := list(_faults(file)):
-        _, lines = yaml_schema.read(name, text)
-        said = "\n".join(f"{name}:{yaml_schema.line_of(lines, path)}: {what}" for path, what in faults)
-        raise yaml_schema.InvalidFile(said, next=f"correct {name}")
+    value, lines = yaml_reader.read(name, text)
+    if not isinstance(value, dict):
+        what = "the file is empty" if value is None else "the file is no map"
+        said = f"{name}:{lines[()]}: {what}; write for example `models: {{small: smollm2}}`"
+        raise InvalidFile(said, next=f"correct {name}")
+    file = convert(name, value, ServiceFile, lines)
+    if faults := list(_faults(file, is_listen_given=("listen",) in lines)):
+        said = "\n".join(f"{name}:{yaml_reader.line_of(lines, path)}: {what}" for path, what in faults)
+        raise InvalidFile(said, next=f"correct {name}")
     return file
 
 
-def _faults(file: ServiceFile) -> Iterator[Fault]:
+def _faults(file: ServiceFile, *, is_listen_given: bool) -> Iterator[Fault]:
     for name, entry in file.models.items():
         if not NAME.match(name):
             yield ("models", name), f"`{name}` is no name: letters, digits, dots, dashes, 63 at most"
@@ -298,7 +295,7 @@ def _faults(file: ServiceFile) -> Iterator[Fault]:
     }
     for name, entry in file.models.items():
         yield from fallback_faults(name, entry.fallback, targets)
-    yield from _port_faults(file)
+    yield from _port_faults(file, port_of(file.listen) if is_listen_given else None)
     yield from alert_faults(file.alerts)
     for at, group in enumerate(file.never_together):
         for place, name in enumerate(group):
@@ -369,9 +366,8 @@ def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
         yield (*here, "key"), f"`{name}`: `key` {says}"
 
 
-def _port_faults(file: ServiceFile) -> Iterator[Fault]:
+def _port_faults(file: ServiceFile, own: int | None) -> Iterator[Fault]:
     first: dict[int, str] = {}
-    own = port_of(file.listen) if "listen" in file.model_fields_set else None
     for name, entry in file.models.items():
         if entry.port and first.setdefault(entry.port, name) != name:
             yield ("models", name, "port"), f"`{name}` has the same port as `{first[entry.port]}`"

@@ -7,19 +7,20 @@ from collections.abc import Iterator
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field
+from msgspec import Meta
 
-from firesteel.service_file.scalars import VARIABLE, Bytes, FileSchema, Words, seconds
+from firesteel.service_file.scalars import VARIABLE, Bytes, Words, seconds
+from firesteel.values import Expand, FileValue
 
 
-class AlertEntry(FileSchema):
+class AlertEntry(FileValue, kw_only=True):
     """Whom to tell when a model turns unhealthy, a load fails, the guard acts or a disk fills."""
 
-    webhook: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
+    webhook: Annotated[str, Meta(min_length=1, max_length=2000)] | None = None
     """Gets JSON by POST: an http address or, since that is a secret at most services, a variable with it."""
     command: Words = ()
     """Gets the same JSON on its standard input; started without a shell."""
-    repeat: Annotated[int, Field(ge=60), BeforeValidator(seconds)] = 6 * 3600
+    repeat: Annotated[int, Meta(ge=60), Expand(seconds)] = 6 * 3600
     """What lasts is told again so often."""
     disk: Bytes | None = None
     """A disk with less space is an alert; 20 GiB by default."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated
 
-from pydantic import BeforeValidator
-
-from firesteel.service_file.scalars import FileSchema
+from firesteel.values import Expand, FileValue
 
 
-class FallbackEntry(FileSchema):
+class FallbackEntry(FileValue, kw_only=True):
     """Models or aliases, by reason."""
 
     down: str | None = None
@@ -20,24 +18,29 @@ class FallbackEntry(FileSchema):
     too_long: str | None = None
     """The prompt is longer than its context."""
 
+    def by_reason(self) -> dict[str, str]:
+        """Only the reasons that have one."""
+        others = ((reason, getattr(self, reason)) for reason in self.__struct_fields__)
+        return {reason: other for reason, other in others if other is not None}
+
 
 def _fallback(value: object) -> object:
     """`small` is short for `{down: small, full: small, too_long: small}`."""
     if isinstance(value, str):
-        return dict.fromkeys(FallbackEntry.model_fields, value)
+        return dict.fromkeys(FallbackEntry.__struct_fields__, value)
     if isinstance(value, dict) and value:
         return value
     raise ValueError("names a model; write it like `fallback: small` or `fallback: {too_long: big}`")
 
 
-Fallback = Annotated[FallbackEntry, BeforeValidator(_fallback)]
+Fallback = Annotated[FallbackEntry, Expand(_fallback)]
 
 
 def fallback_faults(
     name: str, entry: FallbackEntry | None, models: Mapping[str, str]
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     """`models`: by name and alias."""
-    for reason, other in entry.model_dump(exclude_none=True).items() if entry else ():
+    for reason, other in entry.by_reason().items() if entry else ():
         here = ("models", name, "fallback", reason)
         if other not in models:
             yield here, f"`{name}`: `fallback`: `{other[:80]}` is not in `models`"

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PositiveInt
+from msgspec import Meta
 
-from firesteel import yaml_schema
-from firesteel.service_file.scalars import FileSchema, shaped
+from firesteel.service_file.scalars import shaped
 from firesteel.units import parse_count
+from firesteel.values import Expand, FileValue, as_json
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z")
 _MAX_VALUE_BYTES = 4096
@@ -28,22 +28,22 @@ def _count(value: object) -> object:
     return parse_count(value) if isinstance(value, str) else value
 
 
-Count = Annotated[PositiveInt, Field(le=100_000_000), BeforeValidator(_count)]
+Count = Annotated[int, Meta(gt=0, le=100_000_000), Expand(_count)]
 Settings = Annotated[
-    dict[str, Annotated[Any, BeforeValidator(yaml_schema.as_json)]],
-    Field(max_length=_MAX_NAMES),
+    dict[str, Annotated[Any, Expand(as_json)]],
+    Meta(max_length=_MAX_NAMES),
     shaped(dict, "is a map", "defaults: {temperature: 0.6}"),
 ]
 
 
-class LimitEntry(FileSchema):
+class LimitEntry(FileValue, kw_only=True):
     max_tokens: Count | None = None
     """Of an answer. A request that asks for more, or does not say, gets this."""
     context: Count | None = None
     """Of a prompt, estimated from its length: 4 bytes are a token. A longer one is refused."""
 
 
-class ParameterEntry(FileSchema):
+class ParameterEntry(FileValue, kw_only=True):
     """What is added to requests, changed in them and taken out of them."""
 
     defaults: Settings = {}
@@ -51,7 +51,7 @@ class ParameterEntry(FileSchema):
     fixed: Settings = {}
     """Whatever the client gives."""
     strip: Annotated[
-        tuple[str, ...], Field(max_length=_MAX_NAMES), shaped(list, "is a list", "strip: [user, logit_bias]")
+        tuple[str, ...], Meta(max_length=_MAX_NAMES), shaped(list, "is a list", "strip: [user, logit_bias]")
     ] = ()
     """Taken out: fields that an engine rejects, or that clients should not use."""
     limits: Annotated[LimitEntry, shaped(dict, "has keys of its own", "limits: {max_tokens: 4096}")] = (
@@ -74,8 +74,8 @@ def _aliases(value: object) -> object:
 
 Aliases = Annotated[
     dict[str, Annotated[ParameterEntry, shaped(dict, "has parameters", "aliases: {fast: {defaults: {}}}")]],
-    Field(max_length=MAX_ALIASES),
-    BeforeValidator(_aliases),
+    Meta(max_length=MAX_ALIASES),
+    Expand(_aliases),
 ]
 
 Place = tuple[str | int, ...]

@@ -8,16 +8,13 @@ from ipaddress import ip_address
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
+from msgspec import Meta
 
 from firesteel.units import parse_size
+from firesteel.values import Expand, PositiveInt
 
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}\Z")
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-class FileSchema(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def seconds(text: object) -> object:
@@ -45,7 +42,7 @@ def address(text: object) -> object:
     return text
 
 
-def shaped(kind: type, what: str, example: str) -> BeforeValidator:
+def shaped(kind: type, what: str, example: str) -> Expand:
     """A map, list or word where another of these belongs: what to write, in place of the schema's types."""
 
     def check(value: object) -> object:
@@ -53,7 +50,7 @@ def shaped(kind: type, what: str, example: str) -> BeforeValidator:
             raise ValueError(f"{what}; write it like `{example}`")
         return value
 
-    return BeforeValidator(check)
+    return Expand(check)
 
 
 def _words(value: object) -> object:
@@ -82,10 +79,8 @@ def wrong_url(url: str) -> str | None:
     return None
 
 
-Words = Annotated[
-    tuple[Annotated[str, Field(max_length=4096)], ...], Field(max_length=256), BeforeValidator(_words)
-]
+Words = Annotated[tuple[Annotated[str, Meta(max_length=4096)], ...], Meta(max_length=256), Expand(_words)]
 """A command without a shell."""
-Seconds = Annotated[int, BeforeValidator(seconds)]
-Bytes = Annotated[PositiveInt, BeforeValidator(size)]
-Address = Annotated[str, BeforeValidator(address)]
+Seconds = Annotated[int, Expand(seconds)]
+Bytes = Annotated[PositiveInt, Expand(size)]
+Address = Annotated[str, Expand(address)]

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from firesteel.engines.llamacpp.learn import ENGINE, checked_schema
 from firesteel.engines.schema.self_check import layout_changed
-from firesteel.engines.schema.symbols import Flag, Schema, Value
+from firesteel.engines.schema.symbols import Flag, Schema, SymbolValue
 
 _COLUMN = 40
 """Where help texts start; longer spellings have a line of their own."""
@@ -69,7 +69,7 @@ def _flag(head: str, about: str) -> Iterator[Flag]:
     first = next((name for name in positives if name.startswith("--")), positives[0])
     yield Flag(
         first.lstrip("-"),
-        Value("str" if hint else "bool", _values(hint, about)),
+        SymbolValue("str" if hint else "bool", _values(hint, about)),
         "nothing" if not hint else "many" if re.fullmatch(r"\w+ \w+", hint) else "value",
         tuple(name for name in positives if name != first),
         negatives,

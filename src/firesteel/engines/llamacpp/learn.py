@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from firesteel.dataclass import dataclass
 from firesteel.engines.schema.self_check import layout_changed, self_check
-from firesteel.engines.schema.symbols import Flag, Kind, Schema, Takes, Value
+from firesteel.engines.schema.symbols import Flag, Kind, Schema, SymbolValue, Takes
 
 ENGINE = "llama.cpp"
 _OPTION = re.compile(r"\badd_opt\(\s*common_arg\(")
@@ -101,7 +101,7 @@ def _flag(option: _Option, text: str) -> Iterator[Flag]:
     values, is_complete = _values(body, text)
     yield Flag(
         first.lstrip("-"),
-        Value(kind, tuple(sorted(values)), open=not is_complete),
+        SymbolValue(kind, tuple(sorted(values)), open=not is_complete),
         takes,
         tuple(name for name in names if name != first),
         tuple(negatives),

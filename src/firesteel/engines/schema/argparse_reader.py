@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from firesteel.engines.schema.source_tree import SourceTree
-from firesteel.engines.schema.symbols import Default, Flag, Kind, Takes, Value
+from firesteel.engines.schema.symbols import Default, Flag, Kind, SymbolValue, Takes
 
 Drafts = dict[str, "DraftFlag"]
 _KINDS: Mapping[str, Kind] = {
@@ -41,7 +41,7 @@ class DraftFlag:
         first = longs[0]
         return Flag(
             first.lstrip("-"),
-            Value(self.kind, self._sorted_values(), self.open, self.folds, self.config, self.default),
+            SymbolValue(self.kind, self._sorted_values(), self.open, self.folds, self.config, self.default),
             self.takes,
             tuple(name for name in names if name != first),
             tuple(f"--no-{name[2:]}" for name in longs) if self.twin else (),

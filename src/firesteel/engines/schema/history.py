@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from firesteel.dataclass import dataclass
 from firesteel.engines.flags import compact_json
-from firesteel.engines.schema.symbols import Config, Flag, Schema, Value
+from firesteel.engines.schema.symbols import Config, Flag, Schema, SymbolValue
 from firesteel.errors import FiresteelError
 from firesteel.launch import EngineName
 
@@ -71,7 +71,7 @@ def build_history(schemas: Iterable[Schema], complete: tuple[str, str] | None = 
     by_age = sorted(schemas, key=lambda schema: version_key(schema.version))
     versions = tuple(schema.version for schema in by_age)
 
-    def table(facts_of: Callable[[Schema], dict[str, tuple[Facts, Value]]]) -> dict[str, SymbolHistory]:
+    def table(facts_of: Callable[[Schema], dict[str, tuple[Facts, SymbolValue]]]) -> dict[str, SymbolHistory]:
         releases = [facts_of(schema) for schema in by_age]
         names = sorted(set().union(*releases))
         return {
@@ -99,15 +99,15 @@ def schema_at(history: EngineHistory, version: str) -> Schema:
                 return range_.facts
         return None
 
-    def symbols(table: SymbolTable) -> Iterable[tuple[str, Mapping[str, Any], Value]]:
+    def symbols(table: SymbolTable) -> Iterable[tuple[str, Mapping[str, Any], SymbolValue]]:
         for name, symbol in table.items():
             if (facts := facts_in(symbol.ranges)) is not None:
                 values = tuple(
                     value for value, ranges in symbol.values.items() if facts_in(ranges) is not None
                 )
-                yield name, facts, Value(values=values, **_fields(facts, Value))
+                yield name, facts, SymbolValue(values=values, **_fields(facts, SymbolValue))
 
-    configs: dict[str, tuple[bool, dict[str, Value]]] = {}
+    configs: dict[str, tuple[bool, dict[str, SymbolValue]]] = {}
     for path, facts, value in symbols(history.keys):
         name, _, key = path.partition(".")
         if key:
@@ -180,7 +180,9 @@ def load_history(text: str, name: str = "engine data") -> EngineHistory:
         ) from error
 
 
-def _symbol_history(versions: Sequence[str], releases: Sequence[tuple[Facts, Value] | None]) -> SymbolHistory:
+def _symbol_history(
+    versions: Sequence[str], releases: Sequence[tuple[Facts, SymbolValue] | None]
+) -> SymbolHistory:
     names = sorted({name for release in releases if release for name in release[1].values})
     return SymbolHistory(
         _ranges(versions, [release and release[0] for release in releases]),
@@ -205,19 +207,19 @@ def _ranges(versions: Sequence[str], releases: Sequence[Facts | None]) -> tuple[
     return tuple(ranges)
 
 
-def _all_facts(flag: Flag) -> tuple[Facts, Value]:
+def _all_facts(flag: Flag) -> tuple[Facts, SymbolValue]:
     return _facts(flag) | _facts(flag.value), flag.value
 
 
-def _key_facts(schema: Schema) -> dict[str, tuple[Facts, Value]]:
-    facts: dict[str, tuple[Facts, Value]] = {}
+def _key_facts(schema: Schema) -> dict[str, tuple[Facts, SymbolValue]]:
+    facts: dict[str, tuple[Facts, SymbolValue]] = {}
     for config in schema.configs.values():
-        facts[config.name] = ({} if config.strict else {"strict": False}, Value())
+        facts[config.name] = ({} if config.strict else {"strict": False}, SymbolValue())
         facts |= {f"{config.name}.{name}": (_facts(value), value) for name, value in config.keys.items()}
     return facts
 
 
-def _facts(symbol: Flag | Value) -> Facts:
+def _facts(symbol: Flag | SymbolValue) -> Facts:
     """The fields that are not at their default; names and values are stored elsewhere."""
     facts: Facts = {}
     for field in fields(symbol):
@@ -227,7 +229,7 @@ def _facts(symbol: Flag | Value) -> Facts:
     return facts
 
 
-def _fields(facts: Mapping[str, Any], cls: type[Flag | Value]) -> Facts:
+def _fields(facts: Mapping[str, Any], cls: type[Flag | SymbolValue]) -> Facts:
     """The inverse of `_facts`: those that are fields of this class."""
     own = {name: value for name, value in facts.items() if name in cls.__dataclass_fields__}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in own.items()}

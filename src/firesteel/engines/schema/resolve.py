@@ -12,7 +12,7 @@ from bisect import bisect_left
 from typing import Literal
 
 from firesteel.dataclass import dataclass
-from firesteel.engines.schema.symbols import Flag, Schema, Value
+from firesteel.engines.schema.symbols import Flag, Schema, SymbolValue
 from firesteel.launch import EngineName
 
 _ABBREVIATES: frozenset[EngineName] = frozenset({"vllm", "sglang"})
@@ -60,7 +60,7 @@ def resolve_flag(schema: Schema, argument: str) -> ResolvedFlag | AmbiguousFlag 
 
 def resolve_key(
     schema: Schema, flag: str, path: tuple[str, ...]
-) -> Value | Literal["unknown", "ignored", "free"]:
+) -> SymbolValue | Literal["unknown", "ignored", "free"]:
     """One key of a JSON flag, by its path. unknown: the engine refuses it; ignored: it silently has no
     effect; free: this JSON has no fixed keys."""
     value = schema.flags[flag].value

@@ -25,7 +25,7 @@ Default = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class SymbolValue:
     """The values that a flag, a key or a variable accepts."""
 
     kind: Kind = "str"
@@ -53,7 +53,7 @@ class Value:
 class Flag:
     name: str
     """The long spelling without its dashes, as a Launch has it."""
-    value: Value = Value()
+    value: SymbolValue = SymbolValue()
     takes: Takes = "value"
     aliases: tuple[str, ...] = ()
     """Other spellings, dashes included: `-tp`, `--device-memory-utilization`."""
@@ -73,7 +73,7 @@ class Config:
     """The keys that a JSON flag may have."""
 
     name: str
-    keys: Mapping[str, Value]
+    keys: Mapping[str, SymbolValue]
     strict: bool = True
     """An unknown key is refused. False: it is silently ignored."""
 
@@ -86,7 +86,7 @@ class Schema:
     version: str
     flags: Mapping[str, Flag] = field(default_factory=dict)
     configs: Mapping[str, Config] = field(default_factory=dict)
-    variables: Mapping[str, Value] = field(default_factory=dict)
+    variables: Mapping[str, SymbolValue] = field(default_factory=dict)
     asked: str = ""
     """The version that was asked for, when it is not known: this one is the nearest."""
 

@@ -24,7 +24,7 @@ from firesteel.engines.schema.argparse_reader import (
 )
 from firesteel.engines.schema.self_check import layout_changed, self_check
 from firesteel.engines.schema.source_tree import Definition, SourceTree, TypeHint
-from firesteel.engines.schema.symbols import Default, Flag, Kind, Schema, Value
+from firesteel.engines.schema.symbols import Default, Flag, Kind, Schema, SymbolValue
 
 ENGINE = "SGLang"
 _REQUIRED_FLAGS = ("model-path", "port", "host", "mem-fraction-static", "context-length", "attention-backend")
@@ -71,7 +71,7 @@ def _method(node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
 
 
 def _flags(tree: SourceTree, server: Definition) -> Iterator[Flag]:
-    yield Flag("help", Value("bool"), "nothing", ("-h",))
+    yield Flag("help", SymbolValue("bool"), "nothing", ("-h",))
     for definition in _field_classes(tree, server):
         assert isinstance(definition.node, ast.ClassDef)
         for node in definition.node.body:
@@ -151,12 +151,12 @@ def _table_keys(tree: SourceTree, name: str) -> Iterator[str]:
                         yield from (str(key.value) for key in keys if isinstance(key, ast.Constant))
 
 
-def _variables(tree: SourceTree) -> Iterator[tuple[str, Value]]:
+def _variables(tree: SourceTree) -> Iterator[tuple[str, SymbolValue]]:
     for text in tree.files.values():
-        yield from ((name, Value()) for name in _ENVIRONMENT.findall(text))
+        yield from ((name, SymbolValue()) for name in _ENVIRONMENT.findall(text))
     definition = tree.find_anywhere("Envs")
     for node in definition.node.body if definition and isinstance(definition.node, ast.ClassDef) else ():
         match node:
             case ast.Assign([ast.Name(name)], ast.Call(kind, arguments)):
                 default = literal_value(arguments[0]) if arguments else None
-                yield name, Value(_ENV_KINDS.get(ast.unparse(kind), "str"), default=default)
+                yield name, SymbolValue(_ENV_KINDS.get(ast.unparse(kind), "str"), default=default)

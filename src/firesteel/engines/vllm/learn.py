@@ -24,7 +24,7 @@ from firesteel.engines.schema.argparse_reader import (
 )
 from firesteel.engines.schema.self_check import layout_changed, self_check
 from firesteel.engines.schema.source_tree import Definition, SourceTree, TypeHint, enum_members
-from firesteel.engines.schema.symbols import Config, Flag, Kind, Schema, Value
+from firesteel.engines.schema.symbols import Config, Flag, Kind, Schema, SymbolValue
 
 ENGINE = "vLLM"
 _ALWAYS_STRICT = {"SpeculativeConfig"}
@@ -80,7 +80,7 @@ def _conversion(tree: SourceTree) -> _Conversion:
 
 
 def _flags(tree: SourceTree) -> Iterator[Flag]:
-    yield Flag("help", Value(), "optional", ("-h",))
+    yield Flag("help", SymbolValue(), "optional", ("-h",))
     for name in ("FrontendArgs", "EngineArgs", "AsyncEngineArgs"):
         yield from _own_arguments(tree, _class(tree, name), name)
     frontend = _class(tree, "FrontendArgs")
@@ -225,7 +225,7 @@ def _configs(tree: SourceTree, flags: Mapping[str, Flag]) -> dict[str, Config]:
     return configs
 
 
-def _key_value(draft: DraftFlag) -> Value:
+def _key_value(draft: DraftFlag) -> SymbolValue:
     """What the command line writes as `None` is null in JSON."""
     values = tuple(value for value in draft.values if value != "None")
     return replace(draft, values=values).flag(["--key"]).value
@@ -280,7 +280,7 @@ def _strings_in(node: ast.expr) -> tuple[str, ...]:
     )
 
 
-def _variables(tree: SourceTree) -> dict[str, Value]:
+def _variables(tree: SourceTree) -> dict[str, SymbolValue]:
     definition = tree.find_anywhere("environment_variables")
     if definition is None or not isinstance(definition.node, ast.Dict):
         raise layout_changed(ENGINE, "the dict `environment_variables`")
@@ -292,18 +292,18 @@ def _variables(tree: SourceTree) -> dict[str, Value]:
     backends = tree.find_anywhere("AttentionBackendEnum") or tree.find_anywhere("_Backend")
     if "VLLM_ATTENTION_BACKEND" in variables and backends and isinstance(backends.node, ast.ClassDef):
         names = sorted(set(enum_members(backends.node)))
-        variables["VLLM_ATTENTION_BACKEND"] = Value("str", tuple(names), open=True, folds=True)
+        variables["VLLM_ATTENTION_BACKEND"] = SymbolValue("str", tuple(names), open=True, folds=True)
     return variables
 
 
-def _variable(node: ast.expr) -> Value:
+def _variable(node: ast.expr) -> SymbolValue:
     """Only `env_with_choices(NAME, default, [choices], case_sensitive=False)` lists its values."""
     if not (isinstance(node, ast.Call) and "choices" in ast.unparse(node.func) and len(node.args) > 2):
-        return Value()
+        return SymbolValue()
     values, is_complete = read_strings(FunctionReader(SourceTree({}), ""), node.args[2])
     folds = any(
         keyword.arg == "case_sensitive" and not literal_value(keyword.value) for keyword in node.keywords
     )
-    return Value(
+    return SymbolValue(
         "str", tuple(sorted(values)), open=not is_complete, folds=folds, default=literal_value(node.args[1])
     )

@@ -35,7 +35,7 @@ def model_parameters(
             else ModelParameters(served_name=name)
         )
         by_alias[name] = own.overridden(asked)
-    fallbacks = entry.fallback.model_dump(exclude_none=True) if entry.fallback else {}
+    fallbacks = entry.fallback.by_reason() if entry.fallback else {}
     limits = entry.timeouts
     return {
         "cancel": entry.cancel,

@@ -27,7 +27,7 @@ from firesteel.hosts.cluster.channel import NODE_FOLDER
 from firesteel.hosts.cluster.nodes import find_node, local_name, target_of
 
 _PARTS = ("firesteel", "pyproject.toml", "README.md", "LICENSE", "scripts/make-venv", "src")
-_PACKAGES = "aiohttp, click, pydantic, rich, yaml"
+_PACKAGES = "aiohttp, click, msgspec, pydantic, rich, yaml"
 SSH_FAILED = 255
 
 

@@ -1,0 +1,365 @@
+"""The base of every value, and its way in from a YAML file, with every mistake and its line.
+
+    class Part(FileValue, kw_only=True):
+        size: Annotated[int, Expand(parse_size)]
+        note: str = ""
+
+    load("part.yaml", text, Part)
+
+A `Value` is a frozen `msgspec.Struct`: declared once, checked where bytes come in, encoded as it is. Scalars
+of YAML are text until the declaration gives them a type. Shorter forms that users may write (`10m`,
+`small: smollm2`) are expanded first, by the `Expand` in the annotation; then msgspec converts the file as a
+whole. Only when it refuses is the value walked beside its type (`_Walk`): msgspec reports one mistake, leaves
+the keys of maps out of its path, and does not know `yes` and `on`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from operator import itemgetter
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
+
+import msgspec
+from msgspec import Meta, ValidationError, field
+
+from firesteel.errors import InvalidFile
+
+T = TypeVar("T")
+_MAPS, _LISTS = (dict, Mapping), (tuple, list, frozenset, Sequence)
+KeyPath = tuple[str | int, ...]
+"""The keys and positions that lead to a value in a document."""
+Mistake = tuple[KeyPath, str]
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class Value(msgspec.Struct, frozen=True):
+    """Immutable; equal to another of its class with equal fields."""
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class FileValue(Value, forbid_unknown_fields=True):
+    """Something that users write: an unknown key is a mistake."""
+
+
+class Expand:
+    """In `Annotated`: converts what a file holds, before it gets its type; a ValueError is a mistake.
+
+    Of a type that accepts anything (`Any`), it must not raise.
+    """
+
+    def __init__(self, convert: Callable[[Any], Any]) -> None:
+        self.convert = convert
+
+
+def as_json(value: Any) -> Any:
+    """Each text in it -> the JSON value that it spells, or the text itself."""
+    if isinstance(value, dict):
+        return {key: as_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [as_json(item) for item in value]
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return value
+
+
+def _check_regex(text: Any) -> Any:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+    return text
+
+
+PositiveInt = Annotated[int, Meta(gt=0)]
+NOT_EMPTY = Meta(min_length=1)
+Texts = Annotated[
+    tuple[str, ...], NOT_EMPTY, Expand(lambda value: (value,) if isinstance(value, str) else value)
+]
+"""One text, or a list of at least one."""
+Regex = Annotated[str, Expand(_check_regex)]
+
+
+def load(name: str, text: str, kind: type[T]) -> T:
+    """The text of the YAML file `name` as a `kind`. Raise InvalidFile with `name:line` for every mistake."""
+    from firesteel import yaml_reader  # loads PyYAML
+
+    value, lines = yaml_reader.read(name, text)
+    return convert(name, value, kind, lines)
+
+
+def convert(name: str, value: Any, kind: type[T], lines: Mapping[KeyPath, int]) -> T:
+    """The content of the file `name`, plain values and the line of each, as a `kind`."""
+    expanded = _expand(kind, value)
+    try:
+        return msgspec.convert(expanded, kind, strict=False)
+    except ValidationError:
+        walk = _Walk(value)
+        mended = walk.mend(expanded, kind, ())
+    if not walk.mistakes:
+        return msgspec.convert(mended, kind, strict=False)
+    raise invalid_file(name, lines, walk.mistakes)
+
+
+def invalid_file(name: str, lines: Mapping[KeyPath, int], mistakes: list[Mistake]) -> InvalidFile:
+    """The error that names each of these mistakes with its line."""
+    from firesteel.yaml_reader import line_of  # loads PyYAML
+
+    said = [(line_of(lines, path), f"{_shown(path)}{what}") for path, what in mistakes]
+    said.sort(key=itemgetter(0))
+    return InvalidFile("\n".join(f"{name}:{line}: {what}" for line, what in said), next=f"correct {name}")
+
+
+def _shown(path: KeyPath) -> str:
+    return f"`{'.'.join(str(part) for part in path)}`: " if path else ""
+
+
+# Expansion: what the annotations want done before msgspec sees the value.
+
+_Expansion = Callable[[Any], Any]
+
+
+class _Refused:
+    """Stands where an expansion failed. No type that has an `Expand` accepts it."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+def _expand(kind: Any, value: Any) -> Any:
+    expansion = _expansion(kind)
+    return expansion(value) if expansion else value
+
+
+@cache
+def _expansion(kind: Any) -> _Expansion | None:
+    """None: values of this type are taken as they stand."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        inner = _expansion(arguments[0])
+        own = [each.convert for each in kind.__metadata__ if isinstance(each, Expand)]
+        return partial(_apply, own, inner) if own else inner
+    if origin in (Union, types.UnionType):
+        found = {each: inner for each in arguments if (inner := _expansion(each))}
+        return partial(_expand_member, arguments, found) if found else None
+    if _is_struct(kind):
+        inners = {name: inner for name, key in _keys(kind).items() if (inner := _expansion(key.kind))}
+        return partial(_expand_keys, inners) if inners else None
+    if origin in _MAPS:
+        inner = _expansion(arguments[1])
+        return partial(_expand_items, inner) if inner else None
+    inner = _expansion(arguments[0]) if origin in _LISTS else None
+    return partial(_expand_list, inner) if inner else None
+
+
+def _apply(own: list[Callable[[Any], Any]], inner: _Expansion | None, value: Any) -> Any:
+    try:
+        for convert in own:
+            value = convert(value)
+    except ValueError as error:
+        return _Refused(str(error))
+    return inner(value) if inner else value
+
+
+def _expand_member(kinds: tuple[Any, ...], inners: Mapping[Any, _Expansion], value: Any) -> Any:
+    """By the only kind beside None, or by the class that the value's tag names."""
+    if value is None:
+        return None
+    kind = next((each for each in inners if len(kinds) == 2 or _takes_map(each, value)), None)
+    return inners[kind](value) if kind else value
+
+
+def _expand_keys(inners: Mapping[str, _Expansion], value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return value | {key: inner(value[key]) for key, inner in inners.items() if key in value}
+
+
+def _expand_items(inner: _Expansion, value: Any) -> Any:
+    return {key: inner(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _expand_list(inner: _Expansion, value: Any) -> Any:
+    return [inner(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+# What is wrong with a value that msgspec has refused.
+
+_TRUE, _FALSE = frozenset(("yes", "y", "on", "t")), frozenset(("no", "n", "off", "f"))
+_GROUPED_DIGITS = re.compile(r"[+-]?\d+(_\d+)*")
+_WANTED = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+class _Walk:
+    """Goes through a value beside its type and notes every mistake.
+
+    On the way it mends what YAML users write and msgspec does not take: `yes`, `on`, `131_072`.
+    """
+
+    def __init__(self, given: Any) -> None:
+        self._given = given
+        self.mistakes: list[Mistake] = []
+
+    def mend(self, value: Any, kind: Any, path: KeyPath) -> Any:
+        if isinstance(value, _Refused):
+            self.mistakes.append((path, value.why))
+            return None
+        if _refusal(value, kind) is None:
+            return value
+        known = len(self.mistakes)
+        member = _member((kind,), value)
+        mended = self._mend_parts(value, member, path)
+        if len(self.mistakes) == known and (refusal := _refusal(mended, kind)):
+            self.mistakes.append((path, _sentence(refusal, member) + self._got(path)))
+        return mended
+
+    def _mend_parts(self, value: Any, kind: Any, path: KeyPath) -> Any:
+        origin, arguments = get_origin(kind), get_args(kind)
+        if isinstance(value, dict) and _is_struct(kind):
+            return self._mend_keys(value, kind, path)
+        if isinstance(value, dict) and origin in _MAPS:
+            return {key: self.mend(item, arguments[1], (*path, key)) for key, item in value.items()}
+        if isinstance(value, (list, tuple)) and origin in _LISTS:
+            is_fixed = origin is tuple and len(arguments) == len(value) and ... not in arguments
+            kinds = arguments if is_fixed else arguments[:1] * len(value)
+            pairs = zip(value, kinds, strict=True)
+            return [self.mend(item, kind, (*path, at)) for at, (item, kind) in enumerate(pairs)]
+        if isinstance(value, dict) and (tagged := [each for each in _members((kind,)) if _tag_field(each)]):
+            tags = " or ".join(f"`{each.__struct_config__.tag}`" for each in tagged)
+            self.mistakes.append(((*path, _tag_field(tagged[0])), f"should be {tags}"))
+        return _mend_text(value.strip(), kind) if isinstance(value, str) else value
+
+    def _mend_keys(self, value: dict[str, Any], kind: Any, path: KeyPath) -> dict[str, Any]:
+        keys = _keys(kind)
+        if kind.__struct_config__.forbid_unknown_fields:
+            unknown = [key for key in value if key not in keys and key != _tag_field(kind)]
+            self.mistakes += (((*path, key), "no such key") for key in unknown)
+        missing = [name for name, key in keys.items() if key.is_required and name not in value]
+        self.mistakes += (((*path, name), "is missing") for name in missing)
+        return {
+            key: self.mend(item, keys[key].kind, (*path, key)) if key in keys else item
+            for key, item in value.items()
+        }
+
+    def _got(self, path: KeyPath) -> str:
+        """What the file has there, as far as it was not written in a shorter form."""
+        value = self._given
+        for part in path:
+            try:
+                value = value[part]
+            except (KeyError, IndexError, TypeError):
+                return ""
+        return f", got `{value}`" if isinstance(value, str) else ""
+
+
+def _mend_text(text: str, kind: Any) -> Any:
+    if kind is bool and text.lower() in _TRUE | _FALSE:
+        return text.lower() in _TRUE
+    if kind is int and _GROUPED_DIGITS.fullmatch(text):
+        return int(text)
+    return text
+
+
+def _refusal(value: Any, kind: Any) -> str | None:
+    try:
+        msgspec.convert(value, kind, strict=False)
+    except ValidationError as error:
+        return str(error)
+    return None
+
+
+def _sentence(refusal: str, kind: Any) -> str:
+    """What msgspec says of one value, in the words of a user."""
+    said = refusal.partition(" - at `")[0]
+    if found := re.fullmatch(r"Expected `(\w+)` of length ([<>]=) (\d+)", said):
+        parts = {"array": "item", "object": "entry"}.get(found[1], "character")
+        several = "entries" if parts == "entry" else f"{parts}s"
+        bound = "least" if found[2] == ">=" else "most"
+        return f"should have at {bound} {found[3]} {parts if found[3] == '1' else several}"
+    if found := re.fullmatch(r"Expected `(\w+)` ([<>]=?) (\S+)", said):
+        words = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
+        return f"should be {words[found[2]]} {found[3]}"
+    if found := re.fullmatch(r"Expected `str` matching regex (.*)", said):
+        return f"should match pattern {found[1]}"
+    if get_origin(kind) is Literal:
+        return f"should be {' or '.join(f'`{each}`' for each in get_args(kind))}"
+    if said.startswith(("Expected", "Invalid")):
+        return f"should be {_wanted(kind)}"
+    return said
+
+
+def _wanted(kind: Any) -> str:
+    if wanted := _WANTED.get(kind):
+        return wanted
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_wanted(each) for each in get_args(kind) if each is not type(None))
+    if _is_struct(kind) or origin in _MAPS:
+        return "a map"
+    return "a list" if origin in _LISTS else f"of the type {kind}"
+
+
+# What the two share: the fields of a class, and the member of a union that a value is meant for.
+
+
+class _Key(NamedTuple):
+    kind: Any
+    is_required: bool
+
+
+@cache
+def _keys(kind: Any) -> dict[str, _Key]:
+    return {each.encode_name: _Key(each.type, each.required) for each in msgspec.structs.fields(kind)}
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _tag_field(kind: Any) -> Any:
+    return kind.__struct_config__.tag_field if _is_struct(kind) else None
+
+
+def _member(kinds: tuple[Any, ...], value: Any) -> Any:
+    """Which of these kinds `value` is meant for, without `Annotated` and None; a union if that is open."""
+    members = tuple(_members(kinds))
+    if len(members) == 1:
+        return members[0]
+    if isinstance(value, dict):
+        fitting = [each for each in members if _takes_map(each, value)]
+    elif isinstance(value, (list, tuple)):
+        fitting = [each for each in members if get_origin(each) in _LISTS]
+    else:
+        fitting = [each for each in members if each is bool and str not in members]
+    return fitting[0] if len(fitting) == 1 else Union[members]  # noqa: UP007  # a tuple of types
+
+
+def _takes_map(kind: Any, value: dict[str, Any]) -> bool:
+    if not _is_struct(kind):
+        return get_origin(kind) in _MAPS
+    config = kind.__struct_config__
+    return config.tag is None or value.get(config.tag_field) == config.tag
+
+
+def _members(kinds: tuple[Any, ...]) -> Iterator[Any]:
+    for kind in kinds:
+        while get_origin(kind) is Annotated:
+            kind = get_args(kind)[0]
+        if get_origin(kind) in (Union, types.UnionType):
+            yield from _members(get_args(kind))
+        elif kind is not type(None):
+            yield kind
