@@ -17,6 +17,8 @@ from firesteel.dataclass import dataclass
 EngineName = Literal["vllm", "llamacpp", "sglang"]
 Runtime = Literal["container", "native"]
 """Where an engine runs: in a container, or as a program that is installed on this machine."""
+Task = Literal["chat", "embeddings", "rerank"]
+"""What a server is asked to do."""
 Goal = Literal["speed", "context", "throughput", "quality"]
 """What to choose by: one user's tokens a second, the longest context, all users' together, or the least lost
 to quantization."""

@@ -12,9 +12,7 @@ from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import done_texts
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.library import documents, run
-from firesteel.run.fetch.pull_model import next_command
 from firesteel.units import show_bytes
-from firesteel.workspace import find_workspace
 
 
 @click.command("pull")
@@ -63,7 +61,7 @@ def command(
         common.print_json(documents.run.PullJson(done=tuple(done)))
     else:
         click.echo("\n".join(done))
-        click.echo(typed(f"next: {next_command(find_workspace(), model, patterns)}"), err=True)
+        click.echo(typed(f"next: {run.next_after_pull(model, patterns)}"), err=True)
 
 
 # --- pruning ---

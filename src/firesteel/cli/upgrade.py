@@ -13,7 +13,7 @@ from firesteel.cli.output.progress import last_of, told_on_interrupt
 from firesteel.cli.output.show import err, line
 from firesteel.errors import UsageError
 from firesteel.library import documents, run
-from firesteel.upgrade.result import UpgradeOptions, UpgradeResult
+from firesteel.library.run import UpgradeOptions, UpgradeResult
 
 
 @click.command("upgrade")

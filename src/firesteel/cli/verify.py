@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Awaitable
-from typing import get_args
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, get_args
 
 import click
 
@@ -14,11 +13,11 @@ from firesteel.cli.options import common, complete
 from firesteel.cli.output.proofs import proofs_view
 from firesteel.cli.output.show import err, out
 from firesteel.errors import UsageError
+from firesteel.launch import Task
 from firesteel.library import documents, run
-from firesteel.run.endpoints import key_from
-from firesteel.run.verify.expected import Task
-from firesteel.run.verify.target import VerifyTarget
-from firesteel.run.verify.verify import Verification
+
+if TYPE_CHECKING:
+    from firesteel.run.verify.verify import Verification
 
 
 @click.command("verify")
@@ -59,26 +58,29 @@ def command(
         raise UsageError(
             "--task and --takes need --url; of a service they are known", next="firesteel verify"
         )
-    key = key_from(os.environ) if url else None
-    found = run.verify_target(name, url=url, model=model, key=key, task=task or "chat", takes=takes)
-    verification, target = asyncio.run(_verify(found, thorough=not as_started))
-    if as_json and verification.is_unanswered:
-        raise target.unanswered(verification)  # the error is the one document on stdout
+    key = run.environment_key() if url else None
+    events = run.verify(
+        name, url=url, model=model, key=key, task=task or "chat", takes=takes, thorough=not as_started
+    )
+    verification = asyncio.run(_last(events))
+    if as_json and verification.error:
+        raise verification.error  # the error is the one document on stdout
     if as_json:
-        checks = tuple(verification.checks)
-        document = documents.run.VerifyJson(name=target.name, verified=verification.is_good, checks=checks)
-        common.print_json(document)
+        common.print_json(
+            documents.run.VerifyJson(
+                name=verification.name, verified=verification.is_good, checks=verification.checks
+            )
+        )
     else:
         out.print(proofs_view(verification.checks))
-    if verification.is_unanswered:
-        raise target.unanswered(verification)
+    if verification.error:
+        raise verification.error
     return 0 if verification.is_good else 1
 
 
-async def _verify(found: Awaitable[VerifyTarget], *, thorough: bool) -> tuple[Verification, VerifyTarget]:
-    target = await found
-    async for event in target.verify(thorough=thorough):
-        if isinstance(event, Verification):
-            return event, target
+async def _last(events: AsyncIterator[str | Verification]) -> Verification:
+    async for event in events:
+        if not isinstance(event, str):
+            return event
         err.print(f"verify  {event} ...")
     raise AssertionError("the last event is the Verification")

@@ -1,24 +1,51 @@
-"""Models that run on this host: fetched, started, listed, verified, stopped, upgraded."""
+"""Models that run on this host: fetched, started, verified, stopped, upgraded, and their logs.
+
+Imports little: what plans, what asks an engine and what reaches other hosts loads when it is first needed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+import asyncio
+import os
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import find_home
+from firesteel.errors import UsageError
+from firesteel.launch import LOOPBACK, Ask, Task
+from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
+from firesteel.upgrade.result import UpgradeOptions, UpgradeResult
 
-if TYPE_CHECKING:  # loaded only by those who use them
+if TYPE_CHECKING:
+    from firesteel.hosts.cluster.joined import JoinedHosts
+    from firesteel.launch import Step
     from firesteel.proposals import Proposal
-    from firesteel.run.events import Event
+    from firesteel.run.cluster_status import NodeStatus
     from firesteel.run.fetch.prune import UnusedFile
     from firesteel.run.service import Service
     from firesteel.run.start.options import RunOptions
-    from firesteel.run.verify.expected import Task
-    from firesteel.run.verify.target import VerifyTarget
     from firesteel.run.verify.verify import Verification
-    from firesteel.upgrade.result import UpgradeOptions
+    from firesteel.service_file import NodeModel, ServiceFile
     from firesteel.upgrade.upgrade import UpgradeEvent
+
+__all__ = [  # values of other packages that its functions take or return
+    "Event",
+    "PhaseDone",
+    "PhaseProgress",
+    "PlanReady",
+    "ServiceReady",
+    "UpgradeOptions",
+    "UpgradeResult",
+]
+_LIST = "firesteel ps, to list what runs"
+
+
+# --- downloads ---
 
 
 def pull(
@@ -29,12 +56,20 @@ def pull(
     update: bool = False,
     reread: bool = False,
 ) -> AsyncIterator[Event]:
-    """Downloads what a model needs to start offline; a `PhaseDone` for each thing that was not there."""
+    """Download what a model needs to start offline; a `PhaseDone` for each thing that was not there."""
     from firesteel.run.fetch.pull_model import pull_model  # loads the Hub's client
     from firesteel.workspace import find_workspace  # the catalog
 
     here = find_workspace()
     return pull_model(here, model, patterns, weights_only=weights_only, update=update, reread=reread)
+
+
+def next_after_pull(model: str, patterns: tuple[str, ...] = ()) -> str:
+    """What to type once it is there."""
+    from firesteel.run.fetch.pull_model import next_command  # as in `pull`
+    from firesteel.workspace import find_workspace
+
+    return next_command(find_workspace(), model, patterns)
 
 
 def unused_files(model: str | None = None) -> tuple[UnusedFile, ...]:
@@ -49,58 +84,367 @@ def unused_files(model: str | None = None) -> tuple[UnusedFile, ...]:
 
 
 def remove_files(files: Iterable[UnusedFile]) -> tuple[UnusedFile, ...]:
-    """Removes them, and returns those that could not be removed because they belong to another user."""
+    """Remove them, and return those that could not be removed because they belong to another user."""
     from firesteel.run.fetch.prune import remove_unused
 
     return remove_unused(files)
 
 
+# --- up ---
+
+
+@dataclass(frozen=True, slots=True)
+class UpPlan:
+    """What `up` starts, in this order; planned before anything is started."""
+
+    proposals: tuple[Proposal, ...]
+    options: RunOptions
+    others: tuple[Proposal, ...] = ()
+    """Other ways to serve it that can run."""
+    is_suggestion: bool = False
+    """No model was named, and this host could serve several: the user chooses one."""
+    on_nodes: tuple[tuple[NodeModel, str], ...] = ()
+    """What other hosts of a service file start: a model and the name of its node."""
+    cluster: JoinedHosts | None = None
+    """The hosts that serve it together."""
+    fallbacks: Mapping[str, str | None] = field(default_factory=dict)
+    """The recipe that this host serves alone while a node is lost, by service."""
+    allows_tcp: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUp:
+    """A model of a service file that another host serves."""
+
+    name: str
+    url: str
+    verified: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAccess:
+    """How other hosts reach a service that listens beyond this one."""
+
+    url: str
+    secrets: str
+    """The file that has its key."""
+
+
 def up(proposal: Proposal, options: RunOptions | None = None) -> AsyncIterator[Event]:
-    """Launches and verifies it. The last event is `ServiceReady`, with the report."""
-    from firesteel.run.start.options import RunOptions
+    """Launch and verify it. The last event is `ServiceReady`, with the report."""
+    from firesteel.run.start.options import RunOptions  # loads the planner
     from firesteel.run.up import bring_up
 
     return bring_up(proposal, find_home(), options or RunOptions())
 
 
-def down(service: Service) -> AsyncIterator[Event]:
-    from firesteel.run.down import stop
+def plan_up(ask: Ask, *, listen: str = LOOPBACK, trusts_code: bool = False, at_boot: bool = False) -> UpPlan:
+    """The best way to serve a model on this host."""
+    from firesteel.run.start.options import RunOptions  # loads the planner
+    from firesteel.workspace import find_workspace
 
-    return stop(service)
+    workspace = find_workspace()
+    best, *others = workspace.propose(ask, workspace.host())
+    return UpPlan(
+        (best,),
+        RunOptions(listen, trusts_code, at_boot),
+        tuple(other for other in others if other.can_run),
+        is_suggestion=ask.model is None and bool(best.plan.host.gpus),
+    )
+
+
+def plan_up_together(
+    ask: Ask,
+    count: int | None = None,
+    *,
+    listen: str = LOOPBACK,
+    trusts_code: bool = False,
+    at_boot: bool = False,
+    allows_tcp: bool = False,
+    fallback: str | None = None,
+) -> UpPlan:
+    """The best way to serve a model by several hosts together: `count`, or this one and all nodes."""
+    from firesteel.hosts.cluster.nodes import local_name, require_nodes
+    from firesteel.hosts.cluster.up import propose_cluster, read_cluster  # ssh
+    from firesteel.run.start.options import RunOptions
+    from firesteel.workspace import find_workspace
+
+    workspace = find_workspace()
+    nodes = require_nodes(workspace.home, count)
+    cluster = asyncio.run(read_cluster(workspace.home, nodes, local_name(), allows_tcp))
+    best = propose_cluster(workspace, ask, cluster.size)[0]
+    return UpPlan(
+        (best,),
+        RunOptions(listen, trusts_code, at_boot),
+        cluster=cluster,
+        fallbacks={best.name: fallback},
+        allows_tcp=allows_tcp,
+    )
+
+
+def plan_up_file(
+    path: Path,
+    names: tuple[str, ...] = (),
+    *,
+    listen: str = LOOPBACK,
+    trusts_code: bool = False,
+    at_boot: bool = False,
+    allows_tcp: bool = False,
+) -> UpPlan:
+    """The models of a service file, or some of them, planned together before the first is started."""
+    from firesteel.edge.files import text_files
+    from firesteel.run.service_plans import plan_all  # the planner
+    from firesteel.run.start.options import RunOptions
+    from firesteel.service_file import asks, on_nodes, read_service_file
+    from firesteel.workspace import find_workspace
+
+    file = read_service_file(str(path), text_files.read_text(path))
+    workspace, there = find_workspace(), on_nodes(file)
+    here = tuple(name for name in names if name not in there)
+    proposals = []
+    if asks(file) if not names else here:
+        proposals = plan_all(file, here, workspace, services())
+    others = []
+    for model in (model for name, model in there.items() if not names or name in names):
+        for node, address in model.addresses.items():
+            if address == LOOPBACK:
+                proposals.append(workspace.propose(model.ask, workspace.host())[0])
+            else:
+                others.append((model, node))
+    return UpPlan(
+        tuple(proposals),
+        RunOptions(listen, trusts_code, at_boot, str(path.absolute())),
+        on_nodes=tuple(others),
+        fallbacks={name: entry.fallback_recipe for name, entry in file.models.items()},
+        allows_tcp=allows_tcp,
+    )
+
+
+def steps_of(plan: UpPlan) -> tuple[Step, ...]:
+    """The commands that `start` would run. Raises where one of its launches must not run."""
+    from firesteel.proposals import require_runnable
+    from firesteel.run.start.listen import listening
+    from firesteel.run.start.steps import make_steps
+
+    for proposal in plan.proposals:
+        require_runnable(proposal)
+    if plan.cluster:
+        from firesteel.hosts.cluster.steps import cluster_steps  # ssh
+
+        return cluster_steps(plan.proposals[0], find_home(), plan.cluster)
+    bound = [listening(proposal, plan.options.listen) for proposal in plan.proposals]
+    return tuple(step for proposal in bound for step in make_steps(proposal, find_home()))
+
+
+async def start(plan: UpPlan) -> AsyncGenerator[Event]:
+    """Start them one after the other; a `ServiceReady` for each. `start_on_nodes` starts the rest."""
+    for proposal in plan.proposals:
+        async for event in await _started(plan, proposal):
+            yield event
+
+
+async def _started(plan: UpPlan, proposal: Proposal) -> AsyncIterator[Event]:
+    home, fallback = find_home(), plan.fallbacks.get(proposal.name)
+    if plan.cluster:
+        from firesteel.hosts.cluster.up import propose_fallback, up_cluster  # ssh
+        from firesteel.workspace import find_workspace
+
+        alone = await asyncio.to_thread(propose_fallback, find_workspace(), proposal, fallback)
+        return up_cluster(proposal, home, plan.options, plan.cluster, alone)
+    if proposal.plan.launch.sparks == 1 or proposal.plan.host.joined_hosts == 1:
+        return up(proposal, plan.options)
+    from firesteel.hosts.cluster.up import bring_up_joined  # ssh
+
+    return bring_up_joined(proposal, home, plan.options, plan.allows_tcp, fallback)
+
+
+async def start_on_nodes(plan: UpPlan) -> dict[str, tuple[NodeUp, ...]]:
+    """Start what other hosts serve, by node. Each prints its own progress on stderr."""
+    from firesteel.hosts.cluster.on_nodes import up_on_node  # ssh
+
+    reports: dict[str, tuple[NodeUp, ...]] = {}
+    for model, node in plan.on_nodes:
+        report = await up_on_node(find_home(), model, node)
+        found = NodeUp(report["name"], report["url"], report["verified"])
+        reports[node] = (*reports.get(node, ()), found)
+    return reports
+
+
+def remote_access(name: str) -> RemoteAccess | None:
+    """None: only this host reaches the service."""
+    from firesteel.run.service import pick
+
+    spec = pick(find_home(), name).spec
+    if not spec.is_guarded_by_key:
+        return None
+    return RemoteAccess(f"http://{socket.gethostname()}:{urlsplit(spec.url).port}/v1", spec.secrets)
+
+
+def nodes_of(name: str) -> tuple[NodeStatus, ...]:
+    """The hosts that serve it together, as its runner sees them; empty for a service of one host."""
+    from firesteel.run.cluster_status import read_status
+    from firesteel.run.service import folder_of
+
+    status = read_status(folder_of(find_home(), name))
+    return status.nodes if status else ()
+
+
+def what_is_left(proposals: Iterable[Proposal]) -> str:
+    """What runs after an interruption, as a look at processes and ports shows, as a sentence."""
+    return "; ".join(map(_what_is_left, proposals))
+
+
+def _what_is_left(proposal: Proposal) -> str:
+    from firesteel.edge.host.process import port_is_free, port_owner
+    from firesteel.run.service import load
+
+    name, port = proposal.name, proposal.plan.launch.port
+    service = load(find_home(), name)
+    if service is None or service.phase == "dead":
+        owner = None if port_is_free(port) else port_owner(port) or "another program"
+        return f"{name} does not run" + (f" (port {port} is in use by {owner})" if owner else "")
+    if service.phase == "ready":
+        return f"{name} is up on {service.spec.url}/v1, and `firesteel down {name}` stops it"
+    return f"{name} is {service.phase}, and `firesteel down {name}` stops it"
+
+
+# --- down ---
+
+
+@dataclass(frozen=True, slots=True)
+class DownPlan:
+    """What `down` stops."""
+
+    services: tuple[Service, ...]
+    on_nodes: tuple[tuple[NodeModel, str], ...] = ()
+    """What other hosts of a service file serve: a model and the name of its node."""
 
 
 def services() -> list[Service]:
     """What runs. A container whose supervisor was killed gets another one first."""
     from firesteel.run.service import all_services
-    from firesteel.run.start.start import adopt_all
+    from firesteel.run.start.start import adopt_all  # loads processes and the planner
 
     adopt_all(find_home())
     return all_services(find_home())
 
 
+def down(service: Service) -> AsyncIterator[Event]:
+    """Stop it, and wait until its processes have ended and their memory is free again."""
+    from firesteel.run.down import stop  # loads docker
+
+    return stop(service)
+
+
+def plan_down(name: str | None = None, *, everything: bool = False) -> DownPlan:
+    """The service of that name; all of them; or the only one that runs."""
+    from firesteel.run.service import pick
+
+    running = services()
+    if everything or not (name or running):
+        return DownPlan(tuple(running))
+    return DownPlan((pick(find_home(), name),))
+
+
+def plan_down_file(path: Path, name: str | None = None) -> DownPlan:
+    """Only what the file starts; firesteel cannot stop a server that the file names by `url`."""
+    from firesteel.hosts.cluster.on_nodes import is_here  # ssh
+    from firesteel.service_file import asks, on_nodes
+
+    file = _service_file(path)
+    known, there = asks(file), on_nodes(file)
+    if name and name not in known and name not in there:
+        starts = ", ".join((*known, *there))
+        raise UsageError(f"{path} does not start `{name}`; it starts {starts}", next=_LIST)
+    wanted = {name} if name else {*known, *there}
+    return DownPlan(
+        tuple(service for service in services() if service.name in wanted),
+        tuple(
+            (model, node)
+            for each, model in there.items()
+            for node, address in model.addresses.items()
+            if each in wanted and not is_here(address)
+        ),
+    )
+
+
+def _service_file(path: Path) -> ServiceFile:
+    from firesteel.edge.files import text_files
+    from firesteel.service_file import read_service_file  # loads pydantic
+
+    return read_service_file(str(path), text_files.read_text(path, next=_LIST))
+
+
+async def stop(plan: DownPlan) -> AsyncGenerator[Event]:
+    """Stop them one after the other, here and then on other hosts; a `PhaseDone` for each."""
+    for service in plan.services:
+        async for event in down(service):
+            yield event
+    for model, node in plan.on_nodes:
+        from firesteel.hosts.cluster.on_nodes import down_on_node  # ssh
+
+        await down_on_node(find_home(), model, node)
+        yield PhaseDone("stop", f"{model.ask.name} has stopped on {node}")
+
+
+def left_of(plan: DownPlan) -> str:
+    """What runs after an interruption: a supervisor that was told to stop goes on stopping without us."""
+    from firesteel.run.service import load
+
+    now = {service.name: load(find_home(), service.name) for service in plan.services}
+    return "; ".join(
+        f"{name} is {left.phase}" if left and left.phase != "dead" else f"{name} does not run"
+        for name, left in now.items()
+    )
+
+
+# --- verify ---
+
+
 async def verify(
-    name: str | None = None, *, url: str | None = None, model: str | None = None, key: str | None = None
+    name: str | None = None,
+    *,
+    url: str | None = None,
+    model: str | None = None,
+    key: str | None = None,
+    task: Task = "chat",
+    takes: tuple[str, ...] = (),
+    thorough: bool = True,
 ) -> AsyncGenerator[str | Verification]:
-    """Asks questions with known answers; the last item is the `Verification`.
+    """Ask questions with known answers; the last item is the `Verification`.
 
-    Of a service (without a name, the only one), or of any OpenAI endpoint at `url`.
+    Of a service (without a name, the only one), or of any OpenAI endpoint at `url`: there `task` is what the
+    server does, and `takes` what it takes beside text. `thorough=False`: only what `up` asks at a start.
     """
-    target = await verify_target(name, url=url, model=model, key=key)
-    async for event in target.verify():
-        yield event
-
-
-async def verify_target(
-    name: str | None = None, *, url: str | None = None, model: str | None = None, key: str | None = None,
-    task: Task = "chat", takes: tuple[str, ...] = (),
-) -> VerifyTarget:  # fmt: skip
-    """What `verify` asks. Of an endpoint: what the server does, and what it takes beside text."""
     from firesteel.run.endpoints import base_url, running_service
     from firesteel.run.verify import target  # loads the HTTP client
 
     if url:
-        return await target.target_at_url(base_url(url), model, key, task=task, takes=takes)
-    return await target.target_of_service(find_home(), running_service(find_home(), name))
+        found = await target.target_at_url(base_url(url), model, key, task=task, takes=takes)
+    else:
+        found = await target.target_of_service(find_home(), running_service(find_home(), name))
+    async for event in found.verify(thorough=thorough):
+        yield event
+
+
+def environment_key(variable: str | None = None) -> str | None:
+    """The key for an endpoint, from this variable of the environment, or from the usual ones."""
+    from firesteel.run.endpoints import key_from
+
+    return key_from(os.environ, variable)
+
+
+# --- logs ---
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLog:
+    """The end of what an engine wrote."""
+
+    name: str
+    """Of its service."""
+    path: Path
+    lines: tuple[str, ...]
 
 
 def log_file(name: str | None = None) -> Path:
@@ -112,13 +456,35 @@ def log_file(name: str | None = None) -> Path:
 
 def logs(name: str | None = None, lines: int = 50) -> list[str]:
     """The last lines of a log."""
+    return list(read_log(name, lines).lines)
+
+
+def read_log(name: str | None = None, lines: int = 50, *, node: str | None = None) -> EngineLog:
+    """The last lines of a log; with a node, of its rank there."""
     from firesteel.run.service import last_lines
 
-    return last_lines(log_file(name), lines)
+    path = log_file(name)
+    service = path.parent.name
+    path = _log_of_node(path.parent, node) if node else path
+    return EngineLog(service, path, tuple(last_lines(path, lines)))
+
+
+def _log_of_node(folder: Path, node: str) -> Path:
+    """The copy that is kept here: it is there when the node is not. The head's log is the service's own."""
+    copies = {path.stem: path for path in sorted((folder / "ranks").glob("*.log"))}
+    if node in copies:
+        return copies[node]
+    if node == socket.gethostname().partition(".")[0]:
+        return folder / "engine.log"
+    there = f"; there are logs of {', '.join(copies)}" if copies else "; it runs on this host alone"
+    raise UsageError(f"{folder.name} has no rank on `{node}`{there}", next=f"firesteel logs {folder.name}")
+
+
+# --- upgrade ---
 
 
 def upgrade_model(model: str | None, options: UpgradeOptions) -> AsyncIterator[UpgradeEvent]:
-    """Tries another release of its engine under a running model; the last event is `UpgradeResult`."""
+    """Try another release of its engine under a running model; the last event is `UpgradeResult`."""
     from firesteel.upgrade import upgrade as upgrades  # the client that measures
 
     return upgrades.upgrade(find_home(), model, options)

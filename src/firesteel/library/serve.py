@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # loaded only by those who use them
     import asyncio
     from datetime import datetime
 
+    from firesteel.gateway.address import Address
     from firesteel.gateway.admin.usage import UsageReport
     from firesteel.gateway.client_target import ClientTarget
     from firesteel.gateway.key_file import Key
@@ -19,17 +20,22 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.gateway.serve import ServeEvent, ServeOptions
 
 
+def gateway() -> Address | None:
+    """Where the gateway of this home answers; None: none runs."""
+    from firesteel.gateway.address import read_address
+
+    return read_address(find_home())
+
+
 def client_target(
     model: str | None = None, *, context: int | None = None, direct: bool = False
 ) -> ClientTarget:
     """The endpoint that a client should use, with its limits and abilities: the gateway's unless `direct`."""
-    from firesteel.gateway.address import read_address
     from firesteel.gateway.client_target import find_target
     from firesteel.library.run import services
     from firesteel.workspace import find_workspace
 
-    gateway = None if direct else read_address(find_home())
-    return find_target(find_workspace(), services(), gateway, model, context)
+    return find_target(find_workspace(), services(), None if direct else gateway(), model, context)
 
 
 def client_settings(client: str, target: ClientTarget) -> str:

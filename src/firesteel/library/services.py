@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Iterable
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from firesteel.dataclass import dataclass
-from firesteel.edge.files.home import Home
-from firesteel.edge.host.process import port_is_free, port_owner
+from firesteel.edge.files.home import find_home
+from firesteel.gateway.address import Address, read_address
+from firesteel.library import run
 from firesteel.run.cluster_status import ClusterStatus, read_status
-from firesteel.run.live_figures import LiveFigures
-from firesteel.run.service import Service, death, hang_of, load
+from firesteel.run.live_figures import LiveFigures, read_figures
+from firesteel.run.service import Service, death, hang_of
 
 if TYPE_CHECKING:
-    from firesteel.proposals import Proposal
+    from firesteel.facts.host.gpu_reading import GpuReading
+    from firesteel.rules.host_checks import HostFinding
 
 Phase = Literal[
     "starting", "ready", "hung", "stopping", "unkept", "dead", "not running", "answers", "does not answer"
 ]
 """The last three: of a service file, what is not started, and what is at a `url`."""
+_TIMEOUT_S = 3
+_ANSWERS = {200, 401, 403}
+"""A server that asks for a key answers, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,33 @@ class ServiceStatus:
     """While it is ready: how fast it answers, how full its cache is."""
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceList:
+    """What runs on this host now."""
+
+    services: tuple[ServiceStatus, ...]
+    gateway: Address | None = None
+    alarms: tuple[HostFinding, ...] = ()
+    """What is wrong with the GPU and its host while something runs on it."""
+    gpu: GpuReading | None = None
+
+
+def list_services(path: Path | None = None) -> ServiceList:
+    """What runs; with a service file, also which of its models do not, and whether a `url` answers."""
+    found = run.services()
+    live = read_figures(found)
+    rows = tuple(service_status(service, live.get(service.name)) for service in found)
+    if path:
+        rows = _with_file(path, rows)
+    gateway = read_address(find_home())
+    if not any(row.pid for row in rows):
+        return ServiceList(rows, gateway)
+    from firesteel.edge.host.gpu import read_gpu  # runs nvidia-smi
+    from firesteel.run.start.host_alarms import host_alarms  # loads the checks of `doctor`
+
+    return ServiceList(rows, gateway, host_alarms(), read_gpu())
+
+
 def service_status(service: Service, figures: LiveFigures | None = None) -> ServiceStatus:
     state = service.state
     engine = state.engine if state and service.phase not in ("dead", "unkept") else None
@@ -62,20 +97,46 @@ def service_status(service: Service, figures: LiveFigures | None = None) -> Serv
     )
 
 
-def what_is_left(home: Home, proposals: Iterable[Proposal]) -> str:
-    """What runs after an interruption, as a look at processes and ports shows, as a sentence."""
-    return "; ".join(_what_is_left(home, proposal) for proposal in proposals)
+def _with_file(path: Path, rows: tuple[ServiceStatus, ...]) -> tuple[ServiceStatus, ...]:
+    """The file's models in its order; services that are not in it come last."""
+    from firesteel.edge.files import text_files
+    from firesteel.service_file import asks, read_service_file  # loads pydantic
+
+    file = read_service_file(str(path), text_files.read_text(path, next="firesteel ps, to list what runs"))
+    urls = {name: entry.addresses[0] for name, entry in file.models.items() if entry.addresses}
+    elsewhere = asyncio.run(_ask(urls)) if urls else {}
+    ours = {
+        name: ServiceStatus(
+            name,
+            "not running",
+            f"http://127.0.0.1:{ask.port}/v1",
+            next=f"firesteel up -f {shlex.quote(str(path))} {name}",
+        )
+        for name, ask in asks(file).items()
+    }
+    running = {row.name: row for row in rows}
+    ordered = {name: elsewhere.get(name) or ours[name] for name in file.models}
+    return tuple({**ordered, **running}.values())
 
 
-def _what_is_left(home: Home, proposal: Proposal) -> str:
-    name, port = proposal.name, proposal.plan.launch.port
-    service = load(home, name)
-    if service is None or service.phase == "dead":
-        owner = None if port_is_free(port) else port_owner(port) or "another program"
-        return f"{name} does not run" + (f" (port {port} is in use by {owner})" if owner else "")
-    if service.phase == "ready":
-        return f"{name} is up on {service.spec.url}/v1, and `firesteel down {name}` stops it"
-    return f"{name} is {service.phase}, and `firesteel down {name}` stops it"
+async def _ask(urls: Mapping[str, str]) -> dict[str, ServiceStatus]:
+    """All at once, so that several servers that hang cost one timeout."""
+    answers = await asyncio.gather(*(_answers(url) for url in urls.values()))
+    return {
+        name: ServiceStatus(name, "answers" if answered else "does not answer", url)
+        for (name, url), answered in zip(urls.items(), answers, strict=True)
+    }
+
+
+async def _answers(url: str) -> bool:
+    from firesteel.edge.http import engine_client  # slow to load; only a file with a `url` needs it
+
+    root = url.rstrip("/").removesuffix("/v1")
+    for path in ("/health", "/v1/models"):
+        status = await engine_client.status(root + path, timeout_s=_TIMEOUT_S)
+        if status in _ANSWERS or status is None:
+            return status is not None
+    return False
 
 
 def _problem(service: Service) -> tuple[str | None, str | None]:

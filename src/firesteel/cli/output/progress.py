@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import replace
@@ -15,10 +16,9 @@ from rich.text import Text
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.recipe_rows import show_body, terms
 from firesteel.cli.output.show import err
-from firesteel.edge.host.process import uptime
 from firesteel.edge.host.signals import cancel_on_signals
+from firesteel.library.run import Event, PhaseDone, PhaseProgress, PlanReady
 from firesteel.printable import escape_unprintable
-from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady
 from firesteel.units import show_bytes, show_rate, show_seconds
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class SlowLines:
         self._printed_at = -_INTERVAL_S
 
     def print(self, line: str) -> None:
-        if uptime() - self._printed_at >= _INTERVAL_S:
-            self._printed_at = uptime()
+        if time.monotonic() - self._printed_at >= _INTERVAL_S:
+            self._printed_at = time.monotonic()
             err.print(line)
 
 
@@ -114,7 +114,7 @@ async def _with_waits(events: AsyncIterator[E], waits: tuple[type, ...]) -> Asyn
     operation = asyncio.ensure_future(_put_all(events, queue))
     operation.add_done_callback(lambda _: queue.put_nowait(None))
     last: Any = None
-    since = uptime()
+    since = time.monotonic()
     try:
         while True:
             try:
@@ -122,7 +122,7 @@ async def _with_waits(events: AsyncIterator[E], waits: tuple[type, ...]) -> Asyn
                     event = await queue.get()
             except TimeoutError:
                 if last:
-                    yield replace(last, text=f"{last.text}, {show_seconds(uptime() - since)} so far")
+                    yield replace(last, text=f"{last.text}, {show_seconds(time.monotonic() - since)} so far")
                 continue
             except asyncio.CancelledError:
                 if operation.done():
@@ -131,7 +131,7 @@ async def _with_waits(events: AsyncIterator[E], waits: tuple[type, ...]) -> Asyn
                 continue
             if event is None:
                 break
-            last, since = event if isinstance(event, waits) else None, uptime()
+            last, since = event if isinstance(event, waits) else None, time.monotonic()
             yield event
     finally:
         operation.cancel()  # does nothing unless this generator is closed before the operation has ended
@@ -150,9 +150,9 @@ async def _fewer(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
     async for event in events:
         if isinstance(event, PhaseProgress):
             text = _FIGURE.sub("", event.text)
-            if text == last and uptime() - last_s < _INTERVAL_S:
+            if text == last and time.monotonic() - last_s < _INTERVAL_S:
                 continue
-            last, last_s = text, uptime()
+            last, last_s = text, time.monotonic()
         yield event
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from firesteel.facts.host.gpu_reading import GpuReading
 from firesteel.gateway.address import Address
 from firesteel.library.documents.document import Document
-from firesteel.library.services import ServiceStatus
+from firesteel.library.services import ServiceList, ServiceStatus
 from firesteel.rules.host_checks.verdict import CheckLevel
 
 
@@ -30,3 +30,8 @@ class PsJson(Document):
     """What `doctor` finds wrong with the GPU and its host now, while something runs on it."""
     gpu: GpuReading | None = None
     """Its temperature and power now; null: there is none, or nothing runs."""
+
+
+def ps_json(found: ServiceList) -> PsJson:
+    alarms = tuple(map(HostAlarmJson.model_validate, found.alarms))
+    return PsJson(services=found.services, gateway=found.gateway, host=alarms, gpu=found.gpu)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -10,9 +10,11 @@ from pydantic import Field
 from firesteel.launch import Step
 from firesteel.library.documents.document import Document
 from firesteel.library.documents.proposals import RequestsJson, TermsJson, requests_json, terms_json
+from firesteel.library.run import NodeUp
 from firesteel.planner.band import Band
 from firesteel.proposals import Proposal
 from firesteel.run.cluster_status import NodeStatus
+from firesteel.run.events import ServiceReady
 from firesteel.run.fetch.prune import UnusedFile
 from firesteel.run.report import Report
 from firesteel.run.verify.checks import CheckResult
@@ -128,13 +130,32 @@ class PullPruneJson(Document):
     """Paths that could not be removed because they belong to another user."""
 
 
-def up_json(report: Report, already_running: bool, proposal: Proposal | None = None) -> UpJson:
+def up_json(
+    report: Report,
+    already_running: bool,
+    proposal: Proposal | None = None,
+    nodes: tuple[NodeStatus, ...] = (),
+) -> UpJson:
     update = {
         "already_running": already_running,
+        "nodes": nodes,
         "terms": terms_json(proposal.model if proposal else None),
         "requests": requests_json(proposal.recipe if proposal else None),
     }
     return UpJson.model_validate(report).model_copy(update=update)
+
+
+def up_file_json(
+    started: Sequence[ServiceReady],
+    proposals: Sequence[Proposal],
+    on_nodes: Mapping[str, tuple[NodeUp, ...]],
+) -> UpFileJson:
+    reports = (
+        up_json(ready.report, ready.already, proposal)
+        for ready, proposal in zip(started, proposals, strict=True)
+    )
+    nodes = {node: tuple(map(NodeUpJson.of, reports)) for node, reports in on_nodes.items()}
+    return UpFileJson(reports=tuple(reports), nodes=nodes)
 
 
 def steps_json(name: str, steps: Iterable[Step]) -> UpDryRunJson:

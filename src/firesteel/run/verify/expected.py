@@ -18,14 +18,12 @@ from firesteel.catalog import RecipeRequests
 from firesteel.edge.files import state_file
 from firesteel.engines import introspection
 from firesteel.facts.model.tensors import Role, Weights
-from firesteel.launch import EngineName, FlagValue, Launch
+from firesteel.launch import EngineName, FlagValue, Launch, Task
 from firesteel.planner import Plan, PlanSummary, summarize
 from firesteel.proposals import Proposal
 from firesteel.typed_json import InvalidValue, from_json
 
 Size = Literal["unknown", "tiny", "small", "able"]
-Task = Literal["chat", "embeddings", "rerank"]
-"""What a server is asked to do."""
 TINY_BELOW, ABLE_FROM = 1_000_000_000, 4_000_000_000
 """Parameters. A tiny model may get any fact wrong; an able one must know what a child knows."""
 _BITS = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.http.engine_client import (
@@ -14,11 +14,11 @@ from firesteel.edge.http.engine_client import (
     status,
 )
 from firesteel.errors import FiresteelError, HostNotReady, ServerNotReady, UsageError
-from firesteel.launch import EngineName
+from firesteel.launch import EngineName, Task
 from firesteel.run.endpoints import KEY_VARIABLES
 from firesteel.run.proofs import forget_proof
 from firesteel.run.service import Service, api_key, death, last_lines
-from firesteel.run.verify.expected import Expected, Task, stored_expected
+from firesteel.run.verify.expected import Expected, stored_expected
 from firesteel.run.verify.verify import Verification, verify
 
 _LOG_LINES = 100_000
@@ -44,12 +44,15 @@ class VerifyTarget:
             self.url, self.model, self.expected, key=self.key, read_log=self.read_log, thorough=thorough
         )
         async for event in events:
-            if isinstance(event, Verification) and not event.is_good and self.on_failure:
-                self.on_failure()
-            if isinstance(event, str | Verification):
+            if isinstance(event, str):
                 yield event
+            elif isinstance(event, Verification):
+                if self.on_failure and not event.is_good:
+                    self.on_failure()
+                error = self._unanswered(event) if event.is_unanswered else None
+                yield replace(event, name=self.name, error=error)
 
-    def unanswered(self, verification: Verification) -> HostNotReady:
+    def _unanswered(self, verification: Verification) -> HostNotReady:
         """The error for a server that stopped answering: nothing is known about its answers then."""
         last = verification.failed[-1]
         what = f"{self.name} could not be verified ({last.name}: {last.observed})"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer
-from firesteel.errors import FiresteelError
+from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.run.verify import api_questions, media, questions, vectors
 from firesteel.run.verify.checks import Cause, CheckResult
 from firesteel.run.verify.expected import Expected
@@ -49,6 +49,10 @@ class Verification:
     checks: tuple[CheckResult, ...]
     texts: tuple[Answer, ...] = ()
     """The longer streamed answers, which are also the first speed measurements."""
+    name: str = ""
+    """Of the service, or of the model at a URL."""
+    error: HostNotReady | None = None
+    """The server stopped answering, so that nothing is known about its answers."""
 
     @property
     def is_good(self) -> bool:
