@@ -12,26 +12,44 @@ from pathlib import Path
 
 import pytest
 
+from firesteel.hosts.cluster.elsewhere import PARTS
+
 ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The files that a clone has and the launcher needs, in a folder with a blank in its name."""
+    """The files that `--on NODE` copies to a node, which installs from them, in a folder with a blank in its name."""
     folder = tmp_path / "a clone"
     folder.mkdir()
-    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "firesteel"):
-        shutil.copy(ROOT / name, folder / name)
-    for name in ("src", "scripts"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for part in PARTS:
+        (folder / part).parent.mkdir(exist_ok=True)
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / part, folder / part)
     return folder
 
 
-def run(copy: Path, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """All that is on the PATH: what every Debian has, and not uv or Python."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("sh", "readlink", "cmp", "dirname", "mkdir", "rm", "cp", "id", "grep", "tail"):
+        (folder / name).symlink_to(shutil.which(name) or f"/bin/{name}")
+    return folder
+
+
+def run(
+    copy: Path, *words: str, tools: Path | None = None, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """With `tools`, only the programs there, and nothing in the home."""
+    bare = {"PATH": str(tools), "HOME": str(copy.parent), "FIRESTEEL_PYTHON": ""} if tools else {}
     return subprocess.run(
         [str(copy / "firesteel"), *words],
         cwd="/",
-        env={**os.environ, **(env or {})},
+        env={**os.environ, **bare, **(env or {})},
         capture_output=True,
         text=True,
         timeout=300,
@@ -40,10 +58,12 @@ def run(copy: Path, *words: str, env: dict[str, str] | None = None) -> subproces
 
 
 @pytest.mark.real
-def test_first_run_interrupted_without_an_index_and_complete_then_a_second(copy: Path) -> None:
+def test_first_run_interrupted_without_an_index_and_complete_then_a_second(copy: Path, tools: Path) -> None:
+    (tools / "python3").symlink_to(sys.executable)
     first = subprocess.Popen(
         [str(copy / "firesteel"), "--version"],
         cwd="/",
+        env={**os.environ, "PATH": str(tools), "HOME": str(tools)},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -60,11 +80,11 @@ def test_first_run_interrupted_without_an_index_and_complete_then_a_second(copy:
         "PIP_FIND_LINKS": "",
         "PIP_RETRIES": "0",
     }
-    failed = run(copy, "--version", env=dead)
+    failed = run(copy, "--version", tools=tools, env=dead)
     assert failed.returncode == 5
     assert "pip could not install" in failed.stderr and "next: check the network" in failed.stderr
 
-    again = run(copy, "--version")
+    again = run(copy, "--version", tools=tools)
     assert again.returncode == 0 and again.stdout.startswith("firesteel, version"), again.stderr
     assert "first run" in again.stderr
 
@@ -80,63 +100,48 @@ def test_first_run_interrupted_without_an_index_and_complete_then_a_second(copy:
     assert f"next: {link} up" in hint.stderr
 
 
-def test_a_host_without_python(copy: Path, tmp_path: Path) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    for name in ("sh", "readlink", "cmp", "dirname", "mkdir"):
-        (tools / name).symlink_to(shutil.which(name) or f"/bin/{name}")
-    ran = run(copy, "--version", env={"PATH": str(tools), "FIRESTEEL_PYTHON": ""})
-    assert ran.returncode == 5
-    assert "Python 3.11 or newer is needed" in ran.stderr and "next: install it" in ran.stderr
-
-
-def test_a_python_that_is_too_old_or_has_no_venv(copy: Path, tmp_path: Path) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    for name in ("sh", "readlink", "cmp", "dirname", "mkdir"):
-        (tools / name).symlink_to(shutil.which(name) or f"/bin/{name}")
-    old = tools / "python3"
-    old.write_text("#!/bin/sh\nexit 1\n")
-    old.chmod(0o755)
-    assert run(copy, env={"PATH": str(tools), "FIRESTEEL_PYTHON": ""}).returncode == 5
-    old.write_text('#!/bin/sh\ncase "$2" in *version*) exit 0;; esac\nexit 1\n')
-    ran = run(copy, env={"PATH": str(tools), "FIRESTEEL_PYTHON": ""})
-    assert ran.returncode == 5 and "has no venv and pip" in ran.stderr
-    assert "next: sudo apt install python3-venv, or install uv" in ran.stderr
-
-
-UV = """#!/bin/sh
-printf '%s\\n' "$*" >>"$UV_LOG"
-case "$1 $2" in
-    "python find") [ -n "$UV_FINDS" ] && printf '%s\\n' "$UV_FINDS" ;;
-    venv*) for folder; do :; done; mkdir -p "$folder/bin" && cp "$UV_PYTHON" "$folder/bin/python" ;;
-esac
-"""
-"""A stand-in: writes down how it was called, and makes an environment that runs the Python of this test."""
-
-
-@pytest.mark.parametrize("has_python", [True, False])
-def test_uv_where_venv_or_python_is_missing(copy: Path, tmp_path: Path, has_python: bool) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    for name in ("sh", "readlink", "cmp", "dirname", "mkdir", "rm", "cp"):
-        (tools / name).symlink_to(shutil.which(name) or f"/bin/{name}")
-    script(tools / "uv", UV)
-    script(tmp_path / "python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    bare = tmp_path / "python-without-venv"
+@pytest.mark.real
+def test_uv_installs_and_a_python_that_went_away_is_replaced(copy: Path, tools: Path) -> None:
+    """uv locks `.venv/.lock` itself: it waited ten minutes for the lock of the script that had started it."""
+    (tools / "uv").symlink_to(Path(sys.executable).with_name("uv"))
+    bare = tools.parent / "python-without-venv"
     script(bare, f'#!/bin/sh\ncase "$2" in *ensurepip*) exit 1;; esac\nexec {sys.executable} "$@"\n')
-    if has_python:
-        (tools / "python3").symlink_to(bare)
-    log = tmp_path / "uv.log"
-    env = {"PATH": str(tools), "FIRESTEEL_PYTHON": "", "UV_LOG": str(log), "UV_PYTHON": f"{tmp_path}/python"}
-    ran = run(copy, "--version", env={**env, "UV_FINDS": "" if has_python else str(bare)})
-    assert ran.returncode == 0 and ran.stdout.startswith("firesteel, version"), ran.stderr
-    calls = log.read_text().splitlines()
-    assert calls[-2].startswith("venv ") and calls[-2].endswith(f" {copy}/.venv")
-    assert calls[-1] == f"pip install --python {copy}/.venv/bin/python --editable {copy}"
-    assert run(copy, "--version", env=env).stderr == "" and len(log.read_text().splitlines()) == len(calls)
+    (tools / "python3").symlink_to(bare)
+    first = run(copy, "--version", tools=tools)
+    assert first.returncode == 0 and first.stdout.startswith("firesteel, version"), first.stderr
+    installed = copy / ".venv/bin/python"
+    assert installed.exists() and not (copy / ".venv/bin/pip").exists()
+
+    installed.unlink()
+    installed.symlink_to("/usr/bin/python3.99")
+    second = run(copy, "--version", tools=tools)
+    assert second.stdout == first.stdout and "first run" in second.stderr, second.stderr
+
+
+def test_a_host_without_python(copy: Path, tools: Path) -> None:
+    ran = run(copy, "--version", tools=tools)
+    assert ran.returncode == 5 and "Python 3.11 or newer is needed" in ran.stderr
+    assert ran.stderr.endswith("next: curl -LsSf https://astral.sh/uv/install.sh | sh\n")
+    script(tools / "apt-get", "#!/bin/sh\n")
+    script(tools / "id", "#!/bin/sh\necho 1000\n")
+    ran = run(copy, "--version", tools=tools)
+    assert ran.returncode == 5 and ran.stderr.endswith("next: sudo apt-get install -y python3-venv\n")
+
+
+def test_a_python_that_is_too_old_or_has_no_venv(copy: Path, tools: Path) -> None:
+    script(tools / "python3", "#!/bin/sh\nexit 1\n")
+    script(tools / "apt-get", "#!/bin/sh\n")  # it would bring the same old Python
+    ran = run(copy, tools=tools)
+    assert ran.returncode == 5
+    assert ran.stderr.endswith("next: curl -LsSf https://astral.sh/uv/install.sh | sh\n")
+    script(tools / "python3", '#!/bin/sh\ncase "$2" in *version*) exit 0;; esac\nexit 1\n')
+    script(tools / "id", "#!/bin/sh\necho 0\n")
+    ran = run(copy, tools=tools)
+    assert ran.returncode == 5 and "has no venv and pip" in ran.stderr
+    assert ran.stderr.endswith("next: apt-get install -y python3-venv\n")
 
 
 def script(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
     path.write_text(text)
     path.chmod(0o755)

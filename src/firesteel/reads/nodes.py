@@ -164,7 +164,7 @@ def parse_documents(file: SourceFile, source: SourceText | None = None) -> tuple
     source = source or file.whole
     try:
         _check_size(source, file)
-        nodes = [node for node in yaml.compose_all(source.text, Loader=yaml.CBaseLoader) if node is not None]
+        nodes = list(yaml.compose_all(source.text, Loader=yaml.CBaseLoader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise _error(file, source.at(mark.index if mark else 0), error.problem or "not YAML") from None
@@ -182,7 +182,7 @@ def _check_size(source: SourceText, file: SourceFile) -> None:
     for count, event in enumerate(yaml.parse(source.text, Loader=yaml.CBaseLoader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         documents += isinstance(event, yaml.DocumentStartEvent)
-        offset = source.at(event.start_mark.index)
+        offset = source.at(event.start_mark.index if event.start_mark else 0)
         if depth > MAX_DEPTH:
             raise _error(file, offset, f"nested deeper than {MAX_DEPTH} levels")
         if count > MAX_NODES or documents > MAX_DOCUMENTS:

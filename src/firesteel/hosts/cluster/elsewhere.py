@@ -26,7 +26,16 @@ from firesteel.errors import HostNotReady, UsageError
 from firesteel.hosts.cluster.channel import NODE_FOLDER
 from firesteel.hosts.cluster.nodes import find_node, local_name, target_of
 
-_PARTS = ("firesteel", "pyproject.toml", "README.md", "LICENSE", "scripts/make-venv", "src")
+PARTS = (
+    "firesteel",
+    "pyproject.toml",
+    "hatch_build.py",
+    "README.md",
+    "LICENSE",
+    "requirements/run.txt",
+    "scripts/make-venv",
+    "src",
+)
 _PACKAGES = "aiohttp, click, msgspec, pydantic, rich, yaml"
 SSH_FAILED = 255
 
@@ -93,7 +102,7 @@ def _archive(root: Path, home: Home) -> bytes:
     """The same bytes for the same files, so that they are sent once."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as tar:
-        for part in _PARTS:
+        for part in PARTS:
             if (root / part).exists():
                 tar.add(root / part, part, filter=_plain)
         if home.catalog.is_dir():
