@@ -20,20 +20,11 @@ if TYPE_CHECKING:
         stored_run,
         tune,
     )
-    from firesteel.library.check import check, diagnose, read
+    from firesteel.library.check import check, compatibility, diagnose, read
     from firesteel.library.hosts import doctor, doctor_cluster
     from firesteel.library.images import build_image, inspect_image, learn, learn_image
-    from firesteel.library.plans import (
-        compatibility,
-        docker,
-        host,
-        models,
-        plan,
-        propose,
-        render_as,
-        render_by_node,
-        render_for_kubernetes,
-    )
+    from firesteel.library.plans import host, models, plan, propose
+    from firesteel.library.render import docker, render_as, render_by_node, render_for_kubernetes
     from firesteel.library.run import (
         down,
         log_file,

@@ -17,6 +17,10 @@ from firesteel.dataclass import dataclass
 EngineName = Literal["vllm", "llamacpp", "sglang"]
 Runtime = Literal["container", "native"]
 """Where an engine runs: in a container, or as a program that is installed on this machine."""
+Who = Literal["person", "agent", "team", "batch"]
+"""Who uses a model."""
+Matter = Literal["speed", "quality", "throughput", "memory"]
+"""What matters most to them."""
 Task = Literal["chat", "embeddings", "rerank"]
 """What a server is asked to do."""
 Goal = Literal["speed", "context", "throughput", "quality"]

@@ -6,12 +6,12 @@ import pytest
 from rich.console import Console
 
 from firesteel.catalog import shipped
-from firesteel.cli.output.plan_chart import picture
 from firesteel.cli.output.recipe_rows import draft_rows, recipe_rows
 from firesteel.cli.output.show import models_view
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.library.documents.proposals import model_row, plan_json
+from firesteel.library.plan_chart import picture
 from firesteel.proposals import Proposal, propose
 
 

@@ -13,8 +13,8 @@ from firesteel.cli.output.choose import choice_view, guides_view
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import out
 from firesteel.errors import UsageError
+from firesteel.launch import Matter, Who
 from firesteel.library import documents, plans
-from firesteel.proposals.choose import Matter, Use, Who
 
 _LENGTHS = {"line": 300, "page": 2000, "file": 16_000, "repository": 100_000, "book": 200_000}
 """What people know of their prompts, in tokens."""
@@ -68,8 +68,7 @@ def command(
             "three things must be known: who uses it, how long prompts are, what matters",
             next="firesteel choose --who agent --prompt 30k --matters speed",
         )
-    host = plans.host(host_name)
-    choice = plans.choose(Use(who, prompt, matters, users, takes), host)
+    choice = plans.choose_for(who, prompt, matters, users=users, takes=takes, host_name=host_name)
     if as_json:
         common.print_json(documents.proposals.choice_json(choice))
         return

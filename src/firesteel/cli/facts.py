@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from firesteel.cli.options import common
 from firesteel.cli.output.show import out, table
-from firesteel.errors import UsageError
-from firesteel.library import documents
-from firesteel.rules import SupportRange, compatibility
-from firesteel.rules.fact_tables import TABLES, FactTable, fact_table
+from firesteel.library import check, documents
+
+if TYPE_CHECKING:
+    from firesteel.rules import CompatibilityTable, SupportRange
+    from firesteel.rules.fact_tables import FactTable
 
 _EFFECTS = {"stop": "stops", "warn": "hurts", "note": "note", None: "no known problem"}
 
@@ -27,15 +30,13 @@ def command(name: str, as_json: bool) -> None:
              images     container images
              variables  environment variables, by release
     """
-    if name in TABLES:
-        _show(name, fact_table(name), as_json)
-        return
-    if name != "sm121":
-        known = ", ".join(("sm121", *TABLES))
-        raise UsageError(
-            f"there is no table `{name:.60}`; there are {known}", next="firesteel facts hardware"
-        )
-    support = compatibility(name)
+    if name == "sm121":
+        _show_support(name, check.compatibility(name), as_json)
+    else:
+        _show(name, check.fact_table(name), as_json)
+
+
+def _show_support(name: str, support: CompatibilityTable, as_json: bool) -> None:
     if as_json:
         common.print_json(documents.rules.FactsJson.of(support, table=name))
         return
@@ -45,7 +46,7 @@ def command(name: str, as_json: bool) -> None:
     ]
     out.print(table(("what", "guides say", "vLLM releases", "now"), rows))
     out.print("`firesteel check --explain RULE` shows the sources of a rule")
-    out.print(f"more tables: {', '.join(TABLES)}")
+    out.print(f"more tables: {', '.join(check.fact_tables())}")
 
 
 def _show(name: str, found: FactTable, as_json: bool) -> None:

@@ -10,10 +10,8 @@ from rich.text import Text
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import models_view, out
-from firesteel.errors import UsageError
-from firesteel.launch import Ask, EngineName, Goal
+from firesteel.launch import EngineName, Goal
 from firesteel.library import documents, plans
-from firesteel.proposals import Proposal
 
 _WORDS = (
     "weights: counted in the checkpoint, derived from its config, or reported by somebody; "
@@ -51,31 +49,16 @@ def command(
     TEXT selects models with this text in their names. The best come first: those that can run, then those
     that somebody has run, then the fast ones; --goal ranks by something else.
     """
-    host = plans.host(host_name)
-    ask = Ask(context=context, users=users, engine=engine, goal=goal)
-    proposals = tuple(
-        proposal
-        for proposal in plans.propose(ask, host)
-        if (proposal.can_run or not fits) and _matches(proposal, text, modality, license_)
-    )
-    if not proposals:
-        raise UsageError("no model in the catalog matches", next="firesteel models")
+    found = plans.find_models(
+        text, host_name=host_name, fits=fits, engine=engine, modality=modality, license=license_,
+        goal=goal, context=context, users=users,
+    )  # fmt: skip
     if as_json:
-        rows = tuple(map(documents.proposals.model_row, proposals))
-        common.print_json(documents.proposals.ModelsJson.of(host=host, models=rows))
+        rows = tuple(map(documents.proposals.model_row, found.proposals))
+        common.print_json(documents.proposals.ModelsJson.of(host=found.host, models=rows))
         return
-    out.print(models_view(proposals))
+    out.print(models_view(found.proposals))
     out.print(Text(_WORDS, style="dim"))
     where = f" --host {host_name}" if host_name else ""
-    out.print(typed(f"\nfor {host.title}, best first; next: firesteel plan {proposals[0].name}{where}"))
-
-
-def _matches(proposal: Proposal, text: str | None, modality: str | None, license_: str | None) -> bool:
-    model = proposal.model
-    assert model is not None, "everything in the catalog has a model"
-    names = f"{proposal.name} {model.id} {model.title} {model.family}".lower()
-    return (
-        (text is None or text.lower() in names)
-        and (modality is None or modality.lower() in model.modality)
-        and (license_ is None or license_.lower() in model.license.lower())
-    )
+    first = found.proposals[0].name
+    out.print(typed(f"\nfor {found.host.title}, best first; next: firesteel plan {first}{where}"))

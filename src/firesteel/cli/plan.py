@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import shlex
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from firesteel.cli.options import common, complete
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import compare_view, out, plan_view
-from firesteel.edge.files import text_files
-from firesteel.edge.files.home import find_home
-from firesteel.errors import FiresteelError, UsageError
+from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName, Goal
 from firesteel.library import documents, plans
-from firesteel.proposals import Proposal, alternative, has_weights, how_to_fit
-from firesteel.proposals.over_hosts import PUBLISHED, OverHosts, over_hosts
-from firesteel.rules.checkpoint_checks.launch_findings import is_audit
-from firesteel.workspace import Workspace, find_workspace
+
+if TYPE_CHECKING:
+    from firesteel.proposals import Proposal
 
 
 @click.command("plan")
@@ -77,118 +72,37 @@ def command(
     config.json alone, for which --quant says how the weights are stored. Exits 4 when it does not fit, 3
     when a rule stops it.
     """
-    if is_cluster:
-        from firesteel.hosts.cluster.nodes import require_nodes  # only a cluster has nodes
-
-        nodes = nodes or len(require_nodes(find_home())) + 1
-    _check_arguments(models, compare, chart, nodes)
+    _check_arguments(models, compare, chart)
     ask = Ask(models[0], sparks=nodes, shared_tokens=shared or 0, **asked)
-    workspace = find_workspace()
-    host = workspace.host(host_name)
-    if is_cluster:
-        host = replace(host, joined_hosts=nodes or 1)
-    proposals = [workspace.propose(replace(ask, model=model), host) for model in models]
     if compare:
-        return _compare([ways[0] for ways in proposals], as_json)
-    best, *others = proposals[0]
-    gain = _over_hosts(workspace, ask, best) if best.plan.launch.sparks > 1 else None
+        return _compare(plans.plan_side_by_side(models, ask, host_name, on_all_nodes=is_cluster), as_json)
+    planned = plans.plan_model(ask, host_name, on_all_nodes=is_cluster)
+    best, gain = planned.best, planned.over_hosts
     if chart:
-        from firesteel.cli.output.plan_chart import picture  # only now is a renderer needed
-
-        text_files.write_new(chart, picture(best))
+        plans.write_chart(best, chart)
     if as_json:
-        document = documents.proposals.plan_json(best, tuple(others))
-        common.print_json(document.model_copy(update={"over_hosts": gain}))
+        common.print_json(documents.proposals.plan_json(best, planned.others, gain))
     else:
-        out.print(plan_view(best, tuple(others)))
+        out.print(plan_view(best, planned.others))
         if gain:
-            out.print(f"\n{gain.hosts} hosts    {gain.verdict} ({PUBLISHED})")
-        adapters = [word for each in ask.adapters for word in ("--adapter", f"{each.name}={each.reference}")]
-        model = shlex.join((models[0], *adapters))
-        text = _next(best, model) if best.plan.fits else _what_fits(workspace, ask, best, model)
-        out.print(typed(f"\nnext: {text}"), soft_wrap=True)  # a command in two lines would not be one
+            out.print(f"\n{gain.hosts} hosts    {gain.verdict} ({gain.published})")
+        # a command in two lines would not be one
+        out.print(typed(f"\nnext: {plans.next_command(planned)}"), soft_wrap=True)
     return best.exit_code
 
 
-def _over_hosts(workspace: Workspace, ask: Ask, best: Proposal) -> OverHosts:
-    """Against the same recipe on one host."""
-    subject = best.recipe.name if best.recipe else ask.model
-    alone = workspace.propose(replace(ask, model=subject, sparks=1), best.plan.host)
-    return over_hosts(best, alone[0])
-
-
-def _check_arguments(models: tuple[str, ...], compare: bool, chart: Path | None, nodes: int | None) -> None:
+def _check_arguments(models: tuple[str, ...], compare: bool, chart: Path | None) -> None:
     if compare and (len(models) < 2 or chart):
         raise UsageError(
             "--compare takes two or more MODELs and draws no chart", next="firesteel plan --help"
-        )
-    if nodes and nodes & (nodes - 1):
-        raise UsageError(
-            f"attention heads cannot be split over {nodes} Sparks; 1, 2, 4 and 8 can be planned",
-            next="--nodes 2",
         )
     if len(models) > 1 and not compare:
         raise UsageError("one MODEL at a time", next=f"firesteel plan --compare {' '.join(models)}")
 
 
-def _compare(proposals: list[Proposal], as_json: bool) -> int:
-    """Exits as the first that can run would."""
+def _compare(proposals: tuple[Proposal, ...], as_json: bool) -> int:
     if as_json:
         common.print_json(documents.proposals.plan_compare_json(proposals))
     else:
         out.print(compare_view(proposals))
-    return min(proposal.exit_code for proposal in proposals)
-
-
-def _next(best: Proposal, model: str) -> str:
-    if best.stops and (is_audit(best.stops[0]) or best.stops[0].key.startswith("adapter:")):
-        return best.stops[0].instead or f"firesteel audit {model}"
-    if not has_weights(best):
-        return "firesteel up with the folder that holds its weights, or with its Hub id"
-    joined = " --cluster" if best.plan.launch.sparks > 1 else ""
-    if best.plan.host.name != "local":
-        return (
-            f"firesteel up {model}{joined}, on that machine; firesteel render {model} prints its docker run"
-        )
-    if best.can_run:
-        return f"firesteel up {model}{joined}"
-    if best.stops:
-        return f"firesteel check --explain {best.stops[0].rule}"
-    return f"firesteel plan {model} --host gb10, for a Spark; firesteel models, for what fits here"
-
-
-def _what_fits(workspace: Workspace, ask: Ask, best: Proposal, model: str) -> str:
-    """The same with a smaller context, beside fewer services, on two Sparks, or another recipe."""
-    from firesteel.run.start.preflight import (
-        held_bytes,
-    )  # loads docker; only needed here
-
-    is_local = best.plan.host.name == "local"
-    hint = how_to_fit(best, held_bytes(find_home()) if is_local else {})
-    again = shlex.join(_options(ask, best.plan.host.name))
-    if hint.startswith("--"):
-        return f"firesteel plan {model} {hint} {again}".rstrip()
-    if not hint.startswith("firesteel models"):
-        return hint
-    if best.plan.host.hardware == "gb10" and best.plan.launch.sparks == 1 and _fits_two(workspace, ask, best):
-        return f"firesteel plan {model} {again} --nodes 2, which fits".replace("  ", " ")
-    other = alternative(best, plans.propose(Ask(), best.plan.host))
-    return f"firesteel plan {other.name}, which fits" if other else hint
-
-
-def _options(ask: Ask, host: str) -> list[str]:
-    """What was asked for beside the model and its context, as it is typed."""
-    asked = {
-        "users": ask.users, "engine": ask.engine, "engine-version": ask.version, "quant": ask.quant,
-        "weights-bytes": ask.weights_bytes, "kv-cache-dtype": ask.kv_cache_dtype,
-        "host": None if host == "local" else host,
-    }  # fmt: skip
-    return [word for name, value in asked.items() if value for word in (f"--{name}", str(value))]
-
-
-def _fits_two(workspace: Workspace, ask: Ask, best: Proposal) -> bool:
-    subject = best.recipe.name if best.recipe else ask.model
-    try:
-        return workspace.propose(replace(ask, model=subject, sparks=2), best.plan.host)[0].plan.fits
-    except FiresteelError:  # it cannot be split
-        return False
+    return plans.exit_code_of(proposals)

@@ -6,13 +6,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firesteel import reads, rules
+from firesteel.errors import UsageError
 from firesteel.launch import EngineName
 from firesteel.workspace import find_workspace
 
-if TYPE_CHECKING:  # loaded only by those who use them
+if TYPE_CHECKING:
     from firesteel.engines import Diagnosis
     from firesteel.reads import ReadLaunch
-    from firesteel.rules import Finding
+    from firesteel.rules import CompatibilityTable, Finding
+    from firesteel.rules.fact_tables import FactTable
+
+
+def compatibility(table: str = "sm121") -> CompatibilityTable:
+    """What works on a machine, release by release, according to the rules."""
+    return rules.compatibility(table)
+
+
+def fact_tables() -> tuple[str, ...]:
+    """The names of tables beside those of `compatibility`."""
+    from firesteel.rules.fact_tables import TABLES
+
+    return TABLES
+
+
+def fact_table(name: str) -> FactTable:
+    """What is known about a DGX Spark, with source and day; one of `fact_tables`."""
+    from firesteel.rules import fact_tables as tables
+
+    if name not in tables.TABLES:
+        known = ", ".join(("sm121", *tables.TABLES))
+        raise UsageError(
+            f"there is no table `{name:.60}`; there are {known}", next="firesteel facts hardware"
+        )
+    return tables.fact_table(name)
 
 
 def read(text: str, path: str = "text") -> tuple[ReadLaunch, ...]:

@@ -6,14 +6,16 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from firesteel.edge.files.home import find_home
+from firesteel.edge.native.build import BuildProgress
 from firesteel.launch import EngineName
 
 if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.catalog.image import InspectedImage
-    from firesteel.edge.native.build import BuildProgress
     from firesteel.engines.schema.symbols import Schema
     from firesteel.images.built import BuiltImage
     from firesteel.images.report import ImageReport
+
+__all__ = ["BuildProgress"]
 
 
 def inspect_image(

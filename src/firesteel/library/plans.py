@@ -1,25 +1,27 @@
-"""What fits a host, and how fast: plans, recipes, and launches as text for other tools."""
+"""What fits a host, and how fast: plans, the list of models, the choice for a use, and what to type next."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from firesteel import rules
 from firesteel.catalog import Catalog
+from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import find_home
+from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import Host
-from firesteel.launch import Ask
+from firesteel.launch import Ask, EngineName, Goal, Matter, Who
 from firesteel.workspace import find_workspace
 
-if TYPE_CHECKING:  # loaded only by those who use them
-    from firesteel.hosts.cluster.rendered import NodeFile
+if TYPE_CHECKING:  # `check` and the shell's completion load no planner
+    from firesteel.library.services import ServiceStatus
     from firesteel.proposals import Proposal
     from firesteel.proposals.choose import Choice, Use
     from firesteel.proposals.guides import GuideClaim
-    from firesteel.render import Cluster
-    from firesteel.rules import CompatibilityTable
+    from firesteel.proposals.over_hosts import OverHosts
 
 
 def catalog() -> Catalog:
@@ -32,14 +34,18 @@ def host(name: str | None = None) -> Host:
     return find_workspace().host(name)
 
 
-def compatibility(table: str = "sm121") -> CompatibilityTable:
-    """What works on a machine, release by release, according to the rules."""
-    return rules.compatibility(table)
+# --- one model ---
 
 
-def models(host_name: str | None = None) -> tuple[Proposal, ...]:
-    """Every recipe, planned for a host, best first."""
-    return propose(Ask(), host(host_name))
+@dataclass(frozen=True, slots=True)
+class PlannedModel:
+    """The ways to serve a model, and what several hosts gain."""
+
+    ask: Ask
+    best: Proposal
+    others: tuple[Proposal, ...] = ()
+    over_hosts: OverHosts | None = None
+    """Of a model over several hosts: compared with one alone and with replicas."""
 
 
 def plan(
@@ -59,9 +65,211 @@ def propose(ask: Ask, on: Host) -> tuple[Proposal, ...]:
     return find_workspace().propose(ask, on)
 
 
+def plan_model(ask: Ask, host_name: str | None = None, *, on_all_nodes: bool = False) -> PlannedModel:
+    """The same, with what `sparks` hosts gain; `on_all_nodes`: this host and the nodes of its cluster."""
+    ask, on = _on(ask, host_name, on_all_nodes)
+    best, *others = propose(ask, on)
+    if best.plan.launch.sparks == 1:
+        return PlannedModel(ask, best, tuple(others))
+    from firesteel.proposals.over_hosts import over_hosts
+
+    alone = propose(replace(ask, model=_subject(ask, best), sparks=1), best.plan.host)
+    return PlannedModel(ask, best, tuple(others), over_hosts(best, alone[0]))
+
+
+def plan_side_by_side(
+    models: Sequence[str], ask: Ask, host_name: str | None = None, *, on_all_nodes: bool = False
+) -> tuple[Proposal, ...]:
+    """The best way to serve each of them."""
+    ask, on = _on(ask, host_name, on_all_nodes)
+    return tuple(propose(replace(ask, model=model), on)[0] for model in models)
+
+
+def exit_code_of(proposals: Sequence[Proposal]) -> int:
+    """As the first that can run would exit."""
+    return min(proposal.exit_code for proposal in proposals)
+
+
+def write_chart(proposal: Proposal, path: Path) -> None:
+    """What fills the memory, and the speed against the bandwidth limit, as SVG."""
+    from firesteel.edge.files import text_files
+    from firesteel.library.plan_chart import picture  # only now is a renderer needed
+
+    text_files.write_new(path, picture(proposal))
+
+
+def compared_with_best(best: Proposal, other: Proposal) -> str:
+    """Why the other way is not the best one, in a few words."""
+    from firesteel import proposals
+
+    return proposals.compared_with_best(best, other)
+
+
+def require_splittable(hosts: int | None) -> None:
+    if hosts and hosts & (hosts - 1):
+        raise UsageError(
+            f"attention heads cannot be split over {hosts} Sparks; 1, 2, 4 and 8 can be planned",
+            next="--nodes 2",
+        )
+
+
+def _on(ask: Ask, host_name: str | None, on_all_nodes: bool) -> tuple[Ask, Host]:
+    if not on_all_nodes:
+        require_splittable(ask.sparks)
+        return ask, host(host_name)
+    from firesteel.hosts.cluster.nodes import require_nodes  # only a cluster has nodes
+
+    hosts = ask.sparks or len(require_nodes(find_home())) + 1
+    require_splittable(hosts)
+    return replace(ask, sparks=hosts), replace(host(host_name), joined_hosts=hosts)
+
+
+def _subject(ask: Ask, best: Proposal) -> str | None:
+    """The same recipe again, whatever else has the model's name."""
+    return best.recipe.name if best.recipe else ask.model
+
+
+# --- what to type next ---
+
+
+def next_command(planned: PlannedModel) -> str:
+    """What to type after a plan: to serve it, to learn why it cannot run, or what would fit."""
+    best = planned.best
+    adapters = [
+        word for each in planned.ask.adapters for word in ("--adapter", f"{each.name}={each.reference}")
+    ]
+    model = shlex.join((planned.ask.model or best.name, *adapters))
+    return _to_serve(best, model) if best.plan.fits else _to_fit(planned.ask, best, model)
+
+
+def _to_serve(best: Proposal, model: str) -> str:
+    from firesteel.proposals import has_weights
+    from firesteel.rules.checkpoint_checks.launch_findings import is_audit
+
+    if best.stops and (is_audit(best.stops[0]) or best.stops[0].key.startswith("adapter:")):
+        return best.stops[0].instead or f"firesteel audit {model}"
+    if not has_weights(best):
+        return "firesteel up with the folder that holds its weights, or with its Hub id"
+    joined = " --cluster" if best.plan.launch.sparks > 1 else ""
+    if best.plan.host.name != "local":
+        return (
+            f"firesteel up {model}{joined}, on that machine; firesteel render {model} prints its docker run"
+        )
+    if best.can_run:
+        return f"firesteel up {model}{joined}"
+    if best.stops:
+        return f"firesteel check --explain {best.stops[0].rule}"
+    return f"firesteel plan {model} --host gb10, for a Spark; firesteel models, for what fits here"
+
+
+def _to_fit(ask: Ask, best: Proposal, model: str) -> str:
+    """The same with a smaller context, beside fewer services, on two Sparks, or another recipe."""
+    from firesteel.proposals import alternative, how_to_fit
+    from firesteel.run.start.preflight import held_bytes  # loads docker
+
+    is_local = best.plan.host.name == "local"
+    hint = how_to_fit(best, held_bytes(find_home()) if is_local else {})
+    again = shlex.join(_options(ask, best.plan.host.name))
+    if hint.startswith("--"):
+        return f"firesteel plan {model} {hint} {again}".rstrip()
+    if not hint.startswith("firesteel models"):
+        return hint
+    if best.plan.host.hardware == "gb10" and best.plan.launch.sparks == 1 and _fits_two(ask, best):
+        return f"firesteel plan {model} {again} --nodes 2, which fits".replace("  ", " ")
+    other = alternative(best, propose(Ask(), best.plan.host))
+    return f"firesteel plan {other.name}, which fits" if other else hint
+
+
+def _options(ask: Ask, host_name: str) -> list[str]:
+    """What was asked for beside the model and its context, as it is typed."""
+    asked = {
+        "users": ask.users, "engine": ask.engine, "engine-version": ask.version, "quant": ask.quant,
+        "weights-bytes": ask.weights_bytes, "kv-cache-dtype": ask.kv_cache_dtype,
+        "host": None if host_name == "local" else host_name,
+    }  # fmt: skip
+    return [word for name, value in asked.items() if value for word in (f"--{name}", str(value))]
+
+
+def _fits_two(ask: Ask, best: Proposal) -> bool:
+    try:
+        found = propose(replace(ask, model=_subject(ask, best), sparks=2), best.plan.host)
+    except FiresteelError:  # it cannot be split
+        return False
+    return found[0].plan.fits
+
+
+# --- the catalog ---
+
+
+@dataclass(frozen=True, slots=True)
+class ModelList:
+    """Recipes of the catalog, planned for a host, best first."""
+
+    host: Host
+    proposals: tuple[Proposal, ...]
+
+
+def models(host_name: str | None = None) -> tuple[Proposal, ...]:
+    """Every recipe, planned for a host, best first."""
+    return propose(Ask(), host(host_name))
+
+
+def find_models(
+    text: str | None = None,
+    *,
+    host_name: str | None = None,
+    fits: bool = False,
+    engine: EngineName | None = None,
+    modality: str | None = None,
+    license: str | None = None,
+    goal: Goal | None = None,
+    context: int | None = None,
+    users: int | None = None,
+) -> ModelList:
+    """Those that match; `text` is a part of a name, `license` of the name of a licence."""
+    on = host(host_name)
+    found = tuple(
+        proposal
+        for proposal in propose(Ask(context=context, users=users, engine=engine, goal=goal), on)
+        if (proposal.can_run or not fits) and _matches(proposal, text, modality, license)
+    )
+    if not found:
+        raise UsageError("no model in the catalog matches", next="firesteel models")
+    return ModelList(on, found)
+
+
+def _matches(proposal: Proposal, text: str | None, modality: str | None, license: str | None) -> bool:
+    model = proposal.model
+    assert model is not None, "everything in the catalog has a model"
+    names = f"{proposal.name} {model.id} {model.title} {model.family}".lower()
+    return (
+        (text is None or text.lower() in names)
+        and (modality is None or modality.lower() in model.modality)
+        and (license is None or license.lower() in model.license.lower())
+    )
+
+
+# --- a use ---
+
+
 def choose(use: Use, on: Host) -> Choice:
     """The recipe for a use, with two alternatives and why."""
     return find_workspace().choose(use, on)
+
+
+def choose_for(
+    who: Who,
+    prompt_tokens: int,
+    matters: Matter,
+    *,
+    users: int | None = None,
+    takes: str | None = None,
+    host_name: str | None = None,
+) -> Choice:
+    """The same from who uses it, how long prompts are, and what matters. `takes`: what beside text."""
+    from firesteel.proposals.choose import Use
+
+    return choose(Use(who, prompt_tokens, matters, users, takes), host(host_name))
 
 
 def guide_claims(on: Host) -> tuple[GuideClaim, ...]:
@@ -71,72 +279,44 @@ def guide_claims(on: Host) -> tuple[GuideClaim, ...]:
     return guides.guide_claims(catalog(), on)
 
 
-def render_as(
-    proposals: Proposal | Sequence[Proposal],
-    form: str = "docker",
-    *,
-    listen: str | None = None,
-    cluster: Cluster | None = None,
-) -> str:
-    """The launch as text: docker, compose, systemd, quadlet, sparkrun, kubernetes or kubernetes-swap.
-
-    Kubernetes and compose take several proposals. `listen`: an address other than loopback, with a key.
-    """
-    from firesteel.proposals.rendered import render_proposals  # every form, and only here
-    from firesteel.run.start.listen import listening
-
-    chosen = list(proposals) if isinstance(proposals, Sequence) else [proposals]
-    if form != "sparkrun":  # it mounts folders of its own
-        chosen = [_with_folders(proposal) for proposal in chosen]
-    if listen:
-        chosen = [listening(proposal, listen) for proposal in chosen]
-    return render_proposals(chosen, form, catalog().images, cluster)
+# --- this host ---
 
 
-async def render_by_node(
-    proposal: Proposal, form: str = "docker", *, listen: str | None = None
-) -> tuple[NodeFile, ...]:
-    """A launch over several hosts as a file for each: docker, compose, systemd or quadlet.
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """This host, what fits it, what runs, and what to type next."""
 
-    With the addresses of the nodes that `cluster add` knows, where there are enough; else the usual ones.
-    """
-    from firesteel.hosts.cluster import rendered
-    from firesteel.hosts.cluster.up import rank_hosts_for  # ssh
-    from firesteel.run.start.listen import listening
-
-    hosts = await rank_hosts_for(find_home(), proposal.plan.launch.sparks)
-    chosen = _with_folders(proposal)
-    chosen = listening(chosen, listen) if listen else chosen
-    program, rpc = proposal.plan.launch.program, ""
-    if program and proposal.plan.launch.engine == "llamacpp":
-        from firesteel.hosts.cluster.rpc import find_rpc_program
-
-        found = find_rpc_program(program)
-        rpc = f"{found.node_folder}/{found.path.name}"
-    return rendered.render_by_node(chosen, hosts, form, catalog().images, rpc)
+    host: Host
+    fitting: tuple[Proposal, ...]
+    """Recipes that can run here, best first."""
+    running: tuple[ServiceStatus, ...]
+    next: str
 
 
-def render_for_kubernetes(proposal: Proposal, cluster: Cluster | None = None) -> str:
-    """A launch over several hosts as a LeaderWorkerSet."""
-    from firesteel.hosts.cluster import rendered
+def overview() -> Overview:
+    from firesteel.library import run
+    from firesteel.library.services import service_status
 
-    hosts, chosen = rendered.usual_hosts(proposal.plan.launch.sparks), _with_folders(proposal)
-    return rendered.render_for_kubernetes(chosen, hosts, catalog().images, cluster)
-
-
-def _with_folders(proposal: Proposal) -> Proposal:
-    """With the folders of this user, as `up` would mount them."""
-    from firesteel.edge.hub.cache import find_store
-    from firesteel.run.start.caches import with_user_folders
-    from firesteel.run.start.steps import with_native_launch
-
-    if proposal.plan.launch.program:
-        return with_native_launch(proposal, find_home())
-    return with_user_folders(proposal, find_home(), find_store(find_home()).root, Path.home())
+    on = host()
+    fitting = tuple(proposal for proposal in propose(Ask(), on) if proposal.can_run)
+    running = tuple(map(service_status, run.services()))
+    return Overview(on, fitting, running, _first_command(fitting, running, has_gpu=bool(on.gpus)))
 
 
-def docker(proposal: Proposal) -> str:
-    """The proposal's launch as a `docker run` command to paste, without comments."""
-    from firesteel import render  # every form, and only here
+def _first_command(fitting: Sequence[Proposal], running: Sequence[ServiceStatus], *, has_gpu: bool) -> str:
+    ready = [service for service in running if service.phase == "ready"]
+    if ready:
+        return f"firesteel verify {ready[0].name}"
+    if running:
+        return "firesteel ps"
+    if not fitting:
+        return "firesteel models"
+    return f"firesteel up {fitting[0].name}" if has_gpu else "firesteel up"
 
-    return render.docker(proposal.plan.launch)
+
+def gpu_bandwidth(name: str) -> float | None:
+    """Bytes a second, as reported of a GPU with memory of its own."""
+    from firesteel.facts.host.discrete_gpus import discrete_gpu
+
+    known = discrete_gpu(name)
+    return known.bandwidth if known else None

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Literal
 
 from firesteel import yaml_schema
 from firesteel.catalog import Catalog, Model, Recipe, max_context
@@ -22,14 +21,12 @@ from firesteel.errors import UsageError
 from firesteel.facts import Host
 from firesteel.facts.evidence import Evidence
 from firesteel.file_schema import file_schema
-from firesteel.launch import Ask
+from firesteel.launch import Ask, Matter, Who
 from firesteel.planner import MeasuredMemory, OwnRun, Speed
 from firesteel.planner.speed.speculation import DraftedSpeed
 from firesteel.proposals.propose import Proposal, propose, quantization
 from firesteel.units import show_bytes, show_figure, show_rate, show_seconds
 
-Who = Literal["person", "agent", "team", "batch"]
-Matter = Literal["speed", "quality", "throughput", "memory"]
 USERS: Mapping[Who, int] = {"person": 1, "agent": 1, "team": 10, "batch": 32}
 _ANSWER_TOKENS: Mapping[Who, int] = {"person": 1024, "agent": 2048, "team": 1024, "batch": 1024}
 _SHARED = 0.9

@@ -10,8 +10,8 @@ from firesteel.dataclass import dataclass
 from firesteel.facts import Host
 from firesteel.facts.evidence import Evidence
 from firesteel.file_schema import file_schema
-from firesteel.launch import Ask, EngineName
-from firesteel.proposals.choose import Use, Who, choose
+from firesteel.launch import Ask, EngineName, Who
+from firesteel.proposals.choose import Use, choose
 from firesteel.proposals.propose import propose
 from firesteel.units import show_figure
 

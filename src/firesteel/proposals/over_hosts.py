@@ -33,6 +33,11 @@ class OverHosts:
     together_total_tokens_per_s: float | None
     verdict: str = ""
 
+    @property
+    def published(self) -> str:
+        """What others have measured."""
+        return PUBLISHED
+
 
 def over_hosts(together: Proposal, alone: Proposal) -> OverHosts:
     """`alone`: the same recipe on one host, with the same context and users."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -10,8 +11,10 @@ from rich.text import Text
 
 from firesteel.cli.output.recipe_rows import Row, terms_rows
 from firesteel.cli.output.show import grid, table
-from firesteel.proposals.choose import Candidate, Choice
-from firesteel.proposals.guides import GuideClaim
+
+if TYPE_CHECKING:
+    from firesteel.proposals.choose import Candidate, Choice
+    from firesteel.proposals.guides import GuideClaim
 
 _AGREES = {True: Text("agrees", style="green"), False: Text("differs", style="yellow"), None: Text("-")}
 

@@ -54,7 +54,7 @@ def told_on_interrupt(text: str | Callable[[], str]) -> Iterator[None]:
 
 async def last_of(events: AsyncIterator[BuildProgress | Event | T], kind: type[T]) -> T:
     """Shows the progress of a build or an upgrade, and returns its result: the last event."""
-    from firesteel.edge.native.build import BuildProgress  # only builds need it
+    from firesteel.library.images import BuildProgress  # only builds need it
 
     cancel_on_signals()
     lines, result = SlowLines(), None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from firesteel.engines import compact_json
 from firesteel.units import show_figure, show_rate, show_seconds
 
 if TYPE_CHECKING:
@@ -64,9 +64,13 @@ def request_rows(requests: RecipeRequests) -> Iterator[Row]:
 def show_body(body: Mapping[str, object]) -> str:
     """`temperature 1, top_p 0.95, chat_template_kwargs {"enable_thinking":true}`"""
     return ", ".join(
-        f"{name} {compact_json(value) if isinstance(value, Mapping) else value}"
-        for name, value in body.items()
+        f"{name} {_compact(value) if isinstance(value, Mapping) else value}" for name, value in body.items()
     )
+
+
+def _compact(value: Mapping[str, Any]) -> str:
+    """JSON without spaces, as engines print it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def quality_rows(recipe: Recipe) -> Iterator[Row]:

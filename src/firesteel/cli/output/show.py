@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from firesteel.catalog import Model, Recipe
 from firesteel.cli.output.recipe_rows import (
     Row,
     draft_rows,
@@ -23,14 +22,15 @@ from firesteel.cli.output.recipe_rows import (
     start_rows,
     users_rows,
 )  # fmt: skip
-from firesteel.facts import Host
 from firesteel.printable import escape_unprintable
-from firesteel.rules import Finding, Level
 from firesteel.units import show_bytes, show_count, show_figure, show_rate, show_seconds
 
 if TYPE_CHECKING:  # `check` prints its findings without a planner
+    from firesteel.catalog import Model, Recipe
+    from firesteel.facts import Host
     from firesteel.planner import Band, MemoryAccount, Plan, Speed
     from firesteel.proposals import Proposal
+    from firesteel.rules import Finding
 
 _PIPED_WIDTH = 160
 _width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
@@ -106,16 +106,16 @@ def gpu_rows(host: Host) -> list[Row]:
     gpu = next((gpu for gpu in host.gpus if gpu.memory_bytes and not host.hardware), None)
     if gpu is None or not gpu.memory_bytes:
         return []
-    from firesteel.facts.host.discrete_gpus import discrete_gpu  # `check` prints no host
+    from firesteel.library.plans import gpu_bandwidth  # `check` prints no host
 
-    known = discrete_gpu(gpu.name)
+    bandwidth = gpu_bandwidth(gpu.name)
     count = f"{len(host.gpus)} x " if len(host.gpus) > 1 else ""
     total, available = show_bytes(host.memory_total_bytes), show_bytes(host.memory_available_bytes)
     return [
         ("host", f"{host.title}, {host.cores} cores, {total}, {available} available"),
         ("gpu", f"{count}{gpu.name}, compute capability {gpu.compute_capability}, driver {gpu.driver}"),
         ("memory", f"{show_bytes(gpu.memory_bytes)} on the GPU"),
-        ("bandwidth", f"{known.bandwidth / 1e9:,.0f} GB/s, reported" if known else "not known"),
+        ("bandwidth", f"{bandwidth / 1e9:,.0f} GB/s, reported" if bandwidth else "not known"),
     ]
 
 
@@ -174,7 +174,7 @@ def _memory_table(memory: MemoryAccount) -> Table:
 
 
 def _figures(proposal: Proposal, others: tuple[Proposal, ...]) -> list[Row]:
-    from firesteel.proposals import compared_with_best
+    from firesteel.library.plans import compared_with_best  # `check` prints no plan
 
     plan = proposal.plan
     cache, speed = plan.cache, plan.speed
@@ -304,8 +304,8 @@ def _prompt_cell(speed: Speed | None) -> str:
 
 
 def _finding_counts(proposal: Proposal) -> str:
-    levels = [finding.level for finding in proposal.findings]
-    counts = {level: levels.count(level) for level in get_args(Level)}
+    levels: list[str] = [finding.level for finding in proposal.findings]
+    counts = {level: levels.count(level) for level in LEVEL_STYLE}
     return ", ".join(f"{count} {level}" for level, count in counts.items() if count) or "none"
 
 

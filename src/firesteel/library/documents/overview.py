@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from firesteel.library.documents.document import Document, HostJson
+from firesteel.library.plans import Overview
 from firesteel.library.services import ServiceStatus
 
 
@@ -17,3 +18,13 @@ class OverviewJson(Document):
     best: str | None
     running: tuple[ServiceStatus, ...]
     next: str
+
+
+def overview_json(found: Overview) -> OverviewJson:
+    return OverviewJson.of(
+        host=found.host,
+        fits=tuple(proposal.name for proposal in found.fitting),
+        best=found.fitting[0].name if found.fitting else None,
+        running=found.running,
+        next=found.next,
+    )

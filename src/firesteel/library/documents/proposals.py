@@ -177,7 +177,9 @@ def _candidate(candidate: Candidate) -> CandidateJson:
     )
 
 
-def plan_json(proposal: Proposal, others: tuple[Proposal, ...] = ()) -> PlanJson:
+def plan_json(
+    proposal: Proposal, others: tuple[Proposal, ...] = (), over_hosts: OverHosts | None = None
+) -> PlanJson:
     plan = proposal.plan
     return PlanJson.of(
         plan,
@@ -193,6 +195,7 @@ def plan_json(proposal: Proposal, others: tuple[Proposal, ...] = ()) -> PlanJson
         terms=terms_json(proposal.model),
         requests=requests_json(proposal.recipe),
         quality=proposal.recipe.quality if proposal.recipe else (),
+        over_hosts=over_hosts,
     )
 
 

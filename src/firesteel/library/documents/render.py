@@ -6,6 +6,7 @@ from typing import Literal
 
 from firesteel.hosts.cluster.rendered import NodeFile
 from firesteel.library.documents.document import Document
+from firesteel.library.render import Rendered
 
 
 class RenderJson(Document):
@@ -21,3 +22,14 @@ class RenderJson(Document):
     """The file that was written; over several hosts, the folder."""
     nodes: tuple[NodeFile, ...] = ()
     """Over several hosts: a file for each of them."""
+
+
+def render_json(rendered: Rendered, path: str | None) -> RenderJson:
+    return RenderJson(
+        name=rendered.names[0],
+        names=rendered.names,
+        format=rendered.form,
+        text=rendered.text,
+        path=path,
+        nodes=rendered.nodes,
+    )
