@@ -27,7 +27,7 @@ from firesteel.proposals import Proposal, propose
 from firesteel.run.events import PhaseDone
 from firesteel.run.service import ServiceSpec, ServiceState, write_spec, write_state
 from firesteel.run.start.preflight import OWN_DISK_BYTES, driver_problem, gpu_problem, preflight
-from firesteel.run.supervise.monitor import MAX_LOG_BYTES
+from firesteel.run.supervise.disk_writer import MAX_LOG_BYTES
 from firesteel.units import GIB, TIB
 
 SPARK_SAYS = "NVIDIA GB10, 580.95.05, 12.1"

@@ -31,7 +31,7 @@ from firesteel.run.service import (
 )
 from firesteel.run.start.options import REAPER
 from firesteel.run.start.start import start_supervisor, wait_until_healthy
-from firesteel.run.supervise import monitor, supervisor
+from firesteel.run.supervise import disk_writer, monitor, supervisor
 
 SLEEPS = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
 IGNORES_SIGTERM = (
@@ -315,12 +315,12 @@ def test_is_locked_does_not_take_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_large_log_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitor, "MAX_LOG_BYTES", 10)
+    monkeypatch.setattr(disk_writer, "MAX_LOG_BYTES", 10)
     log = tmp_path / "engine.log"
     with log.open("ab") as engine:
         engine.write(b"a first long line\n")
         engine.flush()
-        monitor.bound_log(log)
+        disk_writer.bound_log(log)
         engine.write(b"on\n")
     assert log.read_bytes() == b"on\n"
     assert (tmp_path / "engine.log.1").read_bytes() == b"a first long line\n"
@@ -476,9 +476,10 @@ def test_a_signal_that_was_lost_in_a_finalizer_stops_it_all_the_same(
     monkeypatch.setattr(supervisor, "_stop_signalled", True)
     with subprocess.Popen(SLEEPS, stdout=subprocess.DEVNULL) as engine:
         state = ServiceState(process.this_process(), process.find(engine.pid), 0)
-        watch = monitor.EngineMonitor(folder, spec, state, engine, supervisor._start_verify)
+        writer = disk_writer.DiskWriter(folder)
+        watch = monitor.EngineMonitor(spec, state, engine, writer, supervisor._start_verify)
         with pytest.raises(supervisor._StopRequested):
-            watch.run(supervisor._write_state, supervisor._check_signalled)
+            watch.run(supervisor._check_signalled)
         watch.close()
         engine.kill()
 

@@ -10,6 +10,7 @@ engine.log       the engine's own words
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -22,6 +23,7 @@ from firesteel.edge.docker.containers import is_container_running
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, is_locked
 from firesteel.edge.files.secrets import read_secrets
+from firesteel.edge.host.memory_file import read_memory_file
 from firesteel.edge.host.process import Pid, is_alive, is_stopped, now
 from firesteel.edge.host.process_list import oldest_child, started_at
 from firesteel.errors import FiresteelError, UsageError
@@ -42,6 +44,8 @@ STATE_WRITTEN_S = 10.0
 STOP_REQUESTED = "it was told to stop"
 """`ServiceState.why` after somebody asked for the stop. Written by the supervisor, read by the gateway."""
 MAX_TAIL_BYTES = 2**20
+STATE_IN_MEMORY = "firesteel-state"
+"""A file in the supervisor's memory: its state, also while no disk takes it."""
 WHY_FILE = "why.txt"
 """In a service's folder: why what the supervisor ran has ended, where that knows more than a code."""
 
@@ -226,13 +230,18 @@ def supervisor_of(folder: Path) -> Pid | None:
 
 
 def current_state(folder: Path) -> ServiceState | None:
-    """What state.json says; what the process table shows where it says nothing about what runs."""
+    """What a living supervisor has in memory, or else state.json; what the process table shows where neither
+    says anything about what runs."""
     state = read_state(folder)
-    if state and (is_alive(state.supervisor) or not is_supervised(folder)):
+    if state and is_alive(state.supervisor):
+        return _state_in_memory(state.supervisor) or state
+    if state and not is_supervised(folder):
         return state
     supervisor = supervisor_of(folder)
     if supervisor is None:
         return state
+    if in_memory := _state_in_memory(supervisor):
+        return in_memory
     is_damaged = state is None and os.path.lexists(folder / "state.json")
     if not is_damaged and now() - started_at(supervisor) < STATE_WRITTEN_S:
         return state
@@ -344,6 +353,16 @@ def api_key(spec: ServiceSpec) -> str | None:
 
 def read_state(folder: Path) -> ServiceState | None:
     return _parse(ServiceState, _read_object(folder / "state.json"))
+
+
+def _state_in_memory(supervisor: Pid) -> ServiceState | None:
+    """None of a supervisor of an older version, or of another user."""
+    content = read_memory_file(supervisor.number, STATE_IN_MEMORY, state_file.MAX_BYTES)
+    try:
+        document = json.loads(content)
+    except ValueError:
+        return None
+    return _parse(ServiceState, document) if isinstance(document, dict) else None
 
 
 def _read_object(path: Path) -> dict[str, Any]:

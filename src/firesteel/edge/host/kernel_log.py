@@ -93,11 +93,11 @@ class KernelLog:
                 stderr=subprocess.DEVNULL,
                 preexec_fn=die_with_parent,
             )
+            assert self._journal.stdout is not None
+            # A descriptor of our own, since Popen's file object would block and buffer.
+            source = os.dup(self._journal.stdout.fileno())
         except (OSError, subprocess.TimeoutExpired):
             return None
-        assert self._journal.stdout is not None
-        # A descriptor of our own, since Popen's file object would block and buffer.
-        source = os.dup(self._journal.stdout.fileno())
         self._journal.stdout.close()
         os.set_blocking(source, False)
         return source

@@ -5,6 +5,7 @@ No aiohttp here: a supervisor lives as long as its model and stays small.
 
 from __future__ import annotations
 
+import errno
 import http.client
 import threading
 from collections.abc import Callable
@@ -38,31 +39,53 @@ class HealthPoller(threading.Thread):
         self.metrics: tuple[float, str | None] | None = None
         """When `/metrics` was read last, and its text; None in place of text: no answer."""
         self.answered_at: float | None = None
-        """When it answered last, whatever it said."""
+        """When it answered last, whatever it said. None: not yet, or it could not be asked lately."""
 
     def run(self) -> None:
         while not self._stopped.is_set():
-            self.is_healthy = self._get(self._health) is not None
-            if self.is_healthy and self.pid is None:
-                self.pid = self._find_pid()
-            if self.metrics is None or uptime() - self.metrics[0] >= self._metrics_s:
-                self.metrics = (uptime(), self._get("/metrics"))
+            try:
+                self._ask()
+            except _CannotAsk:
+                self.answered_at = None
             self._stopped.wait(self._interval_s)
+
+    def _ask(self) -> None:
+        self.is_healthy = self._get(self._health) is not None
+        if self.is_healthy and self.pid is None:
+            self.pid = self._find_pid()
+        if self.metrics is None or uptime() - self.metrics[0] >= self._metrics_s:
+            self.metrics = (uptime(), self._get("/metrics"))
 
     def stop(self) -> None:
         self._stopped.set()
 
     def _get(self, path: str) -> str | None:
-        status, text = get_from_engine(self._url + path, self._key)
-        if status is not None:
-            self.answered_at = uptime()
+        try:
+            status, text = _get(self._url + path, self._key)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            cause = getattr(error, "reason", error)  # urllib wraps it
+            if isinstance(cause, OSError) and cause.errno in _OUR_OWN:
+                raise _CannotAsk from error
+            return None
+        self.answered_at = uptime()
         return text if status == 200 else None
+
+
+class _CannotAsk(Exception):
+    """For want of something of our own, which says nothing about the engine."""
+
+
+_OUR_OWN = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
 def get_from_engine(url: str, key: str | None = None) -> tuple[int | None, str]:
     """Status and text; the status is None when no answer came in time."""
     try:
-        response = get(url, bearer(key), limit_bytes=_MAX_BYTES, deadline=Deadline(_TIMEOUT_S), direct=True)
+        return _get(url, key)
     except (OSError, http.client.HTTPException, ValueError):
         return None, ""
+
+
+def _get(url: str, key: str | None) -> tuple[int, str]:
+    response = get(url, bearer(key), limit_bytes=_MAX_BYTES, deadline=Deadline(_TIMEOUT_S), direct=True)
     return response.status, response.body.decode(errors="replace")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+import json
 import signal
 import subprocess
 from collections.abc import Callable
@@ -16,17 +15,17 @@ from firesteel.edge.docker.containers import container_pid
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.kernel_log import KernelLog
 from firesteel.edge.host.memory import own_oom_kills, sample
+from firesteel.edge.host.memory_file import MemoryFile
 from firesteel.edge.host.process import tree_activity, uptime
 from firesteel.edge.http.poll import HealthPoller
 from firesteel.engines.metrics import activity
-from firesteel.errors import FiresteelError
 from firesteel.run.service import ServiceSpec, ServiceState, all_services, api_key
 from firesteel.run.supervise import guard, hang, oom, restart
+from firesteel.run.supervise.disk_writer import DiskWriter
 
 _SAMPLE_S = 1.0
 _HEALTH_S, _METRICS_S = 2.0, 5.0
 """How often the engine is asked."""
-MAX_LOG_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +43,14 @@ class EngineMonitor:
 
     def __init__(
         self,
-        folder: Path,
         spec: ServiceSpec,
         state: ServiceState,
         engine: subprocess.Popen[bytes],
-        start_verify: Callable[[Path], subprocess.Popen[bytes]],
+        writer: DiskWriter,
+        start_verify: Callable[[Path, int], subprocess.Popen[bytes]],
     ) -> None:
-        self.folder, self.spec, self.state, self.engine = folder, spec, state, engine
-        self._start_verify = start_verify
+        self.folder, self.spec, self.state, self.engine = writer.folder, spec, state, engine
+        self._writer, self._start_verify = writer, start_verify
         limits = guard.GuardLimits(spec.memory_floor_bytes, spec.expected_bytes, spec.available_bytes or None)
         self._guard = guard.MemoryWatch(limits)
         self._kernel = KernelLog()
@@ -65,8 +64,10 @@ class EngineMonitor:
         self._poll = HealthPoller(spec.url, api_key(spec), interval_s, metrics_s, find_pid, spec.health)
         self._poll.start()
         self._verify: subprocess.Popen[bytes] | None = None
+        self._verify_output: MemoryFile | None = None
         self._verify_failures = 0
-        self._is_written = False
+        self._blind: str | None = None
+        """Why the last look failed."""
 
     def close(self) -> None:
         self._kernel.close()
@@ -74,20 +75,32 @@ class EngineMonitor:
         if self._verify and self._verify.poll() is None:
             self._verify.kill()
             self._verify.wait()
+        self._end_verify()
 
-    def run(
-        self, write_state: Callable[[Path, ServiceState], bool], check_signalled: Callable[[], None]
-    ) -> StopReason | None:
+    def run(self, check_signalled: Callable[[], None]) -> StopReason | None:
         """Until the engine ends (None) or has to be stopped. `check_signalled` raises to end it, too."""
+        self._writer.write(self.state)
         while True:
-            self._is_written = self._is_written or write_state(self.folder, self.state)
             with suppress(subprocess.TimeoutExpired):
                 self.engine.wait(timeout=_SAMPLE_S)
                 return self._kernel_kill()
             check_signalled()
-            bound_log(self.folder / "engine.log")
-            if reason := self._check():
+            if reason := self._look():
                 return reason
+
+    def _look(self) -> StopReason | None:
+        """A look that fails, as for want of file handles, is no reason to end an engine."""
+        state, blind, reason = self.state, None, None
+        try:
+            reason = self._check()
+        except OSError as error:
+            blind = f"the engine cannot be watched: {error.strerror}"
+        if blind and blind != self._blind:
+            self._writer.note(blind)
+        self._blind = blind
+        if self.state is not state:
+            self._writer.write(self.state)
+        return reason
 
     def _kernel_kill(self) -> StopReason | None:
         """Whether an engine that ended was killed by the kernel because memory ran out."""
@@ -110,7 +123,7 @@ class EngineMonitor:
         if self._guard.stop and was_verified and self._another_loads():
             self._guard = self._guard.while_another_loads()
         for note in self._guard.notes[printed:]:
-            print(f"guard: {note}", flush=True)
+            self._writer.note(f"guard: {note}")
         if stop := self._guard.stop:
             return StopReason("guard", stop.why, stop.is_urgent)
         if why := self._freeze(was_verified):
@@ -121,7 +134,10 @@ class EngineMonitor:
         return None if self.state.is_proved else self._check_verification()
 
     def _another_loads(self) -> bool:
-        services = all_services(Home(self.folder.parent.parent))
+        try:
+            services = all_services(Home(self.folder.parent.parent))
+        except OSError:
+            return False  # not known, and the guard must be obeyed
         return any(other.phase == "starting" and other.name != self.spec.name for other in services)
 
     def _freeze(self, was_verified: bool) -> str | None:
@@ -133,7 +149,7 @@ class EngineMonitor:
         self._held_bytes = tree.resident_bytes if tree else self._held_bytes
         self._frozen = self._frozen.after(hang.ProcessReading(uptime(), answered_at, cpu_s, is_stopped))
         if self._frozen.notice != self.state.hang:
-            self.state, self._is_written = replace(self.state, hang=self._frozen.notice), False
+            self.state = replace(self.state, hang=self._frozen.notice)
         return self._frozen.reason
 
     def _hang(self) -> str | None:
@@ -151,32 +167,59 @@ class EngineMonitor:
         """Run `firesteel verify` once the engine answers, and act on its result."""
         if self.spec.is_command:
             if self._poll.is_healthy:
-                self.state, self._is_written = replace(self.state, is_proved=True, why=None), False
+                self.state = replace(self.state, is_proved=True, why=None)
             return None
         if self._verify is None:
             if self._poll.is_healthy:
-                self._verify = self._start_verify(self.folder)
+                self._verify = self._begin_verify()
             return None
         code = self._verify.poll()
         if code is None:
             return None
-        if code == FiresteelError.exit_code:
-            why = "its answers were wrong after a restart; see supervisor.log"
+        output = self._end_verify()
+        if code and (failed := _failed_checks(output)):
+            why = f"its answers were wrong after a restart ({'; '.join(failed)}); see supervisor.log"
             return StopReason("died", why, is_fatal=True)
-        if code:  # no result: it was killed, ran out of time or got no answer
+        if (
+            code
+        ):  # no result: it was killed, ran out of time, got no answer, or the system refused it something
             self._verify, self._verify_failures = None, self._verify_failures + 1
             why = "it could not be verified after a restart"
             return StopReason("stuck", why) if self._verify_failures > 2 else None
-        self.state, self._is_written = replace(self.state, is_proved=True, why=None), False
+        self.state = replace(self.state, is_proved=True, why=None)
         return None
 
+    def _begin_verify(self) -> subprocess.Popen[bytes]:
+        """It prints into memory: where a disk is full, its output must not decide."""
+        output = MemoryFile("verify")
+        try:
+            verify = self._start_verify(self.folder, output.fileno())
+        except OSError:
+            output.close()
+            raise
+        self._verify_output = output
+        return verify
 
-def bound_log(log: Path) -> None:
-    """Rotate a log that has grown too large, keeping one older part; the engine appends to the same file.
+    def _end_verify(self) -> str:
+        """What it printed, which goes to supervisor.log."""
+        if self._verify_output is None:
+            return ""
+        text = self._verify_output.read().decode(errors="replace").rstrip()
+        self._verify_output.close()
+        self._verify_output = None
+        self._writer.note(text)
+        return text
 
-    A log that somebody removed, or a full disk, is no reason to stop.
-    """
-    with suppress(OSError):
-        if log.stat().st_size > MAX_LOG_BYTES:
-            shutil.copyfile(log, log.with_suffix(".log.1"))
-            os.truncate(log, 0)
+
+def _failed_checks(output: str) -> list[str]:
+    """Of `verify --json`, whose document comes after its progress; none if it came to no verdict."""
+    try:
+        document = json.loads(output[output.rfind("\n{") + 1 :])
+    except ValueError:
+        return []
+    checks = document.get("checks", ()) if isinstance(document, dict) else ()
+    return [
+        f"{check['name']}: {check['observed']}"
+        for check in checks
+        if check["level"] == "gate" and not check["passed"]
+    ]

@@ -6,6 +6,9 @@ It holds `supervisor.lock` for life, so a held lock proves that it is alive. An 
 is killed by the kernel when the supervisor dies; a container that outlives its supervisor is adopted by the
 next one. An engine that was verified and then dies or hangs is restarted, a limited number of times and with
 growing pauses, and verified again. SIGTERM stops the engine, then the supervisor.
+
+Nothing else ends a healthy engine: no disk that is full, read-only or slow, no want of file handles. What
+cannot be written waits (`disk_writer`), and so does a restart for as long as it would fail for that reason.
 """
 
 from __future__ import annotations
@@ -26,7 +29,6 @@ from firesteel.edge.docker.containers import is_container_running, logs_since
 from firesteel.edge.files.home import Locked, lock, make_way
 from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.host.process import die_with_parent, find, now, this_process, tree, uptime
-from firesteel.errors import HostNotReady
 from firesteel.run.cluster_status import STATUS_FILE
 from firesteel.run.service import (
     STOP_REQUESTED,
@@ -38,19 +40,33 @@ from firesteel.run.service import (
     own_reason,
     read_spec,
     read_state,
-    write_state,
 )
 from firesteel.run.supervise import restart
+from firesteel.run.supervise.disk_writer import DiskWriter
 from firesteel.run.supervise.leftovers import SERVICE_VARIABLE, end_leftovers
 from firesteel.run.supervise.monitor import EngineMonitor, StopReason
 
 _POLL_S = 0.1
-_WRITE_AGAIN_S = 1.0
 _URGENT_GRACE_S = 1.0
 """Replaces the usual grace when the guard finds that the host has no time left."""
 _VERIFY_S = 1800
 """Timeout of the verification after a restart."""
-_WRITE_TRIES = 5
+_FINAL_WRITE_S = 5.0
+_OBSTACLE_S = 2.0
+"""Between two looks at whether a disk has room again."""
+_PASSING = frozenset(
+    (
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.EAGAIN,
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EROFS,
+        errno.EIO,
+    )
+)
+"""Why a program cannot be started now, and may be later."""
 
 
 class _StopRequested(Exception):
@@ -90,29 +106,33 @@ def supervise(folder: Path) -> int:
 
 
 def _supervise(folder: Path, spec: ServiceSpec) -> int:
-    if not spec.stop:
-        end_leftovers(folder)
+    writer = DiskWriter(folder)
+    writer.start()
     state = _first_state(folder, spec)
     exits: tuple[restart.EngineExit, ...] = ()
     try:
         while True:  # bounded: `restart.decide` gives up
             _handle_signals(_on_signal)
-            state, exit_ = _run_engine(folder, spec, state)
+            state, exit_ = _run_engine(writer, spec, state)
             exits = (*exits, exit_)
             if not (exit_.was_ready or state.restarts):
+                writer.wait(_FINAL_WRITE_S)
                 return 0  # it was never ready: `up` reports why
             is_cluster = (folder / STATUS_FILE).exists()
             choice = restart.decide(exits, is_container=bool(spec.stop), is_cluster=is_cluster)
             if isinstance(choice, restart.GiveUp):
                 if exit_.kind in ("died", "stuck"):
-                    why = f"{death(state)}; not started again: {choice.reason}"
-                    _write_final_state(folder, replace(state, why=why))
+                    writer.write(replace(state, why=f"{death(state)}; not started again: {choice.reason}"))
+                _handle_signals(_on_signal)
+                while not writer.wait(_FINAL_WRITE_S):  # until then, only this process knows how it ended
+                    _check_signalled()
                 return 0
-            state = _pause(folder, spec, state, choice)
+            state = _pause(writer, spec, state, choice)
     except _StopRequested:  # before the first engine, during a pause, or while an engine was being started
         _handle_signals(signal.SIG_IGN)
         _stop_container(spec, spec.stop_grace_s)
-        _write_final_state(folder, replace(state, ended_at=now(), why=STOP_REQUESTED))
+        writer.write(replace(state, ended_at=now(), why=STOP_REQUESTED))
+        writer.wait(_FINAL_WRITE_S)
         return 0
 
 
@@ -121,71 +141,73 @@ def _handle_signals(handler: Any) -> None:
     signal.signal(signal.SIGINT, handler)
 
 
-def _write_state(folder: Path, state: ServiceState) -> bool:
-    """Whether it was written. A full disk is no reason to abandon the engine."""
-    try:
-        write_state(folder, state)
-    except (HostNotReady, OSError) as error:
-        print(f"state.json could not be written: {error}", flush=True)
-        return False
-    return True
-
-
-def _write_final_state(folder: Path, state: ServiceState) -> None:
-    for _ in range(_WRITE_TRIES):
-        if _write_state(folder, state):
-            return
-        time.sleep(_WRITE_AGAIN_S)
-
-
-def _pause(folder: Path, spec: ServiceSpec, state: ServiceState, wait: restart.RestartAfter) -> ServiceState:
+def _pause(
+    writer: DiskWriter, spec: ServiceSpec, state: ServiceState, wait: restart.RestartAfter
+) -> ServiceState:
+    """Longer than planned while the disk has no room: the start would fail, and would count."""
     seconds = wait.seconds * spec.time_share
     why = f"{death(state)}; start {wait.number} of {wait.of} follows {seconds:.0f} s later"
     paused = replace(
         state, engine=None, ended_at=None, exit_code=None, why=why, is_stopping=False,
         restarts=state.restarts + 1, is_proved=False, hang=None,
     )  # fmt: skip
-    _write_state(folder, paused)
+    writer.write(paused)
     _handle_signals(_on_signal)
-    _check_signalled()
-    time.sleep(seconds)
-    _check_signalled()
+    _sleep(seconds)
+    while obstacle := writer.obstacle(_OBSTACLE_S):
+        _wait_for(writer, paused, f"{death(state)}; it is started again when there is room: {obstacle}")
+    writer.write(paused)
     return paused
 
 
+def _wait_for(writer: DiskWriter, paused: ServiceState, why: str) -> None:
+    writer.write(replace(paused, why=why))
+    _sleep(_OBSTACLE_S)
+
+
+def _sleep(seconds: float) -> None:
+    _check_signalled()
+    time.sleep(seconds)
+    _check_signalled()
+
+
 def _run_engine(
-    folder: Path, spec: ServiceSpec, state: ServiceState
+    writer: DiskWriter, spec: ServiceSpec, state: ServiceState
 ) -> tuple[ServiceState, restart.EngineExit]:
     """One run of the engine, from its start to its end."""
-    began = uptime()
-    make_way(folder / "engine.log")
-    with open(folder / "engine.log", "ab", opener=_private) as log:
+    folder, paused = writer.folder, state
+    while True:
+        began = uptime()
         try:
-            engine = _start(spec, {SERVICE_VARIABLE: str(folder)}, log.fileno())
+            engine = _start(folder, spec)
+            break
         except OSError as error:
             why = f"{spec.start[0]} cannot be started: {error.strerror}"
-            state = replace(state, ended_at=now(), exit_code=127, why=why)
-            _write_final_state(folder, state)
-            return state, restart.EngineExit("died", 0, 127)
-        state = replace(state, engine=find(engine.pid))
-        monitor = EngineMonitor(folder, spec, state, engine, _start_verify)
-        try:
-            reason = monitor.run(_write_state, _check_signalled)
-        except _StopRequested:
-            _handle_signals(signal.SIG_IGN)
-            reason = StopReason("requested", STOP_REQUESTED)
-        finally:
-            monitor.close()
-        if reason:  # written before the stop, so that whoever sees the engine go can read why
-            _write_state(folder, replace(monitor.state, why=reason.text, is_stopping=True))
-        grace_s = _URGENT_GRACE_S if reason and reason.is_urgent else spec.stop_grace_s
-        code = _stop(engine, spec, grace_s)
-        if not spec.stop:
-            # If the reaper itself was killed, workers of the engine still hold memory for the next start.
+            if not (state.restarts and error.errno in _PASSING):
+                state = replace(state, ended_at=now(), exit_code=127, why=why)
+                writer.write(state)
+                return state, restart.EngineExit("died", 0, 127)
+            _wait_for(writer, paused, f"{why}; it is tried again until that is over")
+    state = replace(state, engine=find(engine.pid))
+    monitor = EngineMonitor(spec, state, engine, writer, _start_verify)
+    try:
+        reason = monitor.run(_check_signalled)
+    except _StopRequested:
+        _handle_signals(signal.SIG_IGN)
+        reason = StopReason("requested", STOP_REQUESTED)
+    finally:
+        monitor.close()
+    if reason:  # written before the stop, so that whoever sees the engine go can read why
+        writer.write(replace(monitor.state, why=reason.text, is_stopping=True))
+    grace_s = _URGENT_GRACE_S if reason and reason.is_urgent else spec.stop_grace_s
+    code = _stop(engine, spec, grace_s)
+    if not spec.stop:
+        # If the reaper itself was killed, workers of the engine still hold memory for the next start.
+        with suppress(OSError):
             end_leftovers(folder)
     ended_by = reason.text if reason else own_reason(folder)
     state = replace(monitor.state, ended_at=now(), exit_code=code, why=ended_by)
-    _write_final_state(folder, state)
+    writer.write(state)
     was_ready = state.is_proved and (folder / "report.json").exists()
     kind, is_fatal = (reason.kind, reason.is_fatal) if reason else ("died", False)
     return state, restart.EngineExit(kind, uptime() - began, code, was_ready, is_fatal)
@@ -199,15 +221,32 @@ def _first_state(folder: Path, spec: ServiceSpec) -> ServiceState:
     return ServiceState(this_process(), None, now())
 
 
-def _start(spec: ServiceSpec, marker: Mapping[str, str], log: int) -> subprocess.Popen[bytes]:
-    argv = spec.start
-    if spec.attach and is_container_running(spec.name):
-        argv = spec.attach
-        os.write(log, logs_since(spec.attach[-1], os.fstat(log).st_mtime))
-    secrets = read_secrets(Path(spec.secrets)) if spec.secrets else {}
-    if spec.is_guarded_by_key and api_key(spec) is None:  # without it, the engine would serve everybody
-        raise OSError(errno.ENOENT, f"there is no key in {spec.secrets}")
-    return _spawn(argv, {**marker, **spec.env, **secrets}, log)
+def _start(folder: Path, spec: ServiceSpec) -> subprocess.Popen[bytes]:
+    if not spec.stop:
+        end_leftovers(folder)  # of a supervisor that was killed, or of the last run
+    log = _open_log(folder / "engine.log")
+    try:
+        argv = spec.start
+        if spec.attach and is_container_running(spec.name):
+            argv = spec.attach
+            with suppress(OSError):
+                os.write(log, logs_since(spec.attach[-1], os.fstat(log).st_mtime))
+        secrets = read_secrets(Path(spec.secrets)) if spec.secrets else {}
+        if spec.is_guarded_by_key and api_key(spec) is None:  # without it, the engine would serve everybody
+            Path(spec.secrets).read_bytes()  # raises what kept it from being read
+            raise OSError(errno.ENOENT, f"there is no key in {spec.secrets}")
+        return _spawn(argv, {SERVICE_VARIABLE: str(folder), **spec.env, **secrets}, log)
+    finally:
+        os.close(log)
+
+
+def _open_log(log: Path) -> int:
+    """An engine whose log cannot be opened runs without one."""
+    try:
+        make_way(log)
+        return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def _spawn(argv: tuple[str, ...], env: Mapping[str, str], log: int) -> subprocess.Popen[bytes]:
@@ -221,17 +260,11 @@ def _spawn(argv: tuple[str, ...], env: Mapping[str, str], log: int) -> subproces
     )
 
 
-def _start_verify(folder: Path) -> subprocess.Popen[bytes]:
+def _start_verify(folder: Path, output: int) -> subprocess.Popen[bytes]:
     """As `up` verified it: a gate that the first start did not have must not end the service at the next."""
     firesteel = (sys.executable, "-P", "-m", "firesteel")
-    argv = ("timeout", str(_VERIFY_S), *firesteel, "verify", folder.name, "--as-started")
-    make_way(folder / "supervisor.log")
-    with open(folder / "supervisor.log", "ab", opener=_private) as log:
-        return _spawn(argv, {"FIRESTEEL_HOME": str(folder.parent.parent)}, log.fileno())
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    argv = ("timeout", str(_VERIFY_S), *firesteel, "verify", folder.name, "--as-started", "--json")
+    return _spawn(argv, {"FIRESTEEL_HOME": str(folder.parent.parent)}, output)
 
 
 def _stop(engine: subprocess.Popen[bytes], spec: ServiceSpec, grace_s: float) -> int:
@@ -248,7 +281,11 @@ def _stop(engine: subprocess.Popen[bytes], spec: ServiceSpec, grace_s: float) ->
         time.sleep(_POLL_S)
     if engine.poll() is None:
         # With what it started: a reaper that is killed can no longer end the tree below it.
-        for number in tree(engine.pid):
+        try:
+            below = tree(engine.pid)
+        except OSError:  # no file handle to read it with
+            below = [engine.pid]
+        for number in below:
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
     return engine.wait()
