@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
 from rich.console import Group
@@ -15,14 +12,13 @@ from rich.text import Text
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import out
-from firesteel.edge.files.home import find_home
-from firesteel.edge.files.log_files import open_log
-from firesteel.engines import Cause, Diagnosis, diagnose
-from firesteel.errors import UsageError
 from firesteel.launch import EngineName
 from firesteel.library import documents
+from firesteel.library.check import LogDiagnosis, diagnose_log
 from firesteel.printable import escape_unprintable
-from firesteel.run.logs import all_logs
+
+if TYPE_CHECKING:
+    from firesteel.engines import Cause, Diagnosis
 
 _SHOWN_CHARACTERS = 300
 _STYLES = {"root": "bold red", "trouble": "bold red", "follows": "dim", "note": "yellow"}
@@ -43,62 +39,26 @@ def command(log: str, engine: EngineName | None, as_json: bool) -> int:
     LOG is a file, `-` for stdin, or the name of a service. Exits 1 when the log shows a failure of an unknown
     kind, or is not an engine's log.
     """
-    name, chunks = _open(log)
-    with chunks as text:
-        diagnosis = diagnose(text, engine)
+    found = diagnose_log(log, engine, sys.stdin.buffer)
     if as_json:
-        common.print_json(documents.diagnose.diagnosis_json(escape_unprintable(name), diagnosis))
+        common.print_json(documents.diagnose.diagnosis_json(escape_unprintable(found.name), found.diagnosis))
     else:
-        out.print(_view(name, diagnosis), soft_wrap=True)
-    return 1 if _is_unknown(diagnosis) or _is_not_a_log(diagnosis) else 0
-
-
-def _is_unknown(diagnosis: Diagnosis) -> bool:
-    return diagnosis.state == "failed" and not diagnosis.causes
-
-
-def _is_not_a_log(diagnosis: Diagnosis) -> bool:
-    """Empty, or without a line that an engine would write."""
-    return (
-        diagnosis.state == "unfinished"
-        and not diagnosis.notes
-        and (not diagnosis.lines or not diagnosis.engine)
-    )
-
-
-# --- reading ---
-
-
-def _open(log: str) -> tuple[str, AbstractContextManager[Iterator[str]]]:
-    if log == "-":
-        return "stdin", open_log(sys.stdin.buffer, log)
-    path = Path(log)
-    try:
-        if path.is_file() or path.is_fifo():
-            return log.encode(errors="replace").decode(), open_log(path, log)
-    except (OSError, ValueError):
-        pass  # cannot be a path, so perhaps a service
-    services = all_logs(find_home())
-    if log in services:
-        return log, open_log(services[log], log)
-    known = f", and no service of that name has a log ({', '.join(sorted(services))})" if services else ""
-    raise UsageError(
-        f"`{escape_unprintable(log)}` is not a file{known}",
-        next="firesteel diagnose FILE, or: docker logs NAME 2>&1 | firesteel diagnose -",
-    )
+        out.print(_view(found), soft_wrap=True)
+    return found.exit_code
 
 
 # --- showing ---
 
 
-def _view(name: str, diagnosis: Diagnosis) -> Group:
+def _view(found: LogDiagnosis) -> Group:
+    name, diagnosis = found.name, found.diagnosis
     views = [Text(_head(name, diagnosis))]
     for cause in (*diagnosis.causes, *diagnosis.notes):
         views += _cause_view(name, cause)
-    if _is_unknown(diagnosis):
+    if found.is_unknown:
         views += _unknown_view(name, diagnosis)
-    if _is_not_a_log(diagnosis):
-        views.append(_command(_where_the_log_is(name)))
+    if found.is_not_a_log:
+        views.append(_command(found.where))
     if diagnosis.follows and diagnosis.causes:
         lines = ", ".join(_position(name, cause) for cause in diagnosis.follows)
         views.append(Text(f"then   {lines}", "dim"))
@@ -139,12 +99,6 @@ def _cause_view(name: str, cause: Cause) -> list[Text]:
 
 def _command(text: str) -> Text:
     return Text(f"       type   {typed(text)}")
-
-
-def _where_the_log_is(name: str) -> str:
-    if (find_home().services / name / "engine.log").is_file():
-        return f"firesteel ps, to see why {escape_unprintable(name)} has written nothing"
-    return "docker logs NAME 2>&1 | firesteel diagnose -"
 
 
 def _unknown_view(name: str, diagnosis: Diagnosis) -> list[Text]:

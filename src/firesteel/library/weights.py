@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firesteel.edge.files.home import find_home
 
 if TYPE_CHECKING:  # loaded only by those who use them
+    from firesteel.rules.checkpoint_checks import CheckpointCheck
     from firesteel.workshop.audit import AuditReport
     from firesteel.workshop.quantize.plan import QuantizationPlan
     from firesteel.workshop.quantize.results import QuantizationResult
     from firesteel.workshop.repair import RepairOptions, RepairReport
+
+
+def known_checks() -> Mapping[str, CheckpointCheck]:
+    """The checks of `audit`, by name."""
+    from firesteel.rules.checkpoint_checks import CHECKS
+
+    return CHECKS
 
 
 def audit(model: str, *, deep: bool = False) -> AuditReport:

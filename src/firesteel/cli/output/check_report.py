@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from firesteel.cli.output.ci_annotations import filled
-from firesteel.rules import Finding, LintResult
+
+if TYPE_CHECKING:
+    from firesteel.rules import Finding, LintResult
 
 _TITLES = {"stop": "Does not start, or does harm", "warn": "Has no effect, or is likely to do harm"}
 """Notes are for whoever runs the launch, not for its author."""

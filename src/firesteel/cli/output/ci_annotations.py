@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from firesteel import __version__
 from firesteel.errors import FiresteelError
+from firesteel.library.check import explain
 from firesteel.printable import escape_unprintable
-from firesteel.rules import Finding, Rule, explain
-from firesteel.rules.checkpoint_checks import CHECKS, CheckpointFinding
+
+if TYPE_CHECKING:
+    from firesteel.rules import Finding, Rule
+    from firesteel.rules.checkpoint_checks import CheckpointFinding
 
 _SARIF_LEVELS = {"stop": "error", "warn": "warning", "note": "note"}
 _GITHUB_LEVELS = {"stop": "error", "warn": "warning", "note": "notice"}
@@ -30,19 +34,22 @@ def sarif(findings: Iterable[Finding], unread: Unread = ()) -> str:
     """One SARIF 2.1.0 log."""
     findings = list(findings)
     rules = sorted({finding.rule for finding in findings})
-    described = [_sarif_rule(explain(rule)) for rule in rules]
+    described = [_sarif_rule(explain(rule)[0]) for rule in rules]
     return _log(described, [_result(finding, rules) for finding in findings], unread)
 
 
 def checkpoint_sarif(model: str, findings: Sequence[CheckpointFinding]) -> str:
     """The findings of an audit; a place is the checkpoint and the tensor in it."""
+    from firesteel.library.weights import known_checks  # `check` judges no checkpoint
+
+    known = known_checks()
     checks = sorted({finding.check for finding in findings})
     described: list[dict[str, object]] = [
         {
             "id": check,
-            "shortDescription": {"text": CHECKS[check].effect},
-            "defaultConfiguration": {"level": _SARIF_LEVELS[CHECKS[check].level]},
-            "helpUri": CHECKS[check].source,
+            "shortDescription": {"text": known[check].effect},
+            "defaultConfiguration": {"level": _SARIF_LEVELS[known[check].level]},
+            "helpUri": known[check].source,
         }
         for check in checks
     ]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 import click
 
 from firesteel.cli.options import common
 from firesteel.cli.output.ci_annotations import filled
 from firesteel.library import documents
-from firesteel.rules import Rule, explain, rules
+from firesteel.library.check import explain
+
+if TYPE_CHECKING:
+    from firesteel.rules import Rule
 
 
 def show(pattern: str, as_json: bool) -> None:
-    matching = [rule for rule in rules() if fnmatchcase(rule.id, pattern)] or [explain(pattern)]
+    matching = explain(pattern)
     if not as_json:
         click.echo("\n\n".join(_page(rule) for rule in matching))
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from firesteel.facts.evidence import Evidence
+from firesteel.library.check import CheckReport
 from firesteel.library.documents.document import Document
 from firesteel.reads.stated_machine import StatedMachine
 from firesteel.reads.surroundings import MachineKind
@@ -120,3 +121,27 @@ def finding_json(finding: Finding) -> FindingJson:
 def machine_json(machine: StatedMachine) -> MachineJson:
     spot = machine.spot
     return MachineJson.of(machine, file=spot.path if spot else None, line=spot.line if spot else None)
+
+
+def check_json(result: CheckReport) -> CheckJson:
+    return CheckJson(
+        launches=sum(len(linted.readings) for linted in result.linted),
+        hardware=result.hardware,
+        machines=tuple(machine_json(machine) for linted in result.linted for machine in linted.machines),
+        files=tuple(linted.path for linted in result.linted),
+        findings=tuple(map(finding_json, result.findings)),
+        allowed=tuple(
+            AllowedJson(finding=finding_json(finding), reason=reason)
+            for linted in result.linted
+            for finding, reason in linted.allowed
+        ),
+        fixed=tuple(
+            FixedJson(
+                file=fixed.source.name,
+                rules=tuple(finding.rule for finding in fixed.findings),
+                diff=fixed.diff,
+            )
+            for fixed in result.fixed
+        ),
+        unread=tuple(UnreadJson(file=name, why=error.what) for name, error in result.unread),
+    )
