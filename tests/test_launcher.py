@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The files that `--on NODE` copies to a node, which installs from them, in a folder with a blank in its name."""
+    """The files that `--on NODE` copies to a node, which installs from them, in a folder with a space."""
     folder = tmp_path / "a clone"
     folder.mkdir()
     for part in PARTS:
