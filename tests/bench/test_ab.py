@@ -1,8 +1,10 @@
-"""Two real servers whose speed is known, measured in turns."""
+"""Two servers whose speed is known, measured in turns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import pytest
 
 from firesteel.bench.compare.ab import Side, interleave
 from firesteel.bench.compare.runs import compare
@@ -11,7 +13,9 @@ from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import Point, Subject
 from tests.bench.faulty_server import MODEL, FaultyServer, serving
+from tests.simulated_time import SIMULATED_TIME
 
+pytestmark = SIMULATED_TIME
 POINTS = (Point("single", prompt_tokens=60, answer_tokens=40), Point("single", "code", 2, 60, 40))
 LIMITS = RunLimits(budget_s=60, precision=0.001, least_repetitions=4, most_repetitions=5)
 
@@ -38,16 +42,9 @@ async def test_both_sides_get_the_same_prompts_in_turns() -> None:
     assert most <= 12, "no one goes on for more than two visits, of two streams that ask three times"
     found = compare(a, b, is_interleaved=True)
     decode = [row for row in found.rows if row.measure == "decode"]
-    if not client_was_late(a, b):
-        assert [row.difference.verdict for row in decode] == ["slower", "slower"]
-        assert all(0.3 < row.difference.ratio < 0.9 for row in decode)
+    assert [row.difference.verdict for row in decode] == ["slower", "slower"]
+    assert [row.difference.ratio for row in decode] == [pytest.approx(0.5), pytest.approx(0.5)]
     assert found.answers is not None and found.answers.changed == 0 and found.answers.compared > 10
-
-
-def client_was_late(*stored: StoredRun) -> bool:
-    """On a busy machine: then repetitions do not count, and nothing can be told."""
-    notes = [note for each in stored for figures in each.run.figures for note in figures.notes]
-    return any("late" in note for note in notes)
 
 
 def _stretches(sides: Sequence[int]) -> list[list[int]]:

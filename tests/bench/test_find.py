@@ -151,6 +151,8 @@ def test_a_search_keeps_to_its_time() -> None:
     assert rate.kind == "requests per second"
 
 
+@pytest.mark.simulated_time
+@pytest.mark.usefixtures("simulated_clock")
 async def test_a_real_search_ends_and_stores_its_points() -> None:
     """Eight answers at once would take it no longer: only the time limits what it finds."""
     settings = RequestSettings(target={"ttft_ms": 60_000.0})
@@ -161,7 +163,7 @@ async def test_a_real_search_ends_and_stores_its_points() -> None:
             Subject(url, MODEL),
             (Point("single", "prose", 1, 40, 8),),
             settings,
-            RunLimits(4.0),
+            RunLimits(1.0),
             is_search=True,
         )
         async for event in measure(order):
