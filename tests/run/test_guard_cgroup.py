@@ -9,7 +9,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +25,12 @@ from firesteel.units import KIB, MIB
 LIMIT = 240 * MIB
 FLOOR = 64 * MIB
 LOOKS_A_SECOND = 10
-GIVE_UP_S = 30
 EATER = """
-import sys, time
-step, pause, held = int(sys.argv[1]), float(sys.argv[2]), []
-sys.stdin.readline()
-while True:
-    held.append(bytearray(b"x") * step)
-    time.sleep(pause)
+import sys
+held = []
+for step in sys.stdin:
+    held.append(bytearray(b"x") * int(step))
+    print(flush=True)
 """
 
 
@@ -51,22 +48,13 @@ def cgroup() -> Iterator[Cgroup]:
 
 
 @pytest.fixture
-def eat(cgroup: Cgroup) -> Iterator[list[subprocess.Popen[bytes]]]:
-    started: list[subprocess.Popen[bytes]] = []
-    yield started
-    for eater in started:
-        eater.kill()
-        eater.communicate()
-
-
-def start(cgroup: Cgroup, started: list[subprocess.Popen[bytes]], step: int, pause_s: float) -> None:
-    """It is in the cgroup before it takes its first byte."""
-    eater = subprocess.Popen([sys.executable, "-c", EATER, str(step), str(pause_s)], stdin=subprocess.PIPE)
-    started.append(eater)
-    cgroup.processes.write_text(str(eater.pid))
-    assert eater.stdin is not None
-    eater.stdin.write(b"go\n")
-    eater.stdin.flush()
+def eater(cgroup: Cgroup) -> Iterator[subprocess.Popen[bytes]]:
+    """It takes a step for each line that it reads, and answers."""
+    argv = [sys.executable, "-c", EATER]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+        cgroup.processes.write_text(str(process.pid))  # before its first byte
+        yield process
+        process.kill()
 
 
 @dataclass(frozen=True)
@@ -74,33 +62,41 @@ class Seen:
     watch: MemoryWatch
     kernel: tuple[KernelEvent, ...]
     left_bytes: int
-    longest_pause_s: float
-    """Between two looks: a busy machine may not let the guard look in time."""
 
 
-def guard(cgroup: Cgroup, eater: subprocess.Popen[bytes], proc: Path, limits: GuardLimits) -> Seen:
-    """Like a supervisor, but faster because the cgroup is smaller: sample, and kill on a stop."""
+def guard(
+    cgroup: Cgroup,
+    eater: subprocess.Popen[bytes],
+    proc: Path,
+    limits: GuardLimits,
+    step: int,
+    steps: int = 1000,
+) -> Seen:
+    """Like a supervisor: sample, and kill on a stop. One look after each step of the eater; by the clock of the
+    samples that is a tenth of a second, however long it takes."""
+    assert eater.stdin and eater.stdout
     events: list[KernelEvent] = []
     log, watch, left = KernelLog(), MemoryWatch(limits), LIMIT
-    looked_at, longest_pause_s = time.monotonic(), 0.0
-    deadline = looked_at + GIVE_UP_S
-    while eater.poll() is None and time.monotonic() < deadline:
-        longest_pause_s = max(longest_pause_s, time.monotonic() - looked_at)
-        looked_at = time.monotonic()
+    for number in range(steps):
+        eater.stdin.write(b"%d\n" % step)
+        if not eater.stdout.readline():  # it was killed
+            break
         write_meminfo(cgroup, proc)
-        look = sample(log, proc)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("firesteel.edge.host.memory.uptime", lambda at_s=number / LOOKS_A_SECOND: at_s)
+            look = sample(log, proc)
         assert look.memory is not None
         left = look.memory.available_bytes
         events += look.kernel or ()
         watch = watch.after(look)
         if watch.stop:
             eater.kill()
-            eater.wait()
             break
-        time.sleep(1 / LOOKS_A_SECOND)
+    eater.stdin.close()
+    eater.wait()
     events += log.new_events() or ()
     log.close()
-    return Seen(watch, tuple(events), left, longest_pause_s)
+    return Seen(watch, tuple(events), left)
 
 
 @pytest.mark.parametrize(
@@ -112,12 +108,10 @@ def guard(cgroup: Cgroup, eater: subprocess.Popen[bytes], proc: Path, limits: Gu
     ],
 )
 def test_the_guard_acts_before_the_oom_killer(
-    cgroup: Cgroup, eat: list[subprocess.Popen[bytes]], tmp_path: Path, limits: GuardLimits, kind: str
+    cgroup: Cgroup, eater: subprocess.Popen[bytes], tmp_path: Path, limits: GuardLimits, kind: str
 ) -> None:
-    start(cgroup, eat, 5 * MIB, 0.08)
-    result = guard(cgroup, eat[0], tmp_path, limits)
-    stop = result.watch.stop
-    assert stop is not None and (stop.kind == kind or result.longest_pause_s > 3 / LOOKS_A_SECOND), result
+    result = guard(cgroup, eater, tmp_path, limits, 6 * MIB)
+    assert result.watch.stop is not None and result.watch.stop.kind == kind, result
     assert result.left_bytes > 0 and cgroup.oom_kills == 0
     write_meminfo(cgroup, tmp_path)
     after = sample(proc=tmp_path).memory
@@ -127,12 +121,11 @@ def test_the_guard_acts_before_the_oom_killer(
 
 
 def test_without_the_guard_the_oom_killer_kills_it(
-    cgroup: Cgroup, eat: list[subprocess.Popen[bytes]], tmp_path: Path
+    cgroup: Cgroup, eater: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    start(cgroup, eat, 20 * MIB, 0.05)
-    result = guard(cgroup, eat[0], tmp_path, GuardLimits(floor_bytes=0))
+    result = guard(cgroup, eater, tmp_path, GuardLimits(floor_bytes=0), 20 * MIB)
     assert result.watch.stop is None
-    assert eat[0].returncode == -signal.SIGKILL and cgroup.oom_kills == 1
+    assert eater.returncode == -signal.SIGKILL and cgroup.oom_kills == 1
     # From the kernel's log; the limit of another container is no reason to stop.
     log = KernelLog()
     if log.new_events() is not None:
@@ -141,16 +134,9 @@ def test_without_the_guard_the_oom_killer_kills_it(
 
 
 def test_a_process_within_its_plan_is_not_stopped(
-    cgroup: Cgroup, eat: list[subprocess.Popen[bytes]], tmp_path: Path
+    cgroup: Cgroup, eater: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     """The same speed, foreseen: it ends by itself, with memory left."""
-    program = EATER.replace("while True", "while len(held) < 20")
-    argv = [sys.executable, "-c", program, str(5 * MIB), "0.02"]
-    eater = subprocess.Popen(argv, stdin=subprocess.PIPE)
-    eat.append(eater)
-    cgroup.processes.write_text(str(eater.pid))
-    assert eater.stdin is not None
-    eater.stdin.write(b"go\n")
-    eater.stdin.flush()
-    result = guard(cgroup, eater, tmp_path, GuardLimits(FLOOR, expected_bytes=120 * MIB))
+    limits = GuardLimits(FLOOR, expected_bytes=120 * MIB)
+    result = guard(cgroup, eater, tmp_path, limits, 6 * MIB, steps=17)
     assert result.watch.stop is None and eater.returncode == 0

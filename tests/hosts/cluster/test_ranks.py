@@ -211,5 +211,6 @@ def test_paths_in_the_home_of_the_head_become_paths_in_the_home_of_the_node() ->
         "x/home/me/f",
     )
     assert [joined.on_node(word, "spark2") for word in words] == [
-        "/home/you/a:/b", "--cache=/home/you/c", "--path /home/you/d", "/home/me", "/mnt/home/me/e", "x/home/me/f",
+        "/home/you/a:/b", "--cache=/home/you/c", "--path /home/you/d", "/home/me", "/mnt/home/me/e",
+        "x/home/me/f",
     ]  # fmt: skip
