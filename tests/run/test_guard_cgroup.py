@@ -72,8 +72,8 @@ def guard(
     step: int,
     steps: int = 1000,
 ) -> Seen:
-    """Like a supervisor: sample, and kill on a stop. One look after each step of the eater; by the clock of the
-    samples that is a tenth of a second, however long it takes."""
+    """Like a supervisor: sample, and kill on a stop. It looks after each step of the eater. By the clock
+    of the samples that is a tenth of a second, however long it takes."""
     assert eater.stdin and eater.stdout
     events: list[KernelEvent] = []
     log, watch, left = KernelLog(), MemoryWatch(limits), LIMIT
