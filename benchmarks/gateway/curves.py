@@ -29,7 +29,7 @@ from firesteel.gateway.curves.sampler import CurveSampler
 from firesteel.gateway.curves.samples import CurveRow
 from firesteel.gateway.curves.store import RANGES, SAMPLE_S, CurveStore
 from firesteel.gateway.executor import ModelView
-from firesteel.gateway.scheduler.events import ModelStatus
+from firesteel.gateway.scheduler.events import ScheduledModel
 from firesteel.gateway.service_config import ModelConfig
 
 _FULL_S = 6 * 3600
@@ -98,7 +98,7 @@ async def sample_cost(folder: Path, models: int) -> None:
     views = [
         ModelView(
             ModelConfig(name, "", ()),
-            ModelStatus(name, "ready", 1, 0, 1000, 0.0, "", 0.0, False, False, False),
+            ScheduledModel(name, "ready", 1, 0, 1000, 0.0, "", 0.0, False, False, False),
             None,
             None,
         )

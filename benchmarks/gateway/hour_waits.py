@@ -28,13 +28,13 @@ from firesteel.gateway.scheduler.events import (
     RequestArrived,
     RequestFinished,
     RequestReturned,
-    ScheduledModel,
     SchedulerEvent,
     SchedulerLimits,
     TimePassed,
     UnloadModel,
 )
 from firesteel.gateway.scheduler.scheduler import Scheduler
+from firesteel.gateway.service_config import ModelConfig
 
 LIMITS = SchedulerLimits(100, min_dwell_s=2.0, max_wait_s=20.0)
 FAULTS = ("kill", "mock", "stop", "mock", "unload", "mock", "kill supervisor", "file")
@@ -54,9 +54,9 @@ class Hour:
         self.waits_s: list[float] = []
         self.scheduler = Scheduler(self.models(), LIMITS, 0.0)
 
-    def models(self) -> list[ScheduledModel]:
-        second = ScheduledModel("second", 70, identity=str(self.version))
-        return [ScheduledModel("first", 70), second, ScheduledModel("mock", 1, is_outside=True)]
+    def models(self) -> list[ModelConfig]:
+        second = ModelConfig("second", "", (), 70, identity=str(self.version))
+        return [ModelConfig("first", "", (), 70), second, ModelConfig("mock", "", (), 1, is_outside=True)]
 
     def at(self, after_s: float, action: Callable[[], None]) -> None:
         heapq.heappush(self.queue, (self.now_s + after_s, next(self.ids), action))

@@ -27,12 +27,12 @@ from firesteel.gateway.scheduler.events import (
     RequestAbandoned,
     RequestArrived,
     RequestFinished,
-    ScheduledModel,
     SchedulerEvent,
     SchedulerLimits,
     TimePassed,
 )
 from firesteel.gateway.scheduler.scheduler import Scheduler
+from firesteel.gateway.service_config import ModelConfig
 
 MODELS = (2, 20, 100)
 WAITING = (10, 100, 1_000, 10_000)
@@ -50,7 +50,9 @@ class World:
         ready = models // 2 if situation == "half" else 1
         size = HOST_BYTES if situation != "half" else HOST_BYTES // ready
         limits = SchedulerLimits(HOST_BYTES, max_wait_s=3_600.0, queue=1_000_000)
-        self.scheduler = Scheduler([ScheduledModel(name, size) for name in self.names], limits, self.now_s)
+        self.scheduler = Scheduler(
+            [ModelConfig(name, "", (), size) for name in self.names], limits, self.now_s
+        )
         self.running = self.names[:ready]
         for name in self.running:
             self.handle(RequestArrived(next(self._ids), name))

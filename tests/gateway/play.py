@@ -21,21 +21,34 @@ from firesteel.gateway.scheduler.events import (
     RequestArrived,
     RequestFinished,
     RequestReturned,
-    ScheduledModel,
     SchedulerEvent,
     SchedulerLimits,
     TimePassed,
     UnloadModel,
 )
 from firesteel.gateway.scheduler.scheduler import Scheduler
+from firesteel.gateway.service_config import ModelConfig
 
 CEILING = 100
+
+
+def scheduled(
+    name: str,
+    bytes: int,
+    load_s: float = 60.0,
+    pinned: bool = False,
+    ttl_s: float | None = None,
+    is_outside: bool = False,
+    identity: str = "",
+) -> ModelConfig:
+    """A model with what a scheduler looks at."""
+    return ModelConfig(name, identity, (), bytes, load_s, is_outside=is_outside, pinned=pinned, ttl_s=ttl_s)
 
 
 class Play:
     """Sizes are small numbers; the ceiling is 100 bytes by default."""
 
-    def __init__(self, *models: ScheduledModel, **limits: Any) -> None:
+    def __init__(self, *models: ModelConfig, **limits: Any) -> None:
         self.now_s = 0.0
         self.limits = SchedulerLimits(
             **{"ceiling_bytes": CEILING, "min_dwell_s": 60.0, "max_wait_s": 120.0, **limits}
@@ -89,7 +102,7 @@ class Play:
     def memory(self, available: int, keep: int = 0) -> list[str]:
         return self.handle(MemoryReading(available, keep))
 
-    def change(self, *models: ScheduledModel, **limits: Any) -> list[str]:
+    def change(self, *models: ModelConfig, **limits: Any) -> list[str]:
         self.limits = replace(self.limits, **limits)
         return self.handle(ConfigChanged(models, self.limits))
 

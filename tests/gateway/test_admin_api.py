@@ -24,11 +24,11 @@ from firesteel.gateway.admin.api import ADMIN, HOST, MODELS, WHO, start
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelGauges
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog, log_path
-from firesteel.gateway.admin.state import GatewayState, MemoryStateJson, ModelStateJson
 from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.curves.store import CurveRange
 from firesteel.gateway.interfaces import Rejection, RequestOutcome, Usage
 from firesteel.gateway.keys import unknown_model
+from firesteel.gateway.state import GatewayState, MemoryStatus, ModelHealth, ModelStatus
 
 BOSS = {WHO: "boss", ADMIN: "1", HOST: "spark:8080"}
 GUEST = {WHO: "laptop", ADMIN: "0", HOST: "spark:8080"}
@@ -49,21 +49,20 @@ class FakeDispatcher:
         self.pages: Callable[[], Awaitable[Mapping[str, str]]] = self._pages
 
     def state(self) -> GatewayState:
-        models = [
-            ModelStateJson(
-                name=name, phase=phase, busy=0, waiting=0, planned_bytes=1000, measured_bytes=None,
-                since=None, ttl_s=None, pinned=False, why=None, url=None, context=None, engine=None,
-                doing=None, eta_s=None, note=None, aliases=[], outside=False, needed_bytes=1000, load_s=None,
-                requested=False, evicts=[], why_not=None,
-                health={"ok": True, "text": "healthy"},
-                tokens_per_s=None, kv_used=None, acceptance=None,
+        models = tuple(
+            ModelStatus(
+                name,
+                phase,
+                planned_bytes=1000,
+                needed_bytes=1000,
+                evicts=(),
+                health=ModelHealth(True, "healthy"),
             )
             for name, phase in self.phases.items()
-        ]  # fmt: skip
-        memory = MemoryStateJson(
-            ceiling_bytes=2000, loaded_bytes=1000, available_bytes=None, total_bytes=None, floor_bytes=None
         )
-        return GatewayState(models=models, memory=memory, gpu=None, waiting=0, queue=[], requests=0)
+        return GatewayState(
+            firesteel.__version__, models, MemoryStatus(ceiling_bytes=2000, loaded_bytes=1000)
+        )
 
     async def curves_document(self, resolution: CurveRange, models: frozenset[str] | None) -> str:
         return json.dumps({"range": resolution.name, "models": None if models is None else sorted(models)})

@@ -25,11 +25,11 @@ from firesteel.gateway.interfaces import WaitStatus
 from firesteel.gateway.loader.process import LoaderTimeouts, ProcessLoader
 from firesteel.gateway.scheduler.events import (
     LoadRequested,
-    ModelStatus,
     RejectRequest,
     RequestAbandoned,
     RequestArrived,
     RequestFinished,
+    ScheduledModel,
 )
 from firesteel.gateway.scheduler.model_state import ModelState
 from firesteel.gateway.service_config import ModelConfig, Reason, ServiceConfig
@@ -270,7 +270,7 @@ async def test_a_waiting_request_looks_at_two_models_of_many(
     looked_at: list[str] = []
     status = ModelState.status
 
-    def record(state: ModelState, now_s: float) -> ModelStatus:
+    def record(state: ModelState, now_s: float) -> ScheduledModel:
         looked_at.append(state.name)
         return status(state, now_s)
 

@@ -11,8 +11,9 @@ from firesteel.gateway.admin.health_sentence import health_sentence
 from firesteel.gateway.curves.sampler import RecentActivity
 from firesteel.gateway.executor import ModelView
 from firesteel.gateway.interfaces import WaitStatus
-from firesteel.gateway.scheduler.events import ModelPhase, ModelStatus
+from firesteel.gateway.scheduler.events import ModelPhase, ScheduledModel
 from firesteel.gateway.service_config import ModelConfig, PlannedFigures, PlannedRange, Reason
+from firesteel.gateway.state import ModelHealth
 
 PLAN = PlannedFigures(PlannedRange(1, 2, 3), PlannedRange(20.0, 40.0, 60.0))
 COOL = GpuReading("NVIDIA GB10", temperature_c=52, power_w=60, clock_mhz=2400)
@@ -29,34 +30,31 @@ BUSY = RecentActivity(
 
 
 def view(phase: ModelPhase = "ready", why: str = "", note: str = "") -> ModelView:
-    status = ModelStatus("coder", phase, 0, 0, 0, 0.0, why, 0.0, False, False, False)
+    status = ScheduledModel("coder", phase, 0, 0, 0, 0.0, why, 0.0, False, False, False)
     return ModelView(ModelConfig("coder", "", (), planned=PLAN), status, None, None, note)
 
 
 def test_a_healthy_model_says_how_it_does() -> None:
     said = health_sentence(view(), BUSY, COOL)
-    assert said == {
-        "ok": True,
-        "text": "healthy: 30 tokens/s, first token within 0.39 s, KV cache 31 % used, "
-        "60 % of drafts accepted",
-    }
+    assert said == ModelHealth(
+        True, "healthy: 30 tokens/s, first token within 0.39 s, KV cache 31 % used, 60 % of drafts accepted"
+    )
 
 
 def test_large_figures_are_no_powers_of_ten() -> None:
     waited = (*([0] * 16), 20)
-    text = health_sentence(view(), replace(BUSY, tokens=1_234_000.0, unqueued_firsts=waited), COOL)["text"]
+    text = health_sentence(view(), replace(BUSY, tokens=1_234_000.0, unqueued_firsts=waited), COOL).text
     assert "12340 tokens/s" in text and "e+" not in text, text
 
 
 def test_an_idle_model_is_healthy() -> None:
-    assert health_sentence(view(), RecentActivity(), None) == {
-        "ok": True,
-        "text": "healthy: no request in the last 5 min",
-    }
+    assert health_sentence(view(), RecentActivity(), None) == ModelHealth(
+        True, "healthy: no request in the last 5 min"
+    )
     serving = view()
     assert serving.status
     serving = replace(serving, status=replace(serving.status, busy=1))
-    assert health_sentence(serving, RecentActivity(), None)["text"] == "healthy: a request is running"
+    assert health_sentence(serving, RecentActivity(), None).text == "healthy: a request is running"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +70,7 @@ def test_an_idle_model_is_healthy() -> None:
 )
 def test_what_is_wrong_is_said(recent: RecentActivity, why: str) -> None:
     said = health_sentence(view(), recent, COOL)
-    assert not said["ok"] and said["text"].startswith(why)
+    assert not said.ok and said.text.startswith(why)
 
 
 @pytest.mark.parametrize(
@@ -85,15 +83,15 @@ def test_what_is_wrong_is_said(recent: RecentActivity, why: str) -> None:
     ],
 )
 def test_a_few_requests_are_no_verdict(recent: RecentActivity) -> None:
-    assert health_sentence(view(), recent, COOL)["ok"]
+    assert health_sentence(view(), recent, COOL).ok
 
 
 def test_a_hot_gpu_slows_down_what_runs_on_it() -> None:
     said = health_sentence(view(), BUSY, HOT)
-    assert not said["ok"] and "slowed down at 92 °C (hardware thermal slowdown)" in said["text"]
+    assert not said.ok and "slowed down at 92 °C (hardware thermal slowdown)" in said.text
     outside = replace(view(), config=ModelConfig("coder", "", ("http://x",), is_outside=True))
-    assert health_sentence(outside, BUSY, HOT)["ok"]
-    assert health_sentence(view("off"), BUSY, HOT)["ok"]
+    assert health_sentence(outside, BUSY, HOT).ok
+    assert health_sentence(view("off"), BUSY, HOT).ok
 
 
 @pytest.mark.parametrize(
@@ -109,19 +107,16 @@ def test_a_hot_gpu_slows_down_what_runs_on_it() -> None:
     ],
 )
 def test_phases(model: ModelView, ok: bool, text: str) -> None:
-    assert health_sentence(model, RecentActivity(), None) == {"ok": ok, "text": text}
+    assert health_sentence(model, RecentActivity(), None) == ModelHealth(ok, text)
 
 
 def test_a_load_says_how_far_it_is() -> None:
     loading = replace(view("loading"), progress=WaitStatus("loading coder: weights 43 %", 80.0))
     said = health_sentence(loading, RecentActivity(), None)
-    assert said["ok"] and said["text"].startswith("loading coder: weights 43 %, about")
+    assert said.ok and said.text.startswith("loading coder: weights 43 %, about")
 
 
 def test_a_model_that_cannot_be_served() -> None:
     config = ModelConfig("coder", "", (), why_not=Reason("it does not fit", "--context 4096"))
     said = health_sentence(ModelView(config, None, None, None), RecentActivity(), None)
-    assert said == {
-        "ok": False,
-        "text": "coder cannot be served: it does not fit. Try: --context 4096",
-    }
+    assert said == ModelHealth(False, "coder cannot be served: it does not fit. Try: --context 4096")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import ollama
 import pytest
@@ -13,22 +13,25 @@ import pytest
 from firesteel.edge.files.home import Home
 from firesteel.gateway.admin.commands import AdminRejected
 from firesteel.gateway.admin.ollama import model_document, running_rows, tag_rows
-from firesteel.gateway.admin.state import ModelStateJson
 from firesteel.gateway.key_file import add_key, keys_path
 from firesteel.gateway.service_config import ModelConfig, ServiceConfig
+from firesteel.gateway.state import ModelStatus
 from tests.screens.conftest import free_ports, start_gateway
 
 
-def model(name: str, **more: object) -> ModelStateJson:
-    state: Any = {
-        "name": name, "phase": "ready", "since": 1_000_000_000.0, "ttl_s": None, "context": 4096,
-        "engine": "vllm", "aliases": [], "measured_bytes": None, "planned_bytes": 7, **more,
-    }  # fmt: skip
-    return cast(ModelStateJson, state)
+def model(name: str, **more: object) -> ModelStatus:
+    usual: dict[str, Any] = {
+        "phase": "ready",
+        "since": 1_000_000_000.0,
+        "context": 4096,
+        "engine": "vllm",
+        "planned_bytes": 7,
+    }
+    return ModelStatus(name, **usual | more)
 
 
 def test_lists() -> None:
-    models = [model("a", aliases=["a:20b"], ttl_s=60.0, measured_bytes=9), model("b", phase="off")]
+    models = [model("a", aliases=("a:20b",), ttl_s=60.0, measured_bytes=9), model("b", phase="off")]
     tags = ollama.ListResponse.model_validate({"models": tag_rows(models)})
     assert [each.model for each in tags.models] == ["a", "a:20b", "b"]
     assert [each.size for each in tags.models] == [9, 9, 7]
@@ -39,7 +42,7 @@ def test_lists() -> None:
 
 
 def test_a_model() -> None:
-    shown = ollama.ShowResponse.model_validate(model_document([model("a", aliases=["x:1"])], "x:1"))
+    shown = ollama.ShowResponse.model_validate(model_document([model("a", aliases=("x:1",))], "x:1"))
     assert shown.modelinfo and shown.modelinfo["vllm.context_length"] == 4096
     assert shown.parameters == "num_ctx 4096", "Continue takes the length of its prompts from here"
     assert ".Suffix" not in (shown.template or ""), "by which Continue knows whether it may send `suffix`"

@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -15,7 +16,6 @@ from aiohttp import web
 
 from firesteel.edge.files.home import Home
 from firesteel.gateway.admin.api import start
-from firesteel.gateway.admin.state import GatewayState
 from firesteel.gateway.admin.state_events import changes, publish_changes
 from firesteel.gateway.admin.streams import IS_ENDING, STREAMS, send_event, streaming
 from firesteel.gateway.admin.subscribers import Subscribers
@@ -24,20 +24,22 @@ from firesteel.gateway.scheduler.events import (
     LoadRequested,
     ModelLoaded,
     RequestArrived,
-    ScheduledModel,
     SchedulerLimits,
     TimePassed,
 )
 from firesteel.gateway.scheduler.preview import LoadPreview
 from firesteel.gateway.scheduler.scheduler import Scheduler
+from firesteel.gateway.service_config import ModelConfig
+from firesteel.gateway.state import GatewayState
 from firesteel.screens.page.files import read_files
+from tests.gateway.play import scheduled
 from tests.gateway.test_admin_api import BOSS, GUEST, FakeDispatcher
 from tests.screens.scripted_gateway import model, state
 
 # --- previews ---
 
 
-def scheduler(*models: ScheduledModel, ceiling: int = 100) -> Scheduler:
+def scheduler(*models: ModelConfig, ceiling: int = 100) -> Scheduler:
     made = Scheduler(models, SchedulerLimits(ceiling, min_dwell_s=60.0, idle_grace_s=10.0), 0.0)
     made.handle(TimePassed(), 0.0)
     return made
@@ -49,7 +51,7 @@ def load(made: Scheduler, name: str, now_s: float) -> None:
 
 
 def test_a_preview_names_what_has_to_go() -> None:
-    made = scheduler(ScheduledModel("a", 60), ScheduledModel("b", 30), ScheduledModel("c", 70))
+    made = scheduler(scheduled("a", 60), scheduled("b", 30), scheduled("c", 70))
     assert made.preview("c", 0.0) == LoadPreview()
     load(made, "a", 1.0)
     assert made.preview("b", 2.0) == LoadPreview()
@@ -59,7 +61,7 @@ def test_a_preview_names_what_has_to_go() -> None:
 
 
 def test_a_preview_does_what_the_scheduler_then_does() -> None:
-    made = scheduler(ScheduledModel("a", 60), ScheduledModel("b", 70))
+    made = scheduler(scheduled("a", 60), scheduled("b", 70))
     load(made, "a", 1.0)
     evicted = made.preview("b", 100.0).evicts
     effects = made.handle(RequestArrived("request", "b"), 100.0)
@@ -67,14 +69,14 @@ def test_a_preview_does_what_the_scheduler_then_does() -> None:
 
 
 def test_a_preview_says_why_a_load_is_impossible() -> None:
-    made = scheduler(ScheduledModel("a", 60, pinned=True), ScheduledModel("b", 50), ScheduledModel("c", 200))
+    made = scheduler(scheduled("a", 60, pinned=True), scheduled("b", 50), scheduled("c", 200))
     made.handle(ModelLoaded("a"), 1.0)
     assert "beside the models that always stay (`a`)" in (made.preview("b", 2.0).why_not or "")
     assert "Reduce its context" in (made.preview("c", 2.0).why_not or "")
 
 
 def test_a_load_under_way_can_be_followed_by_another() -> None:
-    made = scheduler(ScheduledModel("a", 60), ScheduledModel("b", 70))
+    made = scheduler(scheduled("a", 60), scheduled("b", 70))
     made.handle(LoadRequested("a", True), 1.0)
     assert made.preview("b", 2.0) == LoadPreview(("a",))
     made.handle(LoadRequested("b", True), 2.0)
@@ -98,10 +100,10 @@ def test_only_what_changed_is_published() -> None:
 
 
 def test_a_few_bytes_of_free_memory_are_no_news() -> None:
-    before, after = state(), state()
-    assert after["memory"]["available_bytes"]
-    after["memory"]["available_bytes"] += 4096
-    assert changes(before, after) == []
+    before = state()
+    assert before.memory.available_bytes
+    memory = replace(before.memory, available_bytes=before.memory.available_bytes + 4096)
+    assert changes(before, replace(before, memory=memory)) == []
 
 
 async def test_nothing_is_read_while_nobody_listens() -> None:

@@ -5,12 +5,12 @@ Where a thread asks for something that nobody had, the story is of somebody who 
 
 from __future__ import annotations
 
-from firesteel.gateway.scheduler.events import ScheduledModel
+from tests.gateway.play import scheduled
 
 from .play import Play
 
-A, B, C = ScheduledModel("a", 60), ScheduledModel("b", 60), ScheduledModel("c", 60)
-EMBED = ScheduledModel("embed", 10)
+A, B, C = scheduled("a", 60), scheduled("b", 60), scheduled("c", 60)
+EMBED = scheduled("embed", 10)
 
 
 def swap(play: Play, out: str, into: str) -> list[str]:
@@ -27,7 +27,7 @@ def test_llama_swap_946_ttl_against_a_request() -> None:
 
     A request came a second after an unload for its TTL began, and no model was ever started again.
     """
-    play = Play(ScheduledModel("a", 60, ttl_s=120.0), B).up("a")
+    play = Play(scheduled("a", 60, ttl_s=120.0), B).up("a")
     assert play.after(60).tick() == ["unload a"]
     assert play.after(1).ask(1, "a") == []
     assert play.gone("a") == ["load a"]
@@ -40,7 +40,7 @@ def test_llama_swap_946_ttl_against_a_request() -> None:
 
 def test_llama_swap_946_a_request_in_the_very_turn_of_the_ttl() -> None:
     """https://github.com/mostlygeek/llama-swap/issues/946: whichever is heard first, nobody is lost."""
-    play = Play(ScheduledModel("a", 60, ttl_s=120.0)).up("a")
+    play = Play(scheduled("a", 60, ttl_s=120.0)).up("a")
     play.after(60)
     assert play.ask(1, "a") == ["grant 1"]
     assert play.tick() == []
@@ -83,7 +83,7 @@ def test_llama_swap_281_edits_in_quick_succession_load_one_instance() -> None:
     play = Play(A)
     assert play.load("a") == ["load a"]
     for edit in range(5):
-        assert play.change(ScheduledModel("a", 60, ttl_s=100.0 + edit)) == []
+        assert play.change(scheduled("a", 60, ttl_s=100.0 + edit)) == []
         assert play.load("a") == []
     assert play.loaded("a") == []
     assert play.load("a") == []
@@ -94,7 +94,7 @@ def test_llama_swap_281_edits_of_what_is_started_replace_it_one_by_one() -> None
     play = Play(A)
     play.load("a")
     for edit in range(3):
-        assert play.change(ScheduledModel("a", 60, identity=f"edit {edit}")) == []
+        assert play.change(scheduled("a", 60, identity=f"edit {edit}")) == []
     assert play.loaded("a") == ["unload a"]
     assert play.load("a") == []
     assert play.gone("a") == ["load a"]
@@ -191,7 +191,7 @@ def test_ollama_14407_a_changed_model_under_load_is_reloaded() -> None:
     """
     play = Play(A, EMBED).up("a")
     play.ask(1, "a")
-    play.change(ScheduledModel("a", 60, identity="larger context"), EMBED)
+    play.change(scheduled("a", 60, identity="larger context"), EMBED)
     assert play.ask(2, "a") == []
     assert play.ask(3, "embed") == ["load embed"]
     assert play.loaded("embed") == ["grant 3"]
@@ -308,7 +308,7 @@ def test_llama_swap_588_a_long_job_is_not_swapped_out() -> None:
 
     Twenty minutes of work, and a chat comes between.
     """
-    play = Play(ScheduledModel("image", 90), ScheduledModel("chat", 30)).up("image")
+    play = Play(scheduled("image", 90), scheduled("chat", 30)).up("image")
     play.ask(1, "image")
     play.ask(2, "chat")
     for _ in range(20):
@@ -323,7 +323,7 @@ def test_llama_swap_588_a_batch_is_not_broken_up() -> None:
 
     Of twenty queued, ten were turned away, and after the first of those left the model was swapped.
     """
-    play = Play(ScheduledModel("image", 90), ScheduledModel("chat", 30))
+    play = Play(scheduled("image", 90), scheduled("chat", 30))
     for request in range(20):
         play.ask(request, "image")
     assert len(play.loaded("image")) == 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firesteel.gateway.scheduler.events import ScheduledModel
+from tests.gateway.play import scheduled
 
 from .play import Play
 from .test_rivals_bugs import EMBED, A, B, swap
@@ -13,10 +13,10 @@ from .test_rivals_bugs import EMBED, A, B, swap
 def test_llama_swap_158_eviction_by_memory_and_use() -> None:
     """https://github.com/mostlygeek/llama-swap/issues/158: keep what is pinned, then what is used most."""
     play = Play(
-        ScheduledModel("fim", 10, pinned=True),
-        ScheduledModel("slm", 30),
-        ScheduledModel("llm1", 50),
-        ScheduledModel("llm2", 60),
+        scheduled("fim", 10, pinned=True),
+        scheduled("slm", 30),
+        scheduled("llm1", 50),
+        scheduled("llm2", 60),
     )
     play.loaded("fim")
     play.up("slm", "llm1")
@@ -30,21 +30,21 @@ def test_llama_swap_158_eviction_by_memory_and_use() -> None:
 
 def test_llama_swap_319_models_coexist_as_far_as_they_fit() -> None:
     """https://github.com/mostlygeek/llama-swap/issues/319: without a group for every combination."""
-    play = Play(
-        ScheduledModel("x", 30), ScheduledModel("y", 30), ScheduledModel("z", 30), ScheduledModel("w", 30)
-    ).up("x", "y", "z")
+    play = Play(scheduled("x", 30), scheduled("y", 30), scheduled("z", 30), scheduled("w", 30)).up(
+        "x", "y", "z"
+    )
     assert play.ask(1, "w") == ["unload x"]
 
 
 def test_nix_ai_925_the_next_load_waits_for_the_memory() -> None:
     """https://github.com/dryvist/nix-ai/issues/925: memory decides what is evicted, not a count of models."""
-    play = Play(EMBED, ScheduledModel("e2", 10), ScheduledModel("e3", 10), A).up("embed", "e2", "e3")
+    play = Play(EMBED, scheduled("e2", 10), scheduled("e3", 10), A).up("embed", "e2", "e3")
     assert play.ask(1, "a") == ["load a"]
 
 
 def test_llama_cpp_21231_small_models_live_together_until_a_large_one_needs_room() -> None:
     """https://github.com/ggml-org/llama.cpp/pull/21231"""
-    play = Play(EMBED, ScheduledModel("e2", 10), ScheduledModel("big", 95)).up("embed", "e2")
+    play = Play(EMBED, scheduled("e2", 10), scheduled("big", 95)).up("embed", "e2")
     assert play.ask(1, "big") == ["unload embed", "unload e2"]
     assert play.gone("embed") == []
     assert play.gone("e2") == ["load big"]
@@ -55,7 +55,7 @@ def test_llama_cpp_25326_one_large_resident_makes_way() -> None:
 
     By count there was room, and every load ran out of memory.
     """
-    play = Play(ScheduledModel("moe", 80), ScheduledModel("dense", 29)).up("moe")
+    play = Play(scheduled("moe", 80), scheduled("dense", 29)).up("moe")
     assert play.ask(1, "dense") == ["unload moe"]
     assert swap(play, "moe", "dense") == ["grant 1"]
 
@@ -65,7 +65,7 @@ def test_llama_cpp_19631_what_was_measured_decides() -> None:
 
     A plan that was too small is put right by what ran.
     """
-    play = Play(ScheduledModel("a", 40), ScheduledModel("b", 40))
+    play = Play(scheduled("a", 40), scheduled("b", 40))
     play.load("a")
     play.loaded("a", 75)
     assert play.after(60).ask(1, "b") == ["unload a"]
@@ -76,7 +76,7 @@ def test_llama_cpp_23668_a_switch_does_not_load_into_what_is_not_free_yet() -> N
 
     A model that fits alone ran out of memory on a switch: the other one's was not back.
     """
-    play = Play(ScheduledModel("gemma", 50), ScheduledModel("qwen", 90)).up("gemma")
+    play = Play(scheduled("gemma", 50), scheduled("qwen", 90)).up("gemma")
     assert play.ask(1, "qwen") == ["unload gemma"]
     assert play.after(1).tick() == []
     assert play.scheduler.used_bytes() == 50
@@ -86,7 +86,7 @@ def test_llama_cpp_23668_a_switch_does_not_load_into_what_is_not_free_yet() -> N
 
 def test_localai_6068_the_least_valuable_goes_when_memory_is_short() -> None:
     """https://github.com/mudler/LocalAI/issues/6068"""
-    play = Play(ScheduledModel("x", 45), ScheduledModel("y", 45), ScheduledModel("z", 45)).up("x", "y")
+    play = Play(scheduled("x", 45), scheduled("y", 45), scheduled("z", 45)).up("x", "y")
     play.ask(1, "x")
     play.finish(1)
     assert play.ask(2, "z") == ["unload y"]
@@ -98,7 +98,7 @@ def test_localai_9375_a_busy_model_is_not_reclaimed() -> None:
     On unified memory the reclaimer went by how full the host is. A reading here only takes room away, and
     what serves is let be.
     """
-    play = Play(ScheduledModel("x", 30), ScheduledModel("y", 30)).up("x", "y")
+    play = Play(scheduled("x", 30), scheduled("y", 30)).up("x", "y")
     play.ask(1, "x")
     play.ask(2, "y")
     assert play.memory(1, keep=10) == []
@@ -115,7 +115,7 @@ def test_localai_7269_room_is_made_without_being_asked() -> None:
 
 def test_localai_5352_models_do_not_stay_for_ever() -> None:
     """https://github.com/mudler/LocalAI/issues/5352: they age, and they can be unloaded by name."""
-    play = Play(ScheduledModel("x", 30, ttl_s=600.0), ScheduledModel("y", 30)).up("x", "y")
+    play = Play(scheduled("x", 30, ttl_s=600.0), scheduled("y", 30)).up("x", "y")
     assert play.unload("y") == ["unload y"]
     assert play.after(600).tick() == ["unload x"]
 
@@ -240,7 +240,7 @@ def test_llama_swap_89_streams_outlive_an_edit() -> None:
     """
     play = Play(A, EMBED).up("a", "embed")
     play.ask(1, "a")
-    assert play.change(A, ScheduledModel("embed", 20, identity="edited")) == ["unload embed"]
+    assert play.change(A, scheduled("embed", 20, identity="edited")) == ["unload embed"]
     assert play.scheduler.status("a", 0).busy == 1
 
 
@@ -257,8 +257,8 @@ def test_llama_swap_392_who_waits_is_not_lost_by_an_edit() -> None:
 def test_llama_swappo_12_running_models_survive() -> None:
     """https://github.com/kooshi/llama-swappo/pull/12: only what differs is touched."""
     play = Play(A, EMBED).up("a", "embed")
-    assert play.change(ScheduledModel("a", 60, ttl_s=900.0), EMBED, min_dwell_s=5.0, max_wait_s=60.0) == []
-    assert play.change(EMBED, ScheduledModel("a", 60, ttl_s=900.0)) == []
+    assert play.change(scheduled("a", 60, ttl_s=900.0), EMBED, min_dwell_s=5.0, max_wait_s=60.0) == []
+    assert play.change(EMBED, scheduled("a", 60, ttl_s=900.0)) == []
     assert play.ask(1, "a") == ["grant 1"]
     assert play.ask(2, "embed") == ["grant 2"]
 
@@ -270,7 +270,7 @@ def test_no_second_set_is_loaded_beside_the_first_on_a_reload() -> None:
     """
     play = Play(A, B).up("a")
     play.ask(1, "a")
-    assert play.change(ScheduledModel("new", 60)) == []
+    assert play.change(scheduled("new", 60)) == []
     assert play.load("new") == []
     assert play.finish(1) == ["unload a"]
     assert play.gone("a") == ["load new"]

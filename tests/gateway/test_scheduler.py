@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.gateway.scheduler.events import RequestArrived, ScheduledModel
+from firesteel.gateway.scheduler.events import RequestArrived
+from tests.gateway.play import scheduled
 
 from .play import Play
 
-A, B, C = ScheduledModel("a", 60), ScheduledModel("b", 60), ScheduledModel("c", 30)
-SMALL = ScheduledModel("small", 10)
+A, B, C = scheduled("a", 60), scheduled("b", 60), scheduled("c", 30)
+SMALL = scheduled("small", 10)
 
 # -- serving --
 
@@ -88,7 +89,7 @@ def test_an_unknown_model_is_rejected_and_the_dispatcher_says_which_there_are() 
 
 
 def test_a_full_queue_is_rejected_with_a_time() -> None:
-    play = Play(ScheduledModel("a", 60, load_s=300.0), queue=2)
+    play = Play(scheduled("a", 60, load_s=300.0), queue=2)
     play.ask(1, "a")
     play.after(100).ask(2, "a")
     assert play.ask(3, "a") == ["reject 3 full"]
@@ -141,9 +142,9 @@ def test_a_model_that_fits_evicts_nothing() -> None:
 
 
 def test_the_least_valuable_goes_first() -> None:
-    slow = ScheduledModel("slow", 40, load_s=600.0)
-    quick = ScheduledModel("quick", 40, load_s=10.0)
-    play = Play(slow, quick, ScheduledModel("new", 40))
+    slow = scheduled("slow", 40, load_s=600.0)
+    quick = scheduled("quick", 40, load_s=10.0)
+    play = Play(slow, quick, scheduled("new", 40))
     for name, took_s in (("slow", 600), ("quick", 10)):
         play.load(name)
         play.after(took_s).loaded(name)
@@ -151,7 +152,7 @@ def test_the_least_valuable_goes_first() -> None:
 
 
 def test_what_is_used_more_is_worth_more() -> None:
-    play = Play(ScheduledModel("x", 40), ScheduledModel("y", 40), ScheduledModel("new", 40)).up("x", "y")
+    play = Play(scheduled("x", 40), scheduled("y", 40), scheduled("new", 40)).up("x", "y")
     for request in range(5):
         play.ask(request, "x")
         play.finish(request)
@@ -159,7 +160,7 @@ def test_what_is_used_more_is_worth_more() -> None:
 
 
 def test_use_fades() -> None:
-    play = Play(ScheduledModel("x", 40), ScheduledModel("y", 40), ScheduledModel("new", 40)).up("x", "y")
+    play = Play(scheduled("x", 40), scheduled("y", 40), scheduled("new", 40)).up("x", "y")
     for request in range(5):
         play.ask(request, "x")
         play.finish(request)
@@ -175,7 +176,7 @@ def test_not_one_more_goes_than_must() -> None:
 
 
 def test_nothing_is_unloaded_for_what_would_not_fit_anyway() -> None:
-    play = Play(A, C, ScheduledModel("big", 90)).up("a", "c")
+    play = Play(A, C, scheduled("big", 90)).up("a", "c")
     play.ask(1, "a")
     assert play.ask(2, "big") == []
 
@@ -274,7 +275,7 @@ def test_once_the_owed_one_left_the_others_go_on() -> None:
 
 
 def test_the_owed_take_the_idle_before_the_busy() -> None:
-    play = Play(ScheduledModel("x", 40), ScheduledModel("y", 40), ScheduledModel("new", 40)).up("x", "y")
+    play = Play(scheduled("x", 40), scheduled("y", 40), scheduled("new", 40)).up("x", "y")
     play.ask(1, "x")
     play.ask(2, "y")
     play.ask(3, "new")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firesteel.gateway.scheduler.events import ScheduledModel
+from tests.gateway.play import scheduled
 
 from .play import Play
 from .test_scheduler import A, B, C
@@ -11,7 +11,7 @@ from .test_scheduler import A, B, C
 
 
 def test_an_idle_model_goes_after_its_ttl() -> None:
-    play = Play(ScheduledModel("a", 60, ttl_s=600.0)).up("a")
+    play = Play(scheduled("a", 60, ttl_s=600.0)).up("a")
     play.ask(1, "a")
     assert play.tick_when_due() == []
     play.after(400).finish(1)
@@ -21,7 +21,7 @@ def test_an_idle_model_goes_after_its_ttl() -> None:
 
 
 def test_the_pinned_have_no_ttl() -> None:
-    play = Play(ScheduledModel("a", 60, ttl_s=1.0, pinned=True))
+    play = Play(scheduled("a", 60, ttl_s=1.0, pinned=True))
     play.loaded("a")
     assert play.after(1000).tick() == []
 
@@ -56,13 +56,13 @@ def test_unload_by_name_can_be_taken_back() -> None:
 
 
 def test_a_pinned_one_is_not_unloaded_by_name() -> None:
-    play = Play(ScheduledModel("a", 60, pinned=True))
+    play = Play(scheduled("a", 60, pinned=True))
     play.loaded("a")
     assert play.unload("a") == []
 
 
 def test_what_is_too_large_is_not_wanted_for_ever() -> None:
-    play = Play(ScheduledModel("huge", 500), A)
+    play = Play(scheduled("huge", 500), A)
     assert play.load("huge") == []
     assert "500 B" in play.scheduler.snapshot(play.now_s)[0].why
     assert play.scheduler.next_tick_s(play.now_s) is None
@@ -74,14 +74,14 @@ def test_what_is_too_large_is_not_wanted_for_ever() -> None:
 def test_what_the_file_does_not_touch_goes_on() -> None:
     play = Play(A, C).up("a", "c")
     play.ask(1, "a")
-    assert play.change(A, ScheduledModel("c", 30, identity="new")) == ["unload c"]
+    assert play.change(A, scheduled("c", 30, identity="new")) == ["unload c"]
     assert play.ask(2, "a") == ["grant 2"]
 
 
 def test_a_changed_identity_drains_and_loads_anew() -> None:
     play = Play(A).up("a")
     play.ask(1, "a")
-    assert play.change(ScheduledModel("a", 60, identity="new")) == []
+    assert play.change(scheduled("a", 60, identity="new")) == []
     assert play.ask(2, "a") == []
     assert play.finish(1) == ["unload a"]
     assert play.gone("a") == ["load a"]
@@ -89,15 +89,15 @@ def test_a_changed_identity_drains_and_loads_anew() -> None:
 
 
 def test_a_stale_pinned_one_comes_back() -> None:
-    play = Play(ScheduledModel("a", 60, pinned=True))
+    play = Play(scheduled("a", 60, pinned=True))
     play.loaded("a")
-    assert play.change(ScheduledModel("a", 60, pinned=True, identity="new")) == ["unload a"]
+    assert play.change(scheduled("a", 60, pinned=True, identity="new")) == ["unload a"]
     assert play.gone("a") == ["load a"]
 
 
 def test_anything_else_changes_in_place() -> None:
     play = Play(A).up("a")
-    assert play.change(ScheduledModel("a", 60, ttl_s=100.0, load_s=9.0)) == []
+    assert play.change(scheduled("a", 60, ttl_s=100.0, load_s=9.0)) == []
     assert play.ask(1, "a") == ["grant 1"]
     play.finish(1)
     assert play.after(100).tick() == ["unload a"]
@@ -133,7 +133,7 @@ def test_removed_and_put_back_it_serves_on() -> None:
 def test_changed_while_it_loads_the_waiters_get_the_new_one() -> None:
     play = Play(A)
     play.ask(1, "a")
-    play.change(ScheduledModel("a", 50, identity="new"))
+    play.change(scheduled("a", 50, identity="new"))
     assert play.failed("a") == ["load a"]
     assert play.loaded("a") == ["grant 1"]
 
@@ -142,7 +142,7 @@ def test_a_repaired_model_is_tried_at_once() -> None:
     play = Play(A)
     play.ask(1, "a")
     play.failed("a")
-    play.change(ScheduledModel("a", 60, identity="mended"))
+    play.change(scheduled("a", 60, identity="mended"))
     assert play.ask(2, "a") == ["load a"]
 
 
@@ -162,14 +162,14 @@ def test_a_lower_ceiling_rejects_requests_that_no_longer_fit() -> None:
 def test_ours_becomes_outside_once_it_is_gone() -> None:
     play = Play(A).up("a")
     play.ask(1, "a")
-    play.change(ScheduledModel("a", 60, is_outside=True, identity="http://127.0.0.1:9000"))
+    play.change(scheduled("a", 60, is_outside=True, identity="http://127.0.0.1:9000"))
     assert play.ask(2, "a") == []
     assert play.finish(1) == ["unload a"]
     assert play.gone("a") == ["grant 2"]
 
 
 def test_outside_becomes_ours() -> None:
-    play = Play(ScheduledModel("a", 60, is_outside=True))
+    play = Play(scheduled("a", 60, is_outside=True))
     play.ask(1, "a")
     play.change(A)
     assert play.ask(2, "a") == ["load a"]
@@ -180,7 +180,7 @@ def test_outside_becomes_ours() -> None:
 
 
 def test_the_snapshot_shows_each_model() -> None:
-    play = Play(A, ScheduledModel("kept", 30, pinned=True))
+    play = Play(A, scheduled("kept", 30, pinned=True))
     play.loaded("kept", 33)
     play.ask(1, "kept")
     play.ask(2, "a")

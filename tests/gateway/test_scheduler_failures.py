@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firesteel.gateway.scheduler.events import ScheduledModel
+from tests.gateway.play import scheduled
 
 from .play import Play
 from .test_scheduler import SMALL, A, B, C
@@ -45,7 +45,7 @@ def test_somebody_at_the_controls_may_try_at_once() -> None:
 
 
 def test_a_pinned_one_is_tried_again_after_the_pause() -> None:
-    play = Play(ScheduledModel("a", 60, pinned=True))
+    play = Play(scheduled("a", 60, pinned=True))
     assert play.first == ["load a"]
     assert play.failed("a") == []
     assert play.scheduler.next_tick_s(play.now_s) == 5.0
@@ -53,7 +53,7 @@ def test_a_pinned_one_is_tried_again_after_the_pause() -> None:
 
 
 def test_a_pinned_one_that_fails_lets_others_load_meanwhile() -> None:
-    play = Play(ScheduledModel("a", 60, pinned=True), C)
+    play = Play(scheduled("a", 60, pinned=True), C)
     play.ask(1, "c")
     assert play.failed("a") == ["load c"]
 
@@ -142,7 +142,7 @@ def test_nobody_is_kept_waiting_for_an_unload_that_is_stuck() -> None:
 
 
 def test_a_returned_request_waits_for_its_engine() -> None:
-    play = Play(ScheduledModel("a", 60)).up("a")
+    play = Play(scheduled("a", 60)).up("a")
     assert play.ask(1, "a") == ["grant 1"]
     assert play.crashed("a", is_returning=True) == []
     assert play.give_back(1, "a") == []
@@ -150,7 +150,7 @@ def test_a_returned_request_waits_for_its_engine() -> None:
 
 
 def test_a_returned_request_has_a_dead_engine_loaded_again() -> None:
-    play = Play(ScheduledModel("a", 60)).up("a")
+    play = Play(scheduled("a", 60)).up("a")
     assert play.ask(1, "a") == ["grant 1"]
     assert play.crashed("a") == ["unload a"]
     assert play.give_back(1, "a") == []
@@ -159,20 +159,20 @@ def test_a_returned_request_has_a_dead_engine_loaded_again() -> None:
 
 
 def test_a_returned_request_is_granted_at_once_if_the_engine_is_there() -> None:
-    play = Play(ScheduledModel("a", 60), queue=0).up("a")
+    play = Play(scheduled("a", 60), queue=0).up("a")
     assert play.ask(1, "a") == ["grant 1"]
     assert play.give_back(1, "a") == ["grant 1"], "and a full queue is no reason to reject it"
 
 
 def test_a_returned_request_of_a_removed_model_is_rejected() -> None:
-    play = Play(ScheduledModel("a", 60)).up("a")
+    play = Play(scheduled("a", 60)).up("a")
     assert play.ask(1, "a") == ["grant 1"]
-    assert play.change(ScheduledModel("b", 60)) == []
+    assert play.change(scheduled("b", 60)) == []
     assert play.give_back(1, "a") == ["reject 1 unknown", "unload a"]
 
 
 def test_a_returned_request_whose_client_leaves_is_forgotten() -> None:
-    play = Play(ScheduledModel("a", 60)).up("a")
+    play = Play(scheduled("a", 60)).up("a")
     assert play.ask(1, "a") == ["grant 1"]
     assert play.crashed("a") == ["unload a"]
     assert play.give_back(1, "a") == []
@@ -181,7 +181,7 @@ def test_a_returned_request_whose_client_leaves_is_forgotten() -> None:
 
 
 def test_the_pause_after_a_crash_grows_from_a_second() -> None:
-    play = Play(ScheduledModel("a", 60)).up("a")
+    play = Play(scheduled("a", 60)).up("a")
     pauses = []
     for request in range(9):
         assert play.ask(request, "a") == [f"grant {request}"]
@@ -198,7 +198,7 @@ def test_the_pause_after_a_crash_grows_from_a_second() -> None:
 
 
 def test_the_pause_after_a_crash_ends_with_max_wait() -> None:
-    play = Play(ScheduledModel("a", 60), max_wait_s=3.0).up("a")
+    play = Play(scheduled("a", 60), max_wait_s=3.0).up("a")
     for _ in range(5):
         play.crashed("a")
         play.gone("a")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firesteel.gateway.scheduler.events import ScheduledModel
+from tests.gateway.play import scheduled
 
 from .play import Play
 from .test_scheduler import SMALL, A, B, C
@@ -11,32 +11,30 @@ from .test_scheduler import SMALL, A, B, C
 
 
 def test_too_large_is_rejected_at_once_with_figures() -> None:
-    play = Play(ScheduledModel("huge", 101))
+    play = Play(scheduled("huge", 101))
     assert play.ask(1, "huge") == ["reject 1 too large"]
     assert "101 B" in play.rejected[1].why
     assert "100 B" in play.rejected[1].why
 
 
 def test_too_large_beside_what_is_pinned() -> None:
-    play = Play(ScheduledModel("kept", 50, pinned=True), A)
+    play = Play(scheduled("kept", 50, pinned=True), A)
     assert play.first == ["load kept"]
     assert play.ask(1, "a") == ["reject 1 too large"]
     assert "`kept`" in play.rejected[1].why
 
 
 def test_a_conflict_with_a_pinned_model_is_rejected_at_once() -> None:
-    play = Play(
-        ScheduledModel("kept", 10, pinned=True), SMALL, never_together=(frozenset({"kept", "small"}),)
-    )
+    play = Play(scheduled("kept", 10, pinned=True), SMALL, never_together=(frozenset({"kept", "small"}),))
     assert play.ask(1, "small") == ["reject 1 too large"]
     assert "never_together" in play.rejected[1].why
 
 
 def test_pinned_ones_that_do_not_go_together_go_by_the_order_of_the_file() -> None:
     play = Play(
-        ScheduledModel("first", 60, pinned=True),
-        ScheduledModel("second", 60, pinned=True),
-        ScheduledModel("third", 40, pinned=True),
+        scheduled("first", 60, pinned=True),
+        scheduled("second", 60, pinned=True),
+        scheduled("third", 40, pinned=True),
     )
     assert play.first == ["load first"]
     assert play.loaded("first") == ["load third"]
@@ -44,16 +42,14 @@ def test_pinned_ones_that_do_not_go_together_go_by_the_order_of_the_file() -> No
 
 
 def test_a_pinned_one_that_never_fits_is_no_bar_to_others() -> None:
-    play = Play(ScheduledModel("huge", 500, pinned=True), A)
+    play = Play(scheduled("huge", 500, pinned=True), A)
     assert play.first == []
     assert play.ask(1, "a") == ["load a"]
 
 
 def test_pinned_enemies_the_first_in_the_file_wins() -> None:
     enemies = (frozenset({"p", "q"}),)
-    play = Play(
-        ScheduledModel("p", 10, pinned=True), ScheduledModel("q", 10, pinned=True), never_together=enemies
-    )
+    play = Play(scheduled("p", 10, pinned=True), scheduled("q", 10, pinned=True), never_together=enemies)
     assert play.first == ["load p"]
     assert play.loaded("p") == []
     assert play.ask(1, "q") == ["reject 1 too large"]
@@ -61,9 +57,9 @@ def test_pinned_enemies_the_first_in_the_file_wins() -> None:
 
 def test_a_pinned_one_kept_out_by_a_pinned_one_that_runs_does_not_hang() -> None:
     """Found running, and later in the file: it stays, and the other's waiters are told."""
-    play = Play(ScheduledModel("p", 60), ScheduledModel("q", 60))
+    play = Play(scheduled("p", 60), scheduled("q", 60))
     play.loaded("q")
-    play.change(ScheduledModel("p", 60, pinned=True), ScheduledModel("q", 60, pinned=True))
+    play.change(scheduled("p", 60, pinned=True), scheduled("q", 60, pinned=True))
     assert play.ask(1, "p") == []
     assert play.after(120).tick() == ["reject 1 no memory"]
 
@@ -101,7 +97,7 @@ def test_one_found_running_is_adopted() -> None:
 
 
 def test_what_is_outside_is_always_there_and_never_ours() -> None:
-    play = Play(ScheduledModel("url", 50, is_outside=True, ttl_s=1.0), A)
+    play = Play(scheduled("url", 50, is_outside=True, ttl_s=1.0), A)
     assert play.ask(1, "url") == ["grant 1"]
     play.finish(1)
     assert play.after(1000).tick() == []
@@ -109,7 +105,7 @@ def test_what_is_outside_is_always_there_and_never_ours() -> None:
 
 
 def test_an_outside_model_that_is_down_is_rejected_until_it_answers() -> None:
-    play = Play(ScheduledModel("url", 50, is_outside=True))
+    play = Play(scheduled("url", 50, is_outside=True))
     assert play.crashed("url") == []
     assert play.ask(1, "url") == ["reject 1 failed"]
     assert play.rejected[1].retry_after_s == 5.0
@@ -161,7 +157,7 @@ def test_without_room_for_one_the_others_are_served() -> None:
 
 def test_a_reading_in_the_midst_of_an_unload_does_not_count_its_memory_twice() -> None:
     """a held more than it was thought to; what came free is what was read, not what was planned."""
-    play = Play(A, ScheduledModel("b", 55)).up("a")
+    play = Play(A, scheduled("b", 55)).up("a")
     play.memory(10)
     assert play.ask(1, "b") == ["unload a"]
     assert play.memory(50) == []

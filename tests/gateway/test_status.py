@@ -12,7 +12,7 @@ from firesteel.gateway.admin.status import health, load_left_s, model_health, mo
 from firesteel.gateway.admin.status import wait_status as wait_status_of
 from firesteel.gateway.executor import ModelView
 from firesteel.gateway.interfaces import Caller, GatewayResponse, WaitStatus
-from firesteel.gateway.scheduler.events import ModelPhase, ModelStatus
+from firesteel.gateway.scheduler.events import ModelPhase, ScheduledModel
 from firesteel.gateway.scheduler.preview import LoadPreview
 from firesteel.gateway.service_config import ModelConfig
 
@@ -20,7 +20,7 @@ from firesteel.gateway.service_config import ModelConfig
 def view(
     name: str, phase: ModelPhase = "off", wait_status: WaitStatus | None = None, note: str = ""
 ) -> ModelView:
-    status = ModelStatus(name, phase, 0, 0, 0, 0.0, "", 0.0, False, False, False)
+    status = ScheduledModel(name, phase, 0, 0, 0, 0.0, "", 0.0, False, False, False)
     return ModelView(ModelConfig(name, name, (), load_s=40.0), status, None, wait_status, note)
 
 

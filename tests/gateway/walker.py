@@ -32,13 +32,14 @@ from firesteel.gateway.scheduler.events import (
     RequestArrived,
     RequestFinished,
     RequestReturned,
-    ScheduledModel,
     SchedulerEvent,
     SchedulerLimits,
     TimePassed,
     UnloadModel,
 )
 from firesteel.gateway.scheduler.scheduler import Scheduler
+from firesteel.gateway.service_config import ModelConfig
+from tests.gateway.play import scheduled
 
 from .scheduler_invariants import AFTER_EACH_STEP, EACH_EFFECT, HOST_BYTES, KEEP_BYTES, Broken
 
@@ -49,7 +50,7 @@ NAMES = ("a", "b", "c", "d", "e")
 class Entry:
     """One model in our own books."""
 
-    model: ScheduledModel
+    model: ModelConfig
     phase: str = "off"
     since_s: float = 0.0
     identity: str = ""
@@ -153,7 +154,7 @@ class World:
     def conflict(self, one: str, other: str) -> bool:
         return one != other and any({one, other} <= group for group in self.limits.never_together)
 
-    def _take_models(self, models: tuple[ScheduledModel, ...]) -> None:
+    def _take_models(self, models: tuple[ModelConfig, ...]) -> None:
         names = {model.name for model in models}
         for name, entry in list(self.entries.items()):
             if name not in names:
@@ -164,7 +165,7 @@ class World:
         for model in models:
             self._take_model(model)
 
-    def _take_model(self, model: ScheduledModel) -> None:
+    def _take_model(self, model: ModelConfig) -> None:
         entry = self.entries.get(model.name)
         if entry is None:
             self.entries[model.name] = Entry(model, since_s=self.now_s)
@@ -444,7 +445,7 @@ class World:
             self.rnd.shuffle(order)
         self.handle(ConfigChanged(tuple(order), limits))
 
-    def _edit(self, models: dict[str, ScheduledModel]) -> None:
+    def _edit(self, models: dict[str, ModelConfig]) -> None:
         name = self.rnd.choice(NAMES)
         what = self.rnd.randrange(7)
         if name not in models or what == 0:
@@ -544,14 +545,14 @@ def _limits(rnd: random.Random) -> SchedulerLimits:
     )  # fmt: skip
 
 
-def _model(rnd: random.Random, name: str) -> ScheduledModel:
-    return ScheduledModel(
+def _model(rnd: random.Random, name: str) -> ModelConfig:
+    return scheduled(
         name, rnd.choice(_SIZES), rnd.choice((5.0, 60.0)), rnd.random() < 0.08,
         rnd.choice((None, None, 40.0)), rnd.random() < 0.06, rnd.choice(("", "v2")),
     )  # fmt: skip
 
 
-def _models(rnd: random.Random) -> tuple[ScheduledModel, ...]:
+def _models(rnd: random.Random) -> tuple[ModelConfig, ...]:
     return tuple(_model(rnd, name) for name in NAMES[: rnd.choice((2, 3, 4, 5))])
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from threading import Event
 from typing import Any
 
-from firesteel.gateway.admin.state import GatewayState, ModelStateJson
+import msgspec
+
 from firesteel.gateway.page_files import page_responses
+from firesteel.gateway.state import GatewayState, MemoryStatus, ModelHealth, ModelStatus
 from firesteel.screens.page.files import read_files
 from firesteel.units import GIB
 from tests.http_thread import QuietHandler, serving_http
@@ -18,34 +21,18 @@ from tests.http_thread import QuietHandler, serving_http
 Events = Callable[[], Iterator[Mapping[str, Any]]]
 
 
-def model(name: str, **more: Any) -> ModelStateJson:
-    state = ModelStateJson(
-        name=name, phase="off", busy=0, waiting=0, planned_bytes=20 * GIB, measured_bytes=None, since=None,
-        ttl_s=None, pinned=False, why=None, url=None, context=65536, engine="vllm", doing=None, eta_s=None,
-        note=None, aliases=[], outside=False, needed_bytes=20 * GIB, load_s=120.0, requested=False, evicts=[],
-        why_not=None, health={"ok": True, "text": "healthy"},
-        tokens_per_s=None, kv_used=None, acceptance=None,
-    )  # fmt: skip
-    return state | more  # type: ignore[return-value]  # a TypedDict with keys that are known only here
+def model(name: str, **more: Any) -> ModelStatus:
+    usual: dict[str, Any] = {
+        "phase": "off", "planned_bytes": 20 * GIB, "needed_bytes": 20 * GIB, "context": 65536,
+        "engine": "vllm", "load_s": 120.0, "evicts": (), "health": ModelHealth(True, "healthy"),
+    }  # fmt: skip
+    return ModelStatus(name, **usual | more)
 
 
-def state(*models: ModelStateJson, **more: Any) -> GatewayState:
-    held = sum(each["measured_bytes"] or 0 for each in models if each["phase"] != "off")
-    whole = GatewayState(
-        models=list(models),
-        memory={
-            "total_bytes": 120 * GIB,
-            "ceiling_bytes": 105 * GIB,
-            "loaded_bytes": held,
-            "available_bytes": 110 * GIB - held,
-            "floor_bytes": 4 * GIB,
-        },
-        gpu=None,
-        waiting=0,
-        queue=[],
-        requests=0,
-    )
-    return whole | more  # type: ignore[return-value]
+def state(*models: ModelStatus, **more: Any) -> GatewayState:
+    held = sum(each.measured_bytes or 0 for each in models if each.phase != "off")
+    memory = MemoryStatus(105 * GIB, held, 110 * GIB - held, 120 * GIB, 4 * GIB)
+    return replace(GatewayState(models=models, memory=memory), **more)
 
 
 @contextmanager
@@ -75,7 +62,7 @@ def _handler(
             elif path == "/api/events":
                 self._stream()
             elif path == "/api/state":
-                self._send(200, json.dumps(first).encode())
+                self._send(200, msgspec.json.encode(first))
             elif path in answers:
                 self._send(200, json.dumps(answers[path]).encode())
             else:
@@ -93,7 +80,7 @@ def _handler(
             self.send_header("Content-Type", "text/event-stream")
             self.end_headers()
             try:
-                self._event({"event": "state", **first})
+                self._event({"event": "state", **msgspec.to_builtins(first)})
                 for event in events():
                     self._event(event)
                 while not ends.wait(1.0):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from msgspec import to_builtins
 from playwright.sync_api import Browser, expect
 
 from tests.screens.conftest import WAIT_MS, OpenPage, launched
@@ -21,7 +22,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def test_every_view_opens_and_follows_the_gateway(open_page: OpenPage) -> None:
     """Without an error in the console: `open_page` looks at that."""
     changed = model("coder", phase="ready", tokens_per_s=41.7)
-    with played(state(model("coder")), lambda: iter([{"event": "model", **changed}])) as url:
+    with played(state(model("coder")), lambda: iter([{"event": "model", **to_builtins(changed)}])) as url:
         page = open_page(url)
         expect(page.get_by_role("cell", name="41.7")).to_be_visible()
         for title in ("Curves", "Requests", "Logs", "What fits", "Try it", "Runs"):

@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
-from firesteel.gateway.admin.health_sentence import HealthJson
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelGauges
 from firesteel.gateway.admin.prometheus import render
-from firesteel.gateway.admin.state import GatewayState
 from firesteel.gateway.admin.state_metrics import gauge, state_families
 from firesteel.gateway.interfaces import RequestOutcome, Usage
+from firesteel.gateway.state import GatewayState, GpuStatus, MemoryStatus, ModelHealth, ModelStatus
 from firesteel.screens.grafana import write_grafana_files
 from firesteel.units import GIB
 from tests.conftest import run_firesteel
@@ -163,13 +162,11 @@ async def test_they_ask_only_for_metrics_that_the_gateway_has(folder: Path) -> N
     meter.loaded("coder", 1.0)
     meter.load_failed("coder", "crashed")
     meter.unloaded("coder")
-    model: Any = {
-        "name": "coder", "health": HealthJson(ok=True, text=""), "tokens_per_s": 1.0, "kv_used": 0.5,
-        "acceptance": 0.5,
-    }  # fmt: skip
-    memory: Any = {"total_bytes": 1, "floor_bytes": 1}
-    gpu: Any = {"temperature_c": 1.0, "power_w": 1.0, "clock_mhz": 1.0, "throttle": None}
-    state = GatewayState(models=[model], memory=memory, gpu=gpu, waiting=0, queue=[], requests=0)
+    model = ModelStatus(
+        "coder", "ready", health=ModelHealth(True, ""), tokens_per_s=1.0, kv_used=0.5, acceptance=0.5
+    )
+    memory = MemoryStatus(total_bytes=1, floor_bytes=1)
+    state = GatewayState(models=(model,), memory=memory, gpu=GpuStatus(1.0, 1.0, 1.0))
     families = [
         *meter.families(GatewayGauges({"coder": ModelGauges("ready")}, 1, 1)),
         *state_families(state),

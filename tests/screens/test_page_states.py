@@ -9,6 +9,7 @@ from queue import Queue
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 from playwright.sync_api import Browser, Page, expect
 
 from firesteel.screens.page.files import read_files
@@ -200,8 +201,11 @@ def test_nothing_jumps_when_data_comes(open_page: OpenPage) -> None:
     def changes() -> Iterator[Mapping[str, Any]]:
         while text := step.get(timeout=WAIT_MS / 1000):
             busy = len(text) % 50
-            yield {"event": "model", **ready("a", busy=busy, tokens_per_s=busy * 11.7, kv_used=0.5)}
-            yield {"event": "model", **model("b", why_not=text)}
+            yield {
+                "event": "model",
+                **to_builtins(ready("a", busy=busy, tokens_per_s=busy * 11.7, kv_used=0.5)),
+            }
+            yield {"event": "model", **to_builtins(model("b", why_not=text))}
 
     with played(state(ready("a"), model("b")), changes) as url:
         page = open_page(url)
@@ -250,7 +254,10 @@ def test_a_hundred_thousand_events_leave_nothing_behind(open_page: OpenPage) -> 
             elif number % 7 == 0:
                 yield {"event": "note", "model": name, "words": f"note {number}"}
             else:
-                yield {"event": "model", **ready(name, busy=number % 9, tokens_per_s=float(number % 100))}
+                yield {
+                    "event": "model",
+                    **to_builtins(ready(name, busy=number % 9, tokens_per_s=float(number % 100))),
+                }
             if number == 5000:
                 time.sleep(3)
         yield {"event": "note", "model": "", "words": "the flood is over"}

@@ -17,7 +17,7 @@ from firesteel.gateway.admin import status
 from firesteel.gateway.admin.meter import GatewayGauges, ModelGauges
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog
-from firesteel.gateway.admin.state import GatewayState, WaitingRequestJson, oldest_waiting
+from firesteel.gateway.admin.state import oldest_waiting
 from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.curves.store import CurveRange
 from firesteel.gateway.endpoints import ModelEndpoints, model_endpoints
@@ -44,6 +44,7 @@ from firesteel.gateway.keys import (
 from firesteel.gateway.monitoring import Monitoring, memory
 from firesteel.gateway.request_record import RequestRecord
 from firesteel.gateway.scheduler.events import LoadRequested, RejectRequest, RequestAbandoned
+from firesteel.gateway.state import GatewayState, WaitingRequest
 
 _FOR_EVERY_KEY = frozenset((b"/api/curves", b"/api/usage", *OLLAMA_PATHS))
 """Paths of the admin API that an inference key may use, for its own models; `admin.api` has them too."""
@@ -310,7 +311,7 @@ class RequestDispatcher(Fallbacks):
     def state(self) -> GatewayState:
         return self.monitoring.state(with_previews=True)
 
-    def _queue(self) -> list[WaitingRequestJson]:
+    def _queue(self) -> tuple[WaitingRequest, ...]:
         waiting = (record for records in self._waiting.values() for record in records)
         return oldest_waiting(waiting, lambda model: self._wait_status(model).text)
 

@@ -40,7 +40,7 @@ class ModelView:
     """One model, for display."""
 
     config: ModelConfig
-    status: events.ModelStatus | None
+    status: events.ScheduledModel | None
     """None: it cannot be served, and `config.why_not` says why."""
     running: RunningModel | None
     progress: WaitStatus | None
@@ -230,13 +230,13 @@ class Executor:
         """What a load of this model would do. It can be served."""
         return self._scheduler.preview(name, uptime())
 
-    def _status(self, name: str) -> events.ModelStatus | None:
+    def _status(self, name: str) -> events.ScheduledModel | None:
         try:
             return self._scheduler.status(name, uptime())
         except KeyError:  # it can never be served, so the scheduler does not know it
             return None
 
-    def _view(self, model: ModelConfig, status: events.ModelStatus | None) -> ModelView:
+    def _view(self, model: ModelConfig, status: events.ScheduledModel | None) -> ModelView:
         jobs, name = self._jobs, model.name
         running, progress, note = jobs.running.get(name), jobs.progress.get(name), jobs.notes.get(name, "")
         return ModelView(model, status, running, progress, note)
@@ -326,15 +326,9 @@ class Executor:
         self.handle(events.TimePassed())
 
 
-def _scheduled_models(config: ServiceConfig) -> tuple[events.ScheduledModel, ...]:
+def _scheduled_models(config: ServiceConfig) -> tuple[ModelConfig, ...]:
     """Models that can be served; requests for the others are rejected with the reason."""
-    return tuple(
-        events.ScheduledModel(
-            model.name, model.bytes, model.load_s, model.pinned, model.ttl_s, model.is_outside, model.identity
-        )
-        for model in config.models
-        if model.why_not is None
-    )
+    return tuple(model for model in config.models if model.why_not is None)
 
 
 def _scheduler_limits(config: ServiceConfig) -> events.SchedulerLimits:

@@ -12,13 +12,14 @@ from firesteel.errors import HostNotReady
 from firesteel.facts import Meminfo
 from firesteel.gateway.admin.meter import Meter
 from firesteel.gateway.admin.prometheus import MetricFamily
-from firesteel.gateway.admin.state import GatewayState, WaitingRequestJson, gateway_state
+from firesteel.gateway.admin.state import gateway_state
 from firesteel.gateway.admin.state_metrics import gauge, state_families
 from firesteel.gateway.alerts.watch import AlertWatch
 from firesteel.gateway.curves.document import curves_document
 from firesteel.gateway.curves.sampler import CurveSampler
 from firesteel.gateway.curves.store import CurveRange, CurveStore, curves_path
 from firesteel.gateway.executor import Executor
+from firesteel.gateway.state import GatewayState, WaitingRequest
 
 _ENGINE_METRICS_S = 3.0
 
@@ -29,7 +30,7 @@ class Monitoring:
         home: Home,
         executor: Executor,
         meter: Meter,
-        queue: Callable[[], list[WaitingRequestJson]],
+        queue: Callable[[], tuple[WaitingRequest, ...]],
         logged: Callable[[], int],
         notify: Callable[[str], None],
     ) -> None:

@@ -90,15 +90,17 @@ class ModelConfig:
 
     name: str
     identity: str
-    """Changes with anything that needs a restart."""
+    """Changes with anything that needs a restart; what runs is then stale. Other changes apply in place."""
     urls: tuple[str, ...]
     """Without `/v1`. A model of ours has one."""
     bytes: int = 0
-    """Planned; for an outside model the size in the file."""
+    """Planned; for an outside model the size in the file. The measured size replaces it once it has run with
+    the same identity."""
     load_s: float = 60.0
     """Duration of the last load, with warm-up and verification; before the first load the planned
     start-up."""
     is_outside: bool = False
+    """Never ours to start or stop, but its bytes count."""
     start: str = ""
     """What to do where an outside model does not answer."""
     engine: str | None = None

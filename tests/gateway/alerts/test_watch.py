@@ -14,8 +14,6 @@ import pytest
 from aiohttp import web
 
 from firesteel.facts import Meminfo, MemorySample
-from firesteel.gateway.admin.health_sentence import HealthJson
-from firesteel.gateway.admin.state import GatewayState, MemoryStateJson, ModelStateJson
 from firesteel.gateway.alerts import watch
 from firesteel.gateway.alerts.conditions import AlertKey, conditions
 from firesteel.gateway.alerts.send import AlertSender, deliver
@@ -23,6 +21,7 @@ from firesteel.gateway.alerts.tracker import Alert
 from firesteel.gateway.alerts.watch import AlertWatch
 from firesteel.gateway.periodic import BackgroundTasks
 from firesteel.gateway.service_config import AlertSettings, ServiceConfig
+from firesteel.gateway.state import GatewayState, MemoryStatus, ModelHealth, ModelStatus
 from firesteel.run.supervise.guard import GuardLimits, MemoryWatch
 from firesteel.units import GIB
 
@@ -31,13 +30,9 @@ ALERT = Alert("load_failed", "coder", "coder did not load: it does not fit")
 
 
 def state(phase: str = "ready", why: str | None = None, ok: bool = True) -> GatewayState:
-    health = HealthJson(ok=ok, text="healthy" if ok else "its KV cache is 99 % full")
-    model: Any = {"name": "coder", "phase": phase, "why": why, "health": health}
-    memory: Any = MemoryStateJson(
-        ceiling_bytes=1, loaded_bytes=0, available_bytes=None, total_bytes=None, floor_bytes=None
-    )
-    models: list[ModelStateJson] = [model]
-    return GatewayState(models=models, memory=memory, gpu=None, waiting=0, queue=[], requests=0)
+    health = ModelHealth(ok, "healthy" if ok else "its KV cache is 99 % full")
+    model = ModelStatus("coder", phase, why=why, health=health)
+    return GatewayState(models=(model,), memory=MemoryStatus(ceiling_bytes=1))
 
 
 def test_a_model_has_one_problem_the_one_that_says_most() -> None:

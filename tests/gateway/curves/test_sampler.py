@@ -15,7 +15,7 @@ from firesteel.gateway.curves.sampler import CurveSampler, page_activity, pause_
 from firesteel.gateway.curves.store import RANGES, VALUES, CurveStore
 from firesteel.gateway.executor import ModelView
 from firesteel.gateway.interfaces import OutcomeKind, RequestOutcome, Usage
-from firesteel.gateway.scheduler.events import ModelPhase, ModelStatus
+from firesteel.gateway.scheduler.events import ModelPhase, ScheduledModel
 from firesteel.gateway.service_config import ModelConfig
 
 T0 = 1_800_000_000
@@ -47,7 +47,7 @@ class Gateway:
         return [
             ModelView(
                 ModelConfig(name, "", ()),
-                ModelStatus(name, phase, 1, self.waiting, 1000, 0.0, "", 0.0, False, False, False),
+                ScheduledModel(name, phase, 1, self.waiting, 1000, 0.0, "", 0.0, False, False, False),
                 None,
                 None,
             )
@@ -165,7 +165,7 @@ async def test_a_load_does_not_make_a_model_look_slow(gateway: Gateway) -> None:
     await gateway.step()
     (coder, _), recent = gateway.views(), gateway.sampler.recent("coder")
     said = health_sentence(coder, recent, None)
-    assert said["ok"] and "first token within 0.39 s" in said["text"], said
+    assert said.ok and "first token within 0.39 s" in said.text, said
     assert sum(recent.cached_firsts) == sum(recent.unqueued_firsts) == 10
 
 

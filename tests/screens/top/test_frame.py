@@ -8,30 +8,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firesteel.gateway.state import (
+    GatewayState,
+    GpuStatus,
+    MemoryStatus,
+    ModelHealth,
+    ModelStatus,
+    WaitingRequest,
+)
 from firesteel.screens.top.app import end_of_day, keys
 from firesteel.screens.top.bars import ASCII, UNICODE, memory_bar, sparkline
 from firesteel.screens.top.frame import PANELS, Panel, Selection, frame, load_question, once
 from firesteel.screens.top.snapshot import (
     Curve,
     Curves,
-    HealthText,
     LoggedRequest,
     Snapshot,
-    TopGpu,
-    TopMemory,
-    TopModel,
-    TopState,
-    WaitingRequest,
 )
 from firesteel.units import GIB
 
 NOW = 1_800_000_000.0
-CODER = TopModel(
-    "coder", "ready", 2, 0, 30 * GIB, 31 * GIB, health=HealthText(False, "slower than planned: a lot"),
+CODER = ModelStatus(
+    "coder", "ready", 2, 0, 30 * GIB, 31 * GIB, health=ModelHealth(False, "slower than planned: a lot"),
     tokens_per_s=62.24, kv_used=0.31, acceptance=0.62, pinned=True,
 )  # fmt: skip
-BIG = TopModel("big", "off", planned_bytes=65 * GIB, health=HealthText(True, "not loaded"), evicts=("coder",))
-MEMORY = TopMemory(100 * GIB, 31 * GIB, 80 * GIB, 121 * GIB, 8 * GIB)
+BIG = ModelStatus(
+    "big", "off", planned_bytes=65 * GIB, health=ModelHealth(True, "not loaded"), evicts=("coder",)
+)
+MEMORY = MemoryStatus(100 * GIB, 31 * GIB, 80 * GIB, 121 * GIB, 8 * GIB)
 REQUESTS = (
     LoggedRequest(3, NOW - 5, "coder", 200, "whole", 20.0, "laptop", "", 10.0, 15.0, 100, 200, 0),
     LoggedRequest(2, NOW - 90000, "coder", 502, "broke", 1.0, why="the engine closed the connection"),
@@ -39,8 +43,8 @@ REQUESTS = (
 FULL = Snapshot(
     "http://spark:8080",
     NOW,
-    TopState(
-        (CODER, BIG), MEMORY, TopGpu(92.0, 60.0, 900.0, "hardware thermal slowdown"), 3,
+    GatewayState(
+        "", (CODER, BIG), MEMORY, GpuStatus(92.0, 60.0, 900.0, "hardware thermal slowdown"), 3,
         (WaitingRequest("big", "laptop", NOW - 42, "big: waiting until coder is idle"),),
     ),
     Curves(5, 0, (Curve("tokens_per_s", "coder", (None, 10.0, 62.2)), Curve("power_w", None, (60.0,)))),
@@ -83,7 +87,7 @@ def test_panels() -> None:
 def test_a_frame_has_the_size_of_its_terminal(size: tuple[int, int], panel: Panel) -> None:
     width, height = size
     many = tuple(replace(CODER, name=f"model-{number}", waiting=200) for number in range(40))
-    names = (replace(CODER, name=HOSTILE, health=HealthText(False, HOSTILE)),)
+    names = (replace(CODER, name=HOSTILE, health=ModelHealth(False, HOSTILE)),)
     snapshots = (
         FULL,
         Snapshot("http://x", NOW),
@@ -152,7 +156,7 @@ def test_a_sparkline_shows_peaks() -> None:
 def test_the_bar_shows_the_models_the_rest_and_the_guard() -> None:
     bar = memory_bar(MEMORY, (CODER, BIG), 121).plain
     assert (bar.count("█"), bar.count("▚"), bar.index("│")) == (31, 10, 112)
-    assert memory_bar(TopMemory(), (), 50).plain == ""
+    assert memory_bar(MemoryStatus(), (), 50).plain == ""
 
 
 @pytest.mark.parametrize(

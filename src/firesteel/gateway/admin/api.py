@@ -33,7 +33,9 @@ from math import ceil
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 from aiohttp import web
+from msgspec import to_builtins
 
 from firesteel import __version__
 from firesteel.edge.files.home import Home
@@ -42,7 +44,6 @@ from firesteel.gateway.admin.commands import MAX_TEXT_BYTES, AdminRejected, Comm
 from firesteel.gateway.admin.log_tail import LogTail
 from firesteel.gateway.admin.ollama import ollama_routes
 from firesteel.gateway.admin.request_log import LOG_FILTERS, log_path, recent
-from firesteel.gateway.admin.state import GatewayState, ModelStateJson
 from firesteel.gateway.admin.state_events import publish_changes
 from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.admin.usage_response import usage_response
@@ -52,6 +53,7 @@ from firesteel.gateway.http.routes import OLLAMA_PATHS, family_of
 from firesteel.gateway.interfaces import Caller, Rejection
 from firesteel.gateway.keys import check_admin, check_metrics, unknown_model
 from firesteel.gateway.origin import reject_foreign_page
+from firesteel.gateway.state import GatewayState, ModelStatus
 from firesteel.run.service import folder_of, last_lines
 
 VERSION = __version__
@@ -130,7 +132,7 @@ def make_app(actions: AdminActions, run_command: CommandRunner | None = None) ->
         ]
     )
     if run_command is not None:
-        app.add_routes(command_routes(run_command, lambda request: _model(request)["name"]))
+        app.add_routes(command_routes(run_command, lambda request: _model(request).name))
     return app
 
 
@@ -215,10 +217,10 @@ def _caller(request: web.Request) -> Caller:
     return Caller(headers[WHO], headers[ADMIN] == "1", models, is_for_metrics=is_for_metrics)
 
 
-def _visible_models(request: web.Request) -> list[ModelStateJson]:
+def _visible_models(request: web.Request) -> list[ModelStatus]:
     """Those that the caller may use."""
     models, state = _caller(request).models, request.app[ACTIONS].state()
-    return [model for model in state["models"] if models is None or model["name"] in models]
+    return [model for model in state.models if models is None or model.name in models]
 
 
 def _error(rejection: Rejection, path: str = "") -> web.Response:
@@ -237,11 +239,7 @@ async def _health(request: web.Request) -> web.Response:
 
 
 async def _state(request: web.Request) -> web.Response:
-    return _json(_versioned_state(request))
-
-
-def _versioned_state(request: web.Request) -> dict[str, object]:
-    return {"version": VERSION, **request.app[ACTIONS].state()}
+    return _json(to_builtins(request.app[ACTIONS].state()))
 
 
 def _json(content: object, status: int = 200) -> web.Response:
@@ -254,9 +252,9 @@ def _change(begin: Callable[[AdminActions, str], Rejection | None]) -> Handler:
     """Begin a change of the model that the path names."""
 
     async def handle(request: web.Request) -> web.Response:
-        if rejection := begin(request.app[ACTIONS], _model(request)["name"]):
+        if rejection := begin(request.app[ACTIONS], _model(request).name):
             raise AdminRejected(rejection)
-        return _json(_model(request), 202)
+        return _json(to_builtins(_model(request)), 202)
 
     return handle
 
@@ -264,15 +262,15 @@ def _change(begin: Callable[[AdminActions, str], Rejection | None]) -> Handler:
 async def _unload_all(request: web.Request) -> web.Response:
     """Those that run; a pinned model and one that runs outside firesteel stay."""
     actions = request.app[ACTIONS]
-    loaded = [m["name"] for m in actions.state()["models"] if m["phase"] == "ready" and not m["pinned"]]
+    loaded = [m.name for m in actions.state().models if m.phase == "ready" and not m.pinned]
     return _json({"unloading": [name for name in loaded if actions.set_loaded(name, False) is None]}, 202)
 
 
-def _model(request: web.Request) -> ModelStateJson:
+def _model(request: web.Request) -> ModelStatus:
     """Only names that the dispatcher knows are used in paths."""
     name = request.match_info["name"]
-    for model in request.app[ACTIONS].state()["models"]:
-        if model["name"] == name:
+    for model in request.app[ACTIONS].state().models:
+        if model.name == name:
             return model
     raise AdminRejected(unknown_model(name))
 
@@ -295,7 +293,7 @@ async def _curves(request: web.Request) -> web.Response:
     if name not in RANGES:
         raise AdminRejected(Rejection(400, "bad_request", f"`range` must be one of {', '.join(RANGES)}."))
     caller, state = _caller(request), request.app[ACTIONS].state()
-    visible = {model["name"] for model in state["models"]}
+    visible = {model.name for model in state.models}
     visible = visible if caller.models is None else visible & caller.models
     wanted = request.query.getall("model", [])
     if unknown := next((model for model in wanted if model not in visible), None):
@@ -345,7 +343,8 @@ async def _events(request: web.Request) -> web.StreamResponse:
     queue = subscribers.subscribe()  # before the state is sent, so that no change is missed
     try:
         async with streams.streaming(request) as response:
-            await streams.send_event(response, "state", json.dumps(_versioned_state(request)))
+            text = msgspec.json.encode(request.app[ACTIONS].state()).decode()
+            await streams.send_event(response, "state", text)
             while True:
                 await streams.send_next(response, queue)
         return response
@@ -355,7 +354,7 @@ async def _events(request: web.Request) -> web.StreamResponse:
 
 async def _logs(request: web.Request) -> web.StreamResponse:
     count = _number(request, "lines", 100, 10_000)
-    name = _model(request)["name"]
+    name = _model(request).name
     path = folder_of(request.app[ACTIONS].home, name) / "engine.log"
     if not await asyncio.to_thread(path.is_file):
         raise AdminRejected(Rejection(404, "no_log", f"`{name}` has no log: it was never started here."))

@@ -1,6 +1,6 @@
 """One sentence a model: is it healthy, and if not, why? Pure.
 
-    health_sentence(view, recent, gpu) -> HealthJson
+    health_sentence(view, recent, gpu) -> ModelHealth
 
 What is watched: does it answer, do requests end well, is the GPU slowed down, is the KV cache full, are
 drafted tokens accepted, do later turns of a cached conversation start at once, does it decode as planned.
@@ -12,12 +12,12 @@ stands beside them; each needs enough requests, so that one slow answer is no ve
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypedDict
 
 from firesteel.facts.host.gpu_reading import GpuReading
 from firesteel.gateway.curves.sampler import RECENT_S, RecentActivity
 from firesteel.gateway.curves.samples import first_quantile
 from firesteel.gateway.executor import ModelView
+from firesteel.gateway.state import ModelHealth
 from firesteel.units import show_seconds
 
 MIN_REQUESTS = 5
@@ -39,13 +39,7 @@ _GOOD_NEWS = ("answers again", "was already running", "was started outside the g
 """Notes on a model that has just become ready; the next check removes them."""
 
 
-class HealthJson(TypedDict):
-    ok: bool
-    text: str
-    """One sentence."""
-
-
-def health_sentence(view: ModelView, recent: RecentActivity, gpu: GpuReading | None) -> HealthJson:
+def health_sentence(view: ModelView, recent: RecentActivity, gpu: GpuReading | None) -> ModelHealth:
     name, status = view.config.name, view.status
     if status is None:
         return _verdict(False, f"{name} cannot be served: {view.config.why_not}")
@@ -55,12 +49,12 @@ def health_sentence(view: ModelView, recent: RecentActivity, gpu: GpuReading | N
     return _verdict(False, problem) if problem else _verdict(True, f"healthy: {_doing(recent, status.busy)}")
 
 
-def _verdict(ok: bool, text: str) -> HealthJson:
+def _verdict(ok: bool, text: str) -> ModelHealth:
     """One line: reasons of engines may have several."""
-    return {"ok": ok, "text": " ".join(text.split())}
+    return ModelHealth(ok, " ".join(text.split()))
 
 
-def _not_ready(view: ModelView) -> HealthJson:
+def _not_ready(view: ModelView) -> ModelHealth:
     status, progress = view.status, view.progress
     assert status is not None
     if status.phase == "off":

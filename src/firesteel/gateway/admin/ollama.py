@@ -15,8 +15,8 @@ from aiohttp import web
 
 from firesteel import __version__
 from firesteel.gateway.admin.commands import AdminRejected
-from firesteel.gateway.admin.state import ModelStateJson
 from firesteel.gateway.interfaces import Rejection
+from firesteel.gateway.state import ModelStatus
 from firesteel.gateway.translate.ollama_response import timestamp
 
 VERSION = "0.13.0"
@@ -25,7 +25,7 @@ _CAPABILITIES = ["completion", "tools"]
 _STORE_PATHS = ("pull", "push", "create", "copy", "delete")
 _FAR_FUTURE = "2318-01-01T00:00:00Z"
 """Ollama's own value for a model that stays."""
-VisibleModels = Callable[[web.Request], list[ModelStateJson]]
+VisibleModels = Callable[[web.Request], list[ModelStatus]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -53,57 +53,57 @@ def ollama_routes(visible_models: VisibleModels) -> list[web.RouteDef]:
     ]
 
 
-def tag_rows(models: list[ModelStateJson]) -> list[dict[str, Any]]:
+def tag_rows(models: list[ModelStatus]) -> list[dict[str, Any]]:
     """Every name that can be asked for."""
-    return [_row(model, name) for model in models for name in (model["name"], *model["aliases"])]
+    return [_row(model, name) for model in models for name in (model.name, *model.aliases)]
 
 
-def running_rows(models: list[ModelStateJson]) -> list[dict[str, Any]]:
-    return [_running_row(model) for model in models if model["phase"] == "ready"]
+def running_rows(models: list[ModelStatus]) -> list[dict[str, Any]]:
+    return [_running_row(model) for model in models if model.phase == "ready"]
 
 
-def _row(model: ModelStateJson, name: str) -> dict[str, Any]:
+def _row(model: ModelStatus, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "model": name,
-        "modified_at": timestamp(model["since"] or 0.0),
+        "modified_at": timestamp(model.since or 0.0),
         "size": _size(model),
         "digest": sha256(name.encode()).hexdigest(),
         "details": _details(model),
     }
 
 
-def _running_row(model: ModelStateJson) -> dict[str, Any]:
-    ttl_s, since = model["ttl_s"], model["since"]
+def _running_row(model: ModelStatus) -> dict[str, Any]:
+    ttl_s, since = model.ttl_s, model.since
     expires = timestamp(since + ttl_s) if ttl_s is not None and since is not None else _FAR_FUTURE
-    more = {"size_vram": _size(model), "expires_at": expires, "context_length": model["context"] or 0}
-    return _row(model, model["name"]) | more
+    more = {"size_vram": _size(model), "expires_at": expires, "context_length": model.context or 0}
+    return _row(model, model.name) | more
 
 
-def model_document(models: list[ModelStateJson], name: str) -> dict[str, Any]:
+def model_document(models: list[ModelStatus], name: str) -> dict[str, Any]:
     """`/api/show`. Raises `AdminRejected` for a model that there is not."""
     plain = name.removesuffix(":latest")
-    found = [model for model in models if {name, plain} & {model["name"], *model["aliases"]}]
+    found = [model for model in models if {name, plain} & {model.name, *model.aliases}]
     if not found:
         raise AdminRejected(Rejection(404, "unknown_model", f"model '{name[:100]}' not found"))
     model = found[0]
-    family = model["engine"] or "unknown"
-    info: dict[str, Any] = {"general.architecture": family, "general.basename": model["name"]}
-    if model["context"]:
-        info[f"{family}.context_length"] = model["context"]
+    family = model.engine or "unknown"
+    info: dict[str, Any] = {"general.architecture": family, "general.basename": model.name}
+    if model.context:
+        info[f"{family}.context_length"] = model.context
     return {
-        "modelfile": f"# {model['name']} is served by firesteel; its service file has its settings.",
-        "parameters": f"num_ctx {model['context']}" if model["context"] else "",
+        "modelfile": f"# {model.name} is served by firesteel; its service file has its settings.",
+        "parameters": f"num_ctx {model.context}" if model.context else "",
         "template": "{{ .Prompt }}{{ .Tools }}",
         "details": _details(model),
         "model_info": info,
         "capabilities": _CAPABILITIES,
-        "modified_at": timestamp(model["since"] or 0.0),
+        "modified_at": timestamp(model.since or 0.0),
     }
 
 
-def _details(model: ModelStateJson) -> dict[str, Any]:
-    family = model["engine"] or "unknown"
+def _details(model: ModelStatus) -> dict[str, Any]:
+    family = model.engine or "unknown"
     return {
         "parent_model": "",
         "format": "gguf" if family == "llamacpp" else "safetensors",
@@ -114,8 +114,8 @@ def _details(model: ModelStateJson) -> dict[str, Any]:
     }
 
 
-def _size(model: ModelStateJson) -> int:
-    return model["measured_bytes"] or model["planned_bytes"] or 0
+def _size(model: ModelStatus) -> int:
+    return model.measured_bytes or model.planned_bytes or 0
 
 
 async def _name(request: web.Request) -> str:

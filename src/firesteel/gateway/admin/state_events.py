@@ -13,10 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from firesteel.gateway.admin.state import GatewayState
+from msgspec import to_builtins
+
 from firesteel.gateway.admin.subscribers import Subscribers
+from firesteel.gateway.state import GatewayState
 
 _EVERY_S = 1.0
 _MEMORY_STEP_BYTES = 64 * 2**20
@@ -44,17 +47,20 @@ async def publish_changes(
 
 def changes(before: GatewayState | None, after: GatewayState) -> list[dict[str, Any]]:
     """What to tell somebody who knows `before`. None: everything that may have changed meanwhile."""
-    if before is None or [m["name"] for m in before["models"]] != [m["name"] for m in after["models"]]:
-        return [{"event": "state", **after}]
-    pairs = zip(before["models"], after["models"], strict=True)
-    events: list[dict[str, Any]] = [{"event": "model", **new} for old, new in pairs if old != new]
-    if _without_models(before) != _without_models(after):
-        events.append({"event": "gateway", **{k: v for k, v in after.items() if k != "models"}})
+    if before is None or [m.name for m in before.models] != [m.name for m in after.models]:
+        return [{"event": "state", **to_builtins(after)}]
+    pairs = zip(before.models, after.models, strict=True)
+    events: list[dict[str, Any]] = [
+        {"event": "model", **to_builtins(new)} for old, new in pairs if old != new
+    ]
+    rest = replace(after, models=())
+    if _in_steps(replace(before, models=())) != _in_steps(rest):
+        shown = {name: value for name, value in to_builtins(rest).items() if name != "models"}
+        events.append({"event": "gateway", **shown})
     return events
 
 
-def _without_models(state: GatewayState) -> dict[str, Any]:
-    rest: dict[str, Any] = {key: value for key, value in state.items() if key != "models"}
-    available = state["memory"]["available_bytes"]
+def _in_steps(state: GatewayState) -> GatewayState:
+    available = state.memory.available_bytes
     steps = None if available is None else available // _MEMORY_STEP_BYTES
-    return rest | {"memory": {**state["memory"], "available_bytes": steps}}
+    return replace(state, memory=replace(state.memory, available_bytes=steps))

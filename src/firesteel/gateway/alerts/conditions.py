@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from firesteel.gateway.admin.state import GatewayState, ModelStateJson
+from firesteel.gateway.state import GatewayState, ModelStatus
 from firesteel.units import show_bytes
 
 AlertKind = Literal["unhealthy", "load_failed", "guard", "disk"]
@@ -32,14 +32,14 @@ def conditions(
     the model runs again. `disks`: free bytes by folder.
     """
     found = {}
-    for model in state["models"]:
-        name, health = model["name"], model["health"]
-        if name in guarded and model["phase"] != "ready":
+    for model in state.models:
+        name, health = model.name, model.health
+        if name in guarded and model.phase != "ready":
             found[AlertKey("guard", name)] = f"{name}: {guarded[name]}"
         elif name in failed_loads and (why := _why_failed(model, failed_loads[name])):
             found[AlertKey("load_failed", name)] = f"{name} did not load: {why}"
-        elif not health["ok"] and model["phase"] != "cannot":  # that was said when the file was read
-            found[AlertKey("unhealthy", name)] = f"{name}: {health['text']}"
+        elif health and not health.ok and model.phase != "cannot":  # that was said when the file was read
+            found[AlertKey("unhealthy", name)] = f"{name}: {health.text}"
     for folder, free in disks.items():
         if free < disk_floor_bytes:
             left = f"the disk under {folder} has {show_bytes(free)} left"
@@ -47,6 +47,6 @@ def conditions(
     return found
 
 
-def _why_failed(model: ModelStateJson, last: str) -> str | None:
+def _why_failed(model: ModelStatus, last: str) -> str | None:
     """A load takes minutes, and whether it succeeds is known at its end: until then nothing is over."""
-    return last if model["phase"] == "loading" else model["why"] if model["phase"] == "off" else None
+    return last if model.phase == "loading" else model.why if model.phase == "off" else None

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from firesteel.edge.files.home import disk_of, free_bytes
-from firesteel.gateway.admin.state import GatewayState
 from firesteel.gateway.alerts.conditions import GUARD_TEXT, conditions
 from firesteel.gateway.alerts.send import AlertSender
 from firesteel.gateway.alerts.tracker import AlertTracker
 from firesteel.gateway.jobs import JobResult
 from firesteel.gateway.periodic import BackgroundTasks, repeat
 from firesteel.gateway.service_config import ServiceConfig
+from firesteel.gateway.state import GatewayState
 
 _CHECK_S = 5.0
 
@@ -62,12 +62,12 @@ class AlertWatch:
 
     async def check(self) -> None:
         config, state = self._config(), self._state()
-        for model in state["models"]:
-            if model["name"] in self._failed_loads and model["why"]:
-                self._failed_loads[model["name"]] = model["why"]
+        for model in state.models:
+            if model.name in self._failed_loads and model.why:
+                self._failed_loads[model.name] = model.why
         disks = self.disks = await asyncio.to_thread(_free_bytes, config.disk_folders)
         found = conditions(state, self._failed_loads, self._guarded, disks, config.alerts.disk_bytes)
-        ready = {model["name"] for model in state["models"] if model["phase"] == "ready"}
+        ready = {model.name for model in state.models if model.phase == "ready"}
         for name in ready & self._guarded.keys():
             del self._guarded[name]
         tracker = replace(self.tracker, repeat_s=config.alerts.repeat_s)

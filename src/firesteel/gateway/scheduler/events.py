@@ -15,26 +15,12 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal, TypeAlias
 
+from firesteel.gateway.service_config import ModelConfig
+
 ModelPhase = Literal["off", "loading", "ready", "unloading"]
 RejectionKind = Literal["unknown", "full", "too large", "no memory", "failed"]
 """too large: impossible with this service file; no memory: not now, others hold it; failed: it does not
 run."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduledModel:
-    """One model of the service file."""
-
-    name: str
-    bytes: int
-    """As planned; replaced by the measured size once it has run with the same identity."""
-    load_s: float = 60.0
-    pinned: bool = False
-    ttl_s: float | None = None
-    is_outside: bool = False
-    """Runs at a URL of its own: never ours to start or stop, but its bytes count."""
-    identity: str = ""
-    """Changes with anything that needs a restart; what runs is then stale. Other changes apply in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +116,7 @@ class LoadRequested:
 class ConfigChanged:
     """A complete new service file. Models that did not change keep running."""
 
-    models: tuple[ScheduledModel, ...]
+    models: tuple[ModelConfig, ...]
     limits: SchedulerLimits
 
 
@@ -194,8 +180,8 @@ Effect: TypeAlias = GrantRequest | RejectRequest | LoadModel | UnloadModel
 
 
 @dataclass(frozen=True, slots=True)
-class ModelStatus:
-    """One model, for display."""
+class ScheduledModel:
+    """One model as its scheduler sees it at one moment."""
 
     name: str
     phase: ModelPhase

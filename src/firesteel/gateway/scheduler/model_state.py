@@ -11,7 +11,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from math import exp2
 
-from firesteel.gateway.scheduler.events import ModelPhase, ModelStatus, ScheduledModel, SchedulerLimits
+from firesteel.gateway.scheduler.events import ModelPhase, ScheduledModel, SchedulerLimits
+from firesteel.gateway.service_config import ModelConfig
 
 _USE_HALF_LIFE_S = 600.0
 """Recent use halves every ten minutes."""
@@ -35,7 +36,7 @@ class Waiter:
 class ModelState:
     """Compared by object identity."""
 
-    config: ScheduledModel
+    config: ModelConfig
     """From the current service file."""
     phase: ModelPhase = "off"
     since_s: float = 0.0
@@ -139,8 +140,8 @@ class ModelState:
         faded = self._use * exp2((self._used_s - now_s) / _USE_HALF_LIFE_S)
         return self.load_s * (faded + 0.01)
 
-    def status(self, now_s: float) -> ModelStatus:
-        return ModelStatus(
+    def status(self, now_s: float) -> ScheduledModel:
+        return ScheduledModel(
             self.name, self.phase, len(self.busy), len(self.waiting), self.bytes, self.since_s, self.why,
             self.value(now_s), self.is_pinned, self.is_outside, self.phase == "ready" and not self.is_open,
             self.requested_since_s(now_s) is not None,
@@ -206,7 +207,7 @@ class ModelState:
     def reset_failures(self) -> None:
         self.fails, self.retry_s = 0, 0.0
 
-    def update_config(self, model: ScheduledModel, now_s: float) -> None:
+    def update_config(self, model: ModelConfig, now_s: float) -> None:
         """Apply a changed service file."""
         was, self.config = self.config, model
         self.is_removed = False
@@ -229,7 +230,7 @@ class ModelState:
         self.need_bytes = self._measured[1] if self._measured and is_measured else self.config.bytes
 
 
-def new_model_state(model: ScheduledModel, now_s: float) -> ModelState:
+def new_model_state(model: ModelConfig, now_s: float) -> ModelState:
     state = ModelState(model, load_s=model.load_s, identity=model.identity, need_bytes=model.bytes)
     state.set_off(now_s)
     return state

@@ -26,7 +26,6 @@ from firesteel.gateway.scheduler.events import (
     ModelCrashed,
     ModelLoaded,
     ModelPhase,
-    ModelStatus,
     ModelUnloaded,
     RequestAbandoned,
     RequestArrived,
@@ -43,12 +42,13 @@ from firesteel.gateway.scheduler.model_state import ModelState, new_model_state
 from firesteel.gateway.scheduler.preview import LoadPreview, preview_load
 from firesteel.gateway.scheduler.requests import Requests
 from firesteel.gateway.scheduler.ticks import next_tick_s
+from firesteel.gateway.service_config import ModelConfig
 
 
 class Scheduler:
     """Owns all state about waiting requests and loaded models."""
 
-    def __init__(self, models: Iterable[ScheduledModel], limits: SchedulerLimits, now_s: float = 0.0) -> None:
+    def __init__(self, models: Iterable[ModelConfig], limits: SchedulerLimits, now_s: float = 0.0) -> None:
         self.limits = limits
         self._states = {model.name: new_model_state(model, now_s) for model in models}
         self._requests = Requests()
@@ -101,7 +101,7 @@ class Scheduler:
     def loading(self) -> str | None:
         return self._capacity.loading[0].name if self._capacity.loading else None
 
-    def status(self, name: str, now_s: float) -> ModelStatus:
+    def status(self, name: str, now_s: float) -> ScheduledModel:
         return self._states[name].status(now_s)
 
     def preview(self, name: str, now_s: float) -> LoadPreview:
@@ -110,7 +110,7 @@ class Scheduler:
     def used_bytes(self) -> int:
         return self._capacity.used_bytes
 
-    def snapshot(self, now_s: float) -> tuple[ModelStatus, ...]:
+    def snapshot(self, now_s: float) -> tuple[ScheduledModel, ...]:
         """Every model in the order of the file, then removed ones that still run."""
         return tuple(state.status(now_s) for state in self._states.values())
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from firesteel.gateway.state import GpuStatus, MemoryStatus, ModelStatus
 from firesteel.library.documents.document import Document
-from firesteel.screens.top.snapshot import TopGpu, TopMemory, TopModel
 
 
 class TopJson(Document):
@@ -14,8 +14,8 @@ class TopJson(Document):
     document: Literal["firesteel.top/1"] = "firesteel.top/1"
     url: str
     version: str
-    models: tuple[TopModel, ...]
-    memory: TopMemory
-    gpu: TopGpu | None
+    models: tuple[ModelStatus, ...]
+    memory: MemoryStatus
+    gpu: GpuStatus | None
     waiting: int
     """Requests that wait, for all models."""

@@ -25,10 +25,11 @@ from rich.console import Console
 from rich.text import Text
 
 from firesteel.errors import FiresteelError
+from firesteel.gateway.state import GatewayState, ModelStatus
 from firesteel.screens.top.bars import ASCII, UNICODE, Glyphs
 from firesteel.screens.top.client import Action, GatewayClient, RequestQuery
 from firesteel.screens.top.frame import PANELS, RANGES, Selection, frame, load_question
-from firesteel.screens.top.snapshot import Curves, Snapshot, TopModel, TopState
+from firesteel.screens.top.snapshot import Curves, Snapshot
 
 _REFRESH_S = 1.0
 _CURVES_S = 5.0
@@ -41,13 +42,13 @@ _KEYS = {"k": "up", "j": "down", "\t": "tab", "\x04": "q", "\x1b": "escape"}
 
 
 class TopApp:
-    def __init__(self, client: GatewayClient, console: Console, state: TopState) -> None:
+    def __init__(self, client: GatewayClient, console: Console, state: GatewayState) -> None:
         """`state` is shown first."""
         self._client, self._console = client, console
         self._glyphs = glyphs_of(console)
         self._chosen = Selection(state.models[0].name if state.models else "")
         self._snapshot = Snapshot(client.url, time.time(), state)
-        self._asked: TopModel | None = None
+        self._asked: ModelStatus | None = None
         """The model of the question that is shown."""
         self._ends = threading.Event()
         self._wake_fetcher = threading.Event()
@@ -212,7 +213,7 @@ class TopApp:
     def _days(self, by: int) -> None:
         self._choose(days_back=max(0, self._chosen.days_back + by), panel="requests", scroll=0)
 
-    def _selected(self) -> TopModel | None:
+    def _selected(self) -> ModelStatus | None:
         models = self._snapshot.state.models
         return next((model for model in models if model.name == self._chosen.model), None)
 
@@ -246,7 +247,7 @@ class TopApp:
         if model := self._selected():
             self._change(model, "unpin" if model.pinned else "pin")
 
-    def _change(self, model: TopModel, action: Action) -> None:
+    def _change(self, model: ModelStatus, action: Action) -> None:
         """In a thread of its own: the gateway answers at once, or hangs."""
         said = f"asked the gateway to {action} {model.name}"
         if action == "unload" and model.busy:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from firesteel.screens.top.snapshot import TopMemory, TopModel
+from firesteel.gateway.state import MemoryStatus, ModelStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,9 @@ class BarPart:
     style: str
 
 
-def memory_parts(memory: TopMemory, models: Sequence[TopModel], glyphs: Glyphs = UNICODE) -> list[BarPart]:
+def memory_parts(
+    memory: MemoryStatus, models: Sequence[ModelStatus], glyphs: Glyphs = UNICODE
+) -> list[BarPart]:
     """What holds the machine's memory: its models, everything else, and what is free."""
     held = [model for model in models if model.is_held and model.bytes]
     parts = [
@@ -88,7 +90,9 @@ def memory_parts(memory: TopMemory, models: Sequence[TopModel], glyphs: Glyphs =
     ]
 
 
-def memory_bar(memory: TopMemory, models: Sequence[TopModel], width: int, glyphs: Glyphs = UNICODE) -> Text:
+def memory_bar(
+    memory: MemoryStatus, models: Sequence[ModelStatus], width: int, glyphs: Glyphs = UNICODE
+) -> Text:
     """One bar; a line stands where the guard stops an engine."""
     parts = memory_parts(memory, models, glyphs)
     total = memory.total_bytes or sum(part.bytes for part in parts)

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
+import msgspec
+
 from firesteel.edge.http.sync_client import Deadline, HttpResponse, bearer, get, post
 from firesteel.errors import FiresteelError, UsageError
+from firesteel.gateway.state import GatewayState
 from firesteel.printable import printable
-from firesteel.screens.top.snapshot import CurveRangeName, Curves, LoggedRequest, TopState
-from firesteel.typed_json import InvalidValue, from_json
+from firesteel.screens.top.snapshot import CurveRangeName, Curves, LoggedRequest
 
 T = TypeVar("T")
 Action = Literal["load", "unload", "pin", "unpin"]
@@ -53,8 +55,8 @@ class GatewayClient:
         self.url = base_url(url)
         self._headers = {**bearer(key), "Accept": "application/json"}
 
-    def state(self) -> TopState:
-        return self._parsed(TopState, self._get("/api/state"))
+    def state(self) -> GatewayState:
+        return self._parsed(GatewayState, self._get("/api/state"))
 
     def curves(self, range_name: CurveRangeName) -> Curves:
         return self._parsed(Curves, self._get(f"/api/curves?range={range_name}"))
@@ -119,8 +121,8 @@ class GatewayClient:
 
     def _parsed(self, kind: type[T], value: object) -> T:
         try:
-            return from_json(kind, value)
-        except InvalidValue as error:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
             raise NoAnswer(f"{self.url} answered strangely: {error}", next="--url URL of a gateway") from None
 
 

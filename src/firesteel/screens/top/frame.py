@@ -12,10 +12,11 @@ from typing import Literal
 
 from rich.text import Text
 
+from firesteel.gateway.state import MemoryStatus, ModelStatus
 from firesteel.printable import printable
 from firesteel.screens.top.bars import UNICODE, Glyphs, memory_bar, memory_parts, sparkline
 from firesteel.screens.top.panels import bar_legend, log_lines, queue_lines, request_lines
-from firesteel.screens.top.snapshot import CurveRangeName, Snapshot, TopMemory, TopModel
+from firesteel.screens.top.snapshot import CurveRangeName, Snapshot
 from firesteel.units import GIB, show_bytes
 
 Panel = Literal["log", "requests", "queue"]
@@ -143,7 +144,7 @@ def _gib(count: int | None) -> str:
 
 
 def _table(
-    models: Sequence[TopModel], selected: int | None, width: int, rows: int, glyphs: Glyphs
+    models: Sequence[ModelStatus], selected: int | None, width: int, rows: int, glyphs: Glyphs
 ) -> list[Text]:
     """`rows` models around the selected one."""
     if not models:
@@ -160,7 +161,7 @@ def _table(
     return lines
 
 
-def _row(model: TopModel, is_selected: bool, name_width: int, glyphs: Glyphs) -> Text:
+def _row(model: ModelStatus, is_selected: bool, name_width: int, glyphs: Glyphs) -> Text:
     health = "-" if model.health is None else "ok" if model.health.ok else "NOT OK"
     state = f"{model.phase}*" if model.pinned else model.phase
     line = Text.assemble(
@@ -182,7 +183,9 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.0f}%"
 
 
-def _detail(snapshot: Snapshot, model: TopModel, chosen: Selection, width: int, glyphs: Glyphs) -> list[Text]:
+def _detail(
+    snapshot: Snapshot, model: ModelStatus, chosen: Selection, width: int, glyphs: Glyphs
+) -> list[Text]:
     """Of the selected model: its health, what it does, and its curves."""
     text = model.health.text if model.health else model.why or model.doing or ""
     sentence = Text(f"{printable(model.name)}: ", "bold")
@@ -200,7 +203,7 @@ def _detail(snapshot: Snapshot, model: TopModel, chosen: Selection, width: int, 
     return lines
 
 
-def _load_text(model: TopModel, memory: TopMemory) -> str:
+def _load_text(model: ModelStatus, memory: MemoryStatus) -> str:
     """What a load would take and do."""
     if model.why_not:
         return f". A load is impossible: {printable(model.why_not)}"
@@ -298,7 +301,7 @@ def _fitted(lines: Sequence[Text], width: int, height: int) -> list[Text]:
     return fitted + [Text()] * (height - len(fitted))
 
 
-def load_question(model: TopModel, state_memory_bytes: int | None, loaded_bytes: int) -> str:
+def load_question(model: ModelStatus, state_memory_bytes: int | None, loaded_bytes: int) -> str:
     """What a load would do, asked before it is done; empty: nothing has to be asked."""
     need = f"{_gib(model.needed_bytes or model.bytes or None)} GiB"
     if model.evicts:
