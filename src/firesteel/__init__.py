@@ -9,18 +9,15 @@ from firesteel.lazy import lazy_exports
 
 TYPE_CHECKING = False  # `typing` would be the slowest import of all, and a Ctrl-C during it a traceback
 if TYPE_CHECKING:
-    from firesteel.library.bench import (
+    from firesteel.library.bench import compare_answers, compare_in_turns, measure
+    from firesteel.library.check import check, compatibility, diagnose, read
+    from firesteel.library.history import (
         compare,
-        compare_answers,
-        compare_in_turns,
         compare_with_plan,
         compare_with_published,
         history,
-        measure,
         stored_run,
-        tune,
     )
-    from firesteel.library.check import check, compatibility, diagnose, read
     from firesteel.library.hosts import doctor, doctor_cluster
     from firesteel.library.images import build_image, inspect_image, learn, learn_image
     from firesteel.library.plans import host, models, plan, propose
@@ -39,6 +36,7 @@ if TYPE_CHECKING:
         verify,
     )
     from firesteel.library.serve import add_key, client_settings, client_target, keys, revoke_key, serve
+    from firesteel.library.tune import tune
     from firesteel.library.weights import audit, plan_quantization, quantize, repair, undo_repair
 else:  # a type checker would accept any name
     __getattr__ = lazy_exports(__name__)

@@ -21,6 +21,7 @@ Who = Literal["person", "agent", "team", "batch"]
 """Who uses a model."""
 Matter = Literal["speed", "quality", "throughput", "memory"]
 """What matters most to them."""
+Text = Literal["code", "prose", "json", "math"]
 Task = Literal["chat", "embeddings", "rerank"]
 """What a server is asked to do."""
 Goal = Literal["speed", "context", "throughput", "quality"]

@@ -20,8 +20,8 @@ from firesteel.bench.report.page import published_rows, report_page
 from firesteel.bench.results.history import open_history
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures
-from firesteel.cli.output.bench_page import earlier_run, write_page
 from firesteel.edge.files.home import Home
+from firesteel.library.history import earlier_run, write_report
 from firesteel.planner.speed.published import PublishedRun as Published
 from tests.bench.example_run import POINTS, example_run, of_texts
 
@@ -392,7 +392,10 @@ def _box(text: ElementTree.Element) -> tuple[float, float, float, float, str]:
 # --- the command ---
 
 
-def test_the_page_compares_with_the_last_run_of_the_same_model(tmp_path: Path) -> None:
+def test_the_page_compares_with_the_last_run_of_the_same_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path))
     now = example_run("run-now")
     old = replace(example_run("run-old").run, began="2026-11-13T10:00:00+00:00")
     other = replace(example_run("run-other", "another").run, began="2026-11-14T10:00:00+00:00")
@@ -402,6 +405,6 @@ def test_the_page_compares_with_the_last_run_of_the_same_model(tmp_path: Path) -
         found = earlier_run(history, now.run)
         assert found is not None and found.id == "run-old"
         assert earlier_run(history, old) is None
-        write_page(tmp_path / "page.html", now, history)
+    write_report(tmp_path / "page.html", now)
     text = words(parsed((tmp_path / "page.html").read_text("utf-8")))
     assert "Compared with run run-old" in text and "no difference seen" in text

@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 
 from firesteel.bench.load.measure import RunOrder
-from firesteel.bench.results.history import History, open_history
+from firesteel.bench.results.history import open_history
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from firesteel.library.documents.all import schemas
@@ -258,11 +258,11 @@ def test_a_resumed_run_has_its_own_budget(
     _interrupt(tmp_path / "home", signal.SIGKILL)
     orders: list[RunOrder] = []
 
-    def note(order: RunOrder, history: History) -> None:
+    def note(order: RunOrder, *_: object) -> None:
         orders.append(order)
         raise UsageError("only looked at", next="nothing")
 
-    monkeypatch.setattr("firesteel.cli.bench._run", note)
+    monkeypatch.setattr("firesteel.bench.load.recorded.measure_recorded", note)
     with lying(FaultyServer(token_s=0)) as url:
         here("bench", "--url", url, "--resume", "last")
         here("bench", "--url", url, "--resume", "last", "--budget", "30s", "--precision", "5%")

@@ -9,13 +9,13 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from firesteel.bench.compare.runs import compare, were_interleaved
+from firesteel.bench.compare.runs import Comparison, compare, were_interleaved
 from firesteel.bench.results.history import open_history
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import RequestSettings, Subject
-from firesteel.cli.ab import measured_in_turns
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
+from firesteel.library.bench import RunFinished, RunLimits, Sizes, measure_in_turns
 from firesteel.library.documents.all import schemas
 from tests.bench.faulty_server import FaultyServer, serving
 from tests.bench.stored_runs import POINT, SUBJECT, rates, stored_run
@@ -161,33 +161,31 @@ def test_export_and_import(run: Firesteel, tmp_path: Path) -> None:
     assert sorted(origins) == ["measured here"] * 3 + ["reported"] * 2
 
 
-OPTIONS = {
-    "model": None,
-    "shapes": ("single",),
-    "users": (),
-    "depth": (60,),
-    "answer": (40,),
-    "text": (),
-    "budget": 60.0,
-    "precision": 0.2,
-    "seed": 0,
-}
+async def in_turns(*urls: str) -> tuple[list[StoredRun], Comparison]:
+    stored: dict[int, StoredRun] = {}
+    sizes, limits = Sizes(depths=(60,), answer=40), RunLimits(60.0, 0.2)
+    async for event in measure_in_turns(*urls, shapes=("single",), sizes=sizes, limits=limits):
+        if not isinstance(event, tuple):
+            return [stored[side] for side in (0, 1)], event
+        if isinstance(event[1], RunFinished):
+            stored[event[0]] = StoredRun(event[1].run, event[1].samples)
+    raise AssertionError("the last event is the comparison")
 
 
 @pytest.mark.simulated_time
 @pytest.mark.usefixtures("simulated_clock")
-async def test_two_servers_in_turns_are_two_runs(tmp_path: Path) -> None:
+async def test_two_servers_in_turns_are_two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path))
     home = Home(tmp_path)
     async with serving(FaultyServer(token_s=0.004)) as one, serving(FaultyServer(token_s=0.006)) as other:
-        with open_history(home) as history:
-            first, second = await measured_in_turns(history, (one, other), OPTIONS)
-            with pytest.raises(UsageError, match="from its cache"):
-                await measured_in_turns(history, (one, f"{one}/v1/"), OPTIONS)
+        (first, second), result = await in_turns(one, other)
+        with pytest.raises(UsageError, match="from its cache"):
+            await in_turns(one, f"{one}/v1/")
     with open_history(home) as history:
         again = [history.run(stored.run.id) for stored in (first, second)]
     assert again == [first, second]
     assert were_interleaved(*again)
-    result = compare(*again, is_interleaved=True)
+    assert result == compare(*again, is_interleaved=True)
     assert result.rows[0].difference.verdict == "slower"
     assert result.answers is not None and result.answers.changed == 0
     assert not list((tmp_path / "locks").iterdir())

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Text = Literal["code", "prose", "json", "math"]
+from firesteel.launch import Text
+
 Wrong = Literal[
     "http", "refused", "dropped", "stalled", "garbled", "no usage", "wrong usage", "short", "late", "unsent"
 ]

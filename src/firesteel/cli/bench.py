@@ -3,43 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from click.core import ParameterSource
 
-from firesteel import __version__
-from firesteel.bench.load import recorded
-from firesteel.bench.load import shapes as load_shapes
-from firesteel.bench.load.measure import Event, RunFinished, RunOrder, RunProgress
-from firesteel.bench.load.own_prompts import OwnPrompts, read_prompts
-from firesteel.bench.load.recorded import FoundServer
-from firesteel.bench.load.schedule import RunLimits
-from firesteel.bench.load.shapes import Sizes
-from firesteel.bench.report.tables import FORMATS
-from firesteel.bench.results.history import History, open_history
-from firesteel.bench.results.serialize import StoredRun
-from firesteel.bench.values import RequestSettings
 from firesteel.cli.endpoints import require_one_target
 from firesteel.cli.options import bench, common, complete
 from firesteel.cli.output.bench import view
-from firesteel.cli.output.bench_page import write_page
 from firesteel.cli.output.progress import SlowLines, told_on_interrupt
 from firesteel.cli.output.show import err, out, table
-from firesteel.edge.files import text_files
-from firesteel.edge.files.home import find_home
 from firesteel.errors import UsageError
-from firesteel.library import documents
-from firesteel.run.endpoints import key_from
+from firesteel.library import documents, history
+from firesteel.library.bench import (
+    RequestSettings,
+    RunFinished,
+    RunLimits,
+    RunProgress,
+    RunStarted,
+    Sizes,
+    StoredRun,
+    known_shapes,
+    measure,
+    resume_run,
+)
+from firesteel.library.run import environment_key
 from firesteel.units import show_seconds
 
-_TABLES = ("csv", "markdown")
+if TYPE_CHECKING:
+    from firesteel.bench.load.measure import Event
+
+_TABLES: tuple[Literal["csv", "markdown"], ...] = ("csv", "markdown")
 
 
 @click.command("bench")
@@ -88,7 +87,7 @@ _TABLES = ("csv", "markdown")
 @common.json_option
 def command(
     name: str | None, url: str | None, model: str | None, shapes: tuple[str, ...], cold: bool,
-    resume: str | None, key_env: str | None, html: Path | None, as_json: bool, prompts: Path | None,
+    resume: str | None, html: Path | None, as_json: bool, prompts: Path | None,
     **options: Any,
 ) -> int:  # fmt: skip
     """Measure how fast NAME is, with confidence intervals.
@@ -110,26 +109,17 @@ def command(
         raise UsageError("a resumed run keeps its shapes", next=f"firesteel bench --resume {resume}")
     if prompts and (options["depth"] or options["text"]):
         raise UsageError("--prompts brings its own text and lengths", next="leave out --depth and --text")
-    own = read_prompts(prompts) if prompts else None
     files: dict[str, Path | None] = {"html": html, "csv": options["csv"], "markdown": options["markdown"]}
     for option, path in files.items():
         if path and not path.absolute().parent.is_dir():
             raise UsageError(f"there is no folder {path.parent}", next=f"another path for --{option}")
-    key = key_from(os.environ, key_env) if url else None
-    server = asyncio.run(recorded.find_server(find_home(), name, url, model, key))
-    with open_history(find_home()) as history:
-        if resume:
-            budget_s, precision = (_given(option, options[option]) for option in ("budget", "precision"))
-            order = recorded.resume_order(history, resume, server, budget_s, precision, own)
-        else:
-            order = _order(server, shapes, options, own)
-        done = _run(order, history)
-        stored = StoredRun(done.run, done.samples)
-        if html:
-            write_page(html, stored, history)
+    done = _run_fast(_events(name, url, model, shapes, resume, prompts, options))
+    stored = StoredRun(done.run, done.samples)
+    if html:
+        history.write_report(html, stored)
     for format in _TABLES:
         if path := files[format]:
-            text_files.write_new(path, FORMATS[format]([stored], __version__))
+            history.write_text(path, history.as_text([stored], format))
     if as_json:
         common.print_json(documents.bench.bench_json(done.run, html))
     else:
@@ -150,19 +140,29 @@ def _check_find(shapes: tuple[str, ...], resume: str | None, options: Mapping[st
 
 def _list_shapes(as_json: bool) -> None:
     if not as_json:
-        out.print(
-            table(("name", "load"), [(name, shape.about) for name, shape in load_shapes.shapes().items()])
-        )
+        out.print(table(("name", "load"), [(name, shape.about) for name, shape in known_shapes().items()]))
         return
     rows = tuple(
-        documents.bench.ShapeJson(name=name, **vars(shape)) for name, shape in load_shapes.shapes().items()
+        documents.bench.ShapeJson(name=name, **vars(shape)) for name, shape in known_shapes().items()
     )
     common.print_json(documents.bench.BenchShapesJson(shapes=rows))
 
 
-def _order(
-    server: FoundServer, shapes: tuple[str, ...], options: Mapping[str, Any], own: OwnPrompts | None
-) -> RunOrder:
+def _events(
+    name: str | None,
+    url: str | None,
+    model: str | None,
+    shapes: tuple[str, ...],
+    resume: str | None,
+    prompts: Path | None,
+    options: Mapping[str, Any],
+) -> AsyncIterator[Event]:
+    key = environment_key(options["key_env"]) if url else None
+    if resume:
+        return resume_run(
+            resume, name, url=url, model=model, key=key, prompts=prompts,
+            budget_s=_given("budget", options["budget"]), precision=_given("precision", options["precision"]),
+        )  # fmt: skip
     sizes = Sizes(
         options["users"], options["depth"], options["text"], options["rate"],
         next(iter(options["answer"]), None),
@@ -173,10 +173,11 @@ def _order(
         seed=options["seed"],
         target=dict(options["target"] or options["find"]),
     )
-    limits = RunLimits(options["budget"], options["precision"])
-    if options["find"]:
-        return recorded.search_order(server, sizes, settings, limits, own)
-    return recorded.make_order(server, shapes or ("quick",), sizes, settings, limits, own=own)
+    return measure(
+        name, url=url, model=model, key=key, shapes=shapes or ("quick",), sizes=sizes, settings=settings,
+        limits=RunLimits(options["budget"], options["precision"]), prompts=prompts,
+        find=bool(options["find"]),
+    )  # fmt: skip
 
 
 def _given(name: str, value: float) -> float | None:
@@ -188,10 +189,23 @@ def _given(name: str, value: float) -> float | None:
 # --- the run ---
 
 
-def _run(order: RunOrder, history: History) -> RunFinished:
-    again = f"firesteel bench --resume {order.id}"
-    with told_on_interrupt(f"what was measured so far is kept; to continue: {again}"), _sigterm_as_sigint():
-        return _run_fast(_followed(recorded.measure_recorded(order, history, find_home())))
+def _run_fast(events: AsyncIterator[Event]) -> RunFinished:
+    """uvloop needs less CPU time for each chunk, so the client disturbs the measurement less."""
+    try:
+        import uvloop  # optional
+
+        loop: Callable[[], asyncio.AbstractEventLoop] | None = uvloop.new_event_loop
+    except ImportError:
+        loop = None
+    began: list[str] = []
+
+    def what_is_kept() -> str:
+        if not began:
+            return "nothing was measured yet"
+        return f"what was measured so far is kept; to continue: firesteel bench --resume {began[0]}"
+
+    with told_on_interrupt(what_is_kept), _sigterm_as_sigint(), asyncio.Runner(loop_factory=loop) as runner:
+        return runner.run(_followed(events, began))
 
 
 @contextmanager
@@ -207,25 +221,18 @@ def _sigterm_as_sigint() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _run_fast(work: Coroutine[Any, Any, RunFinished]) -> RunFinished:
-    """uvloop needs less CPU time for each chunk, so the client disturbs the measurement less."""
-    try:
-        import uvloop  # optional
+async def _followed(events: AsyncIterator[Event], began: list[str]) -> RunFinished:
+    """Shows progress on stderr: one moving line on a terminal, otherwise a line every ten seconds.
 
-        loop: Callable[[], asyncio.AbstractEventLoop] | None = uvloop.new_event_loop
-    except ImportError:
-        loop = None
-    with asyncio.Runner(loop_factory=loop) as runner:
-        return runner.run(work)
-
-
-async def _followed(events: AsyncIterator[Event]) -> RunFinished:
-    """Shows progress on stderr: one moving line on a terminal, otherwise a line every ten seconds."""
+    `began` gets the id of the run when it has one.
+    """
     status = err.status("bench") if err.is_terminal else None
     last, lines = None, SlowLines()
     with status or nullcontext():
         async for event in events:
-            if isinstance(event, RunFinished):
+            if isinstance(event, RunStarted):
+                began.append(event.run.id)
+            elif isinstance(event, RunFinished):
                 last = event
             elif isinstance(event, RunProgress):
                 left = f", at most {show_seconds(event.left_s)} more" if event.left_s else ""

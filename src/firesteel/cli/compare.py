@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from firesteel.bench.compare.against import (
-    PlanComparison,
-    PublishedComparison,
-    against_plan,
-    all_published,
-)
-from firesteel.bench.compare.runs import AnswerComparison, Comparison, compare, were_interleaved
-from firesteel.bench.report.formatting import load
-from firesteel.bench.results.result_files import find_run
-from firesteel.bench.values import BenchRun, MeasuredFigure
-from firesteel.cli.history import opened
+from firesteel.cli.history import show_notes
 from firesteel.cli.options import common
 from firesteel.cli.options.bench import load_options
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.show import out, table
+from firesteel.cli.output.show import err, out, table
 from firesteel.errors import UsageError
-from firesteel.library import documents
+from firesteel.library import documents, history
+from firesteel.library.figures import load
 from firesteel.printable import printable
+
+if TYPE_CHECKING:
+    from firesteel.bench.compare.ab import Side
+    from firesteel.bench.compare.against import PlanComparison, PublishedComparison
+    from firesteel.bench.compare.runs import AnswerComparison, Comparison
+    from firesteel.bench.load.measure import Event
+    from firesteel.bench.values import BenchRun, MeasuredFigure
 
 
 @click.command("compare")
@@ -71,24 +69,47 @@ def command(
         from firesteel.cli.quality import compare_answers  # loads the client that asks
 
         return compare_answers(runs, options, as_json)
-    with opened() as history:
-        if ab:
-            from firesteel.cli.ab import measured_in_turns  # loads the client that measures
-
-            stored = asyncio.run(measured_in_turns(history, runs, options))
-        else:
-            stored = [find_run(history, run) for run in runs]
-        earlier = history.runs_of(*(each.run.subject.launch_key for each in stored))
+    if ab:
+        return _show(_measured_in_turns(runs, options, despite), as_json)
+    show_notes()
+    stored = [history.stored_run(run) for run in runs]
     if is_plan:
         _show_plan(stored[0].run, as_json)
         return 0
     if published:
         _show_published(stored[0].run, as_json)
         return 0
-    first, second = stored
-    is_interleaved = ab or were_interleaved(first, second)
-    found = compare(first, second, despite=despite, is_interleaved=is_interleaved, earlier=earlier)
-    return _show(found, as_json)
+    return _show(history.compare_runs(*stored, despite=despite), as_json)
+
+
+def _measured_in_turns(
+    names: tuple[str, ...], options: Mapping[str, Any], despite: tuple[str, ...]
+) -> Comparison:
+    from firesteel.library.bench import RunLimits, Sizes, measure_in_turns  # the client that measures
+    from firesteel.library.run import environment_key
+
+    first, second = names
+    sizes = Sizes(
+        options["users"], options["depth"], options["text"], answer=next(iter(options["answer"]), None)
+    )
+    events = measure_in_turns(
+        first, second, model=options["model"], key=environment_key(), shapes=options["shapes"] or ("quick",),
+        sizes=sizes, limits=RunLimits(options["budget"], options["precision"]), seed=options["seed"],
+        despite=despite,
+    )  # fmt: skip
+    return asyncio.run(_followed(events))
+
+
+async def _followed(events: AsyncIterator[tuple[Side, Event] | Comparison]) -> Comparison:
+    from firesteel.library.bench import RunProgress  # the client that measures
+
+    async for event in events:
+        if not isinstance(event, tuple):
+            return event
+        side, progress = event
+        if isinstance(progress, RunProgress):
+            err.print(f"{'AB'[side]}       {progress.text} ...")
+    raise AssertionError("the last event is the comparison")
 
 
 # --- two runs ---
@@ -166,33 +187,17 @@ def _answers(answers: AnswerComparison) -> str:
 
 
 def _show_plan(run: BenchRun, as_json: bool) -> None:
-    rows, why = against_plan(run), run.subject.plan.get("why")
+    rows, why = history.planned_rows(run), run.subject.plan.get("why")
     if as_json:
         shown = tuple(map(documents.bench.ComparePlanRowJson.model_validate, rows))
         planned_from = str(why) if why else None
         common.print_json(documents.bench.ComparePlanJson(run=run.id, planned_from=planned_from, rows=shown))
         return
-    if not rows:
-        raise _nothing_planned(run)
+    history.require_planned(run)
     columns = ("point", "figure", "measured", "planned", "off by", "verdict")
     out.print(table(columns, [_plan_cells(row) for row in rows]))
     if why:
         out.print(printable(f"planned  {why}"))
-
-
-def _nothing_planned(run: BenchRun) -> UsageError:
-    """Nothing was planned, nothing was measured, or the plan is about other loads."""
-    hint = "firesteel bench NAME, for a service that `up` started"
-    if not run.subject.plan:
-        return UsageError(f"run {run.id} has no plan", next=hint)
-    if any(figures.samples for figures in run.figures):
-        return UsageError(f"run {run.id}: its plan covers none of its figures", next=hint)
-    if run.is_whole:
-        return UsageError(
-            f"run {run.id}: all of its requests failed", next=f"firesteel history show {run.id}"
-        )
-    what = f"run {run.id} was interrupted before anything was measured"
-    return UsageError(what, next=f"firesteel bench --resume {run.id}")
 
 
 def _plan_cells(row: PlanComparison) -> tuple[str, ...]:
@@ -211,17 +216,12 @@ def _plan_cells(row: PlanComparison) -> tuple[str, ...]:
 
 
 def _show_published(run: BenchRun, as_json: bool) -> None:
-    rows = all_published(run)
+    rows = history.published_rows(run)
     if as_json:
         published = tuple(map(documents.bench.published_row, rows))
         common.print_json(documents.bench.ComparePublishedJson(run=run.id, rows=published))
         return
-    if not rows:
-        raise UsageError(
-            f"nobody has published a run of {run.subject.launch.get('model') or run.subject.model} on "
-            f"{run.subject.engine or 'an unknown engine'} at these depths",
-            next=f"firesteel compare {run.id} --plan",
-        )
+    history.require_published(run)
     columns = ("point", "decode here", "published", "ratio", "verdict", "source")
     out.print(table(columns, [_published_cells(row) for row in rows]))
     out.print("published figures are as others reported them, without an interval")

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from firesteel.bench.compare.ab import find_servers
-from firesteel.bench.compare.quality import (
-    AskedPair,
-    QualityComparison,
-    ask_both,
-    compare_quality,
-)
-from firesteel.bench.values import MeasuredFigure
 from firesteel.cli.options import common
 from firesteel.cli.output.show import err, out
-from firesteel.edge.files.home import find_home
 from firesteel.library import documents
+from firesteel.library.bench import ask_both
+from firesteel.library.run import environment_key
 from firesteel.printable import printable
-from firesteel.run.endpoints import key_from
+
+if TYPE_CHECKING:
+    from firesteel.bench.compare.quality import QualityComparison
+    from firesteel.bench.values import MeasuredFigure
 
 
 def compare_answers(names: Sequence[str], options: Mapping[str, Any], as_json: bool) -> int:
-    pairs = asyncio.run(_ask(names, options))
-    found = compare_quality((names[0], names[1]), pairs)
+    found = asyncio.run(_ask(names, options))
     if as_json:
         common.print_json(documents.bench.CompareQualityJson(comparison=found))
     else:
@@ -33,15 +27,18 @@ def compare_answers(names: Sequence[str], options: Mapping[str, Any], as_json: b
     return 0
 
 
-async def _ask(names: Sequence[str], options: Mapping[str, Any]) -> list[AskedPair]:
-    servers = await find_servers(find_home(), names, options["model"], key_from(os.environ))
-    answer_tokens = next(iter(options["answer"]), None)
-    pairs: list[AskedPair] = []
-    async for pair in ask_both(servers, options["budget"], answer_tokens):
-        pairs.append(pair)
-        if len(pairs) % 10 == 0:
-            err.print(f"asked {len(pairs)} prompts ...")
-    return pairs
+async def _ask(names: Sequence[str], options: Mapping[str, Any]) -> QualityComparison:
+    first, second = names
+    events = ask_both(
+        first, second, model=options["model"], key=environment_key(), budget_s=options["budget"],
+        answer_tokens=next(iter(options["answer"]), None),
+    )  # fmt: skip
+    async for event in events:
+        if not isinstance(event, int):
+            return event
+        if event % 10 == 0:
+            err.print(f"asked {event} prompts ...")
+    raise AssertionError("the last event is the comparison")
 
 
 def _show(found: QualityComparison) -> None:

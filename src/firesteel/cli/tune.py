@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from firesteel.bench.load.measure import RunProgress
-from firesteel.bench.results.history import open_history
-from firesteel.bench.tune import begin
-from firesteel.bench.tune.events import Event, SpacePlanned, TrialFinished, TrialStarted, TuneResult
-from firesteel.bench.tune.journal import TuneOptions
-from firesteel.bench.tune.tune import tune
 from firesteel.cli.options import bench, common, complete
 from firesteel.cli.output.progress import SlowLines, told_on_interrupt
 from firesteel.cli.output.show import err, out
 from firesteel.cli.output.tune import ROLES, outcome, setting_text, space_text, space_view, view
-from firesteel.edge.files.home import find_home
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.launch import Ask
-from firesteel.library import documents, run
-from firesteel.run.events import PhaseProgress
+from firesteel.library import documents
+from firesteel.library.tune import (
+    PhaseProgress,
+    RunProgress,
+    SpacePlanned,
+    TrialFinished,
+    TrialStarted,
+    TuneOptions,
+    TuneResult,
+    begin_search,
+    plan_search,
+    run_search,
+)
+
+if TYPE_CHECKING:
+    from firesteel.bench.tune.events import Event
 
 
 @click.command("tune")
@@ -95,19 +102,18 @@ def command(model: str, resume: bool, anew: bool, dry_run: bool, as_json: bool, 
         model, options["context"], options["users"], options["port"],
         runtime=options["runtime"], engine_path=options["engine_path"],
     )  # fmt: skip
-    asked, services = (find_home(), ask, wish), run.services()
     if dry_run:
-        name, space = begin.space_of(*asked, services)
+        name, space = plan_search(ask, wish)
         if as_json:
             common.print_json(documents.bench.space_json(name, space))
         else:
             out.print(space_view(space))
         return
-    journal = begin.resume(*asked, services) if resume else begin.begin(*asked, services, anew=anew)
+    journal = begin_search(ask, wish, resume=resume, anew=anew)
     state = "what ran before runs again" if journal.before else "nothing was left running"
     again = f"firesteel tune {journal.ask.model} --resume"
-    with open_history(find_home()) as history, told_on_interrupt(f"{state}; to continue: {again}"):
-        result = asyncio.run(_followed(tune(journal, begin.environment(find_home(), history))))
+    with told_on_interrupt(f"{state}; to continue: {again}"):
+        result = asyncio.run(_followed(run_search(journal)))
     if as_json:
         common.print_json(documents.bench.tune_json(result))
     else:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from firesteel.bench.compare.variation import Measure
-from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, Text
+from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures
+from firesteel.launch import Text
 from firesteel.planner import Band
 from firesteel.planner.speed import published
 from firesteel.planner.speed.constants import constants

@@ -13,9 +13,10 @@ from itertools import islice
 from typing import Any
 
 from firesteel.bench.load.prompts import Count, PromptWriter, text_blocks
-from firesteel.bench.values import RequestSettings, Subject, Text
+from firesteel.bench.values import RequestSettings, Subject
 from firesteel.edge.http.engine_client import EngineRefused, chat, count_tokens
 from firesteel.errors import FiresteelError
+from firesteel.launch import Text
 
 _TIMEOUT_S = 120.0
 _EOS_PROBE_TOKENS = 24

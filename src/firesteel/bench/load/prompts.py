@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 
-from firesteel.bench.values import Text
+from firesteel.launch import Text
 from firesteel.yaml_schema import load_data
 
 Count = Callable[[str], Awaitable[int]]

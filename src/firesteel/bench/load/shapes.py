@@ -8,9 +8,10 @@ from functools import cache
 from itertools import product
 from typing import Annotated
 
-from firesteel.bench.values import Point, Text
+from firesteel.bench.values import Point
 from firesteel.errors import UsageError
 from firesteel.file_schema import between, file_schema
+from firesteel.launch import Text
 from firesteel.yaml_schema import load_data
 
 MAX_POINTS = 200

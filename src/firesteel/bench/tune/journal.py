@@ -16,10 +16,9 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from firesteel.bench.tune.knobs import Goal
-from firesteel.bench.values import Text
 from firesteel.edge.files.home import Home, write_text
 from firesteel.errors import UsageError
-from firesteel.launch import Ask
+from firesteel.launch import Ask, Text
 from firesteel.run.service import up_arguments
 
 FORM = 2

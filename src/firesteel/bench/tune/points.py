@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from firesteel import engines
 from firesteel.bench.tune.journal import TuneOptions
-from firesteel.bench.values import Point, Text
+from firesteel.bench.values import Point
+from firesteel.launch import Text
 from firesteel.proposals import Proposal
 
 _GOAL_TEXTS: tuple[Text, ...] = ("code", "prose")

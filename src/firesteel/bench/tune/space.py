@@ -17,9 +17,8 @@ from math import prod
 from firesteel.bench.compare.against import PLANNER_TEXTS
 from firesteel.bench.tune.knobs import Goal, Knob, knobs_of
 from firesteel.bench.tune.proposals import PlanningContext, propose
-from firesteel.bench.values import Text
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.launch import FlagValue
+from firesteel.launch import FlagValue, Text
 from firesteel.proposals import Proposal
 
 Setting = tuple[int, ...]

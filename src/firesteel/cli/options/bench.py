@@ -11,9 +11,9 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from firesteel.bench.values import Text
 from firesteel.cli.options.common import together
 from firesteel.errors import UsageError
+from firesteel.launch import Text
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

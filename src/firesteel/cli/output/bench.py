@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.text import Text
 
-from firesteel.bench.compare.against import against_plan
-from firesteel.bench.report.formatting import band, client_cost, figure, found_text, number
-from firesteel.bench.values import BenchRun, PointFigures
 from firesteel.cli.output.show import table
+from firesteel.library.figures import band, client_cost, figure, found_text, number
+from firesteel.library.history import planned_rows
 from firesteel.printable import printable
+
+if TYPE_CHECKING:
+    from firesteel.bench.values import BenchRun, PointFigures
 
 _COLUMNS = (
     "#", "shape", "text", "users", "tokens", "decode tok/s", "total tok/s", "TTFT ms", "p99", "prefill tok/s",
@@ -46,7 +48,7 @@ def _row(figures: PointFigures, cold: bool) -> list[Text]:
 
 def _lines(run: BenchRun) -> Iterable[str]:
     yield from (f"find    {found_text(found, run.settings.target)}" for found in run.found)
-    for row in against_plan(run):
+    for row in planned_rows(run):
         yield f"plan    {row.measure} {figure(row.measured)}, planned {band(row.planned)}: {row.verdict}"
     for row_number, figures in enumerate(run.figures, 1):
         yield from (f"note    #{row_number}: {note}" for note in figures.notes)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 
-from firesteel.bench.compare.stats import mean_interval
-from firesteel.bench.tune.events import SpacePlanned, TuneResult
-from firesteel.bench.tune.journal import Trial
-from firesteel.bench.tune.space import SearchSpace
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import table
+from firesteel.library.tune import interval_of
+
+if TYPE_CHECKING:
+    from firesteel.bench.tune.events import SpacePlanned, TuneResult
+    from firesteel.bench.tune.journal import Trial
+    from firesteel.bench.tune.space import SearchSpace
 
 ROLES = {"search": "", "confirm": "best, again", "twin": "drafting switched", "start": "start-up time"}
 """What a trial is for."""
@@ -44,7 +47,7 @@ def _refused_view(space: SearchSpace) -> list[RenderableType]:
 def outcome(trial: Trial) -> str:
     if trial.failed:
         return f"failed: {trial.failed}"
-    interval = mean_interval(trial.values)
+    interval = interval_of(trial)
     if interval is None:
         return f"up in {trial.start_s or 0:.1f} s"
     end = ", clearly slower than the best" if trial.was_beaten else ""

@@ -24,8 +24,8 @@ from firesteel.bench.values import (
     PointFigures,
     RequestSettings,
     Subject,
-    Text,
 )
+from firesteel.launch import Text
 from firesteel.library.documents.document import Document
 from firesteel.planner.band import Band
 
