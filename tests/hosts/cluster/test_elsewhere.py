@@ -73,4 +73,5 @@ def test_a_node_without_python_is_told_what_to_install(two_hosts: list[Namespace
         (tools / name).symlink_to(str(shutil.which(name)))
     (node.home / ".bashrc").write_text(f"export PATH={tools}\n")
     refused = head.firesteel("ps", "--on", "spark2")
-    assert refused.code == 5 and "sudo apt install python3 python3-venv" in refused.err, refused.err
+    assert refused.code == 5 and "Python 3.11 or newer is needed" in refused.err, refused.err
+    assert "next: " in refused.err

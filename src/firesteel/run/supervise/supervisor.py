@@ -233,7 +233,11 @@ def _start(folder: Path, spec: ServiceSpec) -> subprocess.Popen[bytes]:
                 os.write(log, logs_since(spec.attach[-1], os.fstat(log).st_mtime))
         secrets = read_secrets(Path(spec.secrets)) if spec.secrets else {}
         if spec.is_guarded_by_key and api_key(spec) is None:  # without it, the engine would serve everybody
-            Path(spec.secrets).read_bytes()  # raises what kept it from being read
+            try:
+                Path(spec.secrets).read_bytes()
+            except OSError as error:
+                text = f"there is no key in {spec.secrets} ({error.strerror})"
+                raise OSError(error.errno, text) from None
             raise OSError(errno.ENOENT, f"there is no key in {spec.secrets}")
         return _spawn(argv, {SERVICE_VARIABLE: str(folder), **spec.env, **secrets}, log)
     finally:
