@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from firesteel.gateway.endpoints import RETRY_LIMIT
-from firesteel.gateway.interfaces import FallbackReason
+from firesteel.gateway.interfaces import Caller, FallbackReason, GatewayResponse
 from firesteel.gateway.key_file import add_key
 from firesteel.gateway.service_config import ModelConfig, ModelParameters
 from tests.gateway.http.kit import STREAM, Engine, EngineConnection, answer, event
@@ -215,3 +215,11 @@ async def test_a_circle_ends_and_a_key_gets_only_its_own_models(tmp_path: Path) 
         refused = await send(it, {"model": "coder"}, key="narrow")
         assert refused.status == 502 and b"secret" not in refused.body
     assert len(recorder.bodies) == 1
+
+
+async def test_a_model_is_found_by_its_encoded_name(tmp_path: Path) -> None:
+    """As OpenAI's client writes `models.retrieve("org/model")`."""
+    async with running(tmp_path, 1, outside("org/model")) as it:
+        for path in (b"/v1/models/org%2Fmodel", b"/v1/models/org/model"):
+            found = it.dispatcher.local_target(b"GET", path, Caller())
+            assert isinstance(found, GatewayResponse) and json.loads(found.body)["id"] == "org/model"

@@ -6,10 +6,13 @@ Three parts call it and do not know each other: the HTTP server (`interfaces.Dis
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import chain
+from urllib.parse import unquote_to_bytes
 
 from firesteel.edge.files.home import Home
 from firesteel.gateway.accounting import Accounting
@@ -27,6 +30,7 @@ from firesteel.gateway.http.routes import OLLAMA_PATHS
 from firesteel.gateway.interfaces import (
     Caller,
     Endpoint,
+    FallbackReason,
     GatewayResponse,
     PendingRequest,
     Rejection,
@@ -59,7 +63,7 @@ _STATUS_OF_REJECTION = {
 _REVOKED = Rejection(401, "invalid_api_key", "this key was revoked.")
 
 
-class RequestDispatcher(Fallbacks):
+class RequestDispatcher:
     def __init__(
         self,
         home: Home,
@@ -84,7 +88,8 @@ class RequestDispatcher(Fallbacks):
         self._records: dict[PendingRequest, RequestRecord] = {}
         self._waiting: dict[str, set[RequestRecord]] = {}
         self._endpoints: dict[str, ModelEndpoints] = {}
-        self._aliases: dict[str, str] = {}
+        self._aliases: Mapping[str, str] = {}
+        self._fallbacks: Fallbacks
         self._contexts: dict[str, int] = {}
         """Limits of prompts, by model and alias."""
 
@@ -116,7 +121,7 @@ class RequestDispatcher(Fallbacks):
 
     def _use_config(self) -> None:
         config = self.executor.config
-        self._aliases = config.aliased
+        self._aliases, self._fallbacks = config.aliased, Fallbacks(config)
         self._ring.use_models((*config.by_name, *self._aliases))
         self._contexts = config.context_limits
         self.meter.add_models(model.name for model in config.models)
@@ -146,10 +151,10 @@ class RequestDispatcher(Fallbacks):
         if path == b"/health":
             return status.health(self.executor.views(), self.is_draining, caller)
         if path.startswith(b"/v1/models/"):
-            view = self._visible_model(path.removeprefix(b"/v1/models/"), caller)
+            view = self._visible_model(unquote_to_bytes(path.removeprefix(b"/v1/models/")), caller)
             return view if isinstance(view, Rejection) else status.model_details(view)
         if path.startswith(b"/health/"):
-            view = self._visible_model(path.removeprefix(b"/health/"), caller)
+            view = self._visible_model(unquote_to_bytes(path.removeprefix(b"/health/")), caller)
             return view if isinstance(view, Rejection) else status.model_health(view)
         if path == b"/metrics":
             return check_metrics(caller) or self.admin_endpoint
@@ -199,6 +204,42 @@ class RequestDispatcher(Fallbacks):
         self._stop_waiting(record)
         self.executor.finish(record) if record.is_between else self.executor.handle(RequestAbandoned(record))
         self.accounting.record(request, RequestOutcome("left", waited_s=waited_s, total_s=waited_s))
+
+    def retry(self, request: PendingRequest, reason: FallbackReason) -> bool:
+        """By another replica, as long as there are retries left, or by the model that stands in."""
+        record = self._records.get(request)
+        if record is None or (endpoint := record.endpoint) is None:
+            return False
+        endpoints = record.endpoints
+        if reason != "too_long" and endpoints.may_retry(endpoint, record.retries, time.monotonic()):
+            record.retries += 1
+            record.is_between = True
+            resume = partial(self._grant_again, record)
+        elif self._fallbacks.stand_in(record, reason):
+            self.executor.finish(record)
+            resume = partial(self._resume_elsewhere, record, reason)
+        else:
+            return False
+        endpoints.release(endpoint)
+        record.endpoint = None
+        asyncio.get_running_loop().call_soon(resume)  # the caller is not ready for an answer yet
+        return True
+
+    def _grant_again(self, record: RequestRecord) -> None:
+        record.is_between = False
+        if record.request in self._records:
+            self.granted(record, record.request.model)
+
+    def _resume_elsewhere(self, record: RequestRecord, reason: FallbackReason) -> None:
+        request = record.request
+        if not self._fall_back(record, reason) and request in self._records:  # the file has just changed
+            request.rejected(Rejection(503, "engine_down", f"`{request.model}` cannot serve this", 5.0))
+
+    def _fall_back(self, record: RequestRecord, reason: FallbackReason) -> bool:
+        if record.request not in self._records or not self._fallbacks.switch(record, reason):
+            return False
+        self._enqueue(record)
+        return True
 
     def hold(self, request: PendingRequest, *, was_sent: bool) -> bool:
         record, model = self._records.get(request), self.executor.model_config(request.model)

@@ -163,16 +163,20 @@ class LatencyRecorder(Protocol):
 
 
 class PendingRequest(Protocol):
-    """A request as the dispatcher sees it; implemented by `http.exchange.Exchange`."""
+    """A request as the dispatcher sees it; implemented by `http.request.Request`."""
 
     model: str
     path: bytes
     """Without the query."""
     caller: Caller
-    prefix: int
-    """A hash of the beginning of the prompt, to choose a replica; 0: unknown."""
-    body: bytes
-    """Unchanged, for a log that keeps prompts."""
+
+    @property
+    def prefix(self) -> int:
+        """A hash of the beginning of the prompt, to choose a replica; 0: unknown."""
+
+    @property
+    def body(self) -> bytes:
+        """Unchanged, for a log that keeps prompts."""
 
     def granted(self, endpoint: Endpoint, recorder: LatencyRecorder | None) -> None: ...
 

@@ -375,7 +375,7 @@ async def test_a_flood_of_pipelined_requests_is_let_in_slowly(gateway: RunningGa
     sending = asyncio.create_task(client.send(one * many))
     for _ in range(200):
         assert (await client.get()).body == b"x" * 100
-    held = max(len(each._buffer) for each in gateway.server._clients)
+    held = max(len(each._reader.buffer) for each in gateway.server._clients)
     assert held < 640 * 1024
     sending.cancel()
 

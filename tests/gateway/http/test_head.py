@@ -287,7 +287,7 @@ def test_answer() -> None:
         b"HTTP/1.1 200 Fine\r\nDate: d\r\nConnection: X-Hop, close\r\nX-Hop: 1\r\n"
         b"Content-Type: Text/Event-Stream;x=y\r\nTransfer-Encoding: chunked\r\nSet-Cookie: a\r\nset-cookie: b"
     )
-    assert (head.status, head.reason, head.is_event_stream) == (200, b"200 Fine", True)
+    assert (head.status, head.reason, head.is_stream) == (200, b"200 Fine", True)
     assert (head.is_chunked, head.length, head.keeps_alive, head.is_encoded) == (True, None, False, False)
     assert (
         head.lines == b"Date: d\r\nContent-Type: Text/Event-Stream;x=y\r\nSet-Cookie: a\r\nset-cookie: b\r\n"

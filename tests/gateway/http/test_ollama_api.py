@@ -12,16 +12,19 @@ import ollama
 import pytest
 import pytest_asyncio
 
+from firesteel.gateway.http.limits import HttpLimits
 from firesteel.gateway.http.translation import OllamaCall, read_ollama
 from firesteel.gateway.interfaces import Caller, GatewayResponse, Rejection, WaitStatus
 from tests.gateway.http.kit import (
     STREAM,
     ClientResponse,
     EngineConnection,
+    FakeDispatcher,
     RunningGateway,
     answer,
     chunked,
     request,
+    run_gateway,
 )
 
 HI: Any = [{"role": "user", "content": "hi"}]
@@ -99,6 +102,24 @@ async def test_a_stream(gateway: RunningGateway) -> None:
     assert [json.loads(line)["response"] for line in got.body.splitlines()] == ["one", " two", ""]
     assert [each.is_stream for each in gateway.dispatcher.outcomes] == [True, True]
     assert gateway.dispatcher.outcomes[0].usage and gateway.dispatcher.outcomes[0].usage.prompt_tokens == 3
+
+
+async def test_a_load_that_takes_long_ends_with_its_answer() -> None:
+    """`ollama run` first asks without a prompt, and without `"stream": false`; it then got an error, because
+    the gateway had begun a stream of lines."""
+    limits = HttpLimits(hold_after_s=0.05, comment_every_s=0.05, sweep_s=0.01)
+    async with run_gateway(FakeDispatcher(), limits) as gateway:
+        gateway.dispatcher.holds_requests = True
+        raw = await gateway.client()
+        await raw.send(request(b'{"model":"m"}', path=b"/api/generate"))
+        await gateway.dispatcher.until(lambda: gateway.dispatcher.waiting)
+        await asyncio.sleep(0.2)  # several lines would have come
+        gateway.dispatcher.grant(gateway.dispatcher.waiting[0])
+        got = await raw.get()
+        loaded = json.loads(got.body)
+        assert got.status == 200 and loaded["done"] is True and "error" not in loaded
+        assert not gateway.engine.connections
+    assert gateway.dispatcher.outcomes[0].how == "whole"
 
 
 def test_a_request_that_waits_is_kept_as_bytes_only() -> None:

@@ -449,3 +449,14 @@ async def test_every_event_is_counted_although_they_are_looked_at_in_batches(
     assert outcome.bytes_out == framed + (0 if is_cut else 5)
     gaps = gateway.dispatcher.recorder.gaps
     assert 95 <= len(gaps) <= 110 and all(gap >= 0 for gap in gaps), "a large one may come in pieces"
+
+
+async def test_a_stream_with_a_length_is_cut_off_when_it_breaks(gateway: RunningGateway) -> None:
+    """An event with the error would be more than its head announced, or less."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 200\r\n\r\n"
+    gateway.engine.script = says(head, closes=True)
+    client = await gateway.client()
+    await client.send(request(STREAMING))
+    assert (await client.head()).value(b"content-length") == b"200"
+    assert await client.is_closed()
+    assert gateway.dispatcher.outcomes[0].how == "broke"

@@ -15,23 +15,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from firesteel.gateway.http.body import ModelField, find_model
 from firesteel.gateway.http.cors import cors_lines, preflight_response
-from firesteel.gateway.http.direct import DirectExchange, Tunnel, direct_request
-from firesteel.gateway.http.exchange import Exchange
+from firesteel.gateway.http.dialect import DIRECT, ollama_dialect
+from firesteel.gateway.http.direct import direct_request
 from firesteel.gateway.http.forward import CLOSE, KEEP_ALIVE
 from firesteel.gateway.http.head import RequestHead
 from firesteel.gateway.http.keepalive import is_reset, watch_peer
-from firesteel.gateway.http.ollama_exchange import OllamaExchange
+from firesteel.gateway.http.request import Request
 from firesteel.gateway.http.request_checks import model_in_query, reject_page
-from firesteel.gateway.http.request_reader import (
-    ANSWERING,
-    AT_BODY,
-    AT_HEAD,
-    LINGERING,
-    TUNNELING,
-    WAITING_FOR_BODY,
-    RequestReader,
-)
-from firesteel.gateway.http.responses import rejection_response, response_bytes
+from firesteel.gateway.http.request_reader import MAX_AHEAD, RequestReader
+from firesteel.gateway.http.responses import CONTINUE, rejection_response, response_bytes
 from firesteel.gateway.http.routes import (
     DIRECT_ROUTES,
     UPSTREAM_AT,
@@ -56,22 +48,34 @@ _DISCARD_EVERY_S = 0.001
 """Between two reads of rejected requests; a read is at most 256 KiB."""
 
 
-class ClientConnection(RequestReader):
+AT_HEAD, WAITING_FOR_BODY, AT_BODY, ANSWERING, LINGERING, TUNNELING = range(6)
+
+
+class ClientConnection(asyncio.Protocol):
     __slots__ = (
-        "_caller", "_destination", "_exchange", "_is_half_closed", "_route", "_server", "_unsent",
-        "cors", "dispatcher", "pool",
+        "_began", "_caller", "_destination", "_head", "_is_half_closed", "_is_paused", "_reader", "_request",
+        "_route", "_server", "_state", "_unsent", "buffers", "cors", "deadline", "dispatcher",
+        "is_write_paused", "limits", "pool", "transport",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
-        super().__init__(server.limits, server.buffers)
         self._server = server
+        self.limits, self.buffers = server.limits, server.buffers
         self.dispatcher, self.pool = server.dispatcher, server.pool
+        self.transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self.deadline = inf
+        """When the current activity times out."""
+        self._reader = RequestReader(server.limits, server.buffers, self)
+        self._state = AT_HEAD
+        self._began = 0.0
+        """When the current request began to arrive."""
+        self._head: RequestHead | None = None
         self._route: Route | Rejection | None = None
         self._destination: Any = None
         """A `Route`, or an `Endpoint` of the gateway itself."""
         self._caller = Caller()
-        self._exchange: Exchange | None = None
-        self._is_half_closed = False
+        self._request: Request | None = None
+        self._is_half_closed = self._is_paused = self.is_write_paused = False
         self.cors = b""
         """Header lines that let a web page read the response (`cors.py`)."""
         self._unsent = 0
@@ -86,16 +90,31 @@ class ClientConnection(RequestReader):
         watch_peer(transport)
         self._server.add_client(self)
 
+    def data_received(self, data: bytes) -> None:
+        state = self._state
+        if state == AT_HEAD and not self.is_write_paused and len(self._reader.buffer) <= MAX_AHEAD:
+            self._take_head(data)
+        elif state == AT_BODY:
+            self._take_body(data)
+        elif state == LINGERING:
+            self._discard()
+        elif state == TUNNELING:
+            self._take_tunneled(data)
+        elif not self._reader.keep(data):
+            self.abort()
+        elif not self._reader.is_small():
+            self._pause_reading()
+
     def eof_received(self) -> bool | None:
         """Return whether the client may still read. What was written before is sent in any case."""
-        exchange = self._exchange
-        if exchange is None:
+        request = self._request
+        if request is None:
             return None
         self._is_half_closed = True
-        if self.transport.can_write_eof() and exchange.write_comment():
+        if self.transport.can_write_eof() and request.write_comment():
             self._check_peer(_PEER_CHECK_S)
             return True
-        self._drop_exchange()
+        self._drop_request()
         self.transport.abort()
         return None
 
@@ -107,10 +126,10 @@ class ClientConnection(RequestReader):
             asyncio.get_running_loop().call_later(delay_s, self._check_peer, delay_s * 4)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._drop_exchange()
-        self.free_body()
-        self.buffers.give(self._buffered + self._unsent)
-        self._buffered = self._unsent = 0
+        self._drop_request()
+        self._reader.close()
+        self.buffers.give(self._unsent)
+        self._unsent = 0
         self._server.remove_client(self)
         self._server.lingering.discard(self)
 
@@ -121,8 +140,8 @@ class ClientConnection(RequestReader):
         if not self.buffers.take(self._unsent):
             self._unsent = 0
             self.abort()  # the slowest reader, now that there is no room for what it does not read
-        elif self._exchange is not None:
-            self._exchange.pause()
+        elif self._request is not None:
+            self._request.pause()
 
     def resume_writing(self) -> None:
         self.is_write_paused = False
@@ -132,9 +151,9 @@ class ClientConnection(RequestReader):
             self._await_next_request()
         elif self._state == ANSWERING:
             self.deadline = inf
-        if self._exchange is not None:
+        if self._request is not None:
             self.deadline = monotonic() + self.limits.comment_every_s
-            self._exchange.resume()
+            self._request.resume()
 
     # -- called by the server --
 
@@ -144,15 +163,15 @@ class ClientConnection(RequestReader):
             self._reject(self.buffers.full())
             self._resume_reading()  # the rest is discarded, so that the rejection arrives
             return
-        if self._state == AT_BODY or (self._state == AT_HEAD and self._buffer):
+        if self._state == AT_BODY or (self._state == AT_HEAD and self._reader.buffer):
             self._reject(Rejection(408, "timeout", "the request took too long to arrive"))
             self.transport.close()
         elif self.is_write_paused:
             self.abort()
-        elif self._exchange is not None:
-            exchange = self._exchange
-            next_tick = exchange.tick(monotonic())
-            if self._exchange is exchange:
+        elif self._request is not None:
+            request = self._request
+            next_tick = request.tick(monotonic())
+            if self._request is request:
                 self.deadline = next_tick
             return
         else:
@@ -161,7 +180,7 @@ class ClientConnection(RequestReader):
 
     def drain(self) -> None:
         """Close now if idle, otherwise after the current response."""
-        if self._state == AT_HEAD and not self._buffer:
+        if self._state == AT_HEAD and not self._reader.buffer:
             self.transport.close()
         elif self._state == TUNNELING:
             self.deadline = monotonic()
@@ -171,18 +190,29 @@ class ClientConnection(RequestReader):
 
     def stop(self) -> bool:
         """End the current request with an error if possible. Return whether there was one."""
-        exchange = self._exchange
-        if exchange is not None:
-            exchange.stop()
+        request = self._request
+        if request is not None:
+            request.stop()
         self.transport.close()
-        return exchange is not None
+        return request is not None
 
     def abort(self) -> None:
         """Close at once, so that an incomplete response cannot be taken for complete."""
-        self._drop_exchange()
+        self._drop_request()
         self.transport.abort()
 
-    # -- called by the exchange --
+    # -- called by the request --
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Of the common buffers, for the body."""
+        return self._reader.reserved_bytes
+
+    def free_body(self) -> None:
+        """It was sent, or will not be."""
+        if self._state == WAITING_FOR_BODY:
+            self._state = LINGERING
+        self._reader.free_body()
 
     def keeps_alive(self) -> bool:
         is_ending = self._server.is_draining or self._is_half_closed
@@ -191,24 +221,34 @@ class ClientConnection(RequestReader):
     def begin_tunnel(self, deadline: float) -> None:
         """From here on the client's bytes are the server's."""
         self._state, self.deadline = TUNNELING, deadline
-        self.buffers.give(self._buffered)
-        data, self._buffer, self._buffered = self._buffer, b"", 0
+        data = self._reader.take_buffer()
         self.resume()
         if data:
             self._take_tunneled(data)
 
     def _take_tunneled(self, data: bytes) -> None:
-        if isinstance(self._exchange, Tunnel) and not self._exchange.client_sent(data):
+        if self._request is not None and not self._request.client_sent(data):
             self._pause_reading()
 
     def resume(self) -> None:
         if not self.transport.is_closing():
             self._resume_reading()
 
-    def watch_leaving(self, exchange: Exchange) -> None:
+    def _resume_reading(self) -> None:
+        """Only once the buffer is small: otherwise requests are read faster than they are answered."""
+        if self._is_paused and self._reader.is_small():
+            self._is_paused = False
+            self.transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if not self._is_paused:
+            self._is_paused = True
+            self.transport.pause_reading()
+
+    def watch_leaving(self, request: Request) -> None:
         """Keep its time limits and its body: the connection that does so is closed."""
-        exchange.reserved_bytes, self.reserved_bytes = self.reserved_bytes, 0
-        self._server.leaving.add(exchange)
+        request.reserved_bytes, self._reader.reserved_bytes = self._reader.reserved_bytes, 0
+        self._server.leaving.add(request)
 
     def respond(self, response: GatewayResponse) -> None:
         keep = self.keeps_alive()
@@ -221,9 +261,9 @@ class ClientConnection(RequestReader):
 
     def done(self, *, keep: bool) -> None:
         """The whole response is written; `keep`: the connection may be used again."""
-        self._exchange = None
-        if self.reserved_bytes:
-            self.free_body()
+        self._request = None
+        if self._reader.reserved_bytes:
+            self._reader.free_body()
         if not keep or self._server.is_draining or self._is_half_closed:
             self.transport.close()
             self.deadline = monotonic() + self.limits.send_idle_s
@@ -236,23 +276,86 @@ class ClientConnection(RequestReader):
         """Wait for the next request, or start with one that is already buffered."""
         self.deadline = monotonic() + self.limits.keep_alive_s
         self._resume_reading()
-        if self._buffer:
+        if self._reader.buffer:
             asyncio.get_running_loop().call_soon(self._take_next)
 
-    def _drop_exchange(self) -> None:
-        exchange, self._exchange = self._exchange, None
-        if exchange is not None:
-            exchange.client_left()
+    def _take_next(self) -> None:
+        is_blocked = self.is_write_paused or self.transport.is_closing()
+        if self._state == AT_HEAD and self._reader.buffer and not is_blocked:
+            self._take_head(b"")
+            if self._state != ANSWERING:
+                self._resume_reading()
 
-    # -- called when a head or a request is complete --
+    def _drop_request(self) -> None:
+        request, self._request = self._request, None
+        if request is not None:
+            request.client_left()
 
-    def _admit(self, head: RequestHead, *, is_new: bool) -> None:
-        if is_new:
+    # -- a head, and the body behind it --
+
+    def _take_head(self, data: bytes) -> None:
+        self._began = monotonic()
+        reader, last = self._reader, self._head
+        was_in_head = reader.is_in_head
+        head = reader.take_head(data)
+        if head is None or isinstance(head, Rejection):
+            self._head = None
+            if head is not None:
+                self._reject(head)
+            elif reader.is_in_head and not was_in_head:
+                self.deadline = self._began + self.limits.head_s
+            return
+        if head is not last:
+            self._head = head
             route = find_route(head.method, head.path)
             self._route = check_upgrade(route, is_websocket=bool(head.websocket_key))
             self.cors = b""
+        self._admit(head)
+
+    def _read_body(self, head: RequestHead) -> None:
+        body = self._reader.begin_body(head)
+        if isinstance(body, Rejection):
+            self._reject(body)
+        elif body is not None:
+            self._dispatch(head, body)
+        elif self._reader.is_waiting:
+            self._state = WAITING_FOR_BODY
+            self._pause_reading()
+            self.deadline = monotonic() + self.limits.buffer_wait_s
+        else:
+            self._await_body(head)
+
+    def read_on(self) -> None:
+        """Called when there is room for the body."""
+        assert self._head is not None
+        self._reader.has_room(self._head)
+        self._await_body(self._head)
+        self._resume_reading()
+
+    def _await_body(self, head: RequestHead) -> None:
+        self._state = AT_BODY
+        data = self._reader.take_buffer()
+        if head.expects_continue and not data:
+            self.transport.write(CONTINUE)
+        self.deadline = monotonic() + self.limits.body_idle_s
+        if data:
+            self._take_body(data)
+
+    def _take_body(self, data: bytes) -> None:
+        head = self._head
+        assert head is not None
+        self.deadline = monotonic() + self.limits.body_idle_s
+        body = self._reader.take_body(head, data)
+        if isinstance(body, Rejection):
+            self._reject(body)
+        elif body is not None:
+            self._state = ANSWERING
+            self._dispatch(head, body)
+
+    # -- what a request is for --
+
+    def _admit(self, head: RequestHead) -> None:
         self._state = ANSWERING
-        self._is_in_head = False
         self.deadline = inf
         if head.origin and self._answer_preflight(head):
             return
@@ -305,40 +408,40 @@ class ClientConnection(RequestReader):
             self._dispatch_other(self._destination, head, body)
             return
         route: Route = self._destination
-        exchange = Exchange(self, head, self._caller, self._began)
         model_field = find_model(body, head.content_type) if route.body != "none" else model_in_query(head)
         if isinstance(model_field, Rejection) and model_field.kind == "missing_model" and b"?" in head.target:
             model_field = model_in_query(head)
         if isinstance(model_field, Rejection):
             self.respond(rejection_response(model_field, route.family))
             return
-        self._exchange = exchange
-        exchange.submit(route, model_field, body)
+        self._new_request(head).submit(route, model_field, body)
+
+    def _new_request(self, head: RequestHead) -> Request:
+        self._request = request = Request(self, head, self._caller, self._began)
+        return request
 
     def _dispatch_other(
         self, destination: Endpoint | TranslatedRoute | DirectRoute, head: RequestHead, body: bytes
     ) -> None:
         if isinstance(destination, Endpoint):
-            self._exchange = exchange = Exchange(self, head, self._caller, self._began)
-            exchange.forward_to(destination, body)
+            self._new_request(head).forward_to(destination, body)
         elif isinstance(destination, DirectRoute):
             self._dispatch_direct(destination, head, body)
         else:
             self._dispatch_ollama(destination, head, body)
 
     def _dispatch_direct(self, route: DirectRoute, head: RequestHead, body: bytes) -> None:
-        request = direct_request(head)
-        if not isinstance(request, Rejection):
+        direct = direct_request(head)
+        if not isinstance(direct, Rejection):
             is_path = route is DIRECT_ROUTES[UPSTREAM_AT]
-            rejection = self.dispatcher.check_direct(request.model, self._caller, is_path=is_path)
-            request = rejection or request
-        if isinstance(request, Rejection):
-            self.respond(rejection_response(request, route.family))
+            rejection = self.dispatcher.check_direct(direct.model, self._caller, is_path=is_path)
+            direct = rejection or direct
+        if isinstance(direct, Rejection):
+            self.respond(rejection_response(direct, route.family))
             return
-        kind = Tunnel if head.websocket_key else DirectExchange
-        self._exchange = exchange = kind(self, request.head, self._caller, self._began)
-        exchange.path = request.path
-        exchange.submit(route, ModelField(request.model, 0, 0), body)
+        request = self._new_request(direct.head)
+        request.path = direct.path
+        request.submit(route, ModelField(direct.model, 0, 0), body, DIRECT)
 
     def _dispatch_ollama(self, route: TranslatedRoute, head: RequestHead, body: bytes) -> None:
         call = read_ollama(head.path, body)
@@ -349,9 +452,8 @@ class ClientConnection(RequestReader):
             rejection = self.dispatcher.keep_alive(call.context.model, 0.0, self._caller)
             self.respond(rejection_response(rejection, "ollama") if rejection else call.loaded())
             return
-        self._exchange = exchange = OllamaExchange(self, head, self._caller, self._began)
-        exchange.ollama = call
-        exchange.submit(route, call.model_field, call.body)
+        request = self._new_request(head)
+        request.submit(route, call.model_field, call.body, ollama_dialect(call), call)
 
     # -- responses of the gateway itself --
 
@@ -364,15 +466,16 @@ class ClientConnection(RequestReader):
         self.free_body()
         head = self._head
         size = (head.length or 0) if head is not None and not head.is_chunked else inf
-        if self._state == ANSWERING and len(self._buffer) >= size:
-            self._buffer = self._buffer[int(size) :]
+        reader = self._reader
+        if self._state == ANSWERING and len(reader.buffer) >= size:
+            reader.buffer = reader.buffer[int(size) :]
             self.respond(response)
             return
         is_head = head is not None and head.method == b"HEAD"
         self.transport.write(response_bytes(response, self.cors + CLOSE, is_head=is_head))
         self._state = LINGERING
         self._server.lingering.add(self)
-        self._buffer = b""
+        reader.buffer = b""
         self.deadline = monotonic() + self.limits.linger_s
         if self.transport.can_write_eof():
             self.transport.write_eof()

@@ -351,17 +351,19 @@ def _relative(
 
 
 class ResponseHead(MessageHead):
-    __slots__ = ("is_encoded", "is_event_stream", "reason", "status")
+    __slots__ = ("is_encoded", "is_stream", "reason", "status")
 
     def __init__(
         self, start: tuple[bool, int, bytes], forwarded: list[bytes], headers: dict[bytes, bytes]
     ) -> None:
         is_11, self.status, self.reason = start
         super().__init__(is_11, forwarded, headers)
-        self.is_event_stream = self.content_type[:17].lower() == b"text/event-stream"
         self.is_encoded = (
             b"content-encoding" in headers and headers[b"content-encoding"].lower() != b"identity"
         )
+        is_event_stream = self.content_type[:17].lower() == b"text/event-stream"
+        self.is_stream = is_event_stream and not self.is_encoded
+        """Of events that can be read."""
 
 
 class _StatusLineCache(dict[bytes, tuple[bool, int, bytes]]):

@@ -30,5 +30,5 @@ def is_reset(transport: asyncio.BaseTransport) -> bool:
         return False
     try:
         return bool(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE)
-    except OSError:
+    except (OSError, ValueError):  # uvloop reports a closed descriptor with the latter
         return True

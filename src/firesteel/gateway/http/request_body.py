@@ -1,50 +1,139 @@
-"""What an engine receives as a request's body: the client's, with few edits by position."""
+"""The body of a request: its bytes as the client sent them, and what an endpoint gets instead.
+
+A body is never parsed or copied for an endpoint that speaks the client's API: the engine's name of the model,
+the parameters of the model and the question for token counts are edits by position.
+"""
 
 from __future__ import annotations
 
-from firesteel.gateway.http.body import SEARCH_BYTES, Edit, ModelField, model_edit
+from dataclasses import dataclass, field
+
+from firesteel.gateway.http.body import (
+    SEARCH_BYTES,
+    Edit,
+    ModelField,
+    model_edit,
+    prompt_prefix,
+    wants_stream,
+)
 from firesteel.gateway.http.parameters import parameter_edits
-from firesteel.gateway.http.reply import Reply
+from firesteel.gateway.http.routes import Route
+from firesteel.gateway.http.translation import OllamaCall, Translation, translate
 from firesteel.gateway.http.usage_filter import UsageFilter
-from firesteel.gateway.http.usage_request import request_usage
-from firesteel.gateway.interfaces import Endpoint, Rejection
+from firesteel.gateway.http.usage_request import UsageRequest, request_usage
+from firesteel.gateway.interfaces import Endpoint, GatewayResponse, Rejection
+from firesteel.gateway.translate.stream import StreamTranslator
+
+ContentFilter = UsageFilter | StreamTranslator
+"""Changes the content of a stream on its way to the client."""
+_KEPT_BYTES = 64 * 1024
+"""Of a body, for a log that keeps prompts; it stores no more."""
 
 
-class RequestBody(Reply):
-    """The engine's side of an exchange: the body."""
+@dataclass(frozen=True, slots=True)
+class EndpointBody:
+    """What one endpoint gets of a body, and what that asks of its response."""
 
-    _model_field: ModelField | None = None
-    _is_unasked = False
+    edits: list[Edit] = field(default_factory=list)
+    usage: UsageRequest | None = None
+    """Token counts that the client did not ask for."""
+    translation: Translation | None = None
+    """The endpoint does not speak the client's API, and gets this instead of the edited body."""
 
-    def _edits(self, endpoint: Endpoint) -> list[Edit] | Rejection:
-        """The engine's name for the model, token counts that the client did not ask for, and the parameters
-        of the model."""
-        body, route, field = self.body, self._route, self._model_field
+    def new_filter(self, endpoint: Endpoint) -> ContentFilter | None:
+        """For a response that is a stream; each sending needs its own."""
+        if self.translation is not None:
+            return self.translation.stream()
+        usage = self.usage
+        if usage is None or not (usage.strips_event or usage.strips_fields):
+            return None
+        return UsageFilter(
+            endpoint.counting, strips_event=usage.strips_event, strips_fields=usage.strips_fields
+        )
+
+
+_UNCHANGED = EndpointBody()
+
+
+class RequestBody:
+    """Knows nothing of the client but what it sent."""
+
+    _prefix: int | None = None
+    _wants_stream: bool | None = None
+
+    def __init__(
+        self,
+        content: bytes,
+        path: bytes = b"",
+        route: Route | None = None,
+        model_field: ModelField | None = None,
+        call: OllamaCall | None = None,
+    ) -> None:
+        """`route`: None for the gateway's own paths. `call`: of a client that speaks Ollama's API."""
+        self.content = content
+        """Unchanged, until an answer has begun."""
+        self._path, self._route, self._field, self._call = path, route, model_field, call
+
+    @property
+    def prefix(self) -> int:
+        """Computed only on demand: a model with one replica does not need it."""
+        if self._prefix is None:
+            self._prefix = prompt_prefix(self.content)
+        return self._prefix
+
+    def wants_stream(self) -> bool:
+        """Whether the client asks for a stream on a path that has one."""
+        if self._wants_stream is None:
+            if self._call is not None:
+                self._wants_stream = self._call.request.is_stream
+            else:
+                is_streamable = self._route is not None and self._route.is_streamable
+                self._wants_stream = is_streamable and wants_stream(self.content)
+        return self._wants_stream
+
+    def for_endpoint(
+        self, endpoint: Endpoint, model: str, *, asks_counts: bool
+    ) -> EndpointBody | GatewayResponse | Rejection:
+        """A response: the request is complete without the endpoint, as one of Ollama's without a prompt is
+        once its model is loaded."""
+        route, content = self._route, self.content
+        if route is None:
+            return _UNCHANGED
+        if endpoint.speaks:
+            if self._call is not None and not self._call.request.path:
+                return self._call.loaded()
+            translation = translate(self._call, route, self._path, content, endpoint, model)
+            if isinstance(translation, Rejection):
+                return translation
+            if translation is not None:
+                return EndpointBody(translation=translation)
+        has_usage = route.has_usage and (len(content) > SEARCH_BYTES or b'"stream"' in content)
+        if endpoint.served_name is None and endpoint.parameters is None and not has_usage:
+            return _UNCHANGED
+        usage = request_usage(content, endpoint.counting) if has_usage and asks_counts else None
+        edits = self._edits(endpoint, route)
+        if isinstance(edits, Rejection):
+            return edits
+        return EndpointBody([*edits, usage.edit] if usage is not None else edits, usage)
+
+    def _edits(self, endpoint: Endpoint, route: Route) -> list[Edit] | Rejection:
+        """The engine's name for the model, and the parameters of the model."""
+        field = self._field
+        if field is None or not self.content:
+            return []
         edits: list[Edit] = []
-        if endpoint.served_name is not None and body and field is not None:
-            edit = model_edit(field, endpoint.served_name)
-            edits += [edit] if edit else []
-        if route is not None and route.has_usage and (len(body) > SEARCH_BYTES or b'"stream"' in body):
-            edits += self._usage_edits(endpoint)
-        if endpoint.parameters is not None and body and route is not None and field is not None:
-            rules = endpoint.parameters.of(route.kind) if field.is_json else None
-            changes = parameter_edits(body, rules) if rules is not None else []
+        if endpoint.served_name is not None and (edit := model_edit(field, endpoint.served_name)):
+            edits.append(edit)
+        rules = None
+        if endpoint.parameters is not None and field.is_json:
+            rules = endpoint.parameters.of(route.kind)
+        if rules is not None:
+            changes = parameter_edits(self.content, rules)
             if isinstance(changes, Rejection):
                 return changes
             edits += changes
         return edits
 
-    def _usage_edits(self, endpoint: Endpoint) -> list[Edit]:
-        """Ask for the token counts of a stream, and filter them out of the response if the client did not."""
-        counting = endpoint.counting
-        self._filter = None
-        if self._is_unasked or endpoint.address in self._client.pool.unasked:
-            return []
-        usage = request_usage(self.body, counting)
-        if usage is None:
-            return []
-        if usage.strips_event or usage.strips_fields:
-            self._filter = UsageFilter(
-                counting, strips_event=usage.strips_event, strips_fields=usage.strips_fields
-            )
-        return [usage.edit]
+    def release(self, *, keeps: bool) -> None:
+        """It will not be sent again. `keeps`: its beginning is stored in a log."""
+        self.content = bytes(self.content[:_KEPT_BYTES]) if keeps else b""

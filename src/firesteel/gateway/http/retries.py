@@ -1,108 +1,55 @@
-"""What becomes of a request whose server fails or refuses before its client has received anything."""
+"""What becomes of an engine's error: it is passed on, or another try is made and the client never sees it."""
 
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
-from time import monotonic
+from dataclasses import dataclass
+from enum import Enum
 
-from firesteel.gateway.http.forward import fallback_header
-from firesteel.gateway.http.head import ResponseHead
-from firesteel.gateway.http.request_body import RequestBody
-from firesteel.gateway.http.upstream import ChunkBoundaries
-from firesteel.gateway.http.usage import ResponseTail
-from firesteel.gateway.interfaces import (
-    Endpoint,
-    FallbackReason,
-    GatewayResponse,
-    OutcomeKind,
-    WaitStatus,
-)
+from firesteel.gateway.http.attempt import Attempt
+from firesteel.gateway.interfaces import FallbackReason
 
 _RETRYABLE: dict[int, FallbackReason] = {429: "full", 502: "down", 503: "down", 504: "down"}
-"""What a server answers that cannot serve a request now."""
+"""Statuses of a server that cannot serve a request now."""
+_REJECTED = (400, 422)
+"""Statuses of a server that does not know a field of the body."""
 _TOO_LONG = re.compile(
     rb"context[ _](?:length|size|window)|maximum (?:model|context) length|prompt is too long", re.IGNORECASE
 )
 """vLLM, SGLang, llama.cpp (`exceed_context_size_error`), OpenAI and Anthropic, in their errors 400."""
 
 
-class Retries(RequestBody):
-    """The part of an exchange that tries again."""
+class Judgement(Enum):
+    PASS_ON = "pass on"
+    """The client gets the error."""
+    ASK_AGAIN = "ask again"
+    """Send it to the same server as it came, without the question for token counts."""
+    KEEP = "keep"
+    """Read the error to its end first, and judge again with its body."""
 
-    model = ""
-    _endpoint: Endpoint | None = None
-    _has_retried = False
-    _last: float
 
-    @abstractmethod
-    def _retry(self, reason: FallbackReason) -> bool:
-        """Ask for another server. True: this one is let go, and `granted` or `rejected` follows."""
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Another replica or another model may do better."""
 
-    @abstractmethod
-    def _connect(self) -> None: ...
+    reason: FallbackReason
 
-    @abstractmethod
-    def _drop_upstream(self) -> None: ...
 
-    @abstractmethod
-    def _finish(self, how: OutcomeKind, why: str = "") -> None: ...
+def judge(status: int, body: bytes | None, attempt: Attempt, *, nothing_sent: bool) -> Judgement | Retry:
+    """`body`: of an error that was kept; None: only its head has arrived. `nothing_sent`: no part of an
+    answer has reached the client, so it may get another one."""
+    if body is not None:
+        return Retry("too_long") if nothing_sent and _TOO_LONG.search(body) else Judgement.PASS_ON
+    if status in _REJECTED and _asks_a_stranger_for_counts(attempt):
+        return Judgement.ASK_AGAIN
+    if not nothing_sent:
+        return Judgement.PASS_ON
+    if (reason := _RETRYABLE.get(status)) is not None:
+        return Retry(reason)
+    may_be_too_long = status == 400 and attempt.endpoint.has_longer and attempt.body.translation is None
+    return Judgement.KEEP if may_be_too_long else Judgement.PASS_ON
 
-    def falls_back(self, model: str, stand_in: str, reason: FallbackReason) -> None:
-        self._own_headers = fallback_header(model, stand_in, reason)
-        if self._has_head:
-            self._wait_status = WaitStatus(f"{stand_in} answers in place of {model} ({reason})")
-            self.write_comment()
 
-    def _retry_error(self, head: ResponseHead) -> ChunkBoundaries | None:
-        """An error that the client need not see: somebody else may do better. None: it is passed on."""
-        is_plain = self._translation is None
-        if is_plain and self._filter is not None and head.status in (400, 422) and self._must_ask_again():
-            return ChunkBoundaries.AS_THEY_COME
-        reason = _RETRYABLE.get(head.status)
-        if reason is not None and self._can_be_held() and self._retry(reason):
-            return ChunkBoundaries.AS_THEY_COME
-        endpoint = self._endpoint
-        has_longer = is_plain and endpoint is not None and endpoint.has_longer
-        if head.status == 400 and has_longer and self._can_be_held():
-            self._error_body = b""
-            self._error_head = head
-            return ChunkBoundaries.WITHOUT_FRAMING
-        return None
-
-    def _await_grant(self) -> None:
-        self._endpoint, self._has_retried, self._last = None, False, monotonic()
-        self._translation = self._filter = None  # the next server may speak another API
-        self._client.deadline = self._last + self._client.limits.hold_after_s
-
-    def _must_ask_again(self) -> bool:
-        """A server that we do not know may reject the request because of what we added: send it as it came.
-        It has not been processed."""
-        if self._is_unasked or self._endpoint is None or self._endpoint.counting != "at the end":
-            return False
-        self._is_unasked = True
-        self._drop_upstream()
-        self._connect()
-        return True
-
-    def _end_kept_error(self, head: ResponseHead, body: bytes) -> None:
-        """A longer context may do; anything else is the client's."""
-        self._error_head = self._error_body = None
-        if _TOO_LONG.search(body) and self._can_be_held() and self._retry("too_long"):
-            self._tail = ResponseTail()
-            return
-        self._error_head = head
-        rejection = self._engine_error(head, self.model)
-        self._status = head.status
-        self._finish("whole", rejection.why)
-        if self._has_head:
-            self._end_stream_with_error(rejection)
-        else:
-            self._client.respond(GatewayResponse(head.status, body))
-
-    def _can_be_held(self) -> bool:
-        """Whether nothing of an answer has reached the client, so that it may wait for another one."""
-        if self._pending_head:
-            self._pending_head, self._has_head, self._status = b"", False, 0
-        is_silent = self._first_s is None and self._error_head is None and self._route is not None
-        return is_silent and (not self._has_head or (self._is_stream and self._head.is_11))
+def _asks_a_stranger_for_counts(attempt: Attempt) -> bool:
+    """A server that we do not know may reject a request because of what we added; it has not processed it."""
+    return attempt.body.usage is not None and attempt.endpoint.counting == "at the end"

@@ -9,9 +9,9 @@ from time import monotonic
 
 from firesteel.gateway.http.buffers import BufferBudget
 from firesteel.gateway.http.client_connection import ClientConnection
-from firesteel.gateway.http.exchange import Exchange
 from firesteel.gateway.http.limits import HttpLimits, buffered_limits
 from firesteel.gateway.http.pool import ConnectionPool
+from firesteel.gateway.http.request import Request
 from firesteel.gateway.interfaces import Dispatcher
 
 _BACKLOG = 1024
@@ -44,7 +44,7 @@ class HttpServer:
         self._clients: set[ClientConnection] = set()
         self.lingering: set[ClientConnection] = set()
         """Clients whose request was rejected before it was complete."""
-        self.leaving: set[Exchange] = set()
+        self.leaving: set[Request] = set()
         """Requests whose client has left, and whose engine is not cancelled."""
         self._listeners: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
@@ -102,10 +102,10 @@ class HttpServer:
         now = monotonic()
         for client in [client for client in self._clients if client.deadline <= now]:
             client.expire()
-        for exchange in tuple(self.leaving):
-            exchange.tick(now)
-            if exchange.is_over():
-                self.leaving.discard(exchange)
+        for request in tuple(self.leaving):
+            request.tick(now)
+            if request.is_done():
+                self.leaving.discard(request)
         self.pool.sweep(now)
         self._sweeper = asyncio.get_running_loop().call_later(self.limits.sweep_s, self._sweep)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from firesteel.gateway.http.body import ModelField, edited, find_model, model_edit
@@ -18,14 +18,7 @@ from firesteel.gateway.http.error_format import error_event
 from firesteel.gateway.http.head import RequestHead, ResponseHead
 from firesteel.gateway.http.parameters import parameter_edits
 from firesteel.gateway.http.routes import ROUTES, Route
-from firesteel.gateway.interfaces import (
-    Caller,
-    Dispatcher,
-    Endpoint,
-    GatewayResponse,
-    Rejection,
-    ServerApiName,
-)
+from firesteel.gateway.interfaces import Endpoint, GatewayResponse, Rejection, ServerApiName
 from firesteel.gateway.translate.chat_client import CHAT_CLIENT, wants_usage
 from firesteel.gateway.translate.messages_client import MESSAGES_CLIENT
 from firesteel.gateway.translate.messages_server import MESSAGES_SERVER
@@ -64,11 +57,6 @@ class OllamaCall:
     def waiting_line(self) -> bytes:
         return waiting_line(self.path, self.context)
 
-    def keep_alive(self, dispatcher: Dispatcher, model: str, caller: Caller) -> None:
-        """After its answer."""
-        if self.request.keep_alive_s is not None:
-            dispatcher.keep_alive(model, self.request.keep_alive_s, caller)
-
     def is_unload(self) -> bool:
         """It only unloads the model, which must not be loaded for that."""
         return not self.request.path and self.request.keep_alive_s == 0
@@ -102,7 +90,7 @@ def with_parameters(body: bytes, target: bytes, endpoint: Endpoint) -> bytes:
     return b"{}" if isinstance(edits, Rejection) else b"".join(edited(body, edits))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Translation:
     """Of one request, to one endpoint."""
 
@@ -114,8 +102,6 @@ class Translation:
     _client: ClientApi | OllamaRequest
     _server: ServerApi | None = None
     """None: it speaks chat, which every client is translated from and to."""
-    _pieces: list[bytes] = field(default_factory=list)
-    _size: int = 0
 
     def request_parts(self, head: RequestHead, endpoint: Endpoint) -> list[bytes | memoryview]:
         """What is written to the server, with the parameters of the model."""
@@ -138,7 +124,6 @@ class Translation:
 
     def stream(self) -> StreamTranslator:
         """For the content of an answer that is streamed."""
-        self._pieces, self._size = [], 0
         reader = self._server.reader() if self._server else None
         return StreamTranslator(reader, self._client.writer(self._context), self._fail)
 
@@ -147,7 +132,7 @@ class Translation:
 
     def stream_head(self, head: ResponseHead) -> ResponseHead | None:
         """The head for the client; None: the answer is no stream, and must be collected."""
-        if not self.is_stream or head.status != 200 or not head.is_event_stream or head.is_encoded:
+        if not self.is_stream or head.status != 200 or not head.is_stream:
             return None
         head = copy.copy(head)  # the connection keeps the original
         head.length, head.is_chunked = None, False
@@ -157,18 +142,13 @@ class Translation:
             head.lines = others + b"Content-Type: %b\r\n" % NDJSON
         return head
 
-    def collect(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size <= MAX_ANSWER_BYTES:
-            self._pieces.append(piece)
-
-    def answer(self, head: ResponseHead, model: str) -> GatewayResponse | Rejection:
-        """Of everything that was collected."""
-        body, src = b"".join(self._pieces), f"engine:{model}"
+    def answer(self, head: ResponseHead, body: bytes, model: str) -> GatewayResponse | Rejection:
+        """Of a response that is no stream, or is none that can be translated as it arrives."""
+        src = f"engine:{model}"
         if head.status != 200:
             status = head.status if head.status >= 400 else 502
             return Rejection(status, "engine_error", _engine_text(head.status, body), src=src)
-        if self._size > MAX_ANSWER_BYTES or head.is_encoded:
+        if len(body) > MAX_ANSWER_BYTES or head.is_encoded:
             why = "compressed" if head.is_encoded else f"longer than {MAX_ANSWER_BYTES} bytes"
             return Rejection(
                 502, "engine_error", f"the engine's answer is {why}, and not translated", src=src

@@ -58,8 +58,8 @@ class Upstream(asyncio.Protocol):
     __slots__ = (
         "_arrivals", "_boundaries", "_buffer", "_cached_head", "_chunks", "_heads", "_is_at_boundary",
         "_is_framed", "_is_fresh", "_is_head_only", "_is_paused", "_keeps_alive", "_left", "_lost", "_mode",
-        "_partial_chunk", "_pieces", "_release", "_write", "idle_since", "is_sending", "receiver",
-        "transport", "tunnel_drained",
+        "_on_drained", "_partial_chunk", "_pieces", "_release", "_write", "idle_since", "is_sending",
+        "receiver", "transport",
     )  # fmt: skip
 
     def __init__(self, release: Callable[[Upstream], None], lost: Callable[[Upstream], None]) -> None:
@@ -74,19 +74,23 @@ class Upstream(asyncio.Protocol):
         self._pieces: list[bytes] | None = None
         self._cached_head: CachedHead[ResponseHead] | None = None
         self.receiver: ResponseReceiver | None = None
-        self.tunnel_drained: Callable[[], None] | None = None
-        """Called when more may be sent. Set: the request asks for another protocol."""
         self.idle_since = 0.0
         self.is_sending = False
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
 
-    # -- called by the exchange --
+    # -- called by the request --
 
     def send(
-        self, receiver: ResponseReceiver, request: Iterable[bytes | memoryview], *, is_head_only: bool
+        self,
+        receiver: ResponseReceiver,
+        request: Iterable[bytes | memoryview],
+        *,
+        is_head_only: bool,
+        on_drained: Callable[[], None] | None = None,
     ) -> None:
-        """`is_head_only`: the response to HEAD has no body, whatever its headers say."""
-        self.receiver = receiver
+        """`is_head_only`: the response to HEAD has no body, whatever its headers say. `on_drained`: the
+        request asks for another protocol; called whenever more of that may be sent."""
+        self.receiver, self._on_drained = receiver, on_drained
         self._mode = _HEAD
         self._is_at_boundary = False
         self._heads = 0
@@ -173,8 +177,8 @@ class Upstream(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.is_sending = False
-        if self.tunnel_drained is not None and self.receiver is not None:
-            self.tunnel_drained()
+        if self._on_drained is not None and self.receiver is not None:
+            self._on_drained()
 
     # -- the response --
 
@@ -202,7 +206,7 @@ class Upstream(asyncio.Protocol):
         if head.status >= 200:
             self._cached_head = CachedHead(data[: end + 4], head)
             self._begin(receiver, head, rest)
-        elif head.status == 101 and self.tunnel_drained is not None:
+        elif head.status == 101 and self._on_drained is not None:
             head.length, head.is_chunked = None, False
             self._begin(receiver, head, rest)
         elif head.status == 101 or self._heads > _MAX_HEADS:

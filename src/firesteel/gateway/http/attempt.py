@@ -1,0 +1,228 @@
+"""One try of a request at one endpoint: the connection, what is sent, and what has come back so far.
+
+A request that is granted again gets a new one, so that nothing of a failed try is left. It measures the
+response and keeps its end; what is done with the response is not decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from time import monotonic
+
+from firesteel.gateway.http.head import ResponseHead
+from firesteel.gateway.http.pool import ConnectionPool
+from firesteel.gateway.http.request_body import EndpointBody
+from firesteel.gateway.http.translation import MAX_ANSWER_BYTES
+from firesteel.gateway.http.upstream import PIECES, ResponseReceiver, Upstream
+from firesteel.gateway.http.usage import TAIL_BYTES, ResponseTail
+from firesteel.gateway.interfaces import (
+    Endpoint,
+    GatewayResponse,
+    LatencyRecorder,
+    Rejection,
+    Usage,
+)
+
+_MAX_ERROR_BYTES = 64 * 1024
+_QUOTED_BYTES = 512
+"""Of an engine's error, in ours."""
+_CLOSE_S = 5.0
+"""For the server of a WebSocket to read what its client sent last."""
+
+
+class Attempt:
+    # Defaults that most attempts never change are class attributes: creating one sets fewer fields.
+    upstream: Upstream | None = None
+    _connecting: asyncio.Task[None] | None = None
+    has_reconnected = False
+    """A reused connection was closed before a byte of the response; that happens to each request once."""
+    without_counts = False
+    """It is sent a second time as it came: the server rejected the question for token counts."""
+    first_s: float | None = None
+    """From the arrival of the request to the first byte of a response that is passed on."""
+    bytes_out = 0
+    is_stream = False
+    _arrivals: list[float] | None = None
+    """Of pieces that the upstream has forwarded by itself, as `time.monotonic` has it."""
+    _collected: list[bytes] | None = None
+    _collected_head: ResponseHead | None = None
+    _collected_bytes = 0
+
+    def __init__(self, endpoint: Endpoint, recorder: LatencyRecorder | None, body: EndpointBody) -> None:
+        self.endpoint = endpoint
+        self.body = body
+        self._recorder = recorder
+        self.last = monotonic()
+        """When the engine was last heard of, or its client read again."""
+        self._tail = ResponseTail()
+
+    # -- the connection --
+
+    def connect(
+        self, pool: ConnectionPool, ready: Callable[[Upstream], None], failed: Callable[[str], None]
+    ) -> None:
+        self._connecting = pool.connect(self.endpoint, ready, failed)
+
+    def send(
+        self,
+        upstream: Upstream,
+        receiver: ResponseReceiver,
+        parts: Iterable[bytes | memoryview],
+        *,
+        is_head_only: bool,
+        on_drained: Callable[[], None] | None = None,
+    ) -> None:
+        self.upstream, self._connecting = upstream, None
+        upstream.send(receiver, parts, is_head_only=is_head_only, on_drained=on_drained)
+
+    def disconnected(self) -> None:
+        """The connection has failed, or is free for others."""
+        self._connecting = self.upstream = None
+
+    def is_sending(self) -> bool:
+        """Whether a part of the request is still here."""
+        return self.upstream is None or self.upstream.is_sending
+
+    def drop(self) -> None:
+        """Close the connection at once."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self.upstream is not None:
+            self.upstream.drop()
+        self._connecting = self.upstream = None
+
+    def pause(self) -> None:
+        if self.upstream is not None:
+            self.upstream.pause()
+
+    def resume(self) -> None:
+        self.measure_forwarded()
+        self.last = monotonic()  # it was the client that was slow
+        if self.upstream is not None:
+            self.upstream.resume()
+
+    def is_whole_answer_coming(self) -> bool:
+        """Whether a response of known length is on its way: the engine has finished."""
+        return self.upstream is not None and self.upstream.has_length()
+
+    # -- the response --
+
+    def collect(self, head: ResponseHead) -> None:
+        """Keep the response until its end, within a limit."""
+        self._collected_head, self._collected = head, []
+
+    def forward_to(self, write: Callable[[bytes], None]) -> None:
+        """Have the upstream write whole chunks by itself."""
+        if self.upstream is not None:
+            self._arrivals = []
+            self.upstream.forward_to(write, self._tail, self._arrivals)
+
+    def stop_forwarding(self) -> None:
+        if self.upstream is not None:
+            self.upstream.stop_forwarding()
+
+    def take(self, piece: bytes) -> None:
+        """Measure a piece, and keep its end."""
+        if self._arrivals:
+            self.measure_forwarded()
+        now = monotonic()
+        if self._recorder is not None and self.is_stream and self.first_s is not None:
+            self._recorder.gap(now - self.last)
+        self.last = now
+        self.bytes_out += len(piece)
+        tail = self._tail
+        tail.append(piece if len(piece) <= TAIL_BYTES else tail.end_of(piece))
+        if len(tail) > PIECES:
+            tail.trim()
+
+    def take_first(self, began: float, path: bytes) -> None:
+        """The piece that was taken is the first that is passed on. `began`: when the request arrived."""
+        self.first_s = self.last - began
+        if self.is_stream:
+            target = self.body.translation.target if self.body.translation is not None else path
+            self._tail.is_response = target == b"/v1/responses"
+            if self._recorder is not None:
+                self._recorder.first(self.first_s)
+
+    def measure_forwarded(self) -> None:
+        """What the upstream has written by itself; the tail has it already."""
+        arrivals = self._arrivals
+        if not arrivals:
+            return
+        self.bytes_out += sum(map(len, self._tail[-len(arrivals) :]))
+        if self._recorder is not None:
+            self._recorder.record_gaps(self.last, arrivals)
+        self.last = arrivals[-1]
+        arrivals.clear()
+
+    def keep(self, piece: bytes) -> None:
+        """Of a response that is collected."""
+        assert self._collected is not None
+        if self._collected_bytes <= (_MAX_ERROR_BYTES if self.body.translation is None else MAX_ANSWER_BYTES):
+            self._collected.append(piece)
+        self._collected_bytes += len(piece)
+
+    def collected(self) -> tuple[ResponseHead, bytes]:
+        assert self._collected_head is not None and self._collected is not None
+        return self._collected_head, b"".join(self._collected)
+
+    def answer(self, model: str) -> GatewayResponse | Rejection:
+        """What the client gets in place of a response that was collected."""
+        translation = self.body.translation
+        return (
+            self.engine_error(model) if translation is None else translation.answer(*self.collected(), model)
+        )
+
+    def engine_error(self, model: str) -> Rejection:
+        head, body = self.collected()
+        text = body[:_QUOTED_BYTES].decode("utf-8", "replace").strip()
+        why = f"the engine answered HTTP {head.status}: {text}"
+        return Rejection(
+            head.status if head.status >= 400 else 502, "engine_error", why, src=f"engine:{model}"
+        )
+
+    def is_between_events(self, *, is_framed: bool) -> bool:
+        """Whether what has arrived ends with a whole event. `is_framed`: it is passed on with its chunks,
+        which must be whole, too."""
+        if self.is_whole_answer_coming():
+            return False
+        if not self._tail:
+            return True
+        if is_framed and not self.is_between_chunks():
+            return False
+        last = self._tail[-1][:-2] if is_framed else self._tail[-1]
+        return last.endswith((b"\n\n", b"\n\r\n"))
+
+    def is_between_chunks(self) -> bool:
+        """Whether everything that was passed on ended with a chunk."""
+        return self.upstream is not None and self.upstream.is_between_chunks()
+
+    # -- a WebSocket --
+
+    def pass_through(self, piece: bytes) -> None:
+        self.last = monotonic()
+        self.bytes_out += len(piece)
+
+    def send_more(self, data: bytes) -> bool:
+        """Return whether even more may be sent now."""
+        if self.upstream is None:
+            return True
+        self.last = monotonic()
+        self.upstream.transport.write(data)
+        return not self.upstream.is_sending
+
+    def finish_sending(self) -> None:
+        """Close the connection once the server has what was sent last, such as a close frame."""
+        upstream, self.upstream = self.upstream, None
+        if upstream is not None:
+            upstream.receiver = None
+            upstream.transport.close()
+            asyncio.get_running_loop().call_later(_CLOSE_S, upstream.transport.abort)
+
+    # -- its end --
+
+    def usage(self, *, is_whole: bool) -> Usage | None:
+        if self._arrivals:
+            self.measure_forwarded()
+        return self._tail.usage(self.is_stream, is_whole)
