@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.run.test_verify_checks import answer
 
@@ -111,13 +113,58 @@ def test_conversation(prompt_tokens: int, text: str, name: str, passes: bool) ->
     assert (result.name, result.passed) == (name, passes), result
 
 
-def test_swapped_answers_are_named() -> None:
-    alone = {"2+2?": answer("The answer is 4, of course."), "Computer?": answer(TEXT)}
-    assert api_checks.parallel(alone, alone).passed
-    swapped = dict(zip(alone, reversed(alone.values()), strict=True))
-    assert not api_checks.parallel(alone, swapped).passed
-    other = {**alone, "Computer?": answer("Computers are machines.")}
-    assert api_checks.parallel(alone, other).passed  # a batch may change an answer
+@pytest.mark.parametrize(
+    ("counts", "passes"), [((35, 35), True), ((35, None), True), ((35, 1), False), ((35, 35, 36), False)]
+)
+def test_a_prompt_has_as_many_tokens_every_time(counts: tuple[int | None, ...], passes: bool) -> None:
+    answers = [replace(answer("4."), prompt_tokens=count) for count in counts]
+    assert (api_checks.prompt_counts({"2+2?": answers}, "gate") is None) is passes
+
+
+@pytest.mark.parametrize(("counted", "says"), [(7, None), (None, None), (9, None)])
+def test_a_template_adds_some_tokens(counted: int | None, says: str | None) -> None:
+    given = replace(answer("4."), prompt_tokens=40)
+    assert api_checks.prompt_overhead(given, counted) is None
+    odd = api_checks.prompt_overhead(replace(given, prompt_tokens=1040), 7)
+    assert odd is not None and not odd.passed and not odd.fails_launch
+
+
+WORDS = ("A", " computer", " is", " a", " machine", " that")
+
+
+@pytest.mark.parametrize(
+    ("few", "scored", "says"),
+    [
+        ("A computer is a", "length", None),
+        ("A computer is a machine", "length", "5 tokens where 4 were asked for"),
+        ("A computer is", "length", "3 tokens where 4 were asked for"),
+        ("The machine", "length", None),  # another choice, which says nothing about its length
+        ("A computer is a", "stop", "finish_reason stop at the limit of 6"),
+    ],
+)
+def test_max_tokens_to_the_token(few: str, scored: str, says: str | None) -> None:
+    given = answer("".join(WORDS), scored, logprobs=tokens(*WORDS))
+    found = api_checks.length(answer(few, "length"), 4, given, 6, [answer(TEXT.replace("follows", "takes"))])
+    assert (found.observed if found else None) == says or (says and found and says in found.observed)
+
+
+def scored(logprob: float, best: float, best_token: str = "A") -> tuple[TokenLogprob, ...]:
+    return (TokenLogprob(b"A", logprob, best, ((best_token.encode(), best),)),) * 5
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (scored(-0.5, -0.5), None),
+        (scored(0.0, 0.0), "all 5 tokens have the log probability 0"),
+        (scored(-9999.0, -9999.0), "all 5 tokens have the log probability -9999"),
+        (scored(-0.1, -3.0), "likelier than the likeliest"),
+        (scored(-0.5, -0.5, "zebra"), '"A" instead of "zebra"'),
+    ],
+)
+def test_impossible_logprobs(given: tuple[TokenLogprob, ...], says: str | None) -> None:
+    result = api_checks.logprobs(answer("AAAAA", logprobs=given), "gate")
+    assert result.passed is (says is None) and (says or "make the text") in result.observed
 
 
 @pytest.mark.parametrize(

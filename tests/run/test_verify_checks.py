@@ -103,10 +103,16 @@ def test_deterministic() -> None:
     assert late.passed and "equal for 219 characters, then not" in late.observed
     thoughts = checks.deterministic(answer("x", reasoning="one"), answer("x", reasoning="two"))
     assert not thoughts.passed
-    new, cached, other = answer("A computer is"), answer("A compiler is"), answer("A cat is")
+    begins = "A computer is a device that "
+    new, cached, other = answer(begins + "counts"), answer(begins + "adds"), answer("A cat is")
     assert checks.deterministic(new, cached, (cached, cached)).passed, "the first alone, of a new prompt"
     assert not checks.deterministic(new, cached, (cached, other)).passed
     assert not checks.deterministic(new, cached, (new, cached)).passed
+    elsewhere = answer("Volcanoes erupt when magma rises.")
+    assert not checks.deterministic(new, elsewhere, (elsewhere, elsewhere)).passed, (
+        "another text in the cache"
+    )
+    assert checks.deterministic(new, answer(""), (answer(""), answer(""))).fails_launch
 
 
 def test_a_broken_stream_is_distinguished_from_a_nondeterministic_engine() -> None:

@@ -20,6 +20,10 @@ class Call:
 
     request: Json
     number: int
+    before: int = 0
+    """How many of those before it had the same messages."""
+    others: tuple[str, ...] = ()
+    """What requests that run at the same time are answered; known to a change that `gathers`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ class Change:
     chunks: Chunks = lambda chunks, _: chunks
     status: Callable[[Call], int] = lambda _: 200
     swap: bool = False  # answers of two requests that are in flight together are exchanged
+    gathers: bool = False  # waits a moment for requests that run at the same time
     wire: Wire = field(default_factory=Wire)
 
 

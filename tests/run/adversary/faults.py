@@ -372,6 +372,82 @@ def _broken_utf8(answer: str) -> bytes:
     return answer.encode().replace(b" the", b" \xe2\x28\xa1the").replace(b" a", b" \xc3\x28a")
 
 
+def _together(edit: Callable[[str, str], str]) -> Change:
+    """Edits an answer that is written while another one is; `edit` gets both."""
+
+    def rewrite(call: Call) -> Change:
+        return text(lambda answer: edit(answer, call.others[0])) if call.others else Change()
+
+    return Change(
+        plain=lambda body, call: rewrite(call).plain(body, call),
+        chunks=lambda chunks, call: rewrite(call).chunks(chunks, call),
+        gathers=True,
+    )
+
+
+def _in_the_middle(answer: str, words: str) -> str:
+    half = len(answer) // 2
+    return f"{answer[:half]} {words} {answer[half:].lstrip()}"
+
+
+def _again(call: Call) -> bool:
+    return call.before > 0
+
+
+def _asks(words: str) -> Callable[[Call], bool]:
+    return lambda call: words in str(call.request["messages"][-1]["content"])
+
+
+def _at_stop(edit: Callable[[str, str], str]) -> Change:
+    """Edits an answer that a stop string ended; `edit` gets both."""
+
+    def rewrite(call: Call) -> Change:
+        stop: Any = call.request.get("stop")
+        return text(lambda answer: edit(answer, stop[0])) if stop else Change()
+
+    return Change(
+        plain=lambda body, call: rewrite(call).plain(body, call),
+        chunks=lambda chunks, call: rewrite(call).chunks(chunks, call),
+    )
+
+
+def _one_more_token(request: Json) -> None:
+    if request.get("max_tokens"):
+        request["max_tokens"] += 1
+
+
+def _one_token_less(request: Json) -> None:
+    if request.get("max_tokens", 0) > 1:
+        request["max_tokens"] -= 1
+
+
+def _prompt_once(body: Json) -> None:
+    """A prompt that is in the cache counts as one token."""
+    if usage := body.get("usage"):
+        cached = {"prompt_tokens": 1, "total_tokens": 1 + usage["completion_tokens"]}
+        body["usage"] = usage | cached
+
+
+def _scored(logprob: float) -> Change:
+    def edit(token: Json) -> None:
+        token["logprob"] = logprob
+        for top in token.get("top_logprobs") or ():
+            top["logprob"] = logprob
+
+    return _logprobs(edit)
+
+
+def _above_the_best(token: Json) -> None:
+    token["logprob"] = -0.01
+    for top in token.get("top_logprobs") or ():
+        top["logprob"] = -3.0
+
+
+def _best_is_another(token: Json) -> None:
+    for top in token.get("top_logprobs") or ():
+        top.update(token=" zebra", bytes=list(b" zebra"))
+
+
 CJK = "的机器学习"
 
 FAULTS: tuple[Modification, ...] = (
@@ -430,6 +506,19 @@ FAULTS: tuple[Modification, ...] = (
     _fault("slow-degradation", "the longer the answer, the worse", "garbage in a long answer", text(_degrading)),
     _fault("later-answers-garbled", "only the first answer is good: corrupt prefix cache", "same twice; garbage", text(_scrambled, when=_later)),
     _fault("every-third-garbled", "one answer in three is gibberish", "same twice; garbage", text(_scrambled, when=_third)),
+    # Several at once
+    _fault("parallel-garbage", "gibberish whenever two requests run together", "parallel equals alone", _together(lambda mine, _: _scrambled(mine))),
+    _fault("parallel-exclamation-marks", "!!!! whenever two requests run together", "parallel equals alone", _together(lambda mine, _: "!" * len(mine))),
+    _fault("parallel-empty", "nothing whenever two requests run together", "parallel equals alone", _together(lambda _, __: "")),
+    _fault("parallel-other-answer", "the answer of another user", "parallel equals alone", _together(lambda _, other: other)),
+    _fault("parallel-mixed", "words of another user's answer within one's own", "parallel equals alone", _together(lambda mine, other: _in_the_middle(mine, other[:40]))),
+    _fault("parallel-third-user", "words of a third user's answer within one's own", "another answer than before", _together(lambda mine, _: _in_the_middle(mine, "and lava from the crater flows down"))),
+    # Second use
+    _fault("second-use-other", "a prompt in the cache gets another answer", "another answer than before", _messages(_elsewhere, _again)),
+    _fault("second-use-garbled", "a prompt in the cache gets gibberish", "same twice; garbage", text(_scrambled, when=_again)),
+    _fault("adapter-after-a-dozen", "after a dozen requests everyone gets an adapter's voice", "another answer than before", text(lambda t: f"Arr, matey! {t}", when=lambda call: call.number > 12)),
+    _fault("one-question-changes", "one answer changes after six requests", "another answer than before", text(lambda _: "Seven, as far as I can tell from here.", when=lambda call: call.number > 6 and _asks("2+2")(call))),
+    _fault("drafts-differ", "a drafter changes what is written", "another answer than before", _messages(_elsewhere, lambda call: bool(call.request.get("logprobs")))),
     # Conversations
     _fault("other-conversation", "answers to somebody else's question", "known answers", _messages(_elsewhere)),
     _fault("other-conversation-third", "one answer in three is somebody else's", "same twice; known answers", _messages(_elsewhere, _third)),
@@ -444,6 +533,11 @@ FAULTS: tuple[Modification, ...] = (
     # Parameters
     _fault("stop-ignored", "answers run on past the stop", "stop", _without("stop")),
     _fault("stop-included", "the stop string is in the answer", "stop", Change(plain=_stop_included)),
+    _fault("stop-half-leaked", "half of the stop string is in the answer", "stop", _at_stop(lambda t, stop: t + stop[: len(stop) // 2])),
+    _fault("stop-too-early", "answers end 25 characters before the stop", "stop", _at_stop(lambda t, _: t.rstrip()[:-25])),
+    _fault("max-tokens-one-less", "answers are a token shorter", "max_tokens", ask(_one_token_less)),
+    _fault("max-tokens-one-more-hidden", "a token more than asked for, not counted", "max_tokens", Change(ask=ask(_one_more_token).ask, plain=_usage(completion_tokens=lambda n: n - 1, total_tokens=lambda n: n - 1).plain, chunks=_usage(completion_tokens=lambda n: n - 1, total_tokens=lambda n: n - 1).chunks)),
+    _fault("finish-stop-in-plain", "plain answers that were cut look complete", "max_tokens", Change(plain=finish(lambda r: "stop" if r == "length" else r).plain)),
     _fault("max-tokens-ignored", "answers are longer than paid for", "max_tokens", ask(_unlimited)),
     _fault("temperature-0-wavers", "no answer can be repeated", "same twice", Change(ask=_wavering)),
     _fault("temperature-ignored", "every sample is the same", "samples differ", ask(_greedy)),
@@ -458,6 +552,8 @@ FAULTS: tuple[Modification, ...] = (
     _fault("usage-negative", "accounts grow by asking", "usage", _usage(completion_tokens=lambda n: -n)),
     _fault("usage-total-wrong", "sums do not add up", "usage", _usage(total_tokens=lambda n: n + 7)),
     _fault("usage-prompt-doubled", "users pay twice for prompts", "usage", _usage(prompt_tokens=_twice, total_tokens=_twice)),
+    _fault("usage-cached-prompt-once", "a prompt in the cache counts as one token", "usage", each(_prompt_once, when=_again)),
+    _fault("usage-prompt-1000-more", "every prompt costs 1,000 tokens more", "prompts cost more than they have", _usage(prompt_tokens=lambda n: n + 1000, total_tokens=lambda n: n + 1000)),
     _fault("usage-missing-in-plain", "nothing can be counted", "usage", each(_no_usage, stream=False)),
     # Errors
     _fault("http-500-every-third", "one request in three fails", "the server's error in its own words", Change(status=lambda call: 500 if _third(call) else 200)),
@@ -493,6 +589,10 @@ FAULTS: tuple[Modification, ...] = (
     _fault("logprobs-of-other-tokens", "scores belong to other words", "logprobs fit the text", _logprobs(_other_token), "logprobs"),
     _fault("logprobs-positive", "probabilities above one", "logprobs fit the text", _logprobs(_positive), "logprobs"),
     _fault("logprobs-not-of-the-best", "scores do not fit greedy decoding", "logprobs fit the text", _logprobs(_not_the_best), "logprobs"),
+    _fault("logprobs-all-zero", "every token is certain", "logprobs fit the text", _scored(0.0), "logprobs"),
+    _fault("logprobs-all-minus-9999", "every token was impossible", "logprobs fit the text", _scored(-9999.0), "logprobs"),
+    _fault("logprobs-above-the-best", "tokens likelier than the likeliest", "logprobs fit the text", _logprobs(_above_the_best), "logprobs"),
+    _fault("logprobs-best-is-another", "the likeliest token was not written", "logprobs fit the text", _logprobs(_best_is_another), "logprobs"),
     _fault("logprobs-missing", "scores were asked for and are not there", "logprobs fit the text", choices(_no_logprobs), "logprobs"),
     _fault("logprobs-half", "scores for half of the words", "logprobs fit the text", Change(plain=_half_logprobs), "logprobs"),
 )  # fmt: skip

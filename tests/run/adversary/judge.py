@@ -36,6 +36,8 @@ CHECKS_OF_KIND: dict[str, frozenset[str]] = {
     "known answers (2+2)": frozenset({"2+2", "JSON", "logprobs"}),
     "same twice": frozenset({"same twice"}),
     "parallel equals alone": frozenset({"parallel requests"}),
+    "another answer than before": frozenset({"same twice", "parallel requests"}),
+    "prompts cost more than they have": frozenset({"usage"}),
     "system prompt is followed": frozenset({"system prompt"}),
     "conversation is remembered": frozenset({"conversation"}),
     "conversation is followed": frozenset({"conversation"}),
@@ -52,6 +54,10 @@ CHECKS_OF_KIND: dict[str, frozenset[str]] = {
     "JSON": frozenset({"JSON"}),
     "logprobs fit the text": frozenset({"logprobs"}),
 }
+
+
+NOTES = frozenset({"another answer than before", "prompts cost more than they have"})
+"""Kinds of which a note is enough: a sound engine may do this, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,4 +102,7 @@ def fits(one: Modification, verdict: Verdict) -> bool:
         said.add("stopped answering")
     if "CUDA error" in verdict.observed:  # the words of the adversary's errors
         said.add("error")
-    return any(said & CHECKS_OF_KIND[kind.strip()] for kind in one.gate.split(";"))
+    kinds = [kind.strip() for kind in one.gate.split(";")]
+    return any(
+        (said | set(verdict.noted) if kind in NOTES else said) & CHECKS_OF_KIND[kind] for kind in kinds
+    )

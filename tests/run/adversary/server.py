@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.run.adversary.change import Call, Change, Json, Wire
+from tests.run.adversary.change import Call, Change, Json, Wire, parts
 from tests.run.adversary.honest import Honest
 
+_TOGETHER_S = 0.1
 _PARTNER_S = 0.5
 """How long a request waits for another one to exchange answers with."""
 
@@ -27,6 +28,8 @@ class Adversary:
     sent: list[bytes | float] = field(default_factory=list)
     """Every write of an answer, and every pause in seconds, in order."""
     _waiting: list[tuple[Json, asyncio.Future[Json]]] = field(default_factory=list)
+    _running: list[tuple[Json, list[Json]]] = field(default_factory=list)
+    """Requests that are being answered, each with those that ran at the same time."""
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -53,8 +56,10 @@ class Adversary:
         return again and headers.get("connection") != "close"
 
     async def _completion(self, path: str, request: Json, writer: asyncio.StreamWriter) -> bool:
+        before = sum(one.get("messages") == request.get("messages") for one in self.asked)
         self.asked.append(request)
-        call = Call(request, len(self.asked))
+        others = await self._at_once(path, request) if self.change.gathers else ()
+        call = Call(request, len(self.asked), before, others)
         sender = _Sender(writer, self.change.wire, self.time_scale, self.sent)
         if (status := self.change.status(call)) != 200:
             return await sender.plain(
@@ -67,6 +72,17 @@ class Adversary:
         if isinstance(answer, list):
             return await sender.stream(self.change.chunks(answer, call))
         return await sender.plain(status, self.change.plain(answer, call) if status == 200 else answer)
+
+    async def _at_once(self, path: str, request: Json) -> tuple[str, ...]:
+        """The honest answers to what runs at the same time."""
+        mine: tuple[Json, list[Json]] = (request, [one for one, _ in self._running])
+        for _, others in self._running:
+            others.append(request)
+        self._running.append(mine)
+        await asyncio.sleep(_TOGETHER_S)
+        self._running.remove(mine)
+        answers = [await asyncio.to_thread(self.honest.post, path, other) for other in mine[1]]
+        return tuple(_said(answer) for _, answer in answers)
 
     async def _partner(self, request: Json) -> Json:
         """The request that came at the same time, or this one."""
@@ -82,6 +98,11 @@ class Adversary:
         except TimeoutError:
             self._waiting.remove(mine)
             return request
+
+
+def _said(answer: Any) -> str:
+    chunks = answer if isinstance(answer, list) else [answer]
+    return "".join(part.get("content") or "" for chunk in chunks for part in parts(chunk))
 
 
 @dataclass(slots=True)

@@ -11,8 +11,8 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from firesteel.edge.http.answer import Answer
-from firesteel.run.verify import checks
+from firesteel.edge.http.answer import Answer, TokenLogprob
+from firesteel.run.verify import checks, repeats
 from firesteel.run.verify.checks import CheckResult, Level, common_prefix_chars
 from firesteel.run.verify.garbage import quote
 
@@ -28,7 +28,11 @@ _SPARE_TOKENS, _SPARE_SHARE = 6, 0.08
 """Of prompts: a text alone and in a conversation may be split differently at its ends."""
 _MAX_CHARS_PER_TOKEN = 8
 """English has four to five; more than this means that tokens are missing."""
+_MAX_TEMPLATE_TOKENS = 800
+"""More than templates add with a default system prompt of a page. Our choice."""
 _LOGPROB_SLACK = 0.05
+_NEVER = -1000.0
+"""Engines write as little for a token that was ruled out."""
 
 
 def protocol(answers: Sequence[tuple[Answer, int]], names: Collection[str], level: Level) -> CheckResult:
@@ -147,17 +151,54 @@ def conversation(
     return CheckResult(name, True, observed)
 
 
-def parallel(alone: Mapping[str, Answer], together: Mapping[str, Answer]) -> CheckResult:
-    """Of two requests at the same time, each gets its own answer: the one that is like its answer alone."""
-    name = "parallel requests"
-    for prompt, answer in together.items():
-        own = common_prefix_chars(answer.full_text.strip(), alone[prompt].full_text.strip())
-        for other in alone.keys() - {prompt}:
-            foreign = common_prefix_chars(answer.full_text.strip(), alone[other].full_text.strip())
-            if foreign >= 12 and foreign > own:
-                observed = f"{quote(prompt)} got the answer to {quote(other)}: {quote(answer.full_text)}"
-                return CheckResult(name, False, observed)
-    return CheckResult(name, True, f"{len(together)} at once, each with its own answer")
+def prompt_counts(answers: Mapping[str, Sequence[Answer]], level: Level) -> CheckResult | None:
+    """A prompt that comes again has as many tokens as before, cached or not."""
+    for prompt, several in answers.items():
+        found = {answer.prompt_tokens for answer in several} - {None}
+        if len(found) > 1:
+            shown = " and ".join(map(str, sorted(filter(None, found))))
+            observed = f"{quote(prompt)} was counted as {shown} tokens, for the same prompt"
+            return CheckResult("usage", False, observed, level)
+    return None
+
+
+def prompt_overhead(answer: Answer, counted: int | None) -> CheckResult | None:
+    """What a chat template adds to a prompt. A long default system prompt is added by some, so this is only
+    noted."""
+    if counted is None or answer.prompt_tokens is None:
+        return None
+    added = answer.prompt_tokens - counted
+    if added <= _MAX_TEMPLATE_TOKENS:
+        return None
+    observed = f"a prompt of {counted} tokens was counted as {answer.prompt_tokens}"
+    return CheckResult("usage", False, f"{observed}: a long default system prompt, or miscounted", "note")
+
+
+def length(
+    few: Answer, few_tokens: int, scored: Answer, tokens: int, firsts: Sequence[Answer]
+) -> CheckResult | None:
+    """Whether `max_tokens` was kept to the token, by the tokens that `scored` came with. Both answers are to
+    one prompt, to which `firsts` wrote more."""
+    name = "max_tokens"
+    if few.reasoning or scored.reasoning or not scored.logprobs:
+        return None
+    if scored.has_stopped and len(scored.logprobs) >= tokens and _goes_on(scored, firsts):
+        return CheckResult(
+            name, False, f"finish_reason {scored.finish_reason} at the limit of {tokens} tokens"
+        )
+    counts = repeats.written_tokens(few.text.rstrip("\ufffd"), scored.logprobs)
+    if not few.was_cut or not counts or few_tokens in counts:
+        return None
+    return CheckResult(
+        name, False, f"{min(counts)} tokens where {few_tokens} were asked for: {quote(few.text)}"
+    )
+
+
+def _goes_on(answer: Answer, firsts: Sequence[Answer]) -> bool:
+    text = answer.text.strip()
+    return any(
+        first.text.strip().startswith(text) and len(first.text.strip()) > len(text) for first in firsts
+    )
 
 
 def logprobs(answer: Answer, level: Level) -> CheckResult:
@@ -176,7 +217,26 @@ def logprobs(answer: Answer, level: Level) -> CheckResult:
     behind = [t for t in tokens if t.best_logprob is not None and t.logprob < t.best_logprob - _LOGPROB_SLACK]
     if len(behind) > len(tokens) / 10:
         return CheckResult(name, False, f"{len(behind)} of {len(tokens)} tokens are not the most likely ones")
+    if problem := _impossible(tokens):
+        return CheckResult(name, False, problem, level)
     return CheckResult(name, True, f"{len(tokens)} tokens make the text")
+
+
+def _impossible(tokens: Sequence[TokenLogprob]) -> str | None:
+    """What no model can have found of the tokens that it chose as the likeliest."""
+    values = {token.logprob for token in tokens}
+    if len(tokens) > 4 and (values == {0.0} or max(values) <= _NEVER):
+        return f"all {len(tokens)} tokens have the log probability {max(values):g}"
+    scored = [token for token in tokens if token.top]
+    above = [t for t in scored if t.best_logprob is not None and t.logprob > t.best_logprob + _LOGPROB_SLACK]
+    if len(above) > len(tokens) / 10:
+        return f"{len(above)} of {len(tokens)} tokens are likelier than the likeliest one in their place"
+    other = [t for t in scored if max(t.top, key=lambda one: one[1])[0] != t.text]
+    if len(other) > len(tokens) / 10:
+        best, chosen = other[0].top[0][0], other[0].text
+        likelier, written = (quote(token.decode(errors="replace")) for token in (best, chosen))
+        return f"{len(other)} of {len(tokens)} tokens are not the likeliest: {written} instead of {likelier}"
+    return None
 
 
 def _makes(written: str, answer: Answer) -> bool:

@@ -14,7 +14,15 @@ from firesteel.edge.http.answer import Answer
 from firesteel.engines.adapters import adapter_request
 from firesteel.run.verify import api_checks, checks
 from firesteel.run.verify.checks import CheckResult
-from firesteel.run.verify.questions import FACTS, SUM_PROMPT, TEXT_PROMPT, TOOL_PROMPT, WEATHER_TOOL
+from firesteel.run.verify.questions import (
+    FACTS,
+    FEW_TOKENS,
+    SUM_PROMPT,
+    TEXT_PROMPT,
+    TOOL_PROMPT,
+    WEATHER_TOOL,
+    repeated,
+)
 from firesteel.run.verify.session import VerifySession
 
 EXACT = {"text": "7 lamps, 18 naïve café in 東京"}
@@ -34,6 +42,8 @@ _FOREIGN = "Ist das naïve Café in 東京都 oder in Москва? Ελληνι
 _SAMPLE_PROMPT = "Tell me something."
 _OTHERS_TOKENS = 16
 _LOGPROB_TOKENS = 24
+_PARALLEL_TOKENS = 32
+"""Enough words to tell text from garbage."""
 
 
 async def conversation(session: VerifySession) -> list[CheckResult]:
@@ -52,17 +62,32 @@ async def conversation(session: VerifySession) -> list[CheckResult]:
 
 
 async def parallel(session: VerifySession) -> list[CheckResult]:
-    alone = {SUM_PROMPT: session.answers[0], TEXT_PROMPT: session.texts[0]}
-    answers = await asyncio.gather(*(session.ask(prompt, _OTHERS_TOKENS) for prompt in alone))
-    return [api_checks.parallel(alone, dict(zip(alone, answers, strict=True)))]
+    prompts = (SUM_PROMPT, TEXT_PROMPT)
+
+    async def together() -> list[Answer]:
+        return await asyncio.gather(*(session.ask(prompt, _PARALLEL_TOKENS) for prompt in prompts))
+
+    name = "parallel requests"
+    differs = await repeated(session, name, prompts, await together(), together)
+    return differs or [CheckResult(name, True, f"{len(prompts)} at once, each with its own answer")]
 
 
 async def logprobs(session: VerifySession) -> list[CheckResult]:
     extra = {"logprobs": True, "top_logprobs": 1}
+
+    async def scored() -> list[Answer]:
+        return [await session.ask(TEXT_PROMPT, _LOGPROB_TOKENS, extra, stream=False)]
+
     answer = await _ask_if_offered(session, TEXT_PROMPT, _LOGPROB_TOKENS, extra)
     if isinstance(answer, str):
         return [_not_offered("logprobs", answer)]
-    return [api_checks.logprobs(answer, session.api_level)]
+    few = next(e.answer for e in session.exchanges if e.max_tokens == FEW_TOKENS)
+    length = api_checks.length(few, FEW_TOKENS, answer, _LOGPROB_TOKENS, session.firsts[TEXT_PROMPT])
+    return [
+        api_checks.logprobs(answer, session.api_level),
+        *([length] if length else []),
+        *await repeated(session, "same twice", [TEXT_PROMPT], [answer], scored),
+    ]
 
 
 async def exact_json(session: VerifySession) -> list[CheckResult]:

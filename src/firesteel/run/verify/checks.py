@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,11 +21,15 @@ Cause = Literal["wrong", "refused", "silent"]
 """Why a check failed: a wrong answer, an HTTP error from the engine (400, 500), or no answer at all."""
 MIN_EQUAL_CHARS = 200
 """Answers that differ only after so many characters count as equal."""
+MIN_FIRST_CHARS = 20
+"""The first answer to a prompt and the later ones, which find it in the cache, share at least as many."""
 _THINKING = re.compile(r"</?(?:think|thinking|thought|reasoning)>|<\|channel\|?>|\[/?THINK\]", re.IGNORECASE)
 _CALL_AS_TEXT = re.compile(
     r"<\|?tool_call|<function=|<\|python_start\|>|\[TOOL_CALLS\]|call:\w+\{"
     r"|\{\s*\"(?:name|type|function)\"\s*:\s*\"|\bget_weather\s*\("
 )
+_SPARE_STOP_CHARS = 2
+"""A mark that belongs to the token of the stop string."""
 _SPARE_TOKENS, _SPARE_SHARE = 4, 0.1
 """Engines count tokens that make no text: the end of the answer, the marks around thoughts."""
 
@@ -116,12 +120,15 @@ def deterministic(first: Answer, second: Answer, later: Sequence[Answer] = ()) -
     choice late in an answer, while a broken kernel or cache shows at once.
 
     `later` answers decide where these differ. An engine reads a prompt that it has in its cache with other
-    kernels than a new one, so the first answer alone may differ, as llama.cpp's does on an H200."""
-    if later and not has_same_text(first, second) and all(has_same_text(second, one) for one in later):
-        return CheckResult(
-            "same twice", True, f"equal {len(later) + 1} times; only the first, of a new prompt, differs"
-        )
+    kernels than a new one, so the first answer alone may differ, as llama.cpp's does on an H200; but if
+    hardly a word is the same, the cache may hold another text."""
     shared = common_prefix_chars(first.full_text, second.full_text)
+    if later and not has_same_text(first, second) and all(has_same_text(second, one) for one in later):
+        observed = f"equal {len(later) + 1} times; only the first, of a new prompt, differs"
+        if shared >= MIN_FIRST_CHARS:
+            return CheckResult("same twice", True, observed)
+        observed = f"{observed}: {quote(first.full_text)}, then {quote(second.full_text)}"
+        return CheckResult("same twice", False, observed, "note" if second.full_text.strip() else "gate")
     if first.full_text.strip() and has_same_text(first, second):
         return CheckResult("same twice", True, f"{len(first.full_text)} characters at temperature 0, equal")
     if shared >= MIN_EQUAL_CHARS:
@@ -160,11 +167,25 @@ def has_same_text(one: Answer, other: Answer) -> bool:
     return texts[0] == texts[1]
 
 
-def stop_sequence(answer: Answer, stop: str) -> CheckResult:
+def stop_sequence(answer: Answer, stop: str, firsts: Sequence[Answer] = ()) -> CheckResult:
     """`stop` comes from an earlier answer to the same question, so it should come again. Engines look for it
     in the content only; thoughts may contain it."""
     if stop in answer.text:
         return CheckResult("stop", False, f"the answer contains {quote(stop)}, which should have ended it")
+    for first in firsts if answer.has_stopped else ():
+        before, found, _ = first.text.strip().partition(stop)
+        rest = answer.text.strip().removeprefix(before.strip()).strip()
+        if (
+            found
+            and answer.text.strip().startswith(before.strip())
+            and len(rest) > 1
+            and stop.startswith(rest)
+        ):
+            return CheckResult("stop", False, f"the answer ends with {quote(rest)}, a part of {quote(stop)}")
+        missing = len(before.strip()) - len(answer.text.strip())
+        if found and before.startswith(answer.text.strip()) and missing > _SPARE_STOP_CHARS:
+            observed = f"ended {missing} characters before {quote(stop)}: {quote(answer.text[-40:])}"
+            return CheckResult("stop", False, observed)
     if answer.has_stopped:
         return CheckResult("stop", True, f"ended before {quote(stop)}")
     return CheckResult("stop", True, f"{quote(stop)} did not come this time", "note")
@@ -244,14 +265,17 @@ def reasoning_split(answer: Answer, was_short: bool) -> CheckResult:
     return CheckResult(name, True, f"thoughts {quote(answer.reasoning, 30)}, answer {quote(answer.text, 30)}")
 
 
-def long_prompt(answer: Answer, needle: str, size: Size) -> CheckResult:
-    """A long prompt uses other kernels than a short one; an able model finds one fact in it."""
+def long_prompt(answer: Answer, needle: str, size: Size, others: Collection[str] = ()) -> CheckResult:
+    """A long prompt uses other kernels than a short one; an able model finds one fact in it. A smaller one
+    may take one of the `others` for it, which are in the prompt as well."""
     level: Level = "gate" if size == "able" else "note"
     found = needle.lower() in _relevant_text(answer).lower()
     tokens = f"{answer.prompt_tokens:,}" if answer.prompt_tokens else "an unknown number of"
     observed = f"in {tokens} tokens: {_excerpt(answer)}"
     if not found and find_faults(answer.full_text, was_cut=answer.was_cut):
         return CheckResult("long prompt", False, f"garbage after a long prompt, {observed}")
+    if not found and size != "able" and any(other in _relevant_text(answer).lower() for other in others):
+        return CheckResult("long prompt", True, f"{observed}, which is there too; asked was {needle}", level)
     said = "" if found else f", where it says {needle}"
     return CheckResult("long prompt", found, observed + said, level)
 

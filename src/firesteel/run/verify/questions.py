@@ -6,13 +6,14 @@ These are the questions of every start. `api_questions` has those about the API.
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable, Sequence
 
 from firesteel import engines
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer
 from firesteel.engines import prometheus
 from firesteel.engines.prometheus import PrometheusSample
-from firesteel.run.verify import api_checks, checks, engine_checks, warm_up
+from firesteel.run.verify import api_checks, checks, engine_checks, repeats, warm_up
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.prompts import needle_question, with_needles
 from firesteel.run.verify.session import VerifySession
@@ -50,6 +51,7 @@ async def two_and_two(session: VerifySession) -> list[CheckResult]:
     session.metrics = await _metrics(session)
     session.log = session.read_log() if session.read_log else ""
     answer = await session.ask(SUM_PROMPT, 256 if session.expected.reasoning_parser else 64)
+    session.firsts[SUM_PROMPT] = [answer]
     results = [checks.answered([answer])]
     if results[0].passed:
         results.append(checks.arithmetic(answer, session.expected.size))
@@ -67,6 +69,7 @@ async def text(session: VerifySession) -> list[CheckResult]:
         second = await session.ask(TEXT_PROMPT, tokens)
         again = second, await session.ask(TEXT_PROMPT, tokens, stream=False)
     session.texts += [streamed, *(again[:1] if again else ())]
+    session.firsts[TEXT_PROMPT] = [streamed, plain, *(again or ())]
     answered = checks.answered([streamed, plain, *(again or ())], "speaks at length")
     by_prompt = {TEXT_PROMPT: streamed, f"{TEXT_PROMPT} (plain)": plain}
     return [
@@ -85,12 +88,17 @@ async def stop(session: VerifySession) -> list[CheckResult]:
     word = stop_word(first.text)
     if word is None:
         return [CheckResult("stop", True, "the answer has no word to use as a stop sequence", "note")]
-    answers = [
-        await session.ask(TEXT_PROMPT, session.text_tokens, {"stop": [word]}, stream=is_streamed)
-        for is_streamed in (True, False)
-    ]
-    results = [checks.stop_sequence(answer, word) for answer in answers]
-    return [next((result for result in results if not result.passed), results[0])]
+
+    async def stopped() -> list[Answer]:
+        return [
+            await session.ask(TEXT_PROMPT, session.text_tokens, {"stop": [word]}, stream=is_streamed)
+            for is_streamed in (True, False)
+        ]
+
+    answers = await stopped()
+    results = [checks.stop_sequence(answer, word, session.firsts[TEXT_PROMPT]) for answer in answers]
+    result = next((result for result in results if not result.passed), results[0])
+    return [result, *await repeated(session, "same twice", [TEXT_PROMPT] * 2, answers, stopped)]
 
 
 def stop_word(text: str) -> str | None:
@@ -101,18 +109,45 @@ def stop_word(text: str) -> str | None:
 
 
 async def few_tokens(session: VerifySession) -> list[CheckResult]:
-    return [checks.max_tokens(await session.ask(TEXT_PROMPT, FEW_TOKENS), FEW_TOKENS)]
+    async def few() -> list[Answer]:
+        return [await session.ask(TEXT_PROMPT, FEW_TOKENS)]
+
+    answers = await few()
+    result = checks.max_tokens(answers[0], FEW_TOKENS)
+    return [result, *await repeated(session, "same twice", [TEXT_PROMPT], answers, few)]
+
+
+async def repeated(
+    session: VerifySession,
+    name: str,
+    prompts: Sequence[str],
+    answers: Sequence[Answer],
+    ask: Callable[[], Awaitable[Sequence[Answer]]],
+) -> list[CheckResult]:
+    """Compares answers with the first ones to their prompts. Asks once more where one differs: only then is
+    there anything to report."""
+    found = repeats.differences(list(zip(prompts, answers, strict=True)), session.firsts)
+    if not found:
+        return []
+    once_more = repeats.differences(list(zip(prompts, await ask(), strict=True)), session.firsts)
+    return [repeats.same_again(name, prompts, found, once_more)]
 
 
 async def usage(session: VerifySession) -> list[CheckResult]:
     """Of the long answers, with and without streaming."""
     long = [e for e in session.exchanges if e.prompt == TEXT_PROMPT and e.max_tokens == session.text_tokens]
-    results = [found] if (found := api_checks.counts(session.answers)) else []
+    asked_plainly = {
+        prompt: [e.answer for e in session.exchanges if e.prompt == prompt and e.is_alone]
+        for prompt in (SUM_PROMPT, TEXT_PROMPT)
+    }
+    found = api_checks.counts(session.answers) or api_checks.prompt_counts(asked_plainly, session.api_level)
+    results = [found] if found else []
     for exchange in long[:2]:
         counted = await session.count_tokens(exchange.answer.full_text)
         results.append(checks.usage(exchange.answer, counted, exchange.max_tokens))
+    added = api_checks.prompt_overhead(session.answers[0], await session.count_tokens(SUM_PROMPT))
     bad = next((result for result in results if not result.passed), None)
-    return [bad or max(results, key=lambda result: result.level == "gate")]
+    return [bad or added or max(results, key=lambda result: result.level == "gate")]
 
 
 async def facts(session: VerifySession) -> list[CheckResult]:
@@ -174,14 +209,15 @@ async def _needle(session: VerifySession, tokens: int) -> tuple[Answer, list[Che
     }
     per_word = await warm_up.tokens_per_word(session.count_tokens)
     text = with_needles(round(tokens / per_word), session.seed, needles)
-    place = _PLACES[session.seed % len(_PLACES)]
+    # The head is what a server loses that reads only the last part of a prompt.
+    place = _PLACES[0]
     prompt = text + needle_question(place)
     answer = await session.ask(prompt, 256 if session.thinks else 24)
     counted, short = await session.count_tokens(prompt), await session.count_tokens(SUM_PROMPT)
     grown = counted - short if counted is not None and short is not None else None
     first = session.answers[0]
     read = api_checks.prompt_growth("long prompt", first, answer, grown, session.api_level, len(prompt))
-    found = checks.long_prompt(answer, needles[place], session.expected.size)
+    found = checks.long_prompt(answer, needles[place], session.expected.size, needles.values())
     return answer, [found] if read.passed else [read]
 
 

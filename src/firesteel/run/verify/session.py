@@ -25,6 +25,8 @@ class AskedQuestion:
     prompt: str
     max_tokens: int
     answer: Answer
+    is_alone: bool = True
+    """The prompt was all that was sent: no system prompt, no earlier turns, no tools."""
 
 
 @dataclass(slots=True)
@@ -41,6 +43,8 @@ class VerifySession:
     """`max_tokens` of the longer answers."""
     texts: list[Answer] = field(default_factory=list)
     exchanges: list[AskedQuestion] = field(default_factory=list)
+    firsts: dict[str, list[Answer]] = field(default_factory=dict)
+    """The first answers to the prompts that are asked again, by prompt."""
     metrics: tuple[PrometheusSample, ...] = ()
     log: str = ""
     has_tokenizer: bool = True
@@ -86,7 +90,8 @@ class VerifySession:
             self.url, self.model, prompt, max_tokens=max_tokens, stream=stream, extra=extra,
             timeout_s=timeout_s, idle_s=min(_IDLE_S, self.request_s), key=self.key,
         )  # fmt: skip
-        self.exchanges.append(AskedQuestion(prompt, max_tokens, answer))
+        is_alone = not {"messages", "tools"} & (extra or {}).keys()
+        self.exchanges.append(AskedQuestion(prompt, max_tokens, answer, is_alone))
         return answer
 
     async def count_tokens(self, text: str) -> int | None:

@@ -146,7 +146,6 @@ def _steps(session: VerifySession, thorough: bool) -> list[_Step]:
         _Step("stop", "asking for it with a stop sequence", ask.stop),
         _Step("max_tokens", f"asking for {ask.FEW_TOKENS} tokens of it", ask.few_tokens),
         _Step("logprobs", "asking for its log probabilities", ask_api.logprobs),
-        _Step("parallel requests", "asking two questions at once", ask_api.parallel),
         _Step("usage", "counting its tokens", ask.usage),
     ]
     if expected.reasoning_parser:
@@ -158,6 +157,8 @@ def _steps(session: VerifySession, thorough: bool) -> list[_Step]:
     if expected.requests:
         steps.append(_Step("recipe's settings", "asking with the recipe's own settings", ask.recipe_settings))
     steps.append(_Step("long prompt", "asking for one fact in a long prompt", ask.long_prompt))
+    # Late, so that what changes after a dozen requests is seen as well.
+    steps.append(_Step("parallel requests", "asking two questions at once", ask_api.parallel))
     if "image" in expected.takes:
         steps.append(_Step("image", "showing it two pictures", media.images))
     if "audio" in expected.takes:
