@@ -19,6 +19,7 @@ from firesteel.facts.tensor_roles import scale_groups
 from firesteel.workshop.audit import audit
 from firesteel.workshop.kernels import dequantize, float_formats, reference
 from firesteel.workshop.kernels.native import Kernel, NumpyKernel, load_kernel
+from firesteel.workshop.quantize import units
 from firesteel.workshop.quantize.formats import FORMATS
 from firesteel.workshop.quantize.plan import QuantizationPlan, plan_quantization
 from firesteel.workshop.quantize.run import run_quantization
@@ -255,6 +256,92 @@ def test_fp8_in_blocks_is_dequantized_first(to: str, tmp_path: Path, c_kernel: K
     quantize(same, tmp_path / "out-bf16", to, c_kernel, keep=keep)
     assert raw_tensors(tmp_path / "out-fp8") == raw_tensors(tmp_path / "out-bf16")
     assert plan.config["quantization_config"]["quant_method"] == "compressed-tensors"
+
+
+def plain_fp8(code: int) -> float:
+    """E4M3 by its definition: a sign, four bits of exponent with bias 7, three of fraction."""
+    sign, exponent, fraction = -1.0 if code & 128 else 1.0, code >> 3 & 15, code & 7
+    if exponent == 0:
+        return sign * fraction / 8 * 2.0**-6
+    return sign * (1 + fraction / 8) * 2.0 ** (exponent - 7)
+
+
+PLAIN_FP8 = [0.0 if code & 127 == 127 else plain_fp8(code) for code in range(256)]
+
+
+def in_blocks(
+    folder: Path, block: tuple[int, int], scale_dtype: str = "F32"
+) -> tuple[Path, dict[str, NDArray[Any]]]:
+    """FP8 in blocks of a size, with random codes and scales; and the same weights in BF16, each computed by
+    itself. No size of a matrix is a multiple of a block's."""
+    sizes = {"hidden_size": 144, "head_dim": 36, "intermediate_size": 272, "num_hidden_layers": 1}
+    config = made.LLAMA | sizes
+    plain, dtypes = made.llama(config=config), {}
+    stored: dict[str, NDArray[Any]] = dict(plain)
+    rng, (height, width) = np.random.default_rng(7), block
+    for name, weight in plain.items():
+        if not name.endswith("_proj.weight"):
+            continue
+        rows, columns = weight.shape
+        codes = rng.integers(0, 127, (rows, columns)).astype(np.uint8)
+        codes += rng.integers(0, 2, (rows, columns)).astype(np.uint8) * 128
+        powers = rng.integers(115, 120, (-(-rows // height), -(-columns // width)))
+        scales = np.exp2(powers - 127.0).astype(np.float32)
+        if scale_dtype == "F32":
+            scales *= rng.uniform(1, 2, scales.shape).astype(np.float32)
+        code_rows, scale_rows = codes.tolist(), scales.tolist()
+        values = [
+            [PLAIN_FP8[code] * scale_rows[i // height][j // width] for j, code in enumerate(row)]
+            for i, row in enumerate(code_rows)
+        ]
+        plain[name] = float_formats.f32_to_bf16(np.array(values, np.float32))
+        stored[name], dtypes[name] = codes, "F8_E4M3"
+        stored[f"{name}_scale_inv"] = scales if scale_dtype == "F32" else powers.astype(np.uint8)
+        if scale_dtype != "F32":
+            dtypes[f"{name}_scale_inv"] = scale_dtype
+    quantized = config | {"quantization_config": {"quant_method": "fp8", "weight_block_size": list(block)}}
+    made.write_checkpoint(folder / "bf16", config, plain)
+    return made.write_checkpoint(folder / "fp8", quantized, stored, dtypes=dtypes), plain
+
+
+@pytest.mark.parametrize(
+    "block", [(64, 128), (256, 256), (128, 64), (1, 128), (32, 32), (96, 48), (128, 128), (1000, 1)]
+)
+@pytest.mark.parametrize("scale_dtype", ["F32", "F8_E8M0"])
+def test_fp8_in_blocks_of_any_size(
+    block: tuple[int, int],
+    scale_dtype: str,
+    tmp_path: Path,
+    c_kernel: Kernel,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In units of 128 rows, which begin within larger blocks."""
+    monkeypatch.setattr(units, "UNIT_ELEMENTS", 2**12)
+    source, _ = in_blocks(tmp_path, block, scale_dtype)
+    keep = ["model.layers.0.self_attn"]  # is dequantized and kept
+    quantize(source, tmp_path / "out-fp8", "nvfp4", c_kernel, keep=keep)
+    quantize(tmp_path / "bf16", tmp_path / "out-bf16", "nvfp4", c_kernel, keep=keep)
+    assert raw_tensors(tmp_path / "out-fp8") == raw_tensors(tmp_path / "out-bf16")
+
+
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [
+        ([128, 64], "in blocks of 128 x 64 has"),
+        ([64], "its weight_block_size is [64]"),
+        ([0, 128], "its weight_block_size is [0, 128]"),
+        (["128", 128], "its weight_block_size is"),
+        (128, "its weight_block_size is 128"),
+    ],
+)
+def test_scales_that_do_not_fit_their_weights_are_refused(declared: Any, says: str, tmp_path: Path) -> None:
+    source, _ = in_blocks(tmp_path, (128, 128))
+    config = json.loads((source / "config.json").read_text())
+    config["quantization_config"]["weight_block_size"] = declared
+    (source / "config.json").write_text(json.dumps(config))
+    with pytest.raises(FiresteelError) as raised:
+        plan_quantization(open_source(str(source)), "nvfp4")
+    assert says in raised.value.what
 
 
 # --- refusals ---

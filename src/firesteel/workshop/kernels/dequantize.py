@@ -4,7 +4,7 @@
     array of        uint16  float16   float32   uint8     uint8
 
 `as_array` makes them from bytes. A block of rows may be given in place of a matrix, with the scales of the
-same rows; for FP8 in blocks it must start at a multiple of the block's height.
+same rows.
 """
 
 from __future__ import annotations
@@ -52,10 +52,12 @@ def fp8(weight: U8, scale: F32) -> F32:
     return e4m3_to_f32(weight) * scale.reshape(-1, 1)
 
 
-def fp8_block(weight: U8, scale: F32, block: tuple[int, int] = (128, 128)) -> F32:
-    """compressed-tensors' `weight_scale`, or the `weight_scale_inv` of DeepSeek's and Qwen's FP8."""
+def fp8_block(weight: U8, scale: F32, block: tuple[int, int] = (128, 128), first: int = 0) -> F32:
+    """compressed-tensors' `weight_scale`, or the `weight_scale_inv` of DeepSeek's and Qwen's FP8.
+
+    `first`: which row of its block the first row is."""
     rows, columns = weight.shape
-    by_row = np.repeat(scale, block[0], axis=0)[:rows]
+    by_row = np.repeat(scale, block[0], axis=0)[first : first + rows]
     return e4m3_to_f32(weight) * np.repeat(by_row, block[1], axis=1)[:, :columns]
 
 

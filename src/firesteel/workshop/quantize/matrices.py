@@ -6,9 +6,11 @@ uses: engines load one matrix for each expert. A layout that is not known is ref
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from firesteel.dataclass import dataclass
 from firesteel.errors import Stopped, UsageError
@@ -26,6 +28,15 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
+class BlockScale:
+    """The scales of FP8 in blocks, one for each block."""
+
+    tensor: SourceTensor
+    block: tuple[int, int]
+    """Rows and columns, as `weight_block_size` has them; blocks at the edges may be smaller."""
+
+
+@dataclass(frozen=True, slots=True)
 class Matrix:
     """A matrix of the result, [outputs, inputs], and where it is in the source."""
 
@@ -40,7 +51,7 @@ class Matrix:
     outputs: int = 0
     """All outputs in the 2-D tensor, or in one expert of the 3-D one."""
     transposed: bool = False
-    block_scale: SourceTensor | None = None
+    block_scale: BlockScale | None = None
     """Of FP8 in blocks, which is dequantized first."""
 
     @property
@@ -57,7 +68,7 @@ class Matrix:
 class KeptTensor:
     source: SourceTensor
     why: str
-    block_scale: SourceTensor | None = None
+    block_scale: BlockScale | None = None
     cut_from: str | None = None
     """The 3-D tensor of which `source` is a part."""
 
@@ -110,6 +121,18 @@ def _refuse_quantized(source: SourceCheckpoint, format: QuantizedFormat) -> None
         )
     if format.name == "fp8-block":
         raise UsageError(f"{source.name} has FP8 weights in blocks already", next="--to nvfp4")
+    _block_size(section)
+
+
+def _block_size(section: Mapping[str, Any]) -> tuple[int, int]:
+    size = section["weight_block_size"]
+    match size:
+        case [int(rows), int(columns)] if rows > 0 and columns > 0:
+            return rows, columns
+    raise UsageError(
+        f"its weight_block_size is {json.dumps(size)[:80]}, not the rows and columns of a block",
+        next="mend config.json, for example: [128, 128]",
+    )
 
 
 class _Sorter:
@@ -126,7 +149,7 @@ class _Sorter:
             module, leaf = split_leaf(tensor.name)
             if leaf == "weight_scale_inv" and f"{module}.weight" in self._by_name:
                 continue  # goes with its weight
-            scale = self._by_name.get(f"{module}.weight_scale_inv") if leaf == "weight" else None
+            scale = self._block_scale(tensor, module) if leaf == "weight" else None
             if why := self._why_kept(tensor, module):
                 is_transposed = self._experts is not None and self._experts.transposed
                 experts = [] if is_transposed else self._experts_of(tensor, module)
@@ -144,6 +167,25 @@ class _Sorter:
             else:
                 self._refuse_accident(tensor)
                 yield KeptTensor(tensor, "not a matrix" if len(tensor.shape) < 2 else "small", scale)
+
+    def _block_scale(self, tensor: SourceTensor, module: str) -> BlockScale | None:
+        """Where it does not fit its weight, `accidents` says so: wrong scales make other weights."""
+        scale = self._by_name.get(f"{module}.weight_scale_inv")
+        if scale is None:
+            return None
+        section = self._source.config.get("quantization_config")
+        if not isinstance(section, Mapping) or not section.get("weight_block_size"):
+            self.accidents.append(f"`{scale.name}`: config.json has no weight_block_size")
+            return None
+        block = _block_size(section)
+        blocks = tuple(-(-size // step) for size, step in zip(tensor.shape, block, strict=False))
+        if len(tensor.shape) != 2 or scale.shape != blocks:
+            rows, columns = block
+            self.accidents.append(
+                f"`{scale.name}` is {list(scale.shape)}, but {list(tensor.shape)} in blocks of {rows} x "
+                f"{columns} has {list(blocks)}"
+            )
+        return BlockScale(scale, block)
 
     def _why_kept(self, tensor: SourceTensor, module: str) -> str | None:
         if self._keep.match(module):

@@ -77,7 +77,7 @@ def units_of(plan: QuantizationPlan) -> Iterator[Unit]:
 
 
 def row_blocks(matrix: Matrix) -> Iterator[RowBlock]:
-    """Multiples of 128 rows: blocks of FP8 never straddle two units."""
+    """Multiples of 128 rows: no block of FP8 that is written straddles two units; one that is read may."""
     rows, columns = matrix.shape
     step = max(FP8_BLOCK, UNIT_ELEMENTS // columns // FP8_BLOCK * FP8_BLOCK)
     for start in range(0, rows, step):

@@ -21,7 +21,7 @@ from firesteel.workshop.kernels.float_formats import f32_to_bf16
 from firesteel.workshop.kernels.native import Kernel
 from firesteel.workshop.kernels.reference import NotFinite, Quantized, global_scale
 from firesteel.workshop.quantize.formats import FP8_BLOCK, PINNED_INPUT_SCALE, is_nvfp4, outputs
-from firesteel.workshop.quantize.matrices import Matrix
+from firesteel.workshop.quantize.matrices import BlockScale, Matrix
 from firesteel.workshop.quantize.plan import QuantizationPlan
 from firesteel.workshop.quantize.source import SourceTensor
 from firesteel.workshop.quantize.units import CopyUnit, QuantizeUnit, RowBlock
@@ -130,15 +130,17 @@ class Worker:
             inputs, matrix.outputs
         )
 
-    def _dequantized(self, source: SourceTensor, scale: SourceTensor, start: int, stop: int) -> NDArray[Any]:
-        """Rows of FP8 in blocks, as the bits of BF16."""
+    def _dequantized(self, source: SourceTensor, scales: BlockScale, start: int, stop: int) -> NDArray[Any]:
+        """Rows of FP8 in blocks, as the bits of BF16. They may begin and end within a block."""
+        scale, (height, _) = scales.tensor, scales.block
         columns = source.shape[1]
         rows = self._read(source, start * columns, (stop - start) * columns).reshape(-1, columns)
-        top, bottom = start // FP8_BLOCK, -(-stop // FP8_BLOCK)
+        top, bottom = start // height, -(-stop // height)
         row_bytes = scale.bytes // scale.shape[0]
-        scales = self._read(scale, top * row_bytes, (bottom - top) * row_bytes)
-        array = dequantize.as_array(scales, scale.dtype, (bottom - top, scale.shape[1]))
-        return f32_to_bf16(dequantize.fp8_block(rows, dequantize.to_f32(array, scale.dtype)))
+        stored = self._read(scale, top * row_bytes, (bottom - top) * row_bytes)
+        array = dequantize.as_array(stored, scale.dtype, (bottom - top, scale.shape[1]))
+        values = dequantize.to_f32(array, scale.dtype)
+        return f32_to_bf16(dequantize.fp8_block(rows, values, scales.block, start - top * height))
 
     def _read(
         self, tensor: SourceTensor, start: int, size: int, buffer: NDArray[np.uint8] | None = None
