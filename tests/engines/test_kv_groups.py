@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, reject
+from hypothesis import example, given, reject
 from hypothesis import strategies as st
 
 from firesteel import engines
@@ -141,17 +141,22 @@ def test_fp8_never_needs_more(layers: list[Layer], version: str, context: int) -
 
 
 @given(models, versions, st.integers(1, 10**6), st.integers(1, 16))
+@example(
+    [FullAttention(12, 128, 64), LinearAttention(637178, 9455, 3), FullAttention(3, 64, 64)], "0.12.0", 16, 1
+)
 def test_each_further_user_adds_what_a_request_keeps_between_steps(
     layers: list[Layer], version: str, context: int, users: int
 ) -> None:
     pool = pool_of(layers, version, context)
     architecture = Architecture("test", tuple(layers), 1, 1, 2**20)
     cache = engines.size_kv_cache(vllm_launch(version), architecture, context, users)
-    further = pool.bytes_for(2) - pool.request_bytes
-    assert cache.bytes == pool.request_bytes + (users - 1) * further
-    assert further <= pool.request_bytes
+    first = pool.bytes_for(1)
+    further = pool.bytes_for(2) - first
+    assert cache.bytes == first + (users - 1) * further
+    assert further <= first >= pool.request_bytes
+    assert first % pool.block_bytes == 0
     if not any(isinstance(layer, SlidingAttention | ChunkedAttention) for layer in layers):
-        assert further == pool.request_bytes
+        assert further == first
     assert pool.resident(cache.pool_bytes) >= users
     assert cache.pool_bytes >= cache.bytes + pool.block_bytes
 

@@ -72,22 +72,27 @@ class VllmPool:
         return self.request_bytes_at(self.context)
 
     def bytes_for(self, users: int) -> int:
-        """What that many requests of full length hold at once.
+        """What that many requests of full length hold at once, in whole blocks.
 
         The tokens of a step are shared: while one request is read, the others hold what they keep between
-        steps, which for a sliding window is the window.
+        steps, which for a sliding window is the window. Releases before 0.14 count only the pages that layers
+        fill when they check their pool at start (`request_bytes`), but allocate whole blocks too.
         """
         one_token = replace(self.settings, in_flight_tokens=1 + self.settings.draft_tokens)
-        between_steps = replace(self, settings=one_token).request_bytes
-        return self.request_bytes + (users - 1) * between_steps
+        between_steps = replace(self, settings=one_token)._held_bytes
+        return self._held_bytes + (users - 1) * between_steps
+
+    @property
+    def _held_bytes(self) -> int:
+        return self.block_bytes * self._blocks(self.context)
 
     def resident(self, pool_bytes: int) -> int:
         """How many requests of full length a pool holds at once; vLLM prints fewer where windows slide."""
         usable = self.num_blocks(pool_bytes) * self.block_bytes - self.block_bytes  # block 0 is never used
-        if usable < self.request_bytes:
+        if usable < self._held_bytes:
             return 0
-        each = self.bytes_for(2) - self.request_bytes
-        return 1 + (usable - self.request_bytes) // max(1, each)
+        each = self.bytes_for(2) - self._held_bytes
+        return 1 + (usable - self._held_bytes) // max(1, each)
 
     @property
     def least_bytes(self) -> int:
