@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from firesteel.cli.output.streams import OutputLost, discard_output
-from firesteel.edge.files.home import find_home
+from firesteel.edge.files.home import home_folder
 from firesteel.errors import FiresteelError, HostNotReady
 
 _ELSEWHERE = "FIRESTEEL_HOME=/path/with/space"
@@ -18,7 +18,7 @@ def file_error(error: OSError) -> FiresteelError:
     why = error.strerror or str(error)
     if not isinstance(error.filename, (str, bytes)):
         return _output_error(error, why)
-    path, home = Path(os.fsdecode(error.filename)), find_home().root
+    path, home = Path(os.fsdecode(error.filename)), home_folder()
     is_ours = path == home or home in path.parents
     if error.errno in (errno.EACCES, errno.EPERM) and is_ours:
         return HostNotReady(

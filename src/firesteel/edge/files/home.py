@@ -19,7 +19,7 @@ import shutil
 import struct
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -67,11 +67,19 @@ class Home:
         return self.root / "engines-data"
 
 
-def find_home(environ: Mapping[str, str] = os.environ) -> Home:
+def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
     if chosen := environ.get("FIRESTEEL_HOME"):
-        return Home(Path(chosen).expanduser().absolute())
+        return Path(chosen).expanduser().absolute()
     base = environ.get("XDG_DATA_HOME") or Path(environ.get("HOME", "~")).expanduser() / ".local/share"
-    return Home(Path(base) / "firesteel")
+    return Path(base) / "firesteel"
+
+
+def find_home(environ: Mapping[str, str] = os.environ) -> Home:
+    """PermissionError if it may not be read: `glob` since Python 3.13 and `exists` since 3.14 just find nothing."""
+    home = Home(home_folder(environ))
+    with suppress(FileNotFoundError, NotADirectoryError):
+        os.scandir(home.root).close()
+    return home
 
 
 def expand_home(arguments: Iterable[str]) -> tuple[str, ...]:
