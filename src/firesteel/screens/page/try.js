@@ -118,7 +118,7 @@ function pane(app, label, onchange) {
       const response = await request("/v1/chat/completions", { method: "POST", json, signal: running.signal });
       for await (const { event, data } of events(response)) {
         if (event === ":") { if (!first && data) put(status, data); continue; }
-        if (data === "[DONE]") break;
+        if (data === "[DONE]") continue; // up to its end: whoever leaves before counts as a client that left
         const chunk = JSON.parse(data);
         if (chunk.error) throw new Error(chunk.error.message);
         usage = chunk.usage ?? usage;
