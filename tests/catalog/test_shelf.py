@@ -15,6 +15,7 @@ from firesteel.catalog.shelf import with_shelf
 from firesteel.edge.files.home import Home, shelf_files
 from firesteel.proposals.new_recipe import catalog_patch
 from firesteel.workspace import Workspace
+from tests.needs import needs_programs
 
 GOOD = """\
 title: gpt-oss-20b, by somebody
@@ -158,6 +159,7 @@ def test_every_recipe_is_written_and_read_back_as_itself(name: str) -> None:
     assert replace(read_recipe(name, "x", dump_recipe(recipe)), path=recipe.path) == recipe
 
 
+@needs_programs("git")
 def test_a_patch_adds_the_recipe_to_the_catalog(tmp_path: Path) -> None:
     recipe = shipped().recipes["gpt-oss-20b"]
     text = dump_recipe(recipe)

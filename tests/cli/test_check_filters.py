@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.inside import inside as in_process
 from tests.conftest import Firesteel
+from tests.needs import needs_programs
 
 BAD = "docker run --gpus all vllm/vllm-openai:v0.28.0 vllm serve org/m --gpu-memory-utilization 0.7\n"
 GOOD = "docker run --gpus all vllm/vllm-openai:v0.28.0 org/m --gpu-memory-utilization 0.7\n"
@@ -67,6 +68,7 @@ def git(*args: str) -> None:
     subprocess.run(["git", *who, *args], check=True, capture_output=True)
 
 
+@needs_programs("git")
 def test_changed_since(inside: Firesteel) -> None:
     git("init", "-q")
     Path("old.sh").write_text(BAD)
@@ -83,6 +85,7 @@ def test_changed_since(inside: Firesteel) -> None:
 
 
 @pytest.mark.parametrize("ref", ["nope", "-x"])
+@needs_programs("git")
 def test_changed_since_what_is_no_commit(inside: Firesteel, ref: str) -> None:
     git("init", "-q")
     Path("a.sh").write_text(GOOD)

@@ -58,6 +58,7 @@ from firesteel.images.retention import OwnImage
 from firesteel.package_data import read_text
 from firesteel.upgrade.verdict import judge_trial
 from tests.conftest import Firesteel
+from tests.needs import needs_programs
 
 HOUR = 3600.0
 DAY = datetime(2026, 11, 16, tzinfo=UTC)
@@ -379,6 +380,7 @@ def git(folder: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
+@needs_programs("git")
 def test_tags_of_a_git_remote(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "commit", "--allow-empty", "--message", "1")

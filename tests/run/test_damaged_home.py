@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import run_firesteel
+from tests.needs import needs_programs
 
 import firesteel
 from firesteel.edge.files.home import Home, lock, write_text
@@ -291,6 +292,7 @@ async def test_up_verifies_again_what_has_lost_its_report(
 # --- the commands ---
 
 
+@needs_programs("pgrep")
 @pytest.mark.real
 def test_up_ps_and_down(quick_home: Home, free_port: int) -> None:
     """state.json first, then spec.json and the lock: `up` tells it, `down` stops it, `up` serves again."""

@@ -24,7 +24,7 @@ PATH = {"PATH": "/usr/bin:/bin"}
 
 
 @pytest.fixture(scope="module")
-def quantizer() -> Path:
+def quantizer(built_engine: Path) -> Path:
     return Path(find_program("llamacpp", ENGINES).argv[0]).with_name("llama-quantize")
 
 

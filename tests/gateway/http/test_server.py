@@ -28,6 +28,7 @@ from tests.gateway.http.kit import (
     request,
     run_gateway,
 )
+from tests.needs import needs_programs
 
 IMPATIENT = HttpLimits(
     head_s=0.1, body_idle_s=0.1, keep_alive_s=0.1, linger_s=0.1, send_idle_s=0.2, sweep_s=0.02, connect_s=0.2
@@ -225,6 +226,7 @@ async def test_a_broken_stream_is_reported_to_an_http_1_0_client(gateway: Runnin
     assert b"engine_broke" in said and b"[DONE]" not in said
 
 
+@needs_programs("openssl")
 async def test_tls(tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     subprocess.run(

@@ -75,7 +75,7 @@ def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def find_home(environ: Mapping[str, str] = os.environ) -> Home:
-    """PermissionError if it may not be read: `glob` since Python 3.13 and `exists` since 3.14 just find nothing."""
+    """PermissionError if it may not be read: there `glob` (3.13) and `exists` (3.14) find nothing."""
     home = Home(home_folder(environ))
     with suppress(FileNotFoundError, NotADirectoryError):
         os.scandir(home.root).close()
