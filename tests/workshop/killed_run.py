@@ -1,6 +1,8 @@
 """A run of `quantize` in a process of its own, which a test kills: small units, a sync after each few.
 
-python -m tests.workshop.killed_run SOURCE OUT FORMAT      prints a line for each finished unit
+python -m tests.workshop.killed_run SOURCE OUT FORMAT
+
+It prints a line for each finished unit, and goes on when it reads one.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ def main() -> None:
     def report(progress: run.QuantizationProgress) -> None:
         sys.stdout.write(f"{progress.done_bytes} {progress.resumed_bytes}\n")
         sys.stdout.flush()
+        sys.stdin.readline()
 
     run.run_quantization(plan, Path(out), NumpyKernel(), 2, report)
 
