@@ -63,6 +63,35 @@ def test_the_last_measurement_counts_while_the_gpu_is_idle() -> None:
     assert findings(fast)["clock-under-load"].level == "good"
 
 
+def meminfo_with(total: int, free: int) -> Probe:
+    probe = host_probe()
+    text = re.sub(r"CmaTotal: +\d+", f"CmaTotal: {total}", probe.sections["proc/meminfo"].text)
+    return with_section(probe, "proc/meminfo", re.sub(r"CmaFree: +\d+", f"CmaFree: {free}", text))
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "level"),
+    [(0, 940604, "warn"), (0, 9_751_000, "warn"), (0, 0, "good"), (32768, 32768, "good"), (65536, 0, "good")],
+)
+def test_a_kexec_handover_shows_in_the_memory_of_cma(total: int, free: int, level: str) -> None:
+    """As on two pairs of Sparks with kernel 7.0.0-1019, before and after `kho=off`."""
+    finding = findings(meminfo_with(total, free))["kexec-handover"]
+    assert finding.level == level
+    if level == "warn":
+        assert finding.do and "kho=off" in finding.do and "nvidia-spark-grub-kho" in finding.do
+
+
+@pytest.mark.parametrize("kernel", ["7.0.0-1019-nvidia", "7.0.0-31-generic", "7.1.0-1002-nvidia"])
+def test_a_kernel_that_nobody_tested_is_not_called_good(kernel: str) -> None:
+    found = findings(with_section(host_probe(), "uname", f"Linux {kernel} aarch64"))["kernel-known"]
+    assert found.level == "unknown" and "kho=off" in found.says
+
+
+def test_the_advice_to_upgrade_names_what_the_new_kernel_needs() -> None:
+    old = findings(with_section(host_probe(), "uname", "Linux 6.11.0-1016-nvidia aarch64"))["kernel-known"]
+    assert old.is_bad and old.do and "kexec-handover" in old.do
+
+
 def test_what_cannot_be_read_says_what_would_let_it() -> None:
     nothing = Probe({"probe": Section("1"), "dmi": Section("sys/class/dmi/id/product_name:NVIDIA_DGX_Spark")})
     found = findings(nothing)

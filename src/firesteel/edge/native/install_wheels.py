@@ -114,7 +114,8 @@ def _require_driver(gpus: tuple[Gpu, ...]) -> None:
         if number and int(number[0]) < _CUDA_DRIVER:
             raise HostNotReady(
                 f"the engines' wheels have CUDA 13, which needs driver {_CUDA_DRIVER}; here is {gpu.driver}",
-                next="sudo apt update && sudo apt full-upgrade, then sudo reboot",
+                next="sudo apt update && sudo apt full-upgrade, then sudo reboot, then firesteel doctor "
+                "kexec-handover",
             )
 
 

@@ -29,6 +29,7 @@ _NO_GPU = "nvidia-smi is not installed here"
 _CPU_FULL_KHZ, _CPU_STUCK_KHZ = 2_800_000, 1_700_000
 _GOOD_KERNEL = (6, 17, 0, 1014)
 _PANICS = (6, 17, 0, 1008)
+_UNTESTED_KERNEL = (7,)
 OTA_PACKAGE = "dgx-spark-ota-update-meta"
 """Brings a release of DGX OS: kernel, driver and firmware that NVIDIA tested together."""
 
@@ -189,6 +190,11 @@ def kernel_known(facts: HostFacts) -> CheckVerdict:
     if not match:
         return unknown("this is not a kernel of DGX OS, so nothing is known about it", line)
     version = tuple(map(int, match.groups()))
+    if version >= _UNTESTED_KERNEL:
+        needs = (
+            "only 1014 to 1032 of 6.17 were tested; kernel 7.0 needs `kho=off`, see the check kexec-handover"
+        )
+        return unknown(needs, line)
     if version == _PANICS:
         return bad(
             line, kernel=facts.kernel, why="panics and misses the GPU at boot on some hosts (disputed)"

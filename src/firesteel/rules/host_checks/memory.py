@@ -6,7 +6,7 @@ import re
 
 from firesteel.facts.host.host_facts import HostFacts
 from firesteel.rules.host_checks.verdict import CheckVerdict, Judge, bad, good, skipped, unknown
-from firesteel.units import GIB, MIB, show_bytes
+from firesteel.units import GIB, KIB, MIB, show_bytes
 
 _TOTAL_BYTES = (119 * GIB, 122 * GIB)
 _CACHE_BYTES = 20 * GIB
@@ -175,6 +175,16 @@ def reserved_memory(facts: HostFacts) -> CheckVerdict:
     return good(line)
 
 
+def kexec_handover(facts: HostFacts) -> CheckVerdict:
+    """The kernel gives what it sets aside for a handover back as memory of CMA, outside of any area that it
+    counts: more of it is free then than there is. No page can be pinned there, as RDMA has to."""
+    total, free = facts.meminfo.get("CmaTotal"), facts.meminfo.get("CmaFree")
+    if total is None or free is None:
+        return skipped("this kernel has no CMA") if facts.meminfo else unknown("needs /proc/meminfo")
+    line = f"CmaTotal: {total // KIB} kB; CmaFree: {free // KIB} kB; uname -r: {facts.kernel}"
+    return bad(line, free=show_bytes(free)) if free > total else good(line)
+
+
 def huge_page_mode(facts: HostFacts) -> CheckVerdict:
     value = facts.value("sys/kernel/mm/transparent_hugepage/enabled")
     if value is None:
@@ -221,6 +231,7 @@ JUDGES: dict[str, Judge] = {
     "memory-killers": memory_killers,
     "swap": swap,
     "reserved-memory": reserved_memory,
+    "kexec-handover": kexec_handover,
     "huge-page-mode": huge_page_mode,
     "desktop": desktop,
 }

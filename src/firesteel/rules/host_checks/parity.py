@@ -17,7 +17,7 @@ _WHAT: dict[str, tuple[Callable[[HostFacts], str | None], str]] = {
     "driver": (lambda facts: facts.driver, "sudo apt full-upgrade on the older node, then sudo reboot"),
     "kernel": (
         lambda facts: facts.kernel or None,
-        "sudo apt full-upgrade on the older node, then sudo reboot",
+        "sudo apt full-upgrade on the older node, sudo reboot, then firesteel doctor kexec-handover",
     ),
     "BIOS": (lambda facts: facts.bios, "sudo fwupdmgr update on the older node"),
     "release of DGX OS": (

@@ -49,7 +49,7 @@ _TOOLKIT = (
     "sudo apt install nvidia-container-toolkit && sudo nvidia-ctk runtime configure --runtime=docker "
     "&& sudo systemctl restart docker"
 )
-_UPGRADE = "sudo apt update && sudo apt full-upgrade, then sudo reboot"
+_UPGRADE = "sudo apt update && sudo apt full-upgrade, then sudo reboot, then firesteel doctor kexec-handover"
 
 
 @dataclass(frozen=True, slots=True)
