@@ -27,14 +27,15 @@ class _Clock:
     now_s = 1000.0
 
 
-class _Selector(selectors.SelectSelector):
+class _Selector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if ready or timeout == 0:
             return ready
         if timeout is None:  # for a thread
             return super().select()
-        ready = super().select(_IN_FLIGHT_S)
+        time.sleep(_IN_FLIGHT_S)  # not as a timeout, which is rounded up to a millisecond
+        ready = super().select(0)
         if not ready:
             _Clock.now_s += max(0.0, timeout)
         return ready
