@@ -182,8 +182,7 @@ class Soak:
         """Every place filled until the time is up, then the last ones to their end."""
         self.end = time.monotonic() + self.seconds
         watch = asyncio.create_task(self.watch())
-        async with asyncio.timeout(self.seconds * 2 + 60):
-            await asyncio.gather(*(self.place() for _ in range(self.streams)))
+        await asyncio.gather(*(self.place() for _ in range(self.streams)))
         watch.cancel()
 
     async def watch(self) -> None:
@@ -250,11 +249,13 @@ class Soak:
             return
         if kind == "slow":
             await self.dawdle(line, done)
-        await asyncio.wait({done}, timeout=STUCK_S)
-        if not done.done():
-            raise Wrong(f"{order.text} stands still at event {cast(Checker, line.checker).events}")
+        checker, seen = cast(Checker, line.checker), -1
+        while not done.done():  # until it stands still: a busy machine takes long for the large ones
+            if checker.events == seen:
+                raise Wrong(f"{order.text} stands still at event {seen}")
+            seen = checker.events
+            await asyncio.wait({done}, timeout=STUCK_S)
         how = done.result()
-        checker = cast(Checker, line.checker)
         self.result.events += checker.events
         self.result.bytes, line.taken = self.result.bytes + line.taken, 0
         self.judge(order, checker, how)

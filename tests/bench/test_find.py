@@ -158,7 +158,7 @@ async def test_a_real_search_ends_and_stores_its_points() -> None:
     settings = RequestSettings(target={"ttft_ms": 60_000.0})
     points: list[int] = []
     done: RunFinished | None = None
-    async with serving(FaultyServer(token_s=0)) as url:
+    async with serving(FaultyServer(first_s=0.05, token_s=0)) as url:
         order = RunOrder(
             Subject(url, MODEL),
             (Point("single", "prose", 1, 40, 8),),

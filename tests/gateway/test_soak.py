@@ -14,5 +14,5 @@ SOAK = Path(__file__).parents[2] / "benchmarks" / "gateway" / "soak.py"
 
 def test_nothing_is_lost_mixed_or_doubled() -> None:
     text = [sys.executable, str(SOAK), "--seconds", "5", "--streams", "50"]
-    done = subprocess.run(text, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
