@@ -290,6 +290,22 @@ async def test_a_request_to_the_gateway_itself_is_never_submitted() -> None:
     world.end()
 
 
+async def test_a_websocket_does_not_begin_within_a_stream() -> None:
+    """A server answers a handshake with a stream, breaks, and agrees when it is asked again."""
+    world = World()
+    world.may_hold = True
+    world.send(raw_handshake(*HANDSHAKE, b"Sec-WebSocket-Key: " + KEY, path=REALTIME.encode()))
+    world.grant(pooled=True)
+    world.engine_sends(STREAM)
+    world.engine_closes()
+    assert world.state() is S.WAITING
+    world.grant(pooled=True)
+    world.may_hold = False
+    world.engine_sends(AGREED_TO_KEY)
+    assert world.state() is S.DONE and b"Switching" not in world.transport.written
+    world.end()
+
+
 async def test_only_the_server_that_rejected_token_counts_is_not_asked_for_them() -> None:
     """A second replica was remembered in its place, and never asked again."""
     world = World()

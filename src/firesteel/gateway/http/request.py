@@ -23,7 +23,7 @@ from firesteel.gateway.http.forward import (
     request_parts,
     without_encoding,
 )
-from firesteel.gateway.http.head import RequestHead, ResponseHead
+from firesteel.gateway.http.head import ProtocolError, RequestHead, ResponseHead
 from firesteel.gateway.http.limits import HttpLimits
 from firesteel.gateway.http.pool import ConnectionPool
 from firesteel.gateway.http.reply import Reply, ReplyClient, ReplyState
@@ -539,6 +539,8 @@ class Request:
     # -- a WebSocket --
 
     def _open_tunnel(self, attempt: Attempt, head: ResponseHead) -> ChunkBoundaries:
+        if self._reply.state is ReplyState.OPEN:
+            raise ProtocolError(502, "bad_answer", "101 cannot follow the head of a stream")
         answer = switching_head(head, self._head.websocket_key)
         self.state = TUNNELING
         attempt.last = monotonic()
