@@ -437,5 +437,7 @@ def test_as_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path / "home"))
     source = made.write_checkpoint(tmp_path / "source", made.LLAMA, made.llama())
     plan = firesteel.plan_quantization(str(source), "nvfp4")
-    assert firesteel.quantize(plan, tmp_path / "out").bytes == plan.bytes
+    quantized = firesteel.quantize(plan, tmp_path / "out")
+    assert quantized.result.bytes == plan.bytes
+    assert quantized.audit.model == str(tmp_path / "out") and quantized.can_be_published
     assert digests(tmp_path / "out") == ORACLE["llama nvfp4"]["tensors"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING
 
 import click
 from rich.text import Text
@@ -11,10 +12,13 @@ from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import LEVEL_STYLE, err, out
 from firesteel.library import documents
+from firesteel.library.weights import audit
 from firesteel.printable import escape_unprintable
-from firesteel.rules.checkpoint_checks import CheckpointFinding
 from firesteel.units import show_bytes, show_seconds
-from firesteel.workshop.audit import AuditReport, audit
+
+if TYPE_CHECKING:
+    from firesteel.rules.checkpoint_checks import CheckpointFinding
+    from firesteel.workshop.audit import AuditReport
 
 
 @click.command("audit")
@@ -42,13 +46,7 @@ def command(model: str, deep: bool, sarif: bool, as_json: bool) -> int:
         common.print_json(documents.audit.AuditJson.of(report))
     else:
         _show(report)
-    return exit_code(report)
-
-
-def exit_code(report: AuditReport) -> int:
-    if any(found.level == "stop" for found in report.findings):
-        return 3
-    return 0 if report.is_clean else 1
+    return report.exit_code
 
 
 def _progress(done: int, total: int) -> None:

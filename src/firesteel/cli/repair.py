@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,11 +11,13 @@ from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import err, out
 from firesteel.errors import UsageError
-from firesteel.library import documents
-from firesteel.rules.checkpoint_checks import Mend
+from firesteel.library import documents, weights
 from firesteel.units import parse_size, show_bytes
-from firesteel.workshop.repair import RepairOptions, RepairReport, repair, undo_repair
-from firesteel.workshop.repair.layout import WrittenLayout
+
+if TYPE_CHECKING:
+    from firesteel.rules.checkpoint_checks import Mend
+    from firesteel.workshop.repair import RepairOptions, RepairReport
+    from firesteel.workshop.repair.layout import WrittenLayout
 
 
 def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -36,7 +38,7 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 @click.option("--index", is_flag=True, help="Write the index anew, from what the files hold.")
 @click.option("--config", is_flag=True, help="Make config.json say what the tensors are.")
 @click.option("--graft", metavar="OTHER", help="Take absent or damaged tensors from this checkpoint.")
-@click.option("--to", type=click.Choice(get_args(WrittenLayout)), help="Lay the tensors out for this format.")
+@click.option("--to", type=click.Choice(weights.LAYOUTS), help="Lay the tensors out for this format.")
 @click.option(
     "--shard-size", callback=_size, metavar="SIZE", help="Split or merge into files of up to 5GB, say."
 )
@@ -71,15 +73,12 @@ def command(
         return _undo(model, as_json)
     if out and in_place:
         raise UsageError("give --out or --in-place, not both", next="firesteel repair --help")
-    mends: set[Mend] = set()
-    if scales:
-        mends |= {"scales", "invert"}
-    if index:
-        mends.add("index")
-    if config:
-        mends.add("config")
-    options = RepairOptions(frozenset(mends), graft, to, shard_size, out, in_place)
-    report = repair(model, options, on_progress=_progress)
+    kinds: dict[Mend, bool] = {"scales": scales, "index": index, "config": config}
+    options = weights.repair_options(
+        (kind for kind, wanted in kinds.items() if wanted),
+        graft=graft, to=to, shard_bytes=shard_size, out=out, in_place=in_place,
+    )  # fmt: skip
+    report = weights.repair(model, options, on_progress=_progress)
     if as_json:
         common.print_json(documents.repair.RepairJson.model_validate(report))
     else:
@@ -88,7 +87,7 @@ def command(
 
 
 def _undo(model: str, as_json: bool) -> int:
-    restored = undo_repair(model)
+    restored = weights.undo_repair(model)
     if as_json:
         common.print_json(documents.repair.RepairUndoJson(model=model, restored=restored))
     else:

@@ -35,6 +35,13 @@ class AuditReport:
         return all(found.level == "note" for found in self.findings)
 
     @property
+    def exit_code(self) -> int:
+        """3: an engine refuses it, or answers with garbage; 1: it is worse than it should be."""
+        if any(found.level == "stop" for found in self.findings):
+            return 3
+        return 0 if self.is_clean else 1
+
+    @property
     def mendable(self) -> tuple[CheckpointFinding, ...]:
         return tuple(found for found in self.findings if found.mend and found.level != "note")
 
