@@ -11,6 +11,7 @@ TYPE_CHECKING = False  # `typing` would be the slowest import of all, and a Ctrl
 if TYPE_CHECKING:
     from firesteel.library.bench import compare_answers, compare_in_turns, measure
     from firesteel.library.check import check, compatibility, diagnose, read
+    from firesteel.library.clients import client_settings, client_target
     from firesteel.library.history import (
         compare,
         compare_with_plan,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     )
     from firesteel.library.hosts import doctor, doctor_cluster
     from firesteel.library.images import build_image, inspect_image, learn, learn_image
+    from firesteel.library.keys import add_key, keys, revoke_key
     from firesteel.library.plans import host, models, plan, propose
     from firesteel.library.render import docker, render_as, render_by_node, render_for_kubernetes
     from firesteel.library.run import (
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
         upgrade_model,
         verify,
     )
-    from firesteel.library.serve import add_key, client_settings, client_target, keys, revoke_key, serve
+    from firesteel.library.serve import serve
     from firesteel.library.tune import tune
     from firesteel.library.weights import audit, plan_quantization, quantize, repair, undo_repair
 else:  # a type checker would accept any name

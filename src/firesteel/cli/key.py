@@ -11,11 +11,8 @@ import click
 
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
-from firesteel.edge.files.home import find_home
-from firesteel.gateway import key_file
-from firesteel.gateway.budgets import TokenBudget, parse_budget
-from firesteel.gateway.rate_limits import KeyLimits, RateLimit, parse_rate_limit
-from firesteel.library import documents
+from firesteel.library import documents, keys
+from firesteel.library.keys import Key, RateLimit, TokenBudget, parse_budget, parse_rate_limit
 
 T = TypeVar("T")
 
@@ -63,12 +60,12 @@ def _parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Paramet
 @click.option(
     "--expires",
     metavar="30d",
-    callback=_parsed(lambda text: key_file.parse_expiry(text, time.time())),
+    callback=_parsed(keys.parse_expiry),
     help="Refuse it from then on: after 12h or 30d, or after a day, 2026-12-31.",
 )
 @click.option(
     "--priority",
-    type=click.IntRange(-key_file.MAX_PRIORITY, key_file.MAX_PRIORITY),
+    type=click.IntRange(-keys.MAX_PRIORITY, keys.MAX_PRIORITY),
     default=0,
     show_default=True,
     help="Serve waiting requests with a higher priority first.",
@@ -89,19 +86,17 @@ def add(
     """Create a key and print its token, once; only a hash of it is stored."""
     if admin and metrics:
         raise click.UsageError("--admin and --metrics exclude each other: an admin key may read metrics, too")
-    path = key_file.keys_path(find_home())
-    key, token = key_file.add_key(
-        path,
+    key, token = keys.add_key(
         name,
         scope="admin" if admin else "metrics" if metrics else "inference",
         models=models or None,
-        limits=KeyLimits(requests, tokens, budget),
+        limits=keys.KeyLimits(requests, tokens, budget),
         priority=priority,
         expires=expires,
     )
     if as_json:
         shown = documents.key.key_json(key)
-        common.print_json(documents.key.KeyAddJson(token=token, key=shown, path=str(path)))
+        common.print_json(documents.key.KeyAddJson(token=token, key=shown, path=str(keys.keys_file())))
         return
     click.echo(token)
     click.echo(f"created key `{name}` ({key.id}); this is the only time its token is shown", err=True)
@@ -111,17 +106,17 @@ def add(
 @common.json_option
 def list_(as_json: bool) -> None:
     """List the keys."""
-    keys = key_file.read_keys(key_file.keys_path(find_home())).values()
+    found = keys.keys()
     if as_json:
-        common.print_json(documents.key.KeyListJson(keys=tuple(map(documents.key.key_json, keys))))
+        common.print_json(documents.key.KeyListJson(keys=tuple(map(documents.key.key_json, found))))
         return
-    if not keys:
+    if not found:
         click.echo(typed("there are no keys; next: firesteel key add NAME"))
         return
     from firesteel.cli.output.show import out, table  # slow to load, and `add` prints no table
 
     columns = ("name", "id", "scope", "models", "rate", "tokens", "budget", "priority", "created", "expires")
-    out.print(table(columns, map(_row, keys)))
+    out.print(table(columns, map(_row, found)))
 
 
 @command.command("revoke")
@@ -129,14 +124,14 @@ def list_(as_json: bool) -> None:
 @common.json_option
 def revoke(name: str, as_json: bool) -> None:
     """Revoke a key: a running gateway refuses it within seconds, and stops its open requests."""
-    key = key_file.revoke_key(key_file.keys_path(find_home()), name)
+    key = keys.revoke_key(name)
     if as_json:
         common.print_json(documents.key.KeyRevokeJson(key=documents.key.key_json(key)))
         return
     click.echo(f"revoked key `{name}` ({key.id})", err=True)
 
 
-def _row(key: key_file.Key) -> list[str]:
+def _row(key: Key) -> list[str]:
     limits = key.limits
     models = "all" if key.models is None else ", ".join(key.models)
     rates = [str(limits.requests or "-"), str(limits.tokens or "-"), str(limits.budget or "-")]

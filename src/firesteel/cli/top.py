@@ -9,10 +9,8 @@ import time
 import click
 
 from firesteel.cli.options import common
-from firesteel.edge.files.home import find_home
-from firesteel.errors import FiresteelError
-from firesteel.gateway.address import read_address
-from firesteel.library import documents, run
+from firesteel.library import documents
+from firesteel.library.serve import gateway_url
 from firesteel.screens.top.client import KEY_VARIABLE, GatewayClient
 from firesteel.screens.top.snapshot import Snapshot
 
@@ -27,7 +25,7 @@ def command(url: str | None, once: bool, as_json: bool) -> None:
     l loads the selected model and u unloads it; ? shows all keys, q quits.
     A gateway with keys asks for an admin key, in FIRESTEEL_API_KEY.
     """
-    client = GatewayClient(url or _local_url(), os.environ.get(KEY_VARIABLE) or None)
+    client = GatewayClient(url or gateway_url(), os.environ.get(KEY_VARIABLE) or None)
     if as_json:
         common.print_json(documents.top.TopJson.of(client.state(), url=client.url))
     elif once or not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -38,19 +36,6 @@ def command(url: str | None, once: bool, as_json: bool) -> None:
 
         # Asked here, so that a wrong address or key is an error message and not an empty screen.
         TopApp(client, out, client.state()).run()
-
-
-def _local_url() -> str:
-    gateway = read_address(find_home())
-    if gateway is None:
-        names = [service.name for service in run.services() if service.phase != "dead"]
-        if names:
-            raise FiresteelError(
-                f"no gateway runs here; these run without one: {', '.join(names)}",
-                next=f"firesteel serve {' '.join(names)}, which takes over what runs; firesteel ps lists it",
-            )
-        raise FiresteelError("no gateway runs here", next="firesteel serve, or firesteel top --url URL")
-    return gateway.url
 
 
 def _print_once(client: GatewayClient) -> None:

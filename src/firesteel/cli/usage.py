@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import time
+from typing import TYPE_CHECKING
 
 import click
 
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
-from firesteel.edge.files.home import find_home
-from firesteel.gateway.admin import usage
-from firesteel.library import documents
+from firesteel.library import documents, keys
+
+if TYPE_CHECKING:
+    from firesteel.gateway.admin.usage import UsageReport, UsageRow
 
 
 @click.command("usage")
@@ -36,17 +37,17 @@ def command(
     """
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other")
-    query = usage.parse_query({"since": since, "until": until, "key": key, "model": model, "by": by})
-    report = usage.read_report(find_home(), query, time.time())
+    grouped = {"by": by.split(",")} if by is not None else {}
+    report = keys.usage(since, until, key=key, model=model, **grouped)
     if as_json:
         common.print_json(documents.usage.UsageJson.of(report))
     elif as_csv:
-        click.echo(usage.csv_text(report), nl=False)
+        click.echo(keys.usage_as_csv(report), nl=False)
     else:
         _show(report)
 
 
-def _show(report: usage.UsageReport) -> None:
+def _show(report: UsageReport) -> None:
     from firesteel.cli.output.show import out, table  # slow to load, and CSV needs no table
 
     click.echo(f"{report.since} to {report.until}, days in {report.timezone}")
@@ -62,6 +63,6 @@ def _show(report: usage.UsageReport) -> None:
         click.echo(f"{budget.key}: {share}, {rest}")
 
 
-def _row(row: usage.UsageRow, names: list[str]) -> list[str]:
+def _row(row: UsageRow, names: list[str]) -> list[str]:
     counts = (row.requests, row.prompt_tokens, row.completion_tokens, row.cached_tokens)
     return [*names, *(f"{count:,}" for count in counts)]

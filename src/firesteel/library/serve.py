@@ -1,23 +1,43 @@
-"""The gateway: one URL for several models, its keys and its usage; and settings of clients."""
+"""The gateway: one URL for several models, in this process, and where the one of this home answers.
+
+Nothing here may load pydantic, rich or the planner: the gateway's process runs for weeks, and its memory
+counts.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, Literal
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from firesteel.edge.files.home import find_home
+from firesteel.dataclass import dataclass
+from firesteel.edge.files.home import find_home, write_text
+from firesteel.errors import FiresteelError, UsageError
+from firesteel.library.run import services
 
-if TYPE_CHECKING:  # loaded only by those who use them
-    import asyncio
-    from datetime import datetime
-
+if TYPE_CHECKING:
     from firesteel.gateway.address import Address
-    from firesteel.gateway.admin.usage import UsageReport
-    from firesteel.gateway.client_target import ClientTarget
-    from firesteel.gateway.key_file import Key
-    from firesteel.gateway.rate_limits import KeyLimits
     from firesteel.gateway.serve import ServeEvent, ServeOptions
+    from firesteel.run.service import Service
+
+SERVICE_FILE = "firesteel.yaml"
+"""What `serve` reads in the current folder."""
+_RELEASE_PAGES_S = 5.0
+_LOOK_S = 2.0
+_PHASES = ("starting", "ready", "hung", "unkept")
+
+
+@dataclass(frozen=True, slots=True)
+class PagePlan:
+    """The web page over services that run: a gateway that only looks."""
+
+    options: ServeOptions
+    entries: dict[str, Any]
+    """The services, as models of a service file."""
 
 
 def gateway() -> Address | None:
@@ -27,23 +47,17 @@ def gateway() -> Address | None:
     return read_address(find_home())
 
 
-def client_target(
-    model: str | None = None, *, context: int | None = None, direct: bool = False
-) -> ClientTarget:
-    """The endpoint that a client should use, with its limits and abilities: the gateway's unless `direct`."""
-    from firesteel.gateway.client_target import find_target
-    from firesteel.library.run import services
-    from firesteel.workspace import find_workspace
-
-    return find_target(find_workspace(), services(), None if direct else gateway(), model, context)
-
-
-def client_settings(client: str, target: ClientTarget) -> str:
-    """The configuration that points a client (`opencode`, `codex`, ...) at a target, as the client's file."""
-    from firesteel.render import clients
-
-    settings = clients.settings(client, target.endpoint)
-    return clients.render_settings(settings, clients.load_client(client).format)
+def gateway_url() -> str:
+    """Of the gateway of this home; raises what to type where none runs."""
+    if found := gateway():
+        return found.url
+    names = [service.name for service in services() if service.phase != "dead"]
+    if names:
+        raise FiresteelError(
+            f"no gateway runs here; these run without one: {', '.join(names)}",
+            next=f"firesteel serve {' '.join(names)}, which takes over what runs; firesteel ps lists it",
+        )
+    raise FiresteelError("no gateway runs here", next="firesteel serve, or firesteel top --url URL")
 
 
 def serve(options: ServeOptions, ends: asyncio.Event) -> AsyncIterator[ServeEvent]:
@@ -53,49 +67,172 @@ def serve(options: ServeOptions, ends: asyncio.Event) -> AsyncIterator[ServeEven
     return serve_file(options, find_home(), ends)
 
 
-def keys() -> tuple[Key, ...]:
-    """The gateway's keys, without their tokens."""
-    from firesteel.gateway.key_file import keys_path, read_keys
-
-    return tuple(read_keys(keys_path(find_home())).values())
-
-
-def add_key(
-    name: str,
+def serve_options(
+    models: tuple[str, ...] = (),
+    path: Path | None = None,
     *,
-    scope: Literal["inference", "admin", "metrics"] = "inference",
-    models: tuple[str, ...] | None = None,
-    limits: KeyLimits | None = None,
-    priority: int = 0,
-    expires: datetime | None = None,
-) -> tuple[Key, str]:
-    """The key and its token, which is stored nowhere."""
-    from firesteel.gateway import key_file
-    from firesteel.gateway.rate_limits import NO_LIMITS
+    listen: str | None = None,
+    cert: Path | None = None,
+    cert_key: Path | None = None,
+    cors: tuple[str, ...] = (),
+    keep_models: bool = False,
+    logs_prompts: bool = False,
+) -> ServeOptions:
+    """Of a service file, of models that are only named, or of the file in this folder; with the web page."""
+    from firesteel.gateway.model_list import write_service_file
+    from firesteel.gateway.serve import ServeOptions  # the HTTP server
+    from firesteel.screens.page.files import read_files
+    from firesteel.screens.page.run_command import run_command
 
-    path, limits = key_file.keys_path(find_home()), limits or NO_LIMITS
-    return key_file.add_key(
-        path, name, scope=scope, models=models, limits=limits, priority=priority, expires=expires
+    if listen is not None:
+        require_address(listen)
+    file = write_service_file(models, find_home()) if models else path or _default_file()
+    return ServeOptions(
+        file,
+        listen,
+        cert,
+        cert_key,
+        _origins(cors),
+        keep_models=keep_models,
+        logs_prompts=logs_prompts,
+        page_files=read_files(),
+        run_command=run_command,
     )
 
 
-def revoke_key(name: str) -> Key:
-    """A running gateway refuses it within seconds."""
-    from firesteel.gateway import key_file
+def run_gateway(
+    options: ServeOptions,
+    show: Callable[[ServeEvent], None],
+    beside: Coroutine[Any, Any, None] | None = None,
+) -> None:
+    """Serve in this process until a signal ends it. `show` gets each event; `beside` runs as long."""
+    from firesteel.gateway.allocator import retain_free_memory
+    from firesteel.gateway.http.server import new_loop
 
-    return key_file.revoke_key(key_file.keys_path(find_home()), name)
+    retain_free_memory()
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_serve(options, show, beside))
 
 
-def usage(
-    since: str | None = None,
-    until: str | None = None,
-    *,
-    key: str | None = None,
-    model: str | None = None,
-    by: Iterable[str] = ("day", "key", "model"),
-) -> UsageReport:
-    """Requests and tokens by day, key and model, and what is left of the budgets; the last 30 days."""
-    from firesteel.gateway.admin import usage as reports
+def require_address(listen: str) -> None:
+    """Repeats the check of the service file's `listen`, whose own parser would load pydantic."""
+    host, _, port = listen.rpartition(":")
+    try:
+        ip_address(host.removeprefix("[").removesuffix("]"))
+        is_valid = port.isascii() and port.isdigit() and 0 < int(port) < 65536
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise UsageError(
+            f"--listen `{listen[:80]}` is not an address and a port; write it like 127.0.0.1:8080",
+            next="--listen 127.0.0.1:8080",
+        )
 
-    options = {"since": since, "until": until, "key": key, "model": model, "by": ",".join(by)}
-    return reports.read_report(find_home(), reports.parse_query(options), time.time())
+
+def _origins(words: tuple[str, ...]) -> tuple[str, ...] | None:
+    """None: as the file says."""
+    from firesteel.web_origin import parse_origins
+
+    try:
+        return parse_origins([word for word in words if word != "off"]) if words else None
+    except ValueError as error:
+        raise UsageError(f"--cors {error}", next="--cors loopback") from None
+
+
+def _default_file() -> Path:
+    file = Path(SERVICE_FILE)
+    if not file.exists():
+        raise UsageError(
+            f"there is no {SERVICE_FILE} here, and no MODEL was given", next="firesteel serve smollm2"
+        )
+    return file
+
+
+async def _serve(
+    options: ServeOptions, show: Callable[[ServeEvent], None], beside: Coroutine[Any, Any, None] | None
+) -> None:
+    from firesteel.gateway.allocator import freeze_startup_objects
+
+    ends = asyncio.Event()
+    task = asyncio.ensure_future(beside) if beside else None
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, ends.set)
+    async for event in serve(options, ends):
+        show(event)
+        if event.kind == "listening":
+            freeze_startup_objects()
+            _release_pages()
+    if task:
+        task.cancel()
+
+
+def _release_pages() -> None:
+    from firesteel.gateway.allocator import release_free_memory
+
+    release_free_memory()
+    asyncio.get_running_loop().call_later(_RELEASE_PAGES_S, _release_pages)
+
+
+def write_grafana_files(folder: Path, listen: str | None = None) -> list[Path]:
+    """A dashboard and alert rules for a gateway that listens there; the files that were written."""
+    from firesteel.screens import grafana
+
+    if listen is not None:
+        require_address(listen)
+    return grafana.write_grafana_files(folder, listen)
+
+
+# --- the page over what runs ---
+
+
+def plan_page(listen: str) -> PagePlan:
+    """Each service that runs is a model at a URL of its own, so nothing is loaded, unloaded or stopped."""
+    from firesteel.gateway.serve import ServeOptions  # the HTTP server
+    from firesteel.screens.page.files import read_files
+    from firesteel.screens.page.run_command import run_command
+
+    require_address(listen)
+    entries = _entries()
+    if not entries:
+        raise UsageError(
+            "nothing runs, so there is nothing to show", next="firesteel up, or firesteel serve smollm2"
+        )
+    file = find_home().root / "page.yaml"
+    _write(file, entries)
+    options = ServeOptions(file, listen, keep_models=True, page_files=read_files(), run_command=run_command)
+    return PagePlan(options, entries)
+
+
+def run_page(plan: PagePlan, show: Callable[[ServeEvent], None]) -> None:
+    """Until a signal ends it; services that start or stop meanwhile come and go."""
+    run_gateway(plan.options, show, _follow(plan.options.file, plan.entries))
+
+
+def _entries() -> dict[str, Any]:
+    """The services that run, as models of a service file."""
+    from firesteel.run.service import all_services
+
+    running = all_services(find_home())
+    return {service.name: _entry(service) for service in running if service.phase in _PHASES}
+
+
+def _entry(service: Service) -> dict[str, Any]:
+    spec = service.spec
+    size = spec.expected_bytes or spec.container_bytes
+    memory = {"memory": f"{size}B"} if size else {}
+    return {"url": spec.url.removesuffix("/v1"), "model": spec.model, **memory}
+
+
+def _write(file: Path, entries: dict[str, Any]) -> None:
+    """As JSON, which is YAML too and quotes what must be quoted."""
+    write_text(file, json.dumps({"models": entries}, indent=1))
+
+
+async def _follow(file: Path, entries: dict[str, Any]) -> None:
+    """The gateway reads the file again when it changes. It needs one model: the last one stays."""
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        found = await asyncio.to_thread(_entries)
+        if found and found != entries:
+            entries = found
+            _write(file, entries)

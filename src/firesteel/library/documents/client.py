@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from firesteel.facts.evidence import Evidence
+from firesteel.library.clients import ConfiguredClient
 from firesteel.library.documents.document import Document
 
 
@@ -33,3 +35,18 @@ class ClientJson(Document):
     """What it points at: `firesteel serve`, a service's own port, or where `up` would serve it."""
     notes: tuple[str, ...]
     sources: tuple[Evidence, ...]
+
+
+def client_json(found: ConfiguredClient, written: bool, backup: Path | None) -> ClientJson:
+    return ClientJson.of(
+        found.client,
+        found.target.endpoint,
+        client=found.name,
+        key_variable=found.target.endpoint.key,
+        text=found.text,
+        path=str(found.path) if found.path else None,
+        written=written,
+        backup=str(backup) if backup else None,
+        taken=found.target.kind,
+        notes=found.notes,
+    )
