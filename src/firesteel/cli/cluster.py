@@ -13,21 +13,11 @@ from firesteel.cli.output.doctor import show_cluster
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import done_texts
 from firesteel.cli.output.show import err, out, table
-from firesteel.edge.files.home import Home, find_home
 from firesteel.errors import HostNotReady
-from firesteel.hosts.cluster.add import add_node, all_channels, remove_node
-from firesteel.hosts.cluster.channel import Channel
-from firesteel.hosts.cluster.check import ClusterCheck, check_cluster
-from firesteel.hosts.cluster.nodes import ClusterNode, all_nodes, find_node, local_name, require_nodes
-from firesteel.hosts.cluster.stage import stage
-from firesteel.hosts.cluster.topology import proposed_addresses, svg_drawing, text_drawing
-from firesteel.hosts.cluster.up import propose_cluster, read_cluster
-from firesteel.hosts.doctor.nodes import ClusterExamination, examine_cluster
 from firesteel.launch import Ask, Runtime
-from firesteel.library import documents
-from firesteel.run.fetch.pull import pull_launch
+from firesteel.library import cluster, documents
+from firesteel.library.cluster import CheckedCluster
 from firesteel.units import show_bytes
-from firesteel.workspace import find_workspace
 
 _MARKS = {"good": "good", "note": "note", "warn": "warn", "stop": "STOP"}
 
@@ -59,7 +49,7 @@ def add(
             return True
         return click.confirm(f"the host key of {name} is {digest}; is that right?", err=True)
 
-    added = asyncio.run(add_node(find_home(), ClusterNode(name, address or name, user, port), accepts))
+    added = asyncio.run(cluster.add_node(name, address=address, user=user, port=port, accepts=accepts))
     if as_json:
         common.print_json(documents.cluster.ClusterAddJson(node=added.node, facts=added.facts))
         return
@@ -77,7 +67,7 @@ def add(
 @common.json_option
 def list_nodes(as_json: bool) -> None:
     """List the nodes."""
-    nodes = all_nodes(find_home())
+    nodes = cluster.all_nodes()
     if as_json:
         common.print_json(documents.cluster.ClusterListJson(nodes=nodes))
         return
@@ -95,36 +85,26 @@ def list_nodes(as_json: bool) -> None:
 @common.json_option
 def check(svg: Path | None, propose: bool, is_quick: bool, as_json: bool) -> int:
     """Examine every node as `doctor` does, and try every link both ways."""
-    home = find_home()
-    channels = all_channels(home, require_nodes(home), local_name())
-    found, examined = asyncio.run(_check_and_examine(home, channels, not is_quick))
+    checked = asyncio.run(cluster.check_nodes(measures=not is_quick))
+    found, examined = checked.links, checked.hosts
     if svg:
-        svg.write_text(svg_drawing(found.facts, found.links))
+        svg.write_text(checked.svg_drawing)
     if as_json:
         common.print_json(documents.cluster.check_json(found, examined))
     else:
-        _show(found)
+        _show(checked)
         show_cluster(examined)
         if propose:
-            _propose(found)
+            _propose(checked)
     if found.stops:
         first = found.stops[0]
         raise HostNotReady(f"{' and '.join(first.hosts)}: {first.text}", next=first.next)
     return HostNotReady.exit_code if examined.level == "stop" else 0
 
 
-async def _check_and_examine(
-    home: Home, channels: list[Channel], measures: bool
-) -> tuple[ClusterCheck, ClusterExamination]:
-    """One after the other: reading a host takes time from the bandwidth, and the links begin with new
-    connections. A node that does not answer is not asked twice."""
-    found = await check_cluster(channels, measures)
-    return found, await examine_cluster(home, without=frozenset(found.unreachable))
-
-
-def _show(found: ClusterCheck) -> None:
-    click.echo(text_drawing(found.facts, found.links))
-    for finding in found.findings:
+def _show(checked: CheckedCluster) -> None:
+    click.echo(checked.text_drawing)
+    for finding in checked.links.findings:
         where = " ".join(finding.hosts)
         click.echo(f"{_MARKS[finding.level]:<5} {finding.check:<16} {where}: {finding.text}")
         if finding.level in ("warn", "stop"):
@@ -133,8 +113,8 @@ def _show(found: ClusterCheck) -> None:
                     click.echo(f"      {label:<5} {text}")
 
 
-def _propose(found: ClusterCheck) -> None:
-    files = proposed_addresses(found.facts)
+def _propose(checked: CheckedCluster) -> None:
+    files = checked.proposed_addresses
     if not files:
         click.echo("every cabled rail has an address; nothing to propose")
     for name, text in files.items():
@@ -150,8 +130,7 @@ def _propose(found: ClusterCheck) -> None:
 @common.json_option
 def remove(name: str, as_json: bool) -> None:
     """Remove the node NAME, and what was copied to it."""
-    home = find_home()
-    left = asyncio.run(remove_node(home, find_node(home, name)))
+    left = asyncio.run(cluster.remove_node(name))
     if as_json:
         common.print_json(documents.cluster.ClusterRemoveJson(name=name, left=left or None))
         return
@@ -167,14 +146,10 @@ def stage_model(
     model: str, count: int | None, runtime: Runtime | None, engine_path: str | None, as_json: bool
 ) -> None:
     """Fetch MODEL here, and copy its weights and its image to the nodes."""
-    home = find_home()
-    nodes = require_nodes(home, count)
-    cluster = asyncio.run(read_cluster(home, nodes, local_name(), allows_tcp=True))
-    ask = Ask(model, runtime=runtime, engine_path=engine_path)
-    best = propose_cluster(find_workspace(), ask, cluster.size)[0]
-    done = asyncio.run(done_texts(pull_launch(best, home), stage(best, home, cluster)))
+    plan = cluster.plan_stage(Ask(model, runtime=runtime, engine_path=engine_path), count)
+    done = asyncio.run(done_texts(cluster.stage_model(plan)))
     if as_json:
-        common.print_json(documents.cluster.ClusterStageJson(name=best.name, done=tuple(done)))
+        common.print_json(documents.cluster.ClusterStageJson(name=plan.proposal.name, done=tuple(done)))
         return
     how = f" --engine-path {shlex.quote(engine_path)}" if engine_path else " --native" if runtime else ""
     out.print(typed(f"next: firesteel up {shlex.quote(model)} --cluster{how}"), soft_wrap=True)

@@ -11,12 +11,12 @@ import click
 
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
-from firesteel.edge.files.home import find_home
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.library import documents, hosts
 
 if TYPE_CHECKING:
     from firesteel.hosts.doctor.examine import Examination
+    from firesteel.hosts.doctor.fix import Fixed
     from firesteel.rules.host_checks.fix_plan import FixPlan
 
 _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
@@ -70,13 +70,13 @@ def command(
     if undo:
         return _undo(checks, root, yes, as_json)
     if watch:
-        from firesteel.cli.output.doctor_watch import watch_host
+        from firesteel.cli.output.doctor_watch import show_watch
 
-        return watch_host(every, count, root, as_json)
+        return show_watch(every, count, root, as_json)
     if measure:
-        from firesteel.cli.output.doctor_measure import measure_host
+        from firesteel.cli.output.doctor_measure import show_measurements
 
-        return measure_host(as_json)
+        return show_measurements(as_json)
     examination = hosts.doctor(checks, root=root, source=source)
     if fix:
         return _fix(examination, checks, root, yes, as_json)
@@ -86,9 +86,7 @@ def command(
 
 
 def _tell_half_done(root: Path | None) -> None:
-    from firesteel.hosts.doctor.fix import half_done
-
-    for name in half_done(root):
+    for name in hosts.half_done(root):
         again = f"firesteel doctor --undo {name}{_root_words(root)}"
         click.echo(typed(f"the fix of {name} was interrupted half-way; next: {again}"), err=True)
 
@@ -98,14 +96,13 @@ def _root_words(root: Path | None) -> str:
 
 
 def _show(examination: Examination, everything: bool, as_json: bool, *, is_here: bool) -> int:
-    from firesteel.hosts.doctor.fix import fixable
-
+    can_fix = hosts.fixable(examination)
     if as_json:
-        common.print_json(documents.hosts.doctor_json(examination, fixable(examination)))
+        common.print_json(documents.hosts.doctor_json(examination, can_fix))
     else:
         from firesteel.cli.output.doctor import show_examination
 
-        show_examination(examination, fixable(examination), everything=everything, is_here=is_here)
+        show_examination(examination, can_fix, everything=everything, is_here=is_here)
     return HostNotReady.exit_code if examination.level == "stop" else 0
 
 
@@ -121,13 +118,11 @@ def _cluster(checks: tuple[str, ...], as_json: bool) -> int:
 
 
 def _bundle(path: Path, root: Path | None, as_json: bool) -> int:
-    from firesteel.hosts.doctor.bundle import write_bundle
-
-    probe = write_bundle(path, find_home(), root)
+    sections = hosts.write_bundle(path, root)
     if as_json:
-        common.print_json(documents.hosts.DoctorBundleJson(file=str(path), sections=tuple(probe.sections)))
+        common.print_json(documents.hosts.DoctorBundleJson(file=str(path), sections=sections))
         return 0
-    click.echo(f"{path}: {len(probe.sections)} sections, secrets removed; look through it before you send it")
+    click.echo(f"{path}: {len(sections)} sections, secrets removed; look through it before you send it")
     click.echo(typed(f"next: firesteel doctor --from {path}"))
     return 0
 
@@ -135,30 +130,25 @@ def _bundle(path: Path, root: Path | None, as_json: bool) -> int:
 def _fix(
     examination: Examination, names: tuple[str, ...], root: Path | None, yes: bool, as_json: bool
 ) -> int:
-    from firesteel.hosts.doctor import apply
-    from firesteel.hosts.doctor.fix import Fixed, apply_fix, plan_fixes, require_root, root_of
-
-    base = root_of(root)
-    plans = plan_fixes(examination, names)
-    possible = [plan for plan in plans if not plan.refused]
-    for plan in plans:
-        _show_plan(plan, apply.diff(base, plan))
+    fixes = hosts.plan_fixes(examination, names, root)
+    possible = [fix for fix in fixes if not fix.plan.refused]
+    for fix in fixes:
+        _show_plan(fix.plan, fix.diff)
     done: list[Fixed] = []
     if possible:
-        again = " ".join(["firesteel doctor --fix", *(plan.check for plan in possible)])
-        require_root(base, again)
+        hosts.require_root(" ".join(["firesteel doctor --fix", *(fix.plan.check for fix in possible)]), root)
         if yes or click.confirm(f"change {_count(len(possible))} on this host?", default=False, err=True):
-            for plan in possible:
-                fixed = apply_fix(plan, find_home(), root)
+            for fixed in hosts.apply_fixes(possible, root):
                 done.append(fixed)
                 click.echo(f"{'done' if fixed.verified else 'failed'}  {fixed.check}: {fixed.says}", err=True)
             click.echo(typed(f"firesteel doctor --undo{_root_words(root)} takes it back"), err=True)
         else:
             click.echo("nothing was changed", err=True)
-    elif not plans:
+    elif not fixes:
         click.echo("there is nothing to fix", err=True)
     if as_json:
-        diffs = {plan.check: apply.diff(base, plan) if not done else "" for plan in plans}
+        plans = tuple(fix.plan for fix in fixes)
+        diffs = {fix.plan.check: fix.diff if not done else "" for fix in fixes}
         common.print_json(documents.hosts.doctor_fix_json(plans, diffs, done))
     return 0 if all(fixed.verified for fixed in done) else 1
 
@@ -178,10 +168,7 @@ def _show_plan(plan: FixPlan, diff: str) -> None:
 
 
 def _undo(names: tuple[str, ...], root: Path | None, yes: bool, as_json: bool) -> int:
-    from firesteel.hosts.doctor.fix import require_root, root_of, to_undo, undo_fix
-
-    base = root_of(root)
-    entries = to_undo(root, names)
+    entries = hosts.fixes_to_undo(names, root)
     for entry in entries:
         state = "half done" if entry.state == "applying" else "done"
         click.echo(f"{entry.check}: {state} at {entry.at}", err=True)
@@ -189,9 +176,9 @@ def _undo(names: tuple[str, ...], root: Path | None, yes: bool, as_json: bool) -
             click.echo(f"  {'/' + change.path if change.path else ' '.join(change.command)}", err=True)
     undone = []
     if entries:
-        require_root(base, " ".join(["firesteel doctor --undo", *names]))
+        hosts.require_root(" ".join(["firesteel doctor --undo", *names]), root)
         if yes or click.confirm(f"take {_count(len(entries))} back?", default=False, err=True):
-            undone = [undo_fix(entry, root) for entry in entries]
+            undone = [hosts.undo_fix(entry, root) for entry in entries]
     else:
         click.echo("there is nothing to take back", err=True)
     for result in undone:

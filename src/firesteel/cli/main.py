@@ -129,7 +129,7 @@ def firesteel(ctx: click.Context, debug: bool, as_json: bool, sim: str | None, o
 
 
 def _list_scenarios() -> None:
-    from firesteel.sim.scenario_files import scenarios  # loads pydantic
+    from firesteel.library.hosts import scenarios
 
     for name, about in scenarios().items():
         click.echo(f"{name:<14} {about}")
@@ -140,14 +140,14 @@ def _enter_simulation(name: str) -> None:
     """From here on this process, and what it starts, runs on a simulated Spark."""
     import os
 
-    from firesteel.sim.setup import enter
-    from firesteel.sim.spark import read_spark
+    from firesteel.library.hosts import enter_simulation
 
-    folder = enter(name or None, os.environ)
+    found = enter_simulation(name)
     os.environ["FIRESTEEL_COMMAND"] = f"{os.environ.get('FIRESTEEL_COMMAND') or 'firesteel'} --sim"
-    spark = read_spark(folder)
-    scenario = f"scenario `{spark.name}` (--sim idle for a fresh one)" if spark.name else "no scenario"
-    speed = f"starts take 1/{spark.faster:g} of their time, prompts 1/{spark.reads_faster:g}"
+    scenario = (
+        f"scenario `{found.scenario}` (--sim idle for a fresh one)" if found.scenario else "no scenario"
+    )
+    speed = f"starts take 1/{found.faster:g} of their time, prompts 1/{found.reads_faster:g}"
     click.echo(f"simulated Spark: nothing it shows was measured; {scenario}; {speed}", err=True)
 
 
@@ -211,10 +211,9 @@ def _node_of(argv: list[str]) -> tuple[str | None, list[str]]:
 
 
 def _run_on(node: str, argv: list[str]) -> int:
-    from firesteel.edge.files.home import find_home
-    from firesteel.hosts.cluster.elsewhere import run_elsewhere  # loads ssh
+    from firesteel.library.hosts import run_elsewhere
 
-    return run_elsewhere(find_home(), node, argv)
+    return run_elsewhere(node, argv)
 
 
 def _as_shown(error: Exception) -> FiresteelError:

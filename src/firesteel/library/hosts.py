@@ -1,16 +1,36 @@
-"""What is wrong with this host, and with the nodes of a cluster."""
+"""What is wrong with this host, what fixes it, and commands on other hosts. Imports little."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from firesteel.dataclass import dataclass
+from firesteel.edge.files import home
 from firesteel.edge.files.home import find_home
 
 if TYPE_CHECKING:  # loaded only by those who use them
+    from firesteel.facts.host.host_facts import HostMeasurement
+    from firesteel.hosts.doctor.apply import Undone
     from firesteel.hosts.doctor.examine import Examination
+    from firesteel.hosts.doctor.fix import Fixed
+    from firesteel.hosts.doctor.journal import JournalEntry
     from firesteel.hosts.doctor.nodes import ClusterExamination
+    from firesteel.hosts.doctor.watch import WatchReading
+    from firesteel.rules.host_checks.fix_plan import FixPlan
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFix:
+    plan: FixPlan
+    diff: str
+    """Of the files that it changes."""
+
+
+def home_folder() -> Path:
+    """Where firesteel keeps what it writes, also where that cannot be read."""
+    return home.home_folder()
 
 
 def doctor(
@@ -27,3 +47,116 @@ async def doctor_cluster(checks: Sequence[str] = ()) -> ClusterExamination:
     from firesteel.hosts.doctor.nodes import examine_cluster  # ssh
 
     return await examine_cluster(find_home(), checks)
+
+
+def write_bundle(path: Path, root: Path | None = None) -> tuple[str, ...]:
+    """What `doctor` reads, without secrets, as one file; the names of its sections."""
+    from firesteel.hosts.doctor import bundle
+
+    return tuple(bundle.write_bundle(path, find_home(), root).sections)
+
+
+def watch_host(every_s: float, count: int | None = None, root: Path | None = None) -> Iterator[WatchReading]:
+    """The state of the host every few seconds, and what is wrong then."""
+    from firesteel.hosts.doctor.watch import watch
+
+    return watch(find_home(), every_s, count, root)
+
+
+def figure_text(figure: HostMeasurement) -> str:
+    """`180 GB/s`"""
+    from firesteel.facts.host.host_facts import show_figure
+
+    return show_figure(figure)
+
+
+# --- fixes ---
+
+
+def fixable(examination: Examination) -> frozenset[str]:
+    """The checks whose findings `plan_fixes` can do something about."""
+    from firesteel.hosts.doctor import fix
+
+    return fix.fixable(examination)
+
+
+def half_done(root: Path | None = None) -> list[str]:
+    """Fixes that were interrupted."""
+    from firesteel.hosts.doctor import fix
+
+    return fix.half_done(root)
+
+
+def plan_fixes(
+    examination: Examination, names: Sequence[str] = (), root: Path | None = None
+) -> tuple[PlannedFix, ...]:
+    """What would be changed; a plan may be refused, with the reason."""
+    from firesteel.hosts.doctor import apply, fix
+
+    base = fix.root_of(root)
+    return tuple(PlannedFix(plan, apply.diff(base, plan)) for plan in fix.plan_fixes(examination, names))
+
+
+def require_root(again: str, root: Path | None = None) -> None:
+    """Raises unless this user may change the host; `again` is what to type as root."""
+    from firesteel.hosts.doctor import fix
+
+    fix.require_root(fix.root_of(root), again)
+
+
+def apply_fixes(fixes: Iterable[PlannedFix], root: Path | None = None) -> Iterator[Fixed]:
+    """Change the host, check each change again, and write down how to take it back."""
+    from firesteel.hosts.doctor import fix
+
+    for each in fixes:
+        yield fix.apply_fix(each.plan, find_home(), root)
+
+
+def fixes_to_undo(names: Iterable[str] = (), root: Path | None = None) -> list[JournalEntry]:
+    """What `apply_fixes` changed and nobody took back, the newest first."""
+    from firesteel.hosts.doctor import fix
+
+    return fix.to_undo(root, names)
+
+
+def undo_fix(entry: JournalEntry, root: Path | None = None) -> Undone:
+    """Take it back; what others have changed since stays, and is listed."""
+    from firesteel.hosts.doctor import fix
+
+    return fix.undo_fix(entry, root)
+
+
+# --- other hosts, and simulated ones ---
+
+
+def run_elsewhere(node: str, argv: list[str]) -> int:
+    """A command on a node, over ssh; its exit code."""
+    from firesteel.hosts.cluster import elsewhere  # ssh
+
+    return elsewhere.run_elsewhere(find_home(), node, argv)
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    scenario: str
+    """Empty: none."""
+    faster: float
+    reads_faster: float
+
+
+def scenarios() -> dict[str, str]:
+    """Of the simulated Spark, by name: what is so about it."""
+    from firesteel.sim import scenario_files
+
+    return dict(scenario_files.scenarios())
+
+
+def enter_simulation(name: str) -> Simulation:
+    """From here on this process, and what it starts, runs on a simulated Spark."""
+    import os
+
+    from firesteel.sim.setup import enter
+    from firesteel.sim.spark import read_spark
+
+    spark = read_spark(enter(name or None, os.environ))
+    return Simulation(spark.name or "", spark.faster, spark.reads_faster)

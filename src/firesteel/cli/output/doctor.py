@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import grid, out
-from firesteel.facts.host.host_facts import show_figure
-from firesteel.hosts.doctor.examine import Examination
-from firesteel.hosts.doctor.nodes import ClusterExamination
+from firesteel.library.hosts import figure_text
 from firesteel.printable import escape_unprintable
-from firesteel.rules.host_checks import HostFinding
+
+if TYPE_CHECKING:
+    from firesteel.hosts.doctor.examine import Examination
+    from firesteel.hosts.doctor.nodes import ClusterExamination
+    from firesteel.rules.host_checks import HostFinding
 
 _STYLE = {"stop": "bold red", "warn": "yellow", "note": "cyan", "unknown": "magenta", "good": "green"}
 
@@ -41,7 +44,7 @@ def show_examination(
     good = [finding.check for finding in findings if finding.level == "good"]
     out.print(Text.assemble(("good  ", _STYLE["good"]), ", ".join(good) or "nothing"))
     if figures := examination.facts.measured.values():
-        rows = [f"{figure.name} {show_figure(figure)}" for figure in figures]
+        rows = [f"{figure.name} {figure_text(figure)}" for figure in figures]
         out.print(Text(f"measured  {', '.join(rows)}; last on {max(figure.day for figure in figures)}"))
     fixes = [finding.check for finding in findings if finding.is_bad and finding.check in fixable]
     if fixes and is_here:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from firesteel.edge.files.home import find_home
-from firesteel.hosts.doctor.watch import WatchReading, watch
+from firesteel.library.hosts import watch_host
 from firesteel.printable import escape_unprintable
 from firesteel.units import show_bytes
 
+if TYPE_CHECKING:
+    from firesteel.hosts.doctor.watch import WatchReading
 
-def watch_host(every_s: float, count: int | None, root: Path | None, as_json: bool) -> int:
+
+def show_watch(every_s: float, count: int | None, root: Path | None, as_json: bool) -> int:
     """Exits with 5 when the last reading has something that stops a launch."""
     active: dict[str, str] = {}
-    for reading in watch(find_home(), every_s, count, root):
+    for reading in watch_host(every_s, count, root):
         if as_json:
             click.echo(json.dumps({"document": "firesteel.doctor-watch/1", **asdict(reading)}))
         else:

@@ -8,8 +8,8 @@ import shlex
 from pathlib import Path
 
 from firesteel.cli.output.streams import OutputLost, discard_output
-from firesteel.edge.files.home import home_folder
 from firesteel.errors import FiresteelError, HostNotReady
+from firesteel.library.hosts import home_folder
 
 _ELSEWHERE = "FIRESTEEL_HOME=/path/with/space"
 
