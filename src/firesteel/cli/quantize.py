@@ -19,7 +19,7 @@ from firesteel.library import documents, weights
 from firesteel.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:  # load numpy, which is not always installed
-    from firesteel.library.weights import Calibration, QuantizationJob, Quantized
+    from firesteel.library.weights import Calibration, QuantizationJob, QuantizedCheckpoint
     from firesteel.workshop.audit import AuditReport
     from firesteel.workshop.quantize.forecast import ServedForecast
     from firesteel.workshop.quantize.results import QuantizationResult
@@ -214,7 +214,7 @@ def _served(served: ServedForecast, host: str) -> str:
     )
 
 
-def _run(job: QuantizationJob) -> Quantized:
+def _run(job: QuantizationJob) -> QuantizedCheckpoint:
     lines = SlowLines()
     status = err.status("starting") if err.is_terminal else None
 

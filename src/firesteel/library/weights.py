@@ -93,7 +93,7 @@ def undo_repair(model: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantized:
+class QuantizedCheckpoint:
     """A quantized checkpoint that was written, and what `audit` says of it."""
 
     result: QuantizationResult
@@ -176,13 +176,13 @@ def require_place(job: QuantizationJob) -> None:
 
 def run_job(
     job: QuantizationJob, on_progress: Callable[[QuantizationProgress], None] = lambda progress: None
-) -> Quantized:
+) -> QuantizedCheckpoint:
     """Write it and audit what was written. `upload` is a step of its own."""
     organization = job.repository.partition("/")[0] if job.repository else None
     return _written(job.plan, job.out, job.kernel, job.threads, on_progress, organization)
 
 
-def quantize(plan: QuantizationPlan, out: Path, *, threads: int | None = None) -> Quantized:
+def quantize(plan: QuantizationPlan, out: Path, *, threads: int | None = None) -> QuantizedCheckpoint:
     """Write a quantized checkpoint and audit it; a run that was killed goes on."""
     from firesteel.workshop.kernels.native import load_kernel
 
@@ -197,11 +197,11 @@ def _written(
     threads: int,
     on_progress: Callable[[QuantizationProgress], None],
     organization: str | None,
-) -> Quantized:
+) -> QuantizedCheckpoint:
     from firesteel.workshop.quantize.run import run_quantization
 
     result = run_quantization(plan, out, kernel, threads, on_progress, organization)
-    return Quantized(result, audit(str(out)))
+    return QuantizedCheckpoint(result, audit(str(out)))
 
 
 def upload(job: QuantizationJob) -> str:
