@@ -20,8 +20,9 @@ if TYPE_CHECKING:
         stored_run,
     )
     from firesteel.library.hosts import doctor, doctor_cluster
-    from firesteel.library.images import build_image, inspect_image, learn, learn_image
+    from firesteel.library.images import build_image, inspect_image
     from firesteel.library.keys import add_key, keys, revoke_key
+    from firesteel.library.learn import learn, learn_image
     from firesteel.library.plans import host, models, plan, propose
     from firesteel.library.render import docker, render_as, render_by_node, render_for_kubernetes
     from firesteel.library.run import (

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,12 +13,11 @@ from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import last_of, told_on_interrupt
 from firesteel.cli.output.show import out
-from firesteel.edge.files.home import find_home
-from firesteel.edge.native.build import BuildProgress
-from firesteel.edge.native.installed import installed_engines
-from firesteel.errors import UsageError
-from firesteel.launch import EngineName
-from firesteel.library import documents, plans, run
+from firesteel.library import documents
+from firesteel.library.engines import build_engine, install_engine, installed_engines, remove_engine
+
+if TYPE_CHECKING:
+    from firesteel.library.images import BuildProgress
 
 
 @click.group("engine")
@@ -36,7 +33,7 @@ def command() -> None:
 @common.json_option
 def list_(as_json: bool) -> None:
     """List the engines under FIRESTEEL_HOME."""
-    engines = installed_engines(find_home())
+    engines = installed_engines()
     if as_json:
         rows = tuple(documents.engine.engine_json(folder, engine) for folder, engine in engines.items())
         common.print_json(documents.engine.EngineListJson(engines=rows))
@@ -60,15 +57,7 @@ def install(what: str) -> None:
 
     vllm, on a machine without a GPU its build for CPUs; sglang; llamacpp as xllamacpp has it, for the CPU.
     """
-    from firesteel.edge.native.install_wheels import install_engine, install_llamacpp
-
-    engine, version = _parse(what.replace("xllamacpp", "llamacpp"))
-    if engine == "llamacpp":
-        package = f"xllamacpp=={version}" if version else plans.catalog().images.named["xllamacpp"].package
-        assert package
-        _follow(install_llamacpp(find_home(), package, plans.host().gpus))
-        return
-    _follow(install_engine(find_home(), engine, version, plans.host().gpus))
+    _follow(install_engine(what))
 
 
 @command.command("build")
@@ -80,47 +69,20 @@ def build(what: str, source: Path | None, cpu: bool) -> None:
 
     An interrupted build goes on where it was. llama-bench, llama-quantize and ggml-rpc-server come along.
     """
-    engine, version = _parse(what)
-    if engine != "llamacpp":
-        raise UsageError(f"{engine} is installed from wheels", next=f"firesteel engine install {what}")
-    from firesteel.edge.native.build import build_llamacpp
-
-    gpus = () if cpu else plans.host().gpus
-    _follow(build_llamacpp(find_home(), version, source.absolute() if source else None, gpus))
+    _follow(build_engine(what, source=source, for_cpu=cpu))
 
 
 @command.command("remove")
 @click.argument("name")
 def remove(name: str) -> None:
     """Remove an engine by the name that `firesteel engine list` shows."""
-    engines = {folder.name: folder for folder in installed_engines(find_home())}
-    if name not in engines:
-        raise UsageError(f"no engine is called `{name[:80]}`", next="firesteel engine list")
-    users = [
-        service.name
-        for service in run.services()
-        if service.phase != "dead" and any(str(engines[name]) in word for word in service.spec.start)
-    ]
-    if users:
-        raise UsageError(f"{name} serves {', '.join(users)}", next=f"firesteel down {users[0]}")
-    shutil.rmtree(engines[name])
+    remove_engine(name)
     click.echo(f"{name} is removed")
-
-
-def _parse(what: str) -> tuple[EngineName, str | None]:
-    match = re.fullmatch(r"(\w+)(?:==(\w[\w.]*))?", what)
-    engines: tuple[EngineName, ...] = get_args(EngineName)
-    engine = next((engine for engine in engines if match and engine == match[1]), None)
-    if match is None or engine is None:
-        raise UsageError(
-            f"`{what[:60]}` is no engine", next="one of vllm, sglang, llamacpp, with a version: vllm==0.32.0"
-        )
-    return engine, match[2]
 
 
 def _follow(events: AsyncIterator[BuildProgress | Path]) -> None:
     with told_on_interrupt("the same command goes on where it was"):
         folder = asyncio.run(last_of(events, Path))
-    engine = installed_engines(find_home())[folder]
+    engine = installed_engines()[folder]
     click.echo(f"{folder.name}: {engine.engine} {engine.version}, {'GPU' if engine.uses_gpu else 'CPU'}")
     click.echo(typed("next: firesteel up MODEL --native"), err=True)

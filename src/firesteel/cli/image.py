@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from typing import TYPE_CHECKING
 
 import click
 from rich.text import Text
 
-from firesteel.catalog import ImageProblem
-from firesteel.catalog.image_recipe import image_recipe, image_recipe_names
 from firesteel.cli.image_watch import watch
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import last_of, told_on_interrupt
 from firesteel.cli.output.show import LEVEL_STYLE, err, line, out
-from firesteel.edge.files.home import find_home
-from firesteel.edge.files.image_recipes import load_image_recipe
-from firesteel.images.build import build_image
-from firesteel.images.built import BuiltImage
-from firesteel.images.compare import ImageComparison, compare_reports
-from firesteel.images.inspect import RecipeVerdict, inspect_image, judge_recipes, save_inspection
-from firesteel.images.report import ImageReport
-from firesteel.images.sources import OpenedImage, open_image
-from firesteel.library import documents, plans
+from firesteel.library import documents, images
+from firesteel.library.images import BuiltImage
 from firesteel.printable import escape_unprintable
 from firesteel.units import show_bytes, show_seconds
+
+if TYPE_CHECKING:
+    from firesteel.catalog import ImageProblem
+    from firesteel.images.compare import ImageComparison
+    from firesteel.images.inspect import RecipeVerdict
+    from firesteel.images.report import ImageReport
+    from firesteel.images.sources import OpenedImage
 
 _SHOWN_LIBRARIES = 12
 _SHOWN_PARTS = 8
@@ -60,19 +59,19 @@ def inspect(
           3  something in it stops that
     """
     opened = _open(reference, platform, deep, remote)
-    report = _inspect(opened)
     if other is not None:
-        comparison = compare_reports(report, _inspect(_open(other, platform, deep, remote)))
-        _print_comparison(comparison, as_json)
+        first = images.read_image(opened, _progress)
+        second = images.read_image(_open(other, platform, deep, remote), _progress)
+        _print_comparison(images.compare_images(first, second), as_json)
         return 0
-    saved = save_inspection(find_home(), report)
-    recipes = judge_recipes(report, plans.catalog())
+    found = images.inspect_opened(opened, _progress)
     if as_json:
-        path = str(saved) if saved else None
-        common.print_json(documents.images.ImageInspectJson.of(report, recipes=recipes, saved=path))
+        path = str(found.saved) if found.saved else None
+        shown = documents.images.ImageInspectJson.of(found.report, recipes=found.recipes, saved=path)
+        common.print_json(shown)
     else:
-        _show(report, recipes)
-    return 3 if any(problem.level == "stop" for problem in report.problems) else 0
+        _show(found.report, found.recipes)
+    return found.exit_code
 
 
 @command.command("build")
@@ -90,13 +89,11 @@ def build(what: str | None, is_list: bool, builder: str | None, as_json: bool) -
     dockerfile` prints the Dockerfile.
     """
     if is_list or what is None:
-        for name in image_recipe_names():
-            recipe = image_recipe(name)
+        for name, recipe in images.image_recipes().items():
             line(f"{name:<16} {recipe.title} ({recipe.status})")
         return
-    name, recipe = load_image_recipe(what)
     with told_on_interrupt("nothing was tagged; docker keeps the steps that are done"):
-        image = asyncio.run(last_of(build_image(find_home(), name, recipe, builder), BuiltImage))
+        image = asyncio.run(last_of(images.build_image(what, builder=builder), BuiltImage))
     if as_json:
         common.print_json(documents.images.ImageBuildJson.of(image))
         return
@@ -106,7 +103,7 @@ def build(what: str | None, is_list: bool, builder: str | None, as_json: bool) -
         share = f", {product.peak_share:.0%} of the peak" if product.peak_share else ""
         line(f"  {product.format:<13} {product.tflops:.0f} TFLOPS on {product.gpu}{share}")
     line(f"  in            {show_seconds(image.seconds)}; Dockerfile, log and provenance in {image.folder}")
-    _next(f"image: {name} in a recipe of yours, or docker run {image.tag}")
+    _next(f"image: {images.recipe_name(what)} in a recipe of yours, or docker run {image.tag}")
 
 
 @command.command("prune")
@@ -121,42 +118,32 @@ def prune(keep: int, yes: bool, as_json: bool) -> None:
     The newest of each recipe stay, and so does whatever a container has, running or stopped, or your catalog
     names. Images that were built and refused go. Other images are never touched.
     """
-    from firesteel.edge.docker.image_sources import find_container_runtime
-    from firesteel.images import retention
-    from firesteel.images.factory.factory import all_candidates
-
-    home, runtime = find_home(), find_container_runtime()
-    images = retention.own_images(runtime, home)
-    used = retention.used_ids(runtime) | all_candidates(home)
-    gone = retention.removable(images, used, retention.named_tags(home), keep)
-    for image in gone if yes else ():
-        retention.remove(runtime, image)
+    plan = images.plan_prune(keep)
+    if yes:
+        images.prune_images(plan)
     if as_json:
-        kept = len(images) - len(gone)
-        common.print_json(documents.images.ImagePruneJson(removed=yes, images=gone, kept=kept))
+        shown = documents.images.ImagePruneJson(removed=yes, images=plan.gone, kept=plan.kept)
+        common.print_json(shown)
         return
-    for image in gone:
+    for image in plan.gone:
         name = image.tag or f"{image.id[:19]} (refused)"
         line(f"{'removed' if yes else 'would remove'} {name}, {show_bytes(image.bytes)}")
-    line(f"{len(images) - len(gone)} of {len(images)} images {'stay' if yes else 'would stay'}")
-    if gone and not yes:
+    line(f"{plan.kept} of {len(plan.images)} images {'stay' if yes else 'would stay'}")
+    if plan.gone and not yes:
         _next("firesteel image prune --yes")
 
 
 def _open(reference: str, platform: str | None, deep: bool, remote: bool) -> OpenedImage:
-    opened = open_image(reference, platform=platform, deep=deep, remote=remote)
+    opened = images.open_image(reference, platform=platform, deep=deep, remote=remote)
     if opened.source == "registry":
         size = sum(layer.stored_bytes or 0 for layer in opened.layers)
         err.print(f"fetch   {len(opened.layers)} layers, {show_bytes(size)}, to be read and not kept")
     return opened
 
 
-def _inspect(opened: OpenedImage) -> ImageReport:
-    def progress(files: int) -> None:
-        if err.is_terminal:
-            err.print(f"read    {files:,} files", end="\r")
-
-    return inspect_image(opened, find_home().root / "tmp", progress)
+def _progress(files: int) -> None:
+    if err.is_terminal:
+        err.print(f"read    {files:,} files", end="\r")
 
 
 def _print_comparison(comparison: ImageComparison, as_json: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +12,9 @@ import click
 from firesteel.cli.options import common
 from firesteel.cli.output.progress import SlowLines, build_line, told_on_interrupt
 from firesteel.cli.output.show import line
-from firesteel.edge.files.home import find_home
-from firesteel.errors import FiresteelError, UsageError
-from firesteel.library import documents
+from firesteel.edge.host.signals import cancel_on_signals
+from firesteel.errors import FiresteelError
+from firesteel.library import documents, images
 from firesteel.printable import escape_unprintable
 
 if TYPE_CHECKING:
@@ -44,15 +43,12 @@ def watch(path: Path | None, dry_run: bool, status: bool, again: str | None, as_
     Exits 0  done, or nothing was due
           1  a release was refused, or upstream could not be asked
     """
-    from firesteel.images.factory import factory
-    from firesteel.images.factory.policy import read_policies
-
-    path = path or find_home().root / "factory.yaml"
-    policies = read_policies(path)
+    path = images.policy_file(path)
+    policies = images.read_policies(path)
     done: dict[str, list[str]] = {name: [] for name in policies}
     problems: list[FiresteelError] = []
-    if again and not sum(factory.try_again(find_home(), name, again) for name in policies):
-        raise UsageError(f"no release {again} was refused", next="firesteel image watch --status")
+    if again:
+        images.try_again(policies, again)
     if not status:
         for name, policy in policies.items():
             try:
@@ -60,7 +56,7 @@ def watch(path: Path | None, dry_run: bool, status: bool, again: str | None, as_
                     asyncio.run(_run(path, name, policy, done[name], dry_run))
             except FiresteelError as error:  # the other images do not depend on it
                 problems.append(error)
-    states = {name: factory.read_factory_state(find_home(), name) for name in policies}
+    states = {name: images.policy_state(name) for name in policies}
     _show(states, done, as_json)
     if problems:
         raise problems[0]
@@ -68,27 +64,22 @@ def watch(path: Path | None, dry_run: bool, status: bool, again: str | None, as_
 
 
 async def _run(path: Path, name: str, policy: ImagePolicy, done: list[str], dry_run: bool) -> None:
-    from firesteel.edge.host.signals import cancel_on_signals
-    from firesteel.images.factory import effects, factory
-    from firesteel.images.factory.policy import policy_recipe
-
     cancel_on_signals()
-    home, lines = find_home(), SlowLines()
-    docker = effects.DockerFactory(home, name, policy, policy_recipe(path, policy))
     if dry_run:
-        done.append(await factory.next_action(name, policy, docker, home, time.time()))
+        done.append(await images.next_action(path, name, policy))
         return
-    async for event in factory.run_policy(name, policy, docker, home, time.time):
-        if isinstance(event, factory.ActionDone):
-            done.append(factory.action_line(event))
-            lines.print(f"{name}: {escape_unprintable(done[-1])}")
+    lines = SlowLines()
+    async for event in images.run_policy(path, name, policy):
+        if isinstance(event, str):
+            done.append(event)
+            lines.print(f"{name}: {escape_unprintable(event)}")
         else:
             lines.print(f"{name}: {build_line(event)}")
 
 
 def _show(states: dict[str, FactoryState], done: dict[str, list[str]], as_json: bool) -> None:
     if as_json:
-        images = tuple(
+        shown = tuple(
             documents.images.FactoryImageJson(
                 name=name,
                 looked=_day(state.looked_s) if state.looked_s else None,
@@ -98,7 +89,7 @@ def _show(states: dict[str, FactoryState], done: dict[str, list[str]], as_json: 
             )
             for name, state in states.items()
         )
-        common.print_json(documents.images.ImageWatchJson(images=images))
+        common.print_json(documents.images.ImageWatchJson(images=shown))
         return
     for name, state in states.items():
         looked = f"looked {_day(state.looked_s)}" if state.looked_s else "never looked"

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import date
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
 
-from firesteel.catalog.image import InspectedImage
 from firesteel.cli.options import common
 from firesteel.cli.output.show import err
-from firesteel.edge.docker import image_sources
-from firesteel.edge.docker.image_sources import ContainerRuntime, InspectedContainerImage
-from firesteel.edge.files import learned_engines
-from firesteel.edge.files.home import Home, find_home
-from firesteel.engines.schema import releases as schemas
-from firesteel.engines.schema.symbols import Schema
 from firesteel.errors import UsageError
-from firesteel.launch import Ask, EngineName
+from firesteel.launch import EngineName
 from firesteel.library import documents
-from firesteel.workspace import find_workspace
+from firesteel.library import learn as learned
+
+if TYPE_CHECKING:
+    from firesteel.engines.schema.symbols import Schema
+    from firesteel.library.learn import BrokenRecipes, LearnedImage, LearnedRelease
 
 
 @click.command("learn")
@@ -53,15 +49,9 @@ def command(
     With --recipes every recipe of the engine, yours included, is held against the release for a Spark:
     flags, values, JSON keys and parsers. Exits 3 when a rule stops one that runs with its own release.
     """
-    home = find_home()
     if image:
-        _learn_image(
-            home,
-            image,
-            engine,
-            learned_engines.release_name(engine, version) if version else "",
-            again,
-            as_json,
+        _show_image(
+            learned.learn_from_image(image, engine, version, again=again, report=_report), image, as_json
         )
         return 0
     if engine is None:
@@ -70,92 +60,60 @@ def command(
             next="firesteel learn vllm VERSION (or --list), or: firesteel learn --image IMAGE",
         )
     if is_list:
-        _show_known(home, engine, as_json)
+        _show_known(engine, as_json)
         return 0
     if not version:
         raise UsageError("which release?", next=f"firesteel learn {engine} VERSION, or --list")
-    version = learned_engines.release_name(engine, version)
+    found = asyncio.run(learned.learn_release(engine, version, again=again, report=_report))
     if is_recipes:
-        if again or learned_engines.known_release(home, engine, version) is None:
-            learned_engines.save_schema(home, asyncio.run(_download(home, engine, version)))
-        return _show_broken(engine, version, as_json)
-    _learn_release(home, engine, version, again, as_json)
+        return _show_broken(found.schema, learned.recipes_against(engine, version), as_json)
+    _show_release(found, as_json)
     return 0
 
 
-def _show_broken(engine: EngineName, version: str, as_json: bool) -> int:
-    from firesteel.rules.release_findings import release_findings  # plans every recipe
+def _report(text: str) -> None:
+    err.print(text)
 
-    workspace = find_workspace()
-    host, images = workspace.host("gb10"), workspace.images()
-    recipes = [each for each in workspace.catalog.recipes.values() if each.engine == engine]
-    launches = [workspace.propose(Ask(recipe.name), host)[0].plan.launch for recipe in recipes]
-    found = [each for launch in launches for each in release_findings(launch, version, host.hardware, images)]
-    stopped = {each.recipe for each in found if each.level == "stop"}
+
+def _show_broken(schema: Schema, broken: BrokenRecipes, as_json: bool) -> int:
+    code = 3 if broken.stopped else 0
     if as_json:
         document = documents.learn.LearnRecipesJson(
-            engine=engine, version=version, recipes=len(recipes), findings=tuple(found)
+            engine=schema.engine, version=schema.version, recipes=broken.recipes, findings=broken.findings
         )
         common.print_json(document)
-        return 3 if stopped else 0
-    for each in found:
+        return code
+    for each in broken.findings:
         click.echo(f"{each.level}  {each.recipe}: {each.rule}: {each.says}")
         if each.instead:
             click.echo(f"      use    {each.instead}")
-    warned = {each.recipe for each in found} - stopped
     click.echo(
-        f"{engine} {version}: of {len(recipes)} recipes it stops {len(stopped)} and warns of {len(warned)}"
+        f"{schema.engine} {schema.version}: of {broken.recipes} recipes it stops {len(broken.stopped)} "
+        f"and warns of {len(broken.warned)}"
     )
-    return 3 if stopped else 0
+    return code
 
 
-def _counts(schema: Schema) -> str:
-    return f"{len(schema.flags)} flags, {len(schema.variables)} environment variables"
-
-
-def _show_known(home: Home, engine: EngineName, as_json: bool) -> None:
-    known = schemas.known_versions(engine, learned_engines.learned_releases(home, engine))
+def _show_known(engine: EngineName, as_json: bool) -> None:
+    known = learned.known_releases(engine)
     if as_json:
-        common.print_json(documents.learn.LearnListJson(engine=engine, versions=tuple(known)))
+        common.print_json(documents.learn.LearnListJson(engine=engine, versions=known))
     else:
         click.echo("\n".join(known))
 
 
-# --- a release ---
-
-
-def _learn_release(home: Home, engine: EngineName, version: str, again: bool, as_json: bool) -> None:
-    known = None if again else learned_engines.known_release(home, engine, version)
-    schema = known or asyncio.run(_download(home, engine, version))
-    path = None if known else str(learned_engines.save_schema(home, schema))
+def _show_release(found: LearnedRelease, as_json: bool) -> None:
+    schema, path = found.schema, str(found.path) if found.path else None
     if as_json:
         counts = {"flags": len(schema.flags), "variables": len(schema.variables)}
         common.print_json(documents.learn.LearnJson.of(schema, was_known=path is None, path=path, **counts))
     else:
         state = f"saved in {path}" if path else "known already"
-        click.echo(f"{engine} {version}: {_counts(schema)}, {state}")
+        click.echo(f"{schema.engine} {schema.version}: {learned.counts(schema)}, {state}")
 
 
-async def _download(home: Home, engine: EngineName, version: str) -> Schema:
-    package = learned_engines.SOURCES[engine].package
-    err.print(f"fetch   {package}, for the sources of {engine} {version} ...")
-    schema = await learned_engines.learn(engine, version, home.learned)
-    err.print(f"read    {_counts(schema)}")
-    return schema
-
-
-# --- an image ---
-
-
-def _learn_image(
-    home: Home, reference: str, engine: EngineName | None, version: str, again: bool, as_json: bool
-) -> None:
-    runtime = image_sources.find_container_runtime()
-    container = image_sources.inspect(runtime, reference)
-    known = None if again else learned_engines.known_image(home, container)
-    image = known or _read_image(runtime, container, version)
-    _require(image, engine, version)
-    path = None if known else str(learned_engines.save_learned_image(home, image))
+def _show_image(found: LearnedImage, reference: str, as_json: bool) -> None:
+    image, path = found.image, str(found.path) if found.path else None
     if as_json:
         counts = {"flags": len(image.schema.flags), "variables": len(image.schema.variables)}
         common.print_json(
@@ -165,22 +123,4 @@ def _learn_image(
         )
     else:
         state = f"saved in {path}" if path else "known already"
-        click.echo(f"{reference}: {image.engine} {image.version}, {_counts(image.schema)}, {state}")
-
-
-def _read_image(
-    runtime: ContainerRuntime, container: InspectedContainerImage, version: str
-) -> InspectedImage:
-    err.print(f"open    {container.reference}, to read its engine ...")
-    image = learned_engines.learn_image(runtime, container, date.today(), version)
-    err.print(f"read    {image.engine} {image.version}: {_counts(image.schema)}")
-    return image
-
-
-def _require(image: InspectedImage, engine: EngineName | None, version: str) -> None:
-    """The engine and version on the command line must be those in the image."""
-    asked, found = f"{engine or image.engine} {version or image.version}", f"{image.engine} {image.version}"
-    if asked != found:
-        raise UsageError(
-            f"{image.reference} holds {found}, not {asked}", next=f"firesteel learn --image {image.reference}"
-        )
+        click.echo(f"{reference}: {image.engine} {image.version}, {learned.counts(image.schema)}, {state}")

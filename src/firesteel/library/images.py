@@ -1,69 +1,191 @@
-"""Container images and the flags of engines: inspected, built, learned."""
+"""Container images: inspected, compared, built, followed upstream, removed."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import find_home
 from firesteel.edge.native.build import BuildProgress
-from firesteel.launch import EngineName
+from firesteel.errors import UsageError
+from firesteel.images.built import BuiltImage
 
 if TYPE_CHECKING:  # loaded only by those who use them
-    from firesteel.catalog.image import InspectedImage
-    from firesteel.engines.schema.symbols import Schema
-    from firesteel.images.built import BuiltImage
+    from firesteel.catalog.image_recipe import ImageRecipe
+    from firesteel.images.compare import ImageComparison
+    from firesteel.images.factory.decide import FactoryState
+    from firesteel.images.factory.policy import ImagePolicy
+    from firesteel.images.inspect import RecipeVerdict
     from firesteel.images.report import ImageReport
+    from firesteel.images.retention import OwnImage
+    from firesteel.images.sources import OpenedImage
 
-__all__ = ["BuildProgress"]
+__all__ = ["BuildProgress", "BuiltImage"]  # events of its functions
+FilesRead = Callable[[int], None]
+"""Gets how many files were read so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What is inside an image, which recipes it can serve, and where that was stored."""
+
+    report: ImageReport
+    recipes: tuple[RecipeVerdict, ...]
+    saved: Path | None
+    """None: the image was not read as a whole."""
+
+    @property
+    def exit_code(self) -> int:
+        """3: something in it stops it on a GB10."""
+        return 3 if any(problem.level == "stop" for problem in self.report.problems) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class PrunePlan:
+    """The images that `build_image` made: all of them, and those that nothing needs."""
+
+    images: tuple[OwnImage, ...]
+    gone: tuple[OwnImage, ...]
+
+    @property
+    def kept(self) -> int:
+        return len(self.images) - len(self.gone)
+
+
+def open_image(
+    reference: str, *, deep: bool = False, remote: bool = False, platform: str | None = None
+) -> OpenedImage:
+    """An OCI folder, an archive, an image that docker has, or one in a registry; nothing is pulled."""
+    from firesteel.images import sources
+
+    return sources.open_image(reference, platform=platform, deep=deep, remote=remote)
+
+
+def read_image(opened: OpenedImage, on_progress: FilesRead = lambda files: None) -> ImageReport:
+    from firesteel.images import inspect
+
+    return inspect.inspect_image(opened, find_home().root / "tmp", on_progress)
 
 
 def inspect_image(
     reference: str, *, deep: bool = False, remote: bool = False, platform: str | None = None
 ) -> ImageReport:
     """What is inside an image; kept by digest for `check`, `plan` and `up`."""
+    return inspect_opened(open_image(reference, deep=deep, remote=remote, platform=platform)).report
+
+
+def inspect_opened(opened: OpenedImage, on_progress: FilesRead = lambda files: None) -> Inspection:
+    """The same, with the recipes that it can serve."""
     from firesteel.images import inspect
-    from firesteel.images.sources import open_image
+    from firesteel.library.plans import catalog
 
-    opened = open_image(reference, platform=platform, deep=deep, remote=remote)
-    report = inspect.inspect_image(opened, find_home().root / "tmp")
-    inspect.save_inspection(find_home(), report)
-    return report
+    report = read_image(opened, on_progress)
+    saved = inspect.save_inspection(find_home(), report)
+    return Inspection(report, inspect.judge_recipes(report, catalog()), saved)
 
 
-def build_image(recipe: str) -> AsyncIterator[BuildProgress | BuiltImage]:
-    """Builds, inspects, starts, verifies and tags an image. The last event is `BuiltImage`."""
+def compare_images(first: ImageReport, second: ImageReport) -> ImageComparison:
+    from firesteel.images.compare import compare_reports
+
+    return compare_reports(first, second)
+
+
+# --- built here ---
+
+
+def image_recipes() -> Mapping[str, ImageRecipe]:
+    """The recipes for images that `build_image` knows by name."""
+    from firesteel.catalog.image_recipe import image_recipe, image_recipe_names
+
+    return {name: image_recipe(name) for name in image_recipe_names()}
+
+
+def recipe_name(recipe: str) -> str:
+    """Of a recipe for an image that is a name or a file."""
+    from firesteel.edge.files.image_recipes import load_image_recipe
+
+    return load_image_recipe(recipe)[0]
+
+
+def build_image(recipe: str, *, builder: str | None = None) -> AsyncIterator[BuildProgress | BuiltImage]:
+    """Build, inspect, start, verify and tag an image. The last event is `BuiltImage`.
+
+    `builder`: one of `docker buildx ls`.
+    """
     from firesteel.edge.files.image_recipes import load_image_recipe
     from firesteel.images import build
 
-    return build.build_image(find_home(), *load_image_recipe(recipe))
+    return build.build_image(find_home(), *load_image_recipe(recipe), builder)
 
 
-async def learn(engine: EngineName, version: str, *, again: bool = False) -> Schema:
-    """The flags of an engine's release; an unknown release is downloaded, read and stored."""
-    from firesteel.edge.files import learned_engines  # loads the readers of engines' sources
+def plan_prune(keep: int = 2) -> PrunePlan:
+    """The newest `keep` of each recipe stay, and so does what a container has or the user's catalog names."""
+    from firesteel.edge.docker.image_sources import find_container_runtime
+    from firesteel.images import retention
+    from firesteel.images.factory.factory import all_candidates
 
-    version = learned_engines.release_name(engine, version)
-    known = None if again else learned_engines.known_release(find_home(), engine, version)
-    if known:
-        return known
-    schema = await learned_engines.learn(engine, version, find_home().learned)
-    learned_engines.save_schema(find_home(), schema)
-    return schema
+    home, runtime = find_home(), find_container_runtime()
+    images = retention.own_images(runtime, home)
+    used = retention.used_ids(runtime) | all_candidates(home)
+    gone = retention.removable(images, used, retention.named_tags(home), keep)
+    return PrunePlan(tuple(images), tuple(gone))
 
 
-def learn_image(reference: str, *, again: bool = False) -> InspectedImage:
-    """The engine in an image on this machine, with its flags; an unknown image is read and stored."""
-    from datetime import date
+def prune_images(plan: PrunePlan) -> None:
+    from firesteel.edge.docker.image_sources import find_container_runtime
+    from firesteel.images import retention
 
-    from firesteel.edge.docker import image_sources
-    from firesteel.edge.files import learned_engines  # loads the readers of engines' sources
+    runtime = find_container_runtime()
+    for image in plan.gone:
+        retention.remove(runtime, image)
 
-    runtime = image_sources.find_container_runtime()
-    container = image_sources.inspect(runtime, reference)
-    known = None if again else learned_engines.known_image(find_home(), container)
-    if known:
-        return known
-    image = learned_engines.learn_image(runtime, container, date.today(), "")
-    learned_engines.save_learned_image(find_home(), image)
-    return image
+
+# --- followed upstream ---
+
+
+def policy_file(path: Path | None = None) -> Path:
+    return path or find_home().root / "factory.yaml"
+
+
+def read_policies(path: Path) -> Mapping[str, ImagePolicy]:
+    """What to build when upstream has a release, by the name of the image."""
+    from firesteel.images.factory import policy
+
+    return policy.read_policies(path)
+
+
+def try_again(names: Mapping[str, ImagePolicy], tag: str) -> None:
+    """Try a refused release once more."""
+    from firesteel.images.factory import factory
+
+    if not sum(factory.try_again(find_home(), name, tag) for name in names):
+        raise UsageError(f"no release {tag} was refused", next="firesteel image watch --status")
+
+
+async def next_action(path: Path, name: str, policy: ImagePolicy) -> str:
+    """What `run_policy` would do next; nothing is changed."""
+    from firesteel.images.factory import effects, factory
+    from firesteel.images.factory.policy import policy_recipe
+
+    docker = effects.DockerFactory(find_home(), name, policy, policy_recipe(path, policy))
+    return await factory.next_action(name, policy, docker, find_home(), time.time())
+
+
+async def run_policy(path: Path, name: str, policy: ImagePolicy) -> AsyncGenerator[BuildProgress | str]:
+    """Do what is due: build, compare, promote or refuse; a sentence for each thing that was done."""
+    from firesteel.images.factory import effects, factory
+    from firesteel.images.factory.policy import policy_recipe
+
+    docker = effects.DockerFactory(find_home(), name, policy, policy_recipe(path, policy))
+    async for event in factory.run_policy(name, policy, docker, find_home(), time.time):
+        yield factory.action_line(event) if isinstance(event, factory.ActionDone) else event
+
+
+def policy_state(name: str) -> FactoryState:
+    """How far each release has come."""
+    from firesteel.images.factory import factory
+
+    return factory.read_factory_state(find_home(), name)
