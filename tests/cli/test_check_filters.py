@@ -93,6 +93,7 @@ def test_changed_since_what_is_no_commit(inside: Firesteel, ref: str) -> None:
     assert ran.code == 2 and ref in ran.err
 
 
+@needs_programs("git")
 def test_changed_since_outside_of_a_repository(inside: Firesteel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(Path.cwd().parent))
     Path("a.sh").write_text(GOOD)

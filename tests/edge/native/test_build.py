@@ -9,7 +9,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from firesteel.edge.host import process
+from firesteel.edge.native import build as engine_build
 
 _CMAKE = """#!/bin/sh
 case "$1" in
@@ -23,6 +26,11 @@ def _wait_until(what: str, is_so: Callable[[], bool]) -> None:
     while not is_so():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
+
+
+def test_a_folder_is_a_source_where_git_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert len(engine_build._digest_of(tmp_path)) == 64
 
 
 def test_kill_9_leaves_no_compiler(tmp_path: Path) -> None:

@@ -162,9 +162,10 @@ def _digest_of(source: Path) -> str:
         with source.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     digest = hashlib.sha256()
+    git = shutil.which("git")
     for option in (("rev-parse", "HEAD"), ("diff", "HEAD")):
-        done = subprocess.run(["git", "-C", str(source), *option], capture_output=True, check=False)
-        digest.update(done.stdout if not done.returncode else str(source.resolve()).encode())
+        done = git and subprocess.run([git, "-C", str(source), *option], capture_output=True, check=False)
+        digest.update(done.stdout if done and not done.returncode else str(source.resolve()).encode())
     return digest.hexdigest()
 
 
