@@ -199,10 +199,10 @@ async def _all(messages: AsyncIterator[Any]) -> list[Any]:
 async def test_a_download_takes_the_time_that_it_takes(
     phase: str, is_limited: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = (
-        f'print(\'{{"doing": {{"phase": "{phase}"}}}}\\n\' * 12, end="")\n'
-        'print(\'{"up": {"url": "http://127.0.0.1:1", "bytes": 5}}\')'
-    )
+    message = json.dumps({"doing": {"phase": phase}})
+    up = json.dumps({"up": {"url": "http://127.0.0.1:1", "bytes": 5}})
+    end = "sys.stdin.read()" if is_limited else f"time.sleep(0.5); print({up!r})"
+    text = f"import sys, time\nfor _ in range(12): print({message!r}, flush=True)\n{end}\n"
     clock = itertools.count(step=100)  # so much later whenever it is read
     monkeypatch.setattr("firesteel.gateway.loader.process.uptime", lambda: next(clock))
     load = _all(ProcessLoader(script(tmp_path, text), lambda load_s: LoaderTimeouts(1000, 1000)).load(MODEL))

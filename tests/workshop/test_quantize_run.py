@@ -51,7 +51,7 @@ def test_a_run_that_is_killed_five_times_gives_the_same_bytes(to: str, source: P
     }
     subprocess.run([*command, str(tmp_path / "whole"), to], **alone)
     resumed = []
-    for kill_after in (4, 12, 4, 12, 4):  # of 47 units; about every sixth is synced
+    for kill_after in (4, 24, 4, 16, 4):  # of 47 units; about every eleventh is synced
         argv = [*command, str(tmp_path / "out"), to]
         with subprocess.Popen(
             argv, cwd=root, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE
