@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from firesteel import catalog
 from firesteel.edge.files import text_files
 from firesteel.errors import FiresteelError
 from firesteel.rules import Finding, LintOptions, LintResult, lint
+from firesteel.values import replace
 
 OPTIONS = LintOptions(catalog.shipped().images)
 

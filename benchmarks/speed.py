@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from math import hypot
 from pathlib import Path
 
 from firesteel.facts import Role
 from firesteel.planner.speed.constants import ErrorsSchema, constants
 from firesteel.planner.speed.published import PublishedRun
+from firesteel.values import replace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 from calibration.measured_models import models

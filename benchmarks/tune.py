@@ -21,7 +21,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from math import exp, log, prod
 
@@ -34,6 +34,7 @@ from firesteel.library import plans
 from firesteel.sim.docker.engine_config import applies, engine_speed
 from firesteel.sim.engine.batch import ActiveAnswer, Batch, EngineSpeed
 from firesteel.sim.spark import SimSpark, TrueSpeed
+from firesteel.values import replace
 
 NEAR = 0.02
 PROMPT, ANSWER = 512, 64

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,6 +30,7 @@ from firesteel.proposals.rendered import CLUSTER_FORMS, FORMS
 from firesteel.run.events import PhaseDone
 from firesteel.run.service import Service, ServiceSpec
 from firesteel.run.verify.verify import Verification
+from firesteel.values import replace
 from tests.bench.faulty_server import MODEL, FaultyServer, serving
 from tests.bench.stored_runs import rates, stored_run
 

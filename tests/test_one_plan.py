@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from firesteel.run.service import folder_of, load, write_spec
 from firesteel.run.start.options import RunOptions, make_spec
 from firesteel.sim.setup import create_spark, environment
 from firesteel.sim.spark import SimSpark
+from firesteel.values import replace
 from firesteel.workspace import find_workspace
 from tests.bench.stored_runs import SUBJECT, stored_run
 from tests.cli.inside import inside

@@ -15,10 +15,9 @@ from importlinter.cli import lint_imports
 PACKAGE = Path(__file__).parents[1] / "src" / "firesteel"
 
 PURE = (
-    "catalog", "command", "container_files", "dataclass", "engines", "errors", "facts", "file_schema",
-    "hub_id", "launch", "launch_pipeline", "planner", "printable", "proposals", "reads", "render", "rules",
-    "service_file",
-    "typed_json", "units", "values", "version_range", "web_origin", "yaml_reader", "yaml_schema",
+    "catalog", "command", "container_files", "dataclass", "engines", "errors", "facts", "hub_id", "launch",
+    "launch_pipeline", "planner", "printable", "proposals", "reads", "render", "rules", "service_file",
+    "units", "values", "version_range", "web_origin", "yaml_reader",
 )  # fmt: skip
 """Packages and modules that decide: values in, values out."""
 DOES_IO = {
@@ -33,7 +32,7 @@ DOES_IO = {
     "screens": "draws in the terminal; the page's files",
     "cli": "reads the terminal and the environment, prints, ends on signals",
     "sim": "a simulated Spark: processes and servers that stand in for real ones",
-    "package_data": "the one reader of the shipped data files; stores compiled values beside the byte code",
+    "shipped_data": "the one reader of the shipped data files; stores them compiled beside the byte code",
     "workspace": "assembles what is known about this machine and its user, from `edge`",
     "library": "the public API over `workspace` and `run`",
     "lazy": "imports modules when their names are first used",
@@ -90,13 +89,13 @@ def prefixes(name: str) -> set[str]:
 
 
 def file_calls(tree: ast.Module) -> Iterator[str]:
-    """Calls that reach the file system, except through `package_data`."""
+    """Calls that reach the file system, except through `shipped_data`."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         if isinstance(node.func, ast.Name) and node.func.id == "open":
             yield "open"
-        elif isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) != "package_data":
+        elif isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) != "shipped_data":
             yield from {node.func.attr} & IO_CALLS
 
 
@@ -111,7 +110,7 @@ def test_a_pure_module_does_no_io(module: str) -> None:
     imported = {name for whole in imports(parsed(module)) for name in prefixes(whole)}
     assert not (imported & IO_MODULES) - allowed
     assert not set(file_calls(parsed(module))) - allowed
-    ours = {f"firesteel.{name}" for name in DOES_IO if name not in ("package_data", "lazy")}
+    ours = {f"firesteel.{name}" for name in DOES_IO if name not in ("shipped_data", "lazy")}
     assert not (imported & ours) - allowed, "I/O at second hand"
 
 
@@ -127,7 +126,7 @@ def test_the_check_sees_io() -> None:
     )
     assert {name for whole in imports(tree) for name in prefixes(whole)} >= {"os", "http.client"}
     assert set(file_calls(tree)) == {"open", "read_text"}
-    assert not list(file_calls(ast.parse("package_data.read_text(name)")))
+    assert not list(file_calls(ast.parse("shipped_data.read_text(name)")))
 
 
 def test_the_command_line_imports_only_the_library(capsys: pytest.CaptureFixture[str]) -> None:

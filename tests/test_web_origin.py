@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from firesteel.errors import InvalidFile
 from firesteel.service_file import read_service_file
 from firesteel.web_origin import is_allowed, parse_origins
-from firesteel.yaml_schema import InvalidFile
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import structs
+
 from calibration import decode, run_pairs
 from calibration.decode import run_errors
 from calibration.prefill import calibrate_prefill, first_prompts_ms
@@ -37,7 +39,7 @@ def fitted_text() -> str:
             lines += [f"    first_prompts_ms: {_flow(first)}"]
             lines += ["    served:"]
             errors = served_errors(predictions(left_out=True))
-            lines += [f"      {name}: {_flow(getattr(errors, name))}" for name in vars(errors)]
+            lines += [f"      {name}: {_flow(getattr(errors, name))}" for name in errors.__struct_fields__]
     all_reduce = run_pairs.all_reduce_ms()
     planned = run_pairs.planned_two_sparks(all_reduce.expected, costs)
     widest = run_pairs.range_of(planned + run_pairs.two_sparks(all_reduce.expected))
@@ -66,7 +68,7 @@ def _fit_lines(name: str, fit: FittedSchema) -> list[str]:
 
 
 def _flow(value: ErrorsSchema | SpreadSchema) -> str:
-    return _mapping(vars(value))
+    return _mapping(structs.asdict(value))
 
 
 def _mapping(values: Mapping[str, float]) -> str:

@@ -10,16 +10,15 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
-from firesteel import yaml_schema
+from firesteel import shipped_data
 from firesteel.facts import Architecture, FullAttention, Layer, LinearAttention, Role, SlidingAttention
 from firesteel.facts.evidence import Evidence
 from firesteel.facts.model.architecture import LatentAttention, NoCache
-from firesteel.file_schema import file_schema
 from firesteel.planner.speed.decode import StoredBytes
+from firesteel.values import FileValue
 
 
-@file_schema
-class MeasuredLayersSchema:
+class MeasuredLayersSchema(FileValue, kw_only=True):
     kind: Literal["full", "sliding", "latent", "recurrent", "moe", "mlp"]
     times: PositiveInt
     kv_heads: int = 0
@@ -41,8 +40,7 @@ class MeasuredLayersSchema:
         return NoCache(self.kind)
 
 
-@file_schema
-class MeasuredModelSchema:
+class MeasuredModelSchema(FileValue, kw_only=True):
     hidden_size: PositiveInt
     vocab_size: PositiveInt
     experts: int = 0
@@ -62,12 +60,11 @@ class MeasuredModelSchema:
         return {(role, dtype): size for role, formats in roles.items() for dtype, size in formats.items()}
 
 
-@file_schema
-class MeasuredModelsSchema:
+class MeasuredModelsSchema(FileValue, kw_only=True):
     layouts: dict[str, str]
     shapes: dict[str, MeasuredModelSchema]
 
 
 @cache
 def models() -> MeasuredModelsSchema:
-    return yaml_schema.load_data("measured/models.yaml", MeasuredModelsSchema)
+    return shipped_data.load("measured/models.yaml", MeasuredModelsSchema)

@@ -7,7 +7,6 @@ which removes differences of depth and KV format.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import exp, log, sqrt
 
 from calibration.accuracy import spread
@@ -17,6 +16,7 @@ from firesteel.planner.speed import published
 from firesteel.planner.speed.constants import ErrorsSchema, SpreadSchema
 from firesteel.planner.speed.decode import all_reduces
 from firesteel.planner.speed.published import CALIBRATED, PublishedRun
+from firesteel.values import replace
 
 CostsByEngine = Mapping[str, Mapping[str, float]]
 

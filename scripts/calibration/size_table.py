@@ -9,7 +9,7 @@ tensor by tensor; `config` alone decides, whatever format the checkpoint itself 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from firesteel.catalog.catalog import Catalog
 from firesteel.catalog.model import Model
@@ -17,6 +17,7 @@ from firesteel.errors import UsageError
 from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.quantization import Method, Quantization, weights_of_config
 from firesteel.facts.model.weight_format import NVFP4, WeightFormat, fp8_block
+from firesteel.values import replace
 
 _FORMATS: Mapping[str, tuple[Method, WeightFormat] | None] = {
     "BF16": None,

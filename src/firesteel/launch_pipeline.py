@@ -24,7 +24,6 @@ Rules judge a launch and never change it; renderers and readers translate it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import PurePosixPath
 
 from firesteel import engines
@@ -49,6 +48,7 @@ from firesteel.errors import UsageError
 from firesteel.facts import Checkpoint
 from firesteel.facts.model.adapter import Adapter
 from firesteel.launch import LOOPBACK, Ask, Container, EngineName, EngineProgram, FlagValue, Launch, Mount
+from firesteel.values import replace
 
 DEFAULT_PORT = 8000
 DEFAULT_CONTEXT = 8192

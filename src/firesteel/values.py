@@ -15,10 +15,13 @@ the keys of maps out of its path, and does not know `yes` and `on`.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date
+from enum import Enum
 from functools import cache, partial
 from operator import itemgetter
 from typing import (
@@ -31,6 +34,7 @@ from typing import (
     dataclass_transform,
     get_args,
     get_origin,
+    get_type_hints,
 )
 
 import msgspec
@@ -55,6 +59,37 @@ class FileValue(Value, forbid_unknown_fields=True):
     """Something that users write: an unknown key is a mistake."""
 
 
+def replace(value: T, /, **changes: Any) -> T:
+    """The value with these fields changed."""
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.replace(value, **changes)
+    return dataclasses.replace(value, **changes)  # type: ignore[type-var]  # what is not a Struct yet
+
+
+def plain(value: Any) -> Any:
+    """As maps, lists, text and numbers, which `json.dumps` takes."""
+    return msgspec.to_builtins(value)
+
+
+class InvalidValue(ValueError):
+    """The JSON value does not have the declared type; the message names the place of the first mistake."""
+
+
+def from_json(kind: type[T], value: Any) -> T:
+    """`value`, as `json.loads` gives it, as a `kind`; keys of a newer release are ignored.
+
+    A state file that was edited, cut short or written by another release comes back as it was written, or not
+    at all. Nothing is converted: `"3"` is not 3, and true is not 1.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except ValidationError as error:
+        walk = _Walk(value, strict=True)
+        walk.mend(value, kind, ())
+        path, what = walk.mistakes[0] if walk.mistakes else ((), str(error))
+        raise InvalidValue(f"{_shown(path) or '`the whole`: '}{what}"[:200]) from None
+
+
 class Expand:
     """In `Annotated`: converts what a file holds, before it gets its type; a ValueError is a mistake.
 
@@ -77,7 +112,14 @@ def as_json(value: Any) -> Any:
         return value
 
 
-def _check_regex(text: Any) -> Any:
+class ExpandText(Expand):
+    """For text alone; anything else is left for msgspec to refuse."""
+
+    def __init__(self, convert: Callable[[str], Any]) -> None:
+        super().__init__(lambda value: convert(value) if isinstance(value, str) else value)
+
+
+def check_regex(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
@@ -87,41 +129,69 @@ def _check_regex(text: Any) -> Any:
 
 PositiveInt = Annotated[int, Meta(gt=0)]
 NOT_EMPTY = Meta(min_length=1)
-Texts = Annotated[
-    tuple[str, ...], NOT_EMPTY, Expand(lambda value: (value,) if isinstance(value, str) else value)
-]
+Texts = Annotated[tuple[str, ...], NOT_EMPTY, ExpandText(lambda text: (text,))]
 """One text, or a list of at least one."""
-Regex = Annotated[str, Expand(_check_regex)]
+Regex = Annotated[str, ExpandText(check_regex)]
+
+
+Lines = Mapping[KeyPath, int]
+
+
+class YamlFile:
+    """What a YAML file holds, before it gets types."""
+
+    def __init__(self, name: str, value: Any, lines: Callable[[], Lines]) -> None:
+        self.name = name
+        self.value = value
+        self._lines = lines
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> YamlFile:
+        """Raises InvalidFile for what is not YAML."""
+        from firesteel import yaml_reader  # loads PyYAML
+
+        value, lines = yaml_reader.read(name, text)
+        return cls(name, value, lambda: lines)
+
+    @property
+    def lines(self) -> Lines:
+        """The line of each value."""
+        return self._lines()
+
+    def convert(self, kind: type[T]) -> T:
+        """All of it as a `kind`. Raise InvalidFile with `name:line` for every mistake."""
+        expanded = _expand(kind, self.value)
+        try:
+            return msgspec.convert(expanded, kind, strict=False)
+        except ValidationError:
+            walk = _Walk(self.value, strict=False)
+            mended = walk.mend(expanded, kind, ())
+        if not walk.mistakes:
+            return msgspec.convert(mended, kind, strict=False)
+        raise self.mistakes((path, f"{_shown(path)}{what}") for path, what in walk.mistakes)
+
+    def mistake(self, path: KeyPath, what: str) -> InvalidFile:
+        """The error for a value that only its reader can judge."""
+        line = self._line(path)
+        return InvalidFile(f"{self.name}:{line}: {what}", next=f"correct {self.name} at line {line}")
+
+    def mistakes(self, found: Iterable[Mistake]) -> InvalidFile:
+        """The error that names each of these with its line."""
+        said = sorted(((self._line(path), what) for path, what in found), key=itemgetter(0))
+        return InvalidFile(
+            "\n".join(f"{self.name}:{line}: {what}" for line, what in said), next=f"correct {self.name}"
+        )
+
+    def _line(self, path: KeyPath) -> int:
+        """Of the place, or of what it is in: what was written short has no line of its own."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
 
 
 def load(name: str, text: str, kind: type[T]) -> T:
     """The text of the YAML file `name` as a `kind`. Raise InvalidFile with `name:line` for every mistake."""
-    from firesteel import yaml_reader  # loads PyYAML
-
-    value, lines = yaml_reader.read(name, text)
-    return convert(name, value, kind, lines)
-
-
-def convert(name: str, value: Any, kind: type[T], lines: Mapping[KeyPath, int]) -> T:
-    """The content of the file `name`, plain values and the line of each, as a `kind`."""
-    expanded = _expand(kind, value)
-    try:
-        return msgspec.convert(expanded, kind, strict=False)
-    except ValidationError:
-        walk = _Walk(value)
-        mended = walk.mend(expanded, kind, ())
-    if not walk.mistakes:
-        return msgspec.convert(mended, kind, strict=False)
-    raise invalid_file(name, lines, walk.mistakes)
-
-
-def invalid_file(name: str, lines: Mapping[KeyPath, int], mistakes: list[Mistake]) -> InvalidFile:
-    """The error that names each of these mistakes with its line."""
-    from firesteel.yaml_reader import line_of  # loads PyYAML
-
-    said = [(line_of(lines, path), f"{_shown(path)}{what}") for path, what in mistakes]
-    said.sort(key=itemgetter(0))
-    return InvalidFile("\n".join(f"{name}:{line}: {what}" for line, what in said), next=f"correct {name}")
+    return YamlFile.parse(name, text).convert(kind)
 
 
 def _shown(path: KeyPath) -> str:
@@ -156,7 +226,7 @@ def _expansion(kind: Any) -> _Expansion | None:
     if origin in (Union, types.UnionType):
         found = {each: inner for each in arguments if (inner := _expansion(each))}
         return partial(_expand_member, arguments, found) if found else None
-    if _is_struct(kind):
+    if _has_fields(kind):
         inners = {name: inner for name, key in _keys(kind).items() if (inner := _expansion(key.kind))}
         return partial(_expand_keys, inners) if inners else None
     if origin in _MAPS:
@@ -201,7 +271,13 @@ def _expand_list(inner: _Expansion, value: Any) -> Any:
 
 _TRUE, _FALSE = frozenset(("yes", "y", "on", "t")), frozenset(("no", "n", "off", "f"))
 _GROUPED_DIGITS = re.compile(r"[+-]?\d+(_\d+)*")
-_WANTED = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+_WANTED = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    date: "a date like 2026-11-15",
+}
 
 
 class _Walk:
@@ -210,28 +286,38 @@ class _Walk:
     On the way it mends what YAML users write and msgspec does not take: `yes`, `on`, `131_072`.
     """
 
-    def __init__(self, given: Any) -> None:
+    def __init__(self, given: Any, *, strict: bool) -> None:
         self._given = given
+        self._strict = strict
         self.mistakes: list[Mistake] = []
 
     def mend(self, value: Any, kind: Any, path: KeyPath) -> Any:
         if isinstance(value, _Refused):
             self.mistakes.append((path, value.why))
             return None
-        if _refusal(value, kind) is None:
+        if self._refusal(value, kind) is None:
             return value
         known = len(self.mistakes)
         member = _member((kind,), value)
         mended = self._mend_parts(value, member, path)
-        if len(self.mistakes) == known and (refusal := _refusal(mended, kind)):
+        if len(self.mistakes) == known and (refusal := self._refusal(mended, kind)):
             self.mistakes.append((path, _sentence(refusal, member) + self._got(path)))
         return mended
 
+    def _refusal(self, value: Any, kind: Any) -> str | None:
+        try:
+            msgspec.convert(value, kind, strict=self._strict)
+        except ValidationError as error:
+            return str(error)
+        return None
+
     def _mend_parts(self, value: Any, kind: Any, path: KeyPath) -> Any:
         origin, arguments = get_origin(kind), get_args(kind)
-        if isinstance(value, dict) and _is_struct(kind):
+        if isinstance(value, dict) and _has_fields(kind):
             return self._mend_keys(value, kind, path)
         if isinstance(value, dict) and origin in _MAPS:
+            for key in value:
+                self.mend(key, arguments[0], (*path, key))
             return {key: self.mend(item, arguments[1], (*path, key)) for key, item in value.items()}
         if isinstance(value, (list, tuple)) and origin in _LISTS:
             is_fixed = origin is tuple and len(arguments) == len(value) and ... not in arguments
@@ -239,13 +325,13 @@ class _Walk:
             pairs = zip(value, kinds, strict=True)
             return [self.mend(item, kind, (*path, at)) for at, (item, kind) in enumerate(pairs)]
         if isinstance(value, dict) and (tagged := [each for each in _members((kind,)) if _tag_field(each)]):
-            tags = " or ".join(f"`{each.__struct_config__.tag}`" for each in tagged)
+            tags = _either([each.__struct_config__.tag for each in tagged])
             self.mistakes.append(((*path, _tag_field(tagged[0])), f"should be {tags}"))
-        return _mend_text(value.strip(), kind) if isinstance(value, str) else value
+        return _mend_text(value.strip(), kind) if isinstance(value, str) and not self._strict else value
 
     def _mend_keys(self, value: dict[str, Any], kind: Any, path: KeyPath) -> dict[str, Any]:
         keys = _keys(kind)
-        if kind.__struct_config__.forbid_unknown_fields:
+        if _is_struct(kind) and kind.__struct_config__.forbid_unknown_fields:
             unknown = [key for key in value if key not in keys and key != _tag_field(kind)]
             self.mistakes += (((*path, key), "no such key") for key in unknown)
         missing = [name for name, key in keys.items() if key.is_required and name not in value]
@@ -274,41 +360,40 @@ def _mend_text(text: str, kind: Any) -> Any:
     return text
 
 
-def _refusal(value: Any, kind: Any) -> str | None:
-    try:
-        msgspec.convert(value, kind, strict=False)
-    except ValidationError as error:
-        return str(error)
-    return None
-
-
 def _sentence(refusal: str, kind: Any) -> str:
     """What msgspec says of one value, in the words of a user."""
     said = refusal.partition(" - at `")[0]
-    if found := re.fullmatch(r"Expected `(\w+)` of length ([<>]=) (\d+)", said):
+    if found := re.fullmatch(r"Expected `(\w+)` of length ([<>]=)? ?(\d+)(?:, got \d+)?", said):
         parts = {"array": "item", "object": "entry"}.get(found[1], "character")
         several = "entries" if parts == "entry" else f"{parts}s"
-        bound = "least" if found[2] == ">=" else "most"
-        return f"should have at {bound} {found[3]} {parts if found[3] == '1' else several}"
+        bound = {">=": "at least ", "<=": "at most "}.get(found[2], "")
+        return f"should have {bound}{found[3]} {parts if found[3] == '1' else several}"
     if found := re.fullmatch(r"Expected `(\w+)` ([<>]=?) (\S+)", said):
         words = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
         return f"should be {words[found[2]]} {found[3]}"
     if found := re.fullmatch(r"Expected `str` matching regex (.*)", said):
         return f"should match pattern {found[1]}"
     if get_origin(kind) is Literal:
-        return f"should be {' or '.join(f'`{each}`' for each in get_args(kind))}"
+        return f"should be {_either(get_args(kind))}"
     if said.startswith(("Expected", "Invalid")):
         return f"should be {_wanted(kind)}"
     return said
 
 
+def _either(words: Sequence[object]) -> str:
+    *others, last = (f"`{word}`" for word in words)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def _wanted(kind: Any) -> str:
     if wanted := _WANTED.get(kind):
         return wanted
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return _either([member.value for member in kind])
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         return " or ".join(_wanted(each) for each in get_args(kind) if each is not type(None))
-    if _is_struct(kind) or origin in _MAPS:
+    if _has_fields(kind) or origin in _MAPS:
         return "a map"
     return "a list" if origin in _LISTS else f"of the type {kind}"
 
@@ -323,7 +408,17 @@ class _Key(NamedTuple):
 
 @cache
 def _keys(kind: Any) -> dict[str, _Key]:
-    return {each.encode_name: _Key(each.type, each.required) for each in msgspec.structs.fields(kind)}
+    if _is_struct(kind):
+        return {each.encode_name: _Key(each.type, each.required) for each in msgspec.structs.fields(kind)}
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        each.name: _Key(hints[each.name], each.default is each.default_factory is dataclasses.MISSING)
+        for each in dataclasses.fields(kind)
+    }
+
+
+def _has_fields(kind: Any) -> bool:
+    return _is_struct(kind) or (isinstance(kind, type) and dataclasses.is_dataclass(kind))
 
 
 def _is_struct(kind: Any) -> bool:

@@ -12,7 +12,6 @@ way it comes in. It decides nothing: `proposals.propose` does, from these values
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, get_args
 
@@ -27,6 +26,7 @@ from firesteel.facts import Checkpoint, Host
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.hub_id import is_hub_id
 from firesteel.launch import AdapterReference, Ask, EngineName, EngineProgram
+from firesteel.values import replace
 
 if TYPE_CHECKING:  # loaded only to plan: `check` needs none of it
     from firesteel.catalog.shelf import RefusedRecipe

@@ -7,7 +7,7 @@ a megabyte are refused. Loaded only to read a file: PyYAML takes as long to impo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -35,19 +35,6 @@ def read(name: str, text: str) -> tuple[Any, dict[Path, int]]:
         raise InvalidFile(
             f"{name}:1: not YAML: {str(error).splitlines()[0]}", next=f"correct {name}"
         ) from None
-
-
-def line_of(lines: Mapping[Path, int], path: Path) -> int:
-    """Of the place, or of what it is in: what was written short has no line of its own."""
-    while path and path not in lines:
-        path = path[:-1]
-    return lines.get(path, 1)
-
-
-def mistake(name: str, text: str, path: Path, what: str) -> InvalidFile:
-    """The error for a value that only its reader can judge; the text is parsed again to find the line."""
-    line = read(name, text)[1].get(path, 1)
-    return InvalidFile(f"{name}:{line}: {what}", next=f"correct {name} at line {line}")
 
 
 def _document(name: str, events: Iterator[yaml.Event], lines: dict[Path, int]) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from firesteel.bench.results.context import PointContext
 from firesteel.bench.results.figures import figures
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettings, Subject
 from firesteel.launch import Text
+from firesteel.values import replace
 
 PLAN = {
     "decode_tokens_per_s": {"low": 44.0, "expected": 52.0, "high": 60.0},

@@ -4,7 +4,7 @@ record of the calls."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from firesteel.bench.load.measure import RunProgress
@@ -22,6 +22,7 @@ from firesteel.run.start.options import RunOptions
 from firesteel.sim.docker.engine_config import engine_speed
 from firesteel.sim.engine.batch import ActiveAnswer, Batch, EngineSpeed
 from firesteel.sim.spark import SimSpark
+from firesteel.values import replace
 
 _TEXTS = {"code": "code", "prose": "prose", "json": "structured", "math": "reasoning"}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 from firesteel.bench.compare.stats import mean_interval
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample, RequestSettings, Subject
+from firesteel.values import replace
 
 POINT = Point("single", users=1, prompt_tokens=1000, answer_tokens=100)
 SUBJECT = Subject("http://127.0.0.1:1/v1", "test-model", engine="vllm", version="0.28.0")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from firesteel.bench.compare import runs as room
@@ -13,6 +11,7 @@ from firesteel.bench.compare.stats import compare_values, mean_interval
 from firesteel.bench.compare.variation import RunVariation
 from firesteel.bench.values import MeasuredFigure, Point, PointFigures, RequestSettings, Subject
 from firesteel.planner.speed import published
+from firesteel.values import replace
 from tests.bench.stored_runs import POINT, SUBJECT, rates, stored_run
 
 

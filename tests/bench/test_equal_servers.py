@@ -7,7 +7,6 @@ Simulated with seeds: visits as `measure` makes them, from one truth on both sid
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from math import exp, log, sqrt
 
 import pytest
@@ -17,6 +16,7 @@ from firesteel.bench.compare.stats import compare_values, effective_n, mean_inte
 from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, PointFigures, RequestSample, RequestSettings, Subject
+from firesteel.values import replace
 from tests.bench.stored_runs import POINT, SUBJECT, rates, stored_run
 
 _LIMITS = RunLimits()

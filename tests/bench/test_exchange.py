@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from firesteel.bench.results import exchange
 from firesteel.bench.values import Subject
 from firesteel.errors import UsageError
 from firesteel.planner.speed import published
+from firesteel.values import plain, replace
 from tests.bench.stored_runs import POINT, rates, stored_run
 
 SUBJECT = Subject(
@@ -53,7 +53,7 @@ def test_an_export_contains_nothing_private() -> None:
 
 def test_rows_have_all_columns_of_the_measured_data() -> None:
     columns = set(published._lines()[0].split(","))
-    assert columns <= set(exchange.ExportRow.model_fields)
+    assert columns <= set(exchange.ExportRow.__struct_fields__)
     (row,) = exchange.export_rows(MADE)
     assert (row.depth, row.generated, row.users, row.sparks) == (1000, 100, 1, 2)
     assert row.speculation == '{"method": "mtp"}' and row.kv_dtype == "fp8"
@@ -67,7 +67,7 @@ def test_other_loads_are_not_exported() -> None:
 
 
 def _document(**fault: Any) -> str:
-    good = exchange.export_rows(MADE)[0].model_dump()
+    good = plain(exchange.export_rows(MADE)[0])
     return json.dumps({"firesteel_rows": 1, "rows": [{**good, **fault}]})
 
 

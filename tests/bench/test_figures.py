@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from firesteel.bench.results.context import PointContext
 from firesteel.bench.results.figures import figures
 from firesteel.bench.results.rates import decode_tokens_per_s
 from firesteel.bench.values import MeasuredFigure, Point, RequestSample, Wrong
+from firesteel.values import replace
 from tests.bench.example_run import example_run
 
 POINT = Point("single", "prose", 1, 512, 101)

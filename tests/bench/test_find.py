@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +11,7 @@ from firesteel.bench.load.measure import RunFinished, RunOrder, RunStarted, meas
 from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.report.formatting import found_text
 from firesteel.bench.values import FoundLoad, LoadKind, Point, RequestSample, RequestSettings, Subject
+from firesteel.values import replace
 from tests.bench.faulty_server import MODEL, FaultyServer, serving
 
 TARGET = {"ttft_ms": 1000.0, "inter_token_ms": 50.0}

@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ import pytest
 from firesteel.bench.results.history import History, new_run_id, open_history
 from firesteel.edge.files.home import Home
 from firesteel.errors import FiresteelError, UsageError
+from firesteel.values import replace
 from tests.bench.stored_runs import sample, stored_run, unfinished
 
 

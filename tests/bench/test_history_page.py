@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from xml.etree import ElementTree
 
 from firesteel.bench.report.history_page import history_page
 from firesteel.bench.results.serialize import StoredRun
+from firesteel.values import replace
 from tests.bench.example_run import example_run
 
 

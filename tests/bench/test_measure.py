@@ -3,7 +3,6 @@ it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -22,6 +21,7 @@ from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.values import Point, RequestSettings, Subject
 from firesteel.sim.spark import SimSpark, TrueSpeed
 from firesteel.sim.spark import Text as PretendText
+from firesteel.values import replace
 from tests.bench.faulty_server import MODEL, TEMPLATE, FaultyServer, serving, speaking
 from tests.bench.paced_server import PacedServer, serving_paced
 from tests.sim.in_process import serving_engine

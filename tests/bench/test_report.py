@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from math import inf, nan
 from pathlib import Path
@@ -23,6 +22,7 @@ from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures
 from firesteel.edge.files.home import Home
 from firesteel.library.history import earlier_run, write_report
 from firesteel.planner.speed.published import PublishedRun as Published
+from firesteel.values import replace
 from tests.bench.example_run import POINTS, example_run, of_texts
 
 GOLDEN = Path(__file__).parent / "golden" / "report.html"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -17,6 +16,7 @@ from firesteel.launch import Ask
 from firesteel.library import plans
 from firesteel.planner import Band
 from firesteel.proposals import Proposal
+from firesteel.values import replace
 
 GB10 = idle_host(hardware("gb10"))
 MTP = "qwen3.6-35b-a3b-nvfp4"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from firesteel.planner import Band, PlanSummary
 from firesteel.run.service import Service
 from firesteel.run.start.options import RunOptions, make_spec
 from firesteel.run.verify.expected import Expected, expected, stored_expected, write_expected
+from firesteel.values import replace
 
 MODELS = ("gpt-oss-120b", "qwen3.6-27b-nvfp4-unsloth-mtp", "smollm2")
 

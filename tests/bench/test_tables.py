@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -14,6 +13,7 @@ from firesteel.bench.results import other_tools
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import FoundLoad, RequestSample
 from firesteel.errors import UsageError
+from firesteel.values import replace
 from tests.bench.example_run import example_run
 
 HOSTILE = '=HYPERLINK("http://x")|<script>`@octocat`\n[x](http://x)'

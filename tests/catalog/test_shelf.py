@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from firesteel.catalog.recipe_text import dump_recipe
 from firesteel.catalog.shelf import with_shelf
 from firesteel.edge.files.home import Home, shelf_files
 from firesteel.proposals.new_recipe import catalog_patch
+from firesteel.values import YamlFile, replace
 from firesteel.workspace import Workspace
 from tests.needs import needs_programs
 
@@ -156,7 +156,7 @@ def test_links_hidden_folders_and_large_files_are_not_read(tmp_path: Path) -> No
 @pytest.mark.parametrize("name", sorted(shipped().recipes))
 def test_every_recipe_is_written_and_read_back_as_itself(name: str) -> None:
     recipe = shipped().recipes[name]
-    assert replace(read_recipe(name, "x", dump_recipe(recipe)), path=recipe.path) == recipe
+    assert replace(read_recipe(name, YamlFile.parse("x", dump_recipe(recipe))), path=recipe.path) == recipe
 
 
 @needs_programs("git")

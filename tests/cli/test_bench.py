@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -21,6 +20,7 @@ from firesteel.bench.results.history import open_history
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from firesteel.library.documents.all import schemas
+from firesteel.values import replace
 from tests.bench.faulty_server import FaultyServer, serving
 from tests.cli.inside import inside
 from tests.conftest import Firesteel

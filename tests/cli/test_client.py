@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import stat
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import openai
@@ -18,6 +17,7 @@ from firesteel.run.report import Report
 from firesteel.run.service import Service, ServiceSpec, folder_of, write_spec
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import Expected, write_expected
+from firesteel.values import plain, replace
 from firesteel.workspace import Workspace
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel
@@ -154,7 +154,7 @@ def test_a_client_is_told_what_the_verification_showed(
     write_expected(tmp_path, replace(known, context=4096))
     report = Report("mine", "", "mine", "vllm", None, checks, (), 1.0, 1.0, "") if checks else None
     service = Service(
-        "mine", tmp_path, spec_of("mine", "vllm", SCRIPT), None, "ready", asdict(report) if report else None
+        "mine", tmp_path, spec_of("mine", "vllm", SCRIPT), None, "ready", plain(report) if report else None
     )
     result = of_service(Workspace(Home(tmp_path / "home")), service)
     assert (result.url, result.model, result.key) == ("http://127.0.0.1:9123/v1", "mine", "FIRESTEEL_API_KEY")

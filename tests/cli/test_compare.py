@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -17,6 +16,7 @@ from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from firesteel.library.bench import RunFinished, RunLimits, Sizes, measure_in_turns
 from firesteel.library.documents.all import schemas
+from firesteel.values import replace
 from tests.bench.faulty_server import FaultyServer, serving
 from tests.bench.stored_runs import POINT, SUBJECT, rates, stored_run
 from tests.cli.inside import inside

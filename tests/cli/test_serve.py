@@ -12,7 +12,6 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from firesteel.gateway.address import Address, lock_path, read_address, write_ad
 from firesteel.run.service import load
 from firesteel.sim.setup import environment
 from firesteel.units import GIB
+from firesteel.values import plain
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel
 from tests.sim.spark import free_port as other_port
@@ -137,7 +137,7 @@ def test_ps_names_the_gateway(firesteel: Firesteel, tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     with lock(lock_path(home)):
         write_address(home, GATE)
-        assert firesteel("ps", "--json").json["gateway"] == {**asdict(GATE), "models": ["coder", "small"]}
+        assert firesteel("ps", "--json").json["gateway"] == {**plain(GATE), "models": ["coder", "small"]}
         output = " ".join(firesteel("ps").out.split())
     assert "gateway http://127.0.0.1:19999/v1" in output and "serves coder, small" in output
     assert "nothing is running" not in output

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from firesteel.edge.host.process import port_is_free
 from firesteel.library.documents.all import schemas
 from firesteel.sim.memory import held_bytes
 from firesteel.sim.spark import TrueSpeed, read_spark, write_spark
+from firesteel.values import replace
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, Ran, run_firesteel
 

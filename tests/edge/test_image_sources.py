@@ -10,7 +10,6 @@ import json
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from firesteel.engines.schema.releases import find_schema
 from firesteel.engines.schema.symbols import Flag, Schema, SymbolValue
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.launch import EngineName
+from firesteel.values import replace
 from tests.engines.test_vllm_learn import FILES
 
 PACKAGES = "usr/local/lib/python3.12/dist-packages"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.measured_memory import read_measured_memory, save_measured_memory
 from firesteel.planner import MeasuredMemory
+from firesteel.values import plain
 
 GOOD = MeasuredMemory("a" * 32, "vllm", "0.24.0", 5 * 2**30, "2026-11-15", 2**30, 2**29, 1000, 2**30, 2**29)
 MINIMAL = MeasuredMemory("b" * 32, "llamacpp", None, 2**20, "2026-11-14")
@@ -36,7 +36,7 @@ def test_saved_rows_are_read_back(home: Home) -> None:
 def test_rows_of_an_earlier_release_are_read(home: Home) -> None:
     old = {
         key: value
-        for key, value in asdict(MINIMAL).items()
+        for key, value in plain(MINIMAL).items()
         if key not in ("checkpoint_bytes", "planned_kv_bytes")
     }
     write(home, json.dumps([old]))
@@ -76,7 +76,7 @@ def test_rows_of_an_earlier_release_are_read(home: Home) -> None:
     ],
 )
 def test_one_bad_row_does_not_spoil_the_others(home: Home, wrong: dict[str, object]) -> None:
-    write(home, json.dumps([{**asdict(GOOD), **wrong}, asdict(MINIMAL), "no row", None, [], {}]))
+    write(home, json.dumps([{**plain(GOOD), **wrong}, plain(MINIMAL), "no row", None, [], {}]))
     assert read_measured_memory(home) == {MINIMAL.key: MINIMAL}
     save_measured_memory(home, GOOD)
     assert read_measured_memory(home) == {MINIMAL.key: MINIMAL, GOOD.key: GOOD}
@@ -105,13 +105,13 @@ def test_a_pipe_does_not_block(home: Home) -> None:
 
 def test_an_endless_file_is_not_read_to_its_end(home: Home) -> None:
     with (home.root / "measured_memory.json").open("wb") as file:
-        file.write(json.dumps([asdict(GOOD)]).encode())
+        file.write(json.dumps([plain(GOOD)]).encode())
         file.truncate(2**36)  # sparse: it takes no disk, and would take all memory
     assert read_measured_memory(home) == {}
 
 
 def test_the_oldest_rows_are_dropped(home: Home) -> None:
-    write(home, json.dumps([{**asdict(MINIMAL), "key": f"{number:032x}"} for number in range(100)]))
+    write(home, json.dumps([{**plain(MINIMAL), "key": f"{number:032x}"} for number in range(100)]))
     save_measured_memory(home, GOOD)
     rows = read_measured_memory(home)
     assert len(rows) == 100 and GOOD.key in rows and f"{0:032x}" not in rows

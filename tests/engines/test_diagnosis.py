@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel import yaml_schema
+from firesteel import values
 from firesteel.engines import Diagnosis, diagnose
 from firesteel.engines.logs.data import CauseRow, CausesSchema, NoiseRow, cause_rows, engine_rows, noise_rows
 from firesteel.engines.logs.lines import MAX_LINE
+from firesteel.errors import InvalidFile
 
 LOGS = Path(__file__).parent / "logs"
 HITS = [
@@ -279,5 +280,5 @@ causes:
     ],
 )
 def test_a_bad_row_is_refused(pattern: str, next: str, says: str) -> None:
-    with pytest.raises(yaml_schema.InvalidFile, match=says):
-        yaml_schema.load("x.yaml", ROW.format(pattern=pattern, next=next), CausesSchema)
+    with pytest.raises(InvalidFile, match=says):
+        values.load("x.yaml", ROW.format(pattern=pattern, next=next), CausesSchema)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +17,7 @@ from firesteel.facts.model.architecture import (
 )
 from firesteel.launch import EngineName, EngineProgram, FlagValue, Launch
 from firesteel.units import GIB, MIB
+from firesteel.values import replace
 
 FULL = FullAttention(2, 256, 256)
 DELTA = LinearAttention(32 * 128 * 128, 2 * 16 * 128 + 32 * 128, 4)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from firesteel.facts.formats.gguf_labels import BASE_TYPES, stored_types
 from firesteel.facts.model.parameters import ParameterGroups, parameters_of_config
+from firesteel.values import replace
 
 HERE = Path(__file__).parent
 RECORDED = json.loads((HERE / "gguf_quants.json").read_text())["models"]

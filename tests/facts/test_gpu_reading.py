@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel import package_data
+from firesteel import shipped_data
 from firesteel.facts.host.gpu_reading import COLUMNS, parse_gpu_readings
 from firesteel.sim import nvidia_smi
 from firesteel.sim.setup import create_spark
@@ -45,7 +45,7 @@ def test_no_gpu(text: str) -> None:
 
 
 def test_the_probe_asks_for_the_same_columns() -> None:
-    asked = re.search(r"^COLUMNS_GPU='(.+)'$", package_data.read_text("checks/probe.sh"), re.M)
+    asked = re.search(r"^COLUMNS_GPU='(.+)'$", shipped_data.read_text("checks/probe.sh"), re.M)
     assert asked and tuple(asked[1].split(",")) == COLUMNS
 
 

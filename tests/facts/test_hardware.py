@@ -1,9 +1,9 @@
 import pytest
 
-from firesteel.errors import UsageError
+from firesteel.errors import InvalidFile, UsageError
 from firesteel.facts.host.hardware import hardware, read_hardware
 from firesteel.units import GB, GIB
-from firesteel.yaml_schema import InvalidFile
+from firesteel.values import YamlFile
 
 GOOD = """\
 title: A box
@@ -49,7 +49,7 @@ def test_an_unknown_machine_names_the_known_ones() -> None:
 
 
 def test_a_spread_is_the_value_where_none_is_given() -> None:
-    box = read_hardware("box", "box.yaml", GOOD)
+    box = read_hardware("box", YamlFile.parse("box.yaml", GOOD))
     assert (box.figures["memory"].low, box.figures["memory"].high) == (78 * GIB, 79 * GIB)
     assert (box.figures["ceiling"].low, box.figures["ceiling"].high) == (70 * GIB, 70 * GIB)
 
@@ -68,5 +68,5 @@ def test_a_spread_is_the_value_where_none_is_given() -> None:
 def test_mistakes_have_a_line(was: str, now: str, says: str) -> None:
     assert was in GOOD
     with pytest.raises(InvalidFile) as error:
-        read_hardware("box", "hw.yaml", GOOD.replace(was, now))
+        read_hardware("box", YamlFile.parse("hw.yaml", GOOD.replace(was, now)))
     assert says in str(error.value)

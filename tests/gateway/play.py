@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from firesteel.gateway.scheduler.events import (
@@ -28,6 +27,7 @@ from firesteel.gateway.scheduler.events import (
 )
 from firesteel.gateway.scheduler.scheduler import Scheduler
 from firesteel.gateway.service_config import ModelConfig
+from firesteel.values import replace
 
 CEILING = 100
 

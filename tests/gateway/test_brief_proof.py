@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from firesteel.run.proofs import Proof, forget_proof, read_proof, record_proof
 from firesteel.run.service import ServiceSpec
 from firesteel.run.start.options import RunOptions, make_spec
 from firesteel.run.verify.brief import proof_digest
+from firesteel.values import replace
 from firesteel.workspace import Workspace
 from tests.conftest import run_firesteel
 

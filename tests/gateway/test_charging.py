@@ -8,7 +8,7 @@ import json
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Any, cast
@@ -32,6 +32,7 @@ from firesteel.gateway.loader.process import LoadProgress
 from firesteel.gateway.rate_limits import KeyLimits, RateLimit
 from firesteel.gateway.service_config import ModelConfig, RunningModel, ServiceConfig
 from firesteel.units import MIB
+from firesteel.values import replace
 from tests.gateway.http.kit import (
     STREAM,
     Engine,

@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from firesteel.gateway.service_config import ModelConfig, ServiceConfig
 from firesteel.run.service import Service, ServiceSpec, ServiceState, folder_of, load, write_spec
 from firesteel.run.start.start import start_supervisor
 from firesteel.units import MIB
+from firesteel.values import replace
 from tests.conftest import run_firesteel
 from tests.gateway.test_executor import CONFIG, Bench, bench
 

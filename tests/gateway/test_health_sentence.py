@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from firesteel.facts.host.gpu_reading import GpuReading
@@ -14,6 +12,7 @@ from firesteel.gateway.interfaces import WaitStatus
 from firesteel.gateway.scheduler.events import ModelPhase, ScheduledModel
 from firesteel.gateway.service_config import ModelConfig, PlannedFigures, PlannedRange, Reason
 from firesteel.gateway.state import ModelHealth
+from firesteel.values import replace
 
 PLAN = PlannedFigures(PlannedRange(1, 2, 3), PlannedRange(20.0, 40.0, 60.0))
 COOL = GpuReading("NVIDIA GB10", temperature_c=52, power_w=60, clock_mhz=2400)

@@ -7,7 +7,6 @@ import json
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -32,6 +31,7 @@ from firesteel.gateway.scheduler.scheduler import Scheduler
 from firesteel.gateway.service_config import ModelConfig
 from firesteel.gateway.state import GatewayState
 from firesteel.screens.page.files import read_files
+from firesteel.values import replace
 from tests.gateway.play import scheduled
 from tests.gateway.test_admin_api import BOSS, GUEST, FakeDispatcher
 from tests.screens.scripted_gateway import model, state

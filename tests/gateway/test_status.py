@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from firesteel.gateway.interfaces import Caller, GatewayResponse, WaitStatus
 from firesteel.gateway.scheduler.events import ModelPhase, ScheduledModel
 from firesteel.gateway.scheduler.preview import LoadPreview
 from firesteel.gateway.service_config import ModelConfig
+from firesteel.values import replace
 
 
 def view(

@@ -14,7 +14,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from firesteel.gateway.scheduler.events import (
     ConfigChanged,
@@ -39,6 +39,7 @@ from firesteel.gateway.scheduler.events import (
 )
 from firesteel.gateway.scheduler.scheduler import Scheduler
 from firesteel.gateway.service_config import ModelConfig
+from firesteel.values import replace
 from tests.gateway.play import scheduled
 
 from .scheduler_invariants import AFTER_EACH_STEP, EACH_EFFECT, HOST_BYTES, KEEP_BYTES, Broken

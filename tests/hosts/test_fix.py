@@ -7,7 +7,6 @@ import re
 import signal
 import stat
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from firesteel.hosts.doctor.fix import apply_fix, plan_fixes, require_root, to_u
 from firesteel.rules.host_checks.fix_plan import Change, FixPlan, file
 from firesteel.rules.host_checks.fixes import FIXERS
 from firesteel.sim.host_files import host_probe, write_host
+from firesteel.values import replace
 from tests.conftest import Firesteel
 
 PROGRAMS = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from firesteel.facts.host.host_facts import HostMeasurement
 from firesteel.hosts.doctor.measure import _busy, measure
 from firesteel.planner import Plan, plan
 from firesteel.units import MIB
+from firesteel.values import replace
 from tests.hosts.cluster.service import wait_until
 
 

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from firesteel import catalog, package_data
+from firesteel import catalog, shipped_data
 from firesteel.catalog.image_recipe import (
     image_recipe,
     image_recipe_names,
@@ -44,11 +43,12 @@ from firesteel.images.provenance import catalog_entry, provenance, sbom
 from firesteel.images.report import ImageReport
 from firesteel.images.sources import open_image
 from firesteel.render.dockerfile import dockerfile
+from firesteel.values import plain, replace
 from tests.conftest import Firesteel, Ran, run_firesteel
 from tests.images.made_images import VLLM_CONFIG, layer, vllm_files, write_layout
 
 DAY = datetime(2026, 11, 16, 4, 0, tzinfo=UTC)
-HERE = package_data.read_text("image_recipes/llamacpp-here.yaml")
+HERE = shipped_data.read_text("image_recipes/llamacpp-here.yaml")
 
 
 @pytest.mark.parametrize("name", image_recipe_names())
@@ -287,7 +287,7 @@ def test_provenance_and_catalog_entry(tmp_path: Path) -> None:
     )  # fmt: skip
     statement = json.loads(provenance("vllm-gb10", recipe, tag, report, proved))
     *_, products = statement["predicate"]["runDetails"]["byproducts"]
-    assert products["annotations"] == [asdict(product)]
+    assert products["annotations"] == [plain(product)]
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
     assert statement["subject"][0]["digest"]["sha256"] == report.digests[-1][7:]
     digests = [found["digest"] for found in statement["predicate"]["buildDefinition"]["resolvedDependencies"]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -55,8 +54,9 @@ from firesteel.images.factory.policy import (
 )
 from firesteel.images.factory.upstream import git_tags
 from firesteel.images.retention import OwnImage
-from firesteel.package_data import read_text
+from firesteel.shipped_data import read_text
 from firesteel.upgrade.verdict import judge_trial
+from firesteel.values import replace
 from tests.conftest import Firesteel
 from tests.needs import needs_programs
 

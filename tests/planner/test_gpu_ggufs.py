@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from firesteel.facts.model.roles import role_of
 from firesteel.launch import EngineProgram, FlagValue, Launch
 from firesteel.planner import Plan, plan
 from firesteel.units import GIB, MIB
+from firesteel.values import replace
 
 ROOT = Path(__file__).parent.parent.parent
 RECORDED = (Path(__file__).parent / "gpu/llamacpp-11434-h200.jsonl").read_text()

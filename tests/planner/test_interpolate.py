@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from firesteel.planner import Band, MeasuredMemory, MemoryPart, Plan, between, l
 from firesteel.planner.interpolate import memory_between
 from firesteel.proposals import propose_checkpoint
 from firesteel.units import GIB
+from firesteel.values import replace
 
 CONFIGS = Path(__file__).parent.parent / "facts" / "configs"
 GB10 = firesteel.host("gb10")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -14,6 +13,7 @@ from firesteel.library import plans
 from firesteel.planner import MeasuredMemory, Plan, launch_key, plan
 from firesteel.proposals import propose
 from firesteel.units import GIB
+from firesteel.values import replace
 
 GB10 = firesteel.host("gb10")
 PROPOSAL = firesteel.propose(Ask("qwen3.6-35b-a3b-nvfp4"), GB10)[0]

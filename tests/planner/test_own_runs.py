@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from firesteel.edge.files.own_runs import read_own_runs
 from firesteel.launch import Ask
 from firesteel.library import plans
 from firesteel.planner import Band, OwnRun, Plan, launch_key, plan
+from firesteel.values import replace
 from tests.cli.inside import inside
 
 GB10 = firesteel.host("gb10")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import ceil
 
 import pytest
@@ -21,6 +20,7 @@ from firesteel.planner import Band, Plan, plan
 from firesteel.planner.memory.sound import printed_sound_cache
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.units import GIB, MIB
+from firesteel.values import replace
 
 GB10 = firesteel.host("gb10")
 

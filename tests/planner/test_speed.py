@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,7 @@ from firesteel.planner.speed import published
 from firesteel.planner.speed.predict import MAX_CONTEXT, MAX_USERS, predict_speed
 from firesteel.planner.speed.startup import predict_start_up
 from firesteel.units import GIB
+from firesteel.values import replace
 
 CONFIGS = Path(__file__).parent.parent / "facts" / "configs"
 SPARK = MemoryPool(121 * GIB, 105 * GIB, 273e9, "gb10", True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from firesteel.facts.model.typical import typical_weights
 from firesteel.launch import Ask
 from firesteel.planner.memory.split import check_even_split, split_weights
 from firesteel.planner.speed.published import runs_of
+from firesteel.values import replace
 
 CONFIGS = Path(__file__).parent.parent / "facts" / "configs"
 GB10 = firesteel.host("gb10")

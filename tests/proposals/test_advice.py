@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from firesteel.proposals import how_to_fit, propose, require_runnable, services_
 from firesteel.proposals.advice import alternative, down
 from firesteel.run.start.preflight import held_bytes
 from firesteel.units import GIB
+from firesteel.values import replace
 from tests.conftest import Firesteel
 
 SPARK = firesteel.host("gb10")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from firesteel.launch import Ask
 from firesteel.proposals.over_hosts import OverHosts, over_hosts
+from firesteel.values import replace
 from firesteel.workspace import find_workspace
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from firesteel.catalog import Images
 from firesteel.catalog.image import read_images
+from firesteel.values import YamlFile
 
 TEXT = """
 tags:
@@ -37,4 +38,4 @@ tags:
 
 @pytest.fixture(scope="session")
 def images() -> Images:
-    return read_images("images.yaml", TEXT, Images())
+    return read_images(YamlFile.parse("images.yaml", TEXT), Images())

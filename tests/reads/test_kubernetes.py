@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent, indent
 
@@ -21,6 +20,7 @@ from firesteel.reads.nodes import parse_documents
 from firesteel.reads.shell import NO_SPAN
 from firesteel.reads.source_text import source_file
 from firesteel.units import GIB
+from firesteel.values import replace
 
 FILE = Path(__file__).parent / "files" / "kube.yaml"
 VLLM = "vllm/vllm-openai:v0.24.0"

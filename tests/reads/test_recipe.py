@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from importlib.resources import files
 
 import pytest
@@ -12,6 +11,7 @@ from firesteel.errors import UsageError
 from firesteel.launch import Ask
 from firesteel.launch_pipeline import from_recipe
 from firesteel.reads import read
+from firesteel.values import replace
 
 RECIPES = sorted(shipped().recipes)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -14,6 +13,7 @@ from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.render import LaunchFacts, compose, containerized, pin
 from firesteel.render.compose import with_bounded_restart
+from firesteel.values import replace
 from tests.render.material import (
     ON_ONE,
     SHOWN,

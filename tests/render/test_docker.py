@@ -6,7 +6,6 @@ import os
 import shlex
 import string
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from firesteel.reads import read
 from firesteel.render import containerized, docker, docker_argv
 from firesteel.render.docker import quote
 from firesteel.units import GIB
+from firesteel.values import replace
 
 GOLDEN = Path(__file__).parent / "golden"
 SHIPPED = catalog.shipped()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from firesteel.reads import read
 from firesteel.render import Cluster, LaunchFacts, containerized, kubernetes, pin, swap_script
 from firesteel.render.kubernetes import CLUSTER, dns_name
 from firesteel.units import GIB
+from firesteel.values import replace
 from tests.render.material import (
     ON_ONE,
     SHIPPED,

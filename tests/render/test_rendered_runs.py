@@ -14,7 +14,6 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from firesteel.edge.files.home import Home
 from firesteel.launch import Launch, Mount
 from firesteel.launch_pipeline import in_container
 from firesteel.render import compose, docker
+from firesteel.values import replace
 
 pytestmark = [
     pytest.mark.real,

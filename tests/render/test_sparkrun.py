@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import yaml
 
@@ -12,6 +10,7 @@ from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.render import containerized, pin, sparkrun
 from firesteel.units import GIB
+from firesteel.values import replace
 from tests.render.material import (
     RECIPES,
     SHIPPED,

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,6 +19,7 @@ from firesteel.launch import Container, FlagValue, Launch, Mount
 from firesteel.reads.source_text import source_file
 from firesteel.reads.systemd import words
 from firesteel.render import LaunchFacts, containerized, pin, quadlet, systemd
+from firesteel.values import replace
 from tests.http_thread import QuietHandler, serving_http
 from tests.render.material import (
     ON_ONE,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from firesteel import engines
@@ -16,6 +14,7 @@ from firesteel.launch import Container, EngineName, Launch
 from firesteel.launch_pipeline import with_adapters
 from firesteel.planner.memory.account import _adapter_parts
 from firesteel.rules.adapters import UnreadAdapter, adapter_findings
+from firesteel.values import replace
 from tests.facts.test_adapter import SMOLLM2
 
 PEFT = Adapter("polite", "/data/polite", "peft", 16, 1000, (AdapterModule("q_proj", 576, 576),), 30)

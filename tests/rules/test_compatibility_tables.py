@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import pytest
 
-from firesteel import yaml_schema
+from firesteel import values
 from firesteel.errors import UsageError
 from firesteel.rules import compatibility
 from firesteel.rules.compatibility_tables import TableSchema
@@ -24,7 +24,7 @@ def test_the_table_follows_the_rules() -> None:
 def test_every_rule_that_is_named_decides_something() -> None:
     """A row whose rule never fires would say `no objection` by mistake."""
     text = (files("firesteel") / "data" / "facts" / "sm121.yaml").read_text("utf-8")
-    named = {row.what: set(row.rules) for row in yaml_schema.load("sm121", text, TableSchema).rows}
+    named = {row.what: set(row.rules) for row in values.load("sm121", text, TableSchema).rows}
     for row in compatibility("sm121").rows:
         assert {rule for span in row.spans for rule in span.rules} == named[row.what], row.what
 

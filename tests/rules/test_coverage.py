@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel import yaml_schema
+from firesteel import yaml_reader
 from firesteel.rules import rules
 
 FILES = sorted((Path(__file__).parent / "coverage").glob("*.yaml"))
@@ -19,7 +19,7 @@ ROWS = {
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_rows(path: Path) -> None:
-    rows, _ = yaml_schema.read(path.name, path.read_text())
+    rows, _ = yaml_reader.read(path.name, path.read_text())
     names = [row["row"] for row in rows]
     assert len(set(names)) == len(names)
     assert set(ROWS.get(path.stem, ())) <= set(names)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -13,6 +12,7 @@ from firesteel.rules.host_checks import HostFinding, differences, host_checks, j
 from firesteel.rules.host_checks.findings import _ASKS, JUDGES
 from firesteel.rules.host_checks.fixes import FIXERS, plan_fix
 from firesteel.sim.host_files import host_faults, host_probe
+from firesteel.values import replace
 
 COMPANIONS = {"load-mode": {"kernel-known"}}
 """An old kernel is found by both."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from firesteel import catalog
 from firesteel.errors import UsageError
 from firesteel.rules import LintOptions, engine_version, known_patterns, lint
+from firesteel.values import replace
 
 ASKED = LintOptions(catalog.shipped().images)
 LINE = "vllm serve org/m --gpu-memory-utilization 0.7 --moe-backend b12x"

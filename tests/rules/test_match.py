@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 
 from firesteel.catalog import Image
 from firesteel.launch import Container, Launch
 from firesteel.rules.context import Context
 from firesteel.rules.match import matches
 from firesteel.rules.rule import Rule
+from firesteel.values import YamlFile
 
 OPENAI = Image("vllm", "0.24.0", entrypoint=("vllm", "serve"), sm=("12.0",))
 MOVING = Image("vllm", None, floating=True)
@@ -25,7 +25,8 @@ def holds(
     hardware: str | None = "gb10",
     more: Mapping[str, Any] = {},
 ) -> list[str]:
-    rule = TypeAdapter(Rule).validate_python(
+    rule = YamlFile(
+        "x",
         {
             "id": "a-rule",
             "level": "stop",
@@ -36,8 +37,9 @@ def holds(
             "hits": ["x"],
             "misses": ["y"],
             **more,
-        }
-    )
+        },
+        dict,
+    ).convert(Rule)
     return [match.shown for match in matches(rule, Context(launch, hardware, image))]
 
 

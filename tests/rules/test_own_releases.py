@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -13,6 +12,7 @@ from firesteel.engines.schema.symbols import Flag, Schema
 from firesteel.launch import EngineName, Launch
 from firesteel.rules import any_release, release_predicates
 from firesteel.rules.context import Context, Match
+from firesteel.values import replace
 
 ENGINES: tuple[EngineName, ...] = ("llamacpp", "sglang", "vllm")
 MODEL = {"llamacpp": ("-m", "m.gguf"), "sglang": ("--model-path", "org/m"), "vllm": ("org/m",)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from firesteel.edge.files.home import Home
 from firesteel.engines.schema.releases import find_schema, known_versions
 from firesteel.engines.schema.symbols import Flag, SymbolValue
 from firesteel.rules import check
+from firesteel.values import replace
 
 RUN = "docker run --gpus all {env} {image} openai/gpt-oss-20b --gpu-memory-utilization 0.8 {arguments}"
 V24 = "vllm/vllm-openai:v0.24.0"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from firesteel.errors import InvalidFile
 from firesteel.rules import read_rules
-from firesteel.yaml_schema import InvalidFile
+from firesteel.values import YamlFile
 
 GOOD = """\
 rules:
@@ -22,7 +23,7 @@ rules:
 
 
 def test_a_good_file() -> None:
-    (rule,) = read_rules("rules/a.yaml", GOOD)
+    (rule,) = read_rules(YamlFile.parse("rules/a.yaml", GOOD))
     assert (rule.id, rule.when.flag, rule.when.above, rule.unless) == ("a-rule", ("x",), 0.9, ())
     assert str(rule.sources[0].seen) == "2026-11-15"
 
@@ -30,7 +31,7 @@ def test_a_good_file() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "says"),
     [
-        ("level: stop", "level: die", 3, "should be 'stop', 'warn' or 'note'"),
+        ("level: stop", "level: die", 3, "should be `stop`, `warn` or `note`, got `die`"),
         ("flag: x,", "flagg: x,", 5, "no such key"),
         ('">=0.8.3"', "0.8.3 up", 5, "should be a version range"),
         ("flag: x, above: 0.9", "above: 0.9", 5, "`above` needs a `flag`"),
@@ -54,7 +55,7 @@ def test_a_good_file() -> None:
 def test_a_mistake_has_its_line(old: str, new: str, line: int, says: str) -> None:
     assert old in GOOD
     with pytest.raises(InvalidFile) as caught:
-        read_rules("rules/a.yaml", GOOD.replace(old, new))
+        read_rules(YamlFile.parse("rules/a.yaml", GOOD.replace(old, new)))
     assert f"rules/a.yaml:{line}: " in caught.value.what
     assert says in caught.value.what
     assert caught.value.next.startswith("correct rules/a.yaml")
@@ -62,4 +63,4 @@ def test_a_mistake_has_its_line(old: str, new: str, line: int, says: str) -> Non
 
 def test_two_rules_of_one_name() -> None:
     with pytest.raises(InvalidFile, match=r"rules/a.yaml:11: there are two rules `a-rule`"):
-        read_rules("rules/a.yaml", GOOD + GOOD.removeprefix("rules:\n"))
+        read_rules(YamlFile.parse("rules/a.yaml", GOOD + GOOD.removeprefix("rules:\n")))

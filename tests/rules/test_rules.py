@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -14,6 +13,7 @@ from firesteel.rules import LintOptions, Rule, check, explain, lint, rules
 from firesteel.rules.context import Context
 from firesteel.rules.match import matches
 from firesteel.rules.rule import When
+from firesteel.values import replace
 
 RULES = rules()
 HITS = [(rule, line) for rule in RULES for line in rule.hits]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from firesteel.cli.up import command
 from firesteel.launch import Ask
 from firesteel.run.service import ServiceSpec, read_spec, write_spec
+from firesteel.values import replace
 
 FULL = ServiceSpec(
     "coder",

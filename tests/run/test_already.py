@@ -7,7 +7,6 @@ import json
 import signal
 import sys
 import time
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from firesteel.run.service import all_services, folder_of, write_spec
 from firesteel.run.start.options import RunOptions, make_spec
 from firesteel.run.start.start import start_supervisor
 from firesteel.run.up import bring_up
+from firesteel.values import plain, replace
 
 SERVES = (sys.executable, "-m", "http.server", "--bind", "127.0.0.1")
 
@@ -47,7 +47,7 @@ def serve(proposal: Proposal, home: Home) -> process.Pid:
     write_spec(folder_of(home, name), replace(make_spec(proposal, home, RunOptions()), start=start))
     start_supervisor(folder_of(home, name))
     report = Report(name, "", name, "llamacpp", None, (), (), 1.0, 1.0, "")
-    (folder_of(home, name) / "report.json").write_text(json.dumps(asdict(report)))
+    (folder_of(home, name) / "report.json").write_text(json.dumps(plain(report)))
     for _ in range(200):
         found = all_services(home)
         is_up = found and found[0].phase == "ready" and not process.port_is_free(port)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from tests.run.test_verify_checks import answer
 
 from firesteel.edge.http.answer import Answer, TokenLogprob
 from firesteel.run.verify import api_checks
+from firesteel.values import replace
 
 TEXT = "A computer is a machine that follows a list of steps."
 

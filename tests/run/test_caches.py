@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from firesteel.launch import Ask, EngineName, Mount
 from firesteel.launch_pipeline import in_container
 from firesteel.proposals import Proposal, propose
 from firesteel.run.start.caches import cache_name, staged, stale
+from firesteel.values import replace
 
 HOME = Home(Path("/fs"))
 STORE = "/data/hub"

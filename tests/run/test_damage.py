@@ -7,7 +7,6 @@ import shlex
 import shutil
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +27,7 @@ from firesteel.run.fetch.weights import WeightsNeed
 from firesteel.run.service import ServiceState, all_services
 from firesteel.run.start.start import has_crashed
 from firesteel.run.start.steps import wheel_file
+from firesteel.values import replace
 
 __all__ = ["place"]
 NEXT = "firesteel pull smollm2 --reread"

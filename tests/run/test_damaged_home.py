@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +45,7 @@ from firesteel.run.start.options import RunOptions, make_spec
 from firesteel.run.start.start import start_supervisor
 from firesteel.run.supervisors import supervisors
 from firesteel.run.up import bring_up
+from firesteel.values import plain, replace
 
 NAME = "smollm2"
 SERVER = (
@@ -133,7 +133,7 @@ def start(home: Home, spec: ServiceSpec, *, is_ready: bool) -> Service:
         start_supervisor(path)
     if is_ready:
         report = Report(NAME, f"{spec.url}/v1", NAME, "llamacpp", None, (), (), 1.0, 1.0, "")
-        write_text(path / "report.json", json.dumps(asdict(report)))
+        write_text(path / "report.json", json.dumps(plain(report)))
     return wait_until(home, lambda found: bool(found.state and found.state.engine and is_written(found)))
 
 

@@ -7,7 +7,6 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from firesteel.run.start.environment import allowed, named_by
 from firesteel.run.start.options import RunOptions, make_spec, write_secrets_of
 from firesteel.run.start.start import start_supervisor
 from firesteel.run.start.steps import make_steps
+from firesteel.values import replace
 
 SLEEPS = (sys.executable, "-c", "import time; time.sleep(600)")
 SECRETS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from firesteel.launch import Ask
 from firesteel.run.service import ServiceSpec, api_key
 from firesteel.run.start.listen import is_wide, listening, reached_at
 from firesteel.run.start.options import RunOptions, need_trust
+from firesteel.values import replace
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import os
 import shutil
 import socket
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +28,7 @@ from firesteel.run.service import ServiceSpec, ServiceState, write_spec, write_s
 from firesteel.run.start.preflight import OWN_DISK_BYTES, driver_problem, gpu_problem, preflight
 from firesteel.run.supervise.disk_writer import MAX_LOG_BYTES
 from firesteel.units import GIB, TIB
+from firesteel.values import replace
 
 SPARK_SAYS = "NVIDIA GB10, 580.95.05, 12.1"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from firesteel.proposals import propose
 from firesteel.run.fetch.prune import UnusedFile, find_unused, remove_unused
 from firesteel.run.service import ServiceSpec, folder_of, write_spec
 from firesteel.run.start.caches import cache_name
+from firesteel.values import replace
 
 DRIVER = "580.95.05"
 OLD, NEW = "a" * 40, "b" * 40

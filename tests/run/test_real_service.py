@@ -21,7 +21,7 @@ import openai
 import pytest
 from tests.conftest import Ran, find_free_port, run_firesteel
 
-from firesteel import package_data
+from firesteel import shipped_data
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.secrets import read_secrets
 from firesteel.edge.host import process
@@ -64,7 +64,7 @@ def real(pulled: Home, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rea
     shutil.copytree(pulled.weights, home.weights)
     folder = home.catalog / "recipes"
     folder.mkdir(parents=True)
-    text = package_data.load(SMOLLM2, lambda _, text: text, "text")
+    text = shipped_data.read_text(SMOLLM2)
     (folder / "cool.yaml").write_text(f"{text}requests: {json.dumps({**REQUESTS, 'why': 'a test'})}\n")
     port = find_free_port()
     sizes = ("--context", "1000", "--users", "3")

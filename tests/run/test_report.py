@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from firesteel.catalog import shipped
 from firesteel.engines import ReportedMemory
 from firesteel.facts.host.hardware import hardware, idle_host
@@ -13,6 +11,7 @@ from firesteel.planner.memory.account import _adapter_parts
 from firesteel.proposals import propose
 from firesteel.run.report import compare
 from firesteel.units import GIB
+from firesteel.values import replace
 
 
 def test_what_vllm_says_of_loading_counts_the_slots_of_adapters() -> None:

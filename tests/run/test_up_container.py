@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tarfile
 import time
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from firesteel.run.events import PhaseDone, ServiceReady
 from firesteel.run.service import ServiceState, all_services
 from firesteel.run.start.start import adopt_all
 from firesteel.run.up import bring_up
+from firesteel.values import replace
 
 pytestmark = pytest.mark.real
 IMAGE = "firesteel-test/llamacpp:1"

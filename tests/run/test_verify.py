@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +28,7 @@ from firesteel.run.verify.expected import Expected, expected, read_expected
 from firesteel.run.verify.prove import require_passed
 from firesteel.run.verify.questions import stop_word
 from firesteel.run.verify.verify import Verification, VerifyBudget, verify
+from firesteel.values import plain, replace
 
 EXPECTED = Expected(
     engine="vllm",
@@ -304,7 +304,7 @@ async def test_a_tokenizer_that_fails_is_asked_once() -> None:
 def test_expectations_survive_a_round_trip() -> None:
     for proposal in plans.models("gb10"):
         made = expected(proposal)
-        assert read_expected(json.loads(json.dumps(asdict(made)))) == made
+        assert read_expected(json.loads(json.dumps(plain(made)))) == made
     assert read_expected({"parameters": "many"}) == Expected()
 
 

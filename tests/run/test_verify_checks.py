@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from firesteel.planner import Band, PlanSummary
 from firesteel.run.verify import checks, engine_checks
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import Expected, Size
+from firesteel.values import replace
 
 
 def answer(text: str, finish: str | None = "stop", tokens: int | None = 12, **more: Any) -> Answer:

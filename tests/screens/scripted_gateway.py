@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from threading import Event
 from typing import Any
@@ -16,6 +15,7 @@ from firesteel.gateway.page_files import page_responses
 from firesteel.gateway.state import GatewayState, MemoryStatus, ModelHealth, ModelStatus
 from firesteel.screens.page.files import read_files
 from firesteel.units import GIB
+from firesteel.values import replace
 from tests.http_thread import QuietHandler, serving_http
 
 Events = Callable[[], Iterator[Mapping[str, Any]]]

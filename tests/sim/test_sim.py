@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 import firesteel
 from firesteel import engines
 from firesteel.edge.host import process
-from firesteel.errors import UsageError
+from firesteel.errors import InvalidFile, UsageError
 from firesteel.facts import parse_gpus
 from firesteel.facts.host.memory_sample import (
     parse_buddyinfo,
@@ -36,7 +36,7 @@ from firesteel.sim.scenario_files import ScenarioSchema, scenario, scenarios
 from firesteel.sim.setup import enter
 from firesteel.sim.spark import SimFault, SimGpuProcess, SimSpark
 from firesteel.units import GIB
-from firesteel.yaml_schema import InvalidFile, load
+from firesteel.values import load, replace
 from tests.sim.spark import LLAMACPP, VLLM, Engine, Spark, spark, until
 
 QUICK = SimSpark(faster=200, images=("*",), pull_s=0.0)

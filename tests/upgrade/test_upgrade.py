@@ -14,7 +14,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -37,6 +36,7 @@ from firesteel.errors import UsageError
 from firesteel.launch import Ask
 from firesteel.run.service import load
 from firesteel.upgrade.releases import find_release, newest
+from firesteel.values import replace
 from firesteel.workspace import Workspace
 from tests.conftest import Firesteel, run_firesteel
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -22,6 +21,7 @@ from firesteel.library.documents.all import schemas
 from firesteel.rules.checkpoint_checks import CHECKS
 from firesteel.run.events import PhaseDone
 from firesteel.run.fetch.audit_weights import audit_pulled
+from firesteel.values import replace
 from firesteel.workshop.audit import AuditReport, audit
 from firesteel.workspace import Workspace
 from tests.cli.inside import inside

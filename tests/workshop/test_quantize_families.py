@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.quantization import read_quantization
 from firesteel.facts.model.roles import role_of
 from firesteel.facts.tensor_roles import quantize_policy, scale_partners
+from firesteel.values import replace
 from firesteel.workshop.quantize.plan import QuantizationPlan, plan_quantization
 from firesteel.workshop.quantize.source import SourceCheckpoint, SourceTensor
 

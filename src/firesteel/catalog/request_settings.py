@@ -11,14 +11,12 @@ goes first in all of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from firesteel import engines
 from firesteel.facts.evidence import Evidence
-from firesteel.file_schema import Before, file_schema
 from firesteel.launch import EngineName, FlagValue
-from firesteel.yaml_schema import as_json
+from firesteel.values import Expand, FileValue, as_json
 
 SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
@@ -27,11 +25,10 @@ SAMPLING = (
 """The names of a request body; every engine here takes them."""
 
 
-Body = Annotated[Mapping[str, Any], Before(as_json)]
+Body = Annotated[Mapping[str, Any], Expand(as_json)]
 
 
-@file_schema
-class RecipeRequests:
+class RecipeRequests(FileValue, kw_only=True):
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -42,11 +39,11 @@ class RecipeRequests:
     seed: int | None = None
     thinking: Literal["on", "off"] | None = None
     """Whether the model thinks when it is asked so; None: it cannot, or it is not known."""
-    per_request: Body = field(default_factory=dict)
+    per_request: Body = {}
     """More of the body, sent with every request: `{chat_template_kwargs: {enable_thinking: true}}`."""
-    for_tools: Body = field(default_factory=dict)
+    for_tools: Body = {}
     """In place of the above where a request offers tools."""
-    instead: Mapping[str, Body] = field(default_factory=dict)
+    instead: Mapping[str, Body] = {}
     """What a request may say instead, by what that does: `{no thinking: {...}}`."""
     system_prompt: str | None = None
     """The file of the repository with the prompt that its publisher wants first."""

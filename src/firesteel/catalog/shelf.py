@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import PurePosixPath
 
-from firesteel import yaml_schema
+from firesteel import shipped_data
 from firesteel.catalog.catalog import Catalog, File, check_recipe, layered
 from firesteel.catalog.recipe import Recipe, read_recipe
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
-from firesteel.file_schema import file_schema
 from firesteel.launch import EngineName
 from firesteel.printable import printable
+from firesteel.values import FileValue, YamlFile, replace
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,:+=-]{0,99}\Z", re.ASCII)
 """A value without a path, a variable, an address, an escape or a second word, which may be another flag."""
@@ -40,8 +39,7 @@ class RefusedRecipe:
     why: str
 
 
-@file_schema
-class ShelfSchema:
+class ShelfSchema(FileValue, kw_only=True):
     flags: dict[EngineName, frozenset[str]]
     keys: dict[str, frozenset[str]]
 
@@ -54,12 +52,13 @@ def with_shelf(catalog: Catalog, files: Iterable[File]) -> tuple[Catalog, tuple[
     for path, text in files:
         name = PurePosixPath(path).stem
         try:
-            recipe = read_recipe(name, path, text)
+            file = YamlFile.parse(path, text)
+            recipe = read_recipe(name, file)
             reason = next(reasons(recipe, catalog), None)
             if name.lower() in known:
                 reason = "a recipe of this name exists already"
             if reason is None:
-                check_recipe(recipe, text, catalog.models, catalog.images)
+                check_recipe(recipe, file, catalog.models, catalog.images)
         except UsageError as error:
             reason = error.what
         if reason is None and name in taken:
@@ -96,7 +95,7 @@ def reasons(recipe: Recipe, catalog: Catalog) -> Iterator[str]:
         yield f"it is for {recipe.sparks:,} Sparks"
     if recipe.fallback is not None and recipe.fallback not in catalog.recipes:
         yield "its `fallback` is no recipe of the catalog"
-    allowed = yaml_schema.load_data("shelf.yaml", ShelfSchema)
+    allowed = shipped_data.load("shelf.yaml", ShelfSchema)
     for flag, setting in recipe.flags.items():
         if flag not in allowed.flags[recipe.engine]:
             yield f"--{flag} is not among the flags that recipes by others may set"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated, Literal
 
-from firesteel.file_schema import NOT_EMPTY, After, file_schema
+from firesteel.values import NOT_EMPTY, ExpandText, FileValue
 
 Confidence = Literal["measured", "reported", "claimed"]
 """measured: a log or a benchmark shows it. reported: users or documents agree on it. claimed: one report."""
@@ -21,9 +21,8 @@ def _is_address(text: str) -> str:
     return text
 
 
-@file_schema
-class Evidence:
-    url: Annotated[str, After(_is_address)]
+class Evidence(FileValue, kw_only=True):
+    url: Annotated[str, ExpandText(_is_address)]
     seen: date
     note: str | None = None
     """What the page has to say about the figure, where the address does not show it."""

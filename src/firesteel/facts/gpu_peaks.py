@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from firesteel import yaml_schema
+from firesteel import shipped_data
 from firesteel.facts.evidence import Sources
-from firesteel.file_schema import file_schema
+from firesteel.values import FileValue
 
 
-@file_schema
-class GpuPeak:
+class GpuPeak(FileValue, kw_only=True):
     name: str
     """A part of the name that CUDA and `nvidia-smi` give."""
     tflops: dict[str, float]
@@ -16,12 +15,11 @@ class GpuPeak:
     sources: Sources
 
 
-@file_schema
-class GpuPeaks:
+class GpuPeaks(FileValue, kw_only=True):
     peaks: tuple[GpuPeak, ...]
 
 
 def peak_tflops(gpu: str, format: str) -> float | None:
-    known = yaml_schema.load_data("gpu_peaks.yaml", GpuPeaks).peaks
+    known = shipped_data.load("gpu_peaks.yaml", GpuPeaks).peaks
     found = next((peak for peak in known if peak.name.lower() in gpu.lower()), None)
     return found.tflops.get(format) if found else None

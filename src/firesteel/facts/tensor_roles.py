@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Annotated
 
-from firesteel import yaml_schema
+from firesteel import shipped_data
 from firesteel.facts.evidence import Sources
 from firesteel.facts.model.tensors import Role
-from firesteel.file_schema import NOT_EMPTY, After, Texts, check_regex, file_schema
+from firesteel.values import NOT_EMPTY, FileValue, Regex, Texts
 
 LEAVES = frozenset(
     {
@@ -34,18 +34,16 @@ def split_leaf(name: str) -> tuple[str, str]:
     return (module, leaf) if leaf in LEAVES and module else (name, "")
 
 
-@file_schema
-class SharedScale:
+class SharedScale(FileValue, kw_only=True):
     modules: Annotated[tuple[str, ...], NOT_EMPTY]
     """The last parts of their names; they stand beside each other in one parent."""
     why: str
     sources: Sources
 
 
-@file_schema
-class KeepRule:
+class KeepRule(FileValue, kw_only=True):
     role: Role | None = None
-    modules: Annotated[str, After(check_regex)] | None = None
+    modules: Regex | None = None
     except_in: tuple[str, ...] = ()
     why: str
     sources: Sources
@@ -56,8 +54,7 @@ class KeepRule:
         return role is self.role or bool(self.modules and re.search(self.modules, module))
 
 
-@file_schema
-class ExpertLayout:
+class ExpertLayout(FileValue, kw_only=True):
     """Experts that are stored in one 3-D tensor: [experts, outputs, inputs], the gate before the up."""
 
     gate_up: str
@@ -66,8 +63,7 @@ class ExpertLayout:
     """[experts, inputs, outputs]."""
 
 
-@file_schema
-class FamilyPolicy:
+class FamilyPolicy(FileValue, kw_only=True):
     model_types: Texts
     experts: ExpertLayout | None = None
     refuse: str | None = None
@@ -76,8 +72,7 @@ class FamilyPolicy:
     sources: Sources
 
 
-@file_schema
-class QuantizePolicy:
+class QuantizePolicy(FileValue, kw_only=True):
     shared_scales: tuple[SharedScale, ...]
     keep: tuple[KeepRule, ...]
     families: tuple[FamilyPolicy, ...]
@@ -94,7 +89,7 @@ class QuantizePolicy:
 
 @cache
 def quantize_policy() -> QuantizePolicy:
-    return yaml_schema.load_data("quantize/policy.yaml", QuantizePolicy)
+    return shipped_data.load("quantize/policy.yaml", QuantizePolicy)
 
 
 @cache

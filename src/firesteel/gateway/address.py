@@ -11,11 +11,12 @@ it each time.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.edge.files.home import Home, is_locked, write_text
 from firesteel.edge.files.state_file import read_state
+from firesteel.values import plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ def lock_path(home: Home) -> Path:
 
 
 def write_address(home: Home, address: Address) -> None:
-    write_text(_path(home), json.dumps(asdict(address)))
+    write_text(_path(home), json.dumps(plain(address)))
 
 
 def read_address(home: Home) -> Address | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from urllib.parse import unquote_to_bytes
@@ -49,6 +48,7 @@ from firesteel.gateway.monitoring import Monitoring, memory
 from firesteel.gateway.request_record import RequestRecord
 from firesteel.gateway.scheduler.events import LoadRequested, RejectRequest, RequestAbandoned
 from firesteel.gateway.state import GatewayState, WaitingRequest
+from firesteel.values import replace
 
 _FOR_EVERY_KEY = frozenset((b"/api/curves", b"/api/usage", *OLLAMA_PATHS))
 """Paths of the admin API that an inference key may use, for its own models; `admin.api` has them too."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from time import monotonic
@@ -20,6 +19,7 @@ from firesteel.gateway.interfaces import Counting, Endpoint, PendingRequest, Ser
 from firesteel.gateway.rate_limits import RateLimit, TokenBucket
 from firesteel.gateway.routing import Replicas
 from firesteel.gateway.service_config import ModelConfig, ModelParameters, RunningModel
+from firesteel.values import replace
 
 _MAX_KEY_BYTES = 4096
 RETRY_LIMIT = RateLimit(20, 10)

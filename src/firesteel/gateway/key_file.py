@@ -11,7 +11,7 @@ import re
 import secrets
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -24,7 +24,7 @@ from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.budgets import parse_budget
 from firesteel.gateway.interfaces import Caller
 from firesteel.gateway.rate_limits import NO_LIMITS, KeyLimits, RateLimit, parse_rate_limit
-from firesteel.typed_json import from_json
+from firesteel.values import from_json, plain
 
 Scope = Literal["inference", "admin", "metrics"]
 MAX_KEYS = 1000
@@ -249,4 +249,4 @@ def _write_keys(path: Path, keys: Mapping[str, Key]) -> None:
         )
         for key in keys.values()
     )
-    write_text(path, json.dumps(asdict(_KeysDocument(_DOCUMENT, rows)), indent=1) + "\n")
+    write_text(path, json.dumps(plain(_KeysDocument(_DOCUMENT, rows)), indent=1) + "\n")

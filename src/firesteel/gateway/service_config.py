@@ -1,17 +1,18 @@
 """The service file as the gateway uses it.
 
 A child process (`loader/job.py`) reads the file, plans its models and sends these values as one line of JSON;
-`typed_json` checks them. The gateway itself loads neither YAML nor the planner.
+`values.from_json` checks them. The gateway itself loads neither YAML nor the planner.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from firesteel.gateway.interfaces import CancelPolicy, ServerApiName, Timeouts
 from firesteel.units import GIB, MIB
+from firesteel.values import replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ import re
 import shutil
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from firesteel.images.report import ImageReport
 from firesteel.images.sources import open_image
 from firesteel.render.dockerfile import dockerfile, uses_buildkit
 from firesteel.units import MIB
+from firesteel.values import replace
 
 _STEP = re.compile(
     r"^(?:#\d+ \[(?P<stage>[^\]]*?) ?\d+/\d+\] (?P<what>.{1,100})|Step \d+/\d+ : (?P<step>.{1,100}))", re.M

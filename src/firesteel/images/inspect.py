@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from firesteel.images.traps import with_problems
 from firesteel.launch import Ask
 from firesteel.launch_pipeline import from_recipe
 from firesteel.rules import Finding, check
+from firesteel.values import plain, replace
 
 _PROGRESS_EVERY = 2_000
 
@@ -48,7 +48,7 @@ def save_inspection(home: Home, report: ImageReport) -> Path | None:
     if not report.digests or not report.is_complete:
         return None
     path = inspections_folder(home) / f"{report.digests[0].replace(':', '-')}.json"
-    write_text(path, json.dumps(asdict(inspection(report)), indent=1) + "\n")
+    write_text(path, json.dumps(plain(inspection(report)), indent=1) + "\n")
     return path
 
 

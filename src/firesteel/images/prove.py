@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from shlex import join
 from uuid import uuid4
@@ -28,6 +27,7 @@ from firesteel.run.down import stop
 from firesteel.run.events import ServiceReady
 from firesteel.run.service import load
 from firesteel.run.up import bring_up
+from firesteel.values import replace
 from firesteel.workspace import Workspace
 
 _SHM = "1g"

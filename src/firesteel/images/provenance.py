@@ -6,13 +6,13 @@ Pure. The SBOM is made from what `inspect` read: syft and its like come by no pa
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 from firesteel import __version__
 from firesteel.catalog.image_recipe import ImageRecipe
 from firesteel.images.built import ProvedImage
 from firesteel.images.report import ImageReport
+from firesteel.values import plain
 
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _PREDICATE = "https://slsa.dev/provenance/v1"
@@ -37,18 +37,18 @@ def provenance(name: str, recipe: ImageRecipe, tag: str, report: ImageReport, pr
         "predicate": {
             "buildDefinition": {
                 "buildType": "https://docs.docker.com/build/buildkit/",
-                "externalParameters": {"recipe": name, "contents": asdict(recipe)},
+                "externalParameters": {"recipe": name, "contents": plain(recipe)},
                 "resolvedDependencies": dependencies,
             },
             "runDetails": {
                 "builder": {"id": f"firesteel/{__version__}"},
                 "metadata": {"startedOn": proved.started},
                 "byproducts": [
-                    {"name": "components", "annotations": [asdict(found) for found in report.components]},
+                    {"name": "components", "annotations": [plain(found) for found in report.components]},
                     {"name": "verification", "annotations": list(proved.checks)},
                     {
                         "name": "matrix products",
-                        "annotations": [asdict(product) for product in proved.products],
+                        "annotations": [plain(product) for product in proved.products],
                     },
                 ],
             },

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from packaging.version import InvalidVersion, Version
 
@@ -18,6 +17,7 @@ from firesteel.images.contents import GpuLibrary, ImageContents
 from firesteel.images.layers import Counts
 from firesteel.images.report import ImageReport, engine_kernels
 from firesteel.rules.rule import SEVERITY, Level
+from firesteel.values import replace
 
 SEEN = "2026-11-15"
 _TRITON = "https://github.com/triton-lang/triton/issues/10331"

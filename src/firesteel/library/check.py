@@ -7,7 +7,6 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import EngineName
 from firesteel.printable import escape_unprintable
 from firesteel.rules import Finding, Level, LintOptions, LintResult, NoReason
+from firesteel.values import replace
 from firesteel.workspace import find_workspace
 
 if TYPE_CHECKING:

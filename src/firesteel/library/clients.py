@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ from firesteel.library.serve import gateway
 from firesteel.render import clients
 from firesteel.render.clients import ClientSettings, KnownClient
 from firesteel.run.endpoints import base_url
+from firesteel.values import replace
 from firesteel.workspace import find_workspace
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +11,7 @@ from firesteel import __version__
 from firesteel.edge.files import text_files
 from firesteel.edge.files.home import find_home
 from firesteel.errors import UsageError
+from firesteel.values import replace
 
 if TYPE_CHECKING:
     from firesteel.bench.compare.against import PlanComparison, PublishedComparison

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from firesteel.edge.files.home import find_home
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts import Host
 from firesteel.launch import Ask, EngineName, Goal, Matter, Who
+from firesteel.values import replace
 from firesteel.workspace import find_workspace
 
 if TYPE_CHECKING:  # `check` and the shell's completion load no planner

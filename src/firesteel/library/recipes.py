@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from firesteel.errors import UsageError
 from firesteel.launch import Ask
 from firesteel.library import run
 from firesteel.printable import printable
+from firesteel.values import YamlFile, plain, replace
 from firesteel.workspace import find_workspace
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _measured(name: str) -> str | None:
     document = {
         "engine": report.engine, "version": report.version, "first_token_ms": report.first_token_ms,
         "start_s": report.start_s, "verified": report.is_verified, "simulated": SIM in os.environ,
-        "compared": [asdict(row) for row in report.compared],
+        "compared": [plain(row) for row in report.compared],
     }  # fmt: skip
     return json.dumps(document, indent=1) + "\n"
 
@@ -200,7 +200,7 @@ def foreign_recipe(name: str) -> ForeignRecipe:
             f"no recipe by others is called `{printable(name, 80)}`", next="firesteel recipe list"
         )
     path, text = files[name]
-    recipe = read_recipe(name, path, text)
+    recipe = read_recipe(name, YamlFile.parse(path, text))
     return ForeignRecipe(name, Path(path), text, tuple(reasons(recipe, find_workspace().catalog)))
 
 

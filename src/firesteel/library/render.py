@@ -9,7 +9,7 @@ import asyncio
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from firesteel.proposals.rendered import CLUSTER_FORMS, FORMS, render_proposals
 from firesteel.render import Cluster
 from firesteel.render import docker as docker_run
 from firesteel.run.start.listen import listening
+from firesteel.values import replace
 
 if TYPE_CHECKING:
     from firesteel.hosts.cluster.rendered import NodeFile

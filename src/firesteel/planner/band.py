@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firesteel.dataclass import dataclass
-from firesteel.file_schema import file_schema
+from firesteel.values import FileValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,7 @@ class Band:
         return Band(self.low * factor, self.expected * factor, self.high * factor)
 
 
-@file_schema
-class BandSchema:
+class BandSchema(FileValue, kw_only=True):
     """A band in a file, alone or with more keys."""
 
     low: float

@@ -7,13 +7,13 @@ in a batch) is slower in between. Every band covers both.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TypeVar
 
 from firesteel.planner.band import Band
 from firesteel.planner.memory.account import MemoryAccount, MemoryPart
 from firesteel.planner.speed.speed import BatchSpeed, PrefillSpeed, ServedSpeed, Speed
 from firesteel.planner.speed.startup import StartPhase, StartUp
+from firesteel.values import replace
 
 _EXPLANATION = "the label does not say which layers stay in 16 bits, so the band covers both usual layouts"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from bisect import bisect
 from collections.abc import Sequence
-from dataclasses import replace
 
 from firesteel import engines
 from firesteel.dataclass import dataclass
@@ -27,6 +26,7 @@ from firesteel.planner.speed.serving import RequestShape
 from firesteel.planner.speed.speech import with_speech
 from firesteel.planner.speed.speed import Speed
 from firesteel.planner.speed.startup import bounded_by_disk
+from firesteel.values import replace
 
 __all__ = ["KvCache", "Plan", "between", "largest_context", "longest_context", "plan"]
 

@@ -11,21 +11,20 @@ score that nobody published is not known.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 
-from firesteel import yaml_schema
+from firesteel import shipped_data
 from firesteel.catalog import Catalog, Model, Recipe, max_context
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.facts import Host
 from firesteel.facts.evidence import Evidence
-from firesteel.file_schema import file_schema
 from firesteel.launch import Ask, Matter, Who
 from firesteel.planner import MeasuredMemory, OwnRun, Speed
 from firesteel.planner.speed.speculation import DraftedSpeed
 from firesteel.proposals.propose import Proposal, propose, quantization
 from firesteel.units import show_bytes, show_figure, show_rate, show_seconds
+from firesteel.values import FileValue, replace
 
 USERS: Mapping[Who, int] = {"person": 1, "agent": 1, "team": 10, "batch": 32}
 _ANSWER_TOKENS: Mapping[Who, int] = {"person": 1024, "agent": 2048, "team": 1024, "batch": 1024}
@@ -99,8 +98,7 @@ class Choice:
     """By recipe: why it was not considered."""
 
 
-@file_schema
-class ScoresSchema:
+class ScoresSchema(FileValue, kw_only=True):
     suite: str
     scores: dict[str, float]
     source: Evidence
@@ -108,7 +106,7 @@ class ScoresSchema:
 
 @cache
 def _scores() -> ScoresSchema:
-    return yaml_schema.load_data("choose/scores.yaml", ScoresSchema)
+    return shipped_data.load("choose/scores.yaml", ScoresSchema)
 
 
 def choose(

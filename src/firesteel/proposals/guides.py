@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from typing import Literal
 
-from firesteel import yaml_schema
+from firesteel import shipped_data
 from firesteel.catalog import Catalog
 from firesteel.dataclass import dataclass
 from firesteel.facts import Host
 from firesteel.facts.evidence import Evidence
-from firesteel.file_schema import file_schema
 from firesteel.launch import Ask, EngineName, Who
 from firesteel.proposals.choose import Use, choose
 from firesteel.proposals.propose import propose
 from firesteel.units import show_figure
+from firesteel.values import FileValue
 
 _TOLERANCE = 0.1
 """How far a size may be off that a guide gives as `about`."""
 
 
-@file_schema
-class ClaimSchema:
+class ClaimSchema(FileValue, kw_only=True):
     guide: str
     says: str
     recipe: str | None = None
@@ -32,8 +31,7 @@ class ClaimSchema:
     source: Evidence | None = None
 
 
-@file_schema
-class GuidesSchema:
+class GuidesSchema(FileValue, kw_only=True):
     guides: dict[str, str]
     claims: tuple[ClaimSchema, ...]
 
@@ -50,7 +48,7 @@ class GuideClaim:
 
 
 def guide_claims(catalog: Catalog, host: Host) -> tuple[GuideClaim, ...]:
-    known = yaml_schema.load_data("choose/guides.yaml", GuidesSchema)
+    known = shipped_data.load("choose/guides.yaml", GuidesSchema)
     return tuple(_judged(catalog, host, claim, known.guides[claim.guide]) for claim in known.claims)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from difflib import unified_diff
 
 from firesteel import engines
 from firesteel.catalog import Recipe
 from firesteel.catalog.recipe import Setting
 from firesteel.proposals.propose import Proposal
+from firesteel.values import replace
 
 
 def recipe_of_launch(base: Recipe, proposal: Proposal, why: Mapping[str, str]) -> Recipe:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from firesteel.dataclass import dataclass
 from firesteel.planner.band import Band
 from firesteel.planner.speed.constants import constants
 from firesteel.proposals.propose import Proposal
 from firesteel.units import show_bytes, show_figure, show_rate
+from firesteel.values import replace
 
 PAYS = 1.15
 """Less is within the error of the figures: two Sparks are predicted with a mean error of 17 %."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 
 from firesteel import catalog as recipe_catalog
 from firesteel import engines
@@ -24,6 +24,7 @@ from firesteel.rules.checker import Finding, check
 from firesteel.rules.checkpoint_checks import CheckpointFinding
 from firesteel.rules.checkpoint_checks.launch_findings import audit_note, launch_findings
 from firesteel.units import show_bytes, show_rate
+from firesteel.values import replace
 
 _UPSTREAM: dict[EngineName, str] = {
     "vllm": "vllm/vllm-openai:v{version}{suffix}",

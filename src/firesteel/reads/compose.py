@@ -9,7 +9,6 @@ Seen in compose-spec/compose-go (`loader/extends.go`, `override/merge.go`, `tran
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 
 from firesteel.dataclass import dataclass
@@ -28,6 +27,7 @@ from firesteel.reads.yaml_values import (
     start_word,
     switches,
 )
+from firesteel.values import replace
 
 MAX_WORDS = 20_000
 """Arguments and options of all services of a file, inherited ones counted for each service."""

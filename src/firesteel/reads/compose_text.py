@@ -14,13 +14,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 from firesteel.errors import UsageError
 from firesteel.reads.shell import NO_SPAN, Word, make_word
 from firesteel.reads.source_text import MAX_CHARACTERS, SourceFile, SourceText
 from firesteel.reads.variables import without_secrets
+from firesteel.values import replace
 
 MAX_VARIABLES = 10_000
 """A text with more variables is not expanded."""

@@ -12,7 +12,6 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from firesteel.catalog import SWITCHES
 from firesteel.dataclass import dataclass
@@ -20,6 +19,7 @@ from firesteel.launch import Container, Mount
 from firesteel.reads.shell import NO_SPAN, Word
 from firesteel.reads.source_text import SourceText
 from firesteel.units import GIB, KIB, MIB, parse_size
+from firesteel.values import replace
 
 _SHORT = {
     "a": "attach", "c": "cpu-shares", "d": "detach", "e": "env", "h": "hostname", "i": "interactive",

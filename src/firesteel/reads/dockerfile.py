@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import field
 
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
@@ -20,6 +20,7 @@ from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.shell import Word, make_word
 from firesteel.reads.source_text import SourceFile, SourceText
 from firesteel.reads.template import implied_word
+from firesteel.values import replace
 
 _START = re.compile(r"(?:[^\S\n]*(?:#[^\n]*|ARG\s[^\n]*)?\n)*[^\S\n]*FROM[^\S\n]+\S", re.IGNORECASE)
 _INSTRUCTION = re.compile(r"\s*([A-Za-z]+)\s+")

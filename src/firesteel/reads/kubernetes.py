@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from fractions import Fraction
 from math import ceil
 
@@ -33,6 +33,7 @@ from firesteel.reads.yaml_values import (
     switches,
     with_node_span,
 )
+from firesteel.values import replace
 
 MAX_EXPANDED = 2**16
 """Characters of one expanded word."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 
 from firesteel import engines
 from firesteel.catalog import Images, container_name, identify
@@ -18,6 +18,7 @@ from firesteel.reads.leading_words import run_the_next
 from firesteel.reads.shell import GLUED, ShellCommand, Word, unglued
 from firesteel.reads.source_text import SourceFile, parse_env_file
 from firesteel.reads.template import implied_word
+from firesteel.values import replace
 
 MAX_SPOT = 200
 """Characters of a line that a spot shows."""

@@ -21,6 +21,7 @@ from firesteel.reads.nodes import Node
 from firesteel.reads.shell import Word
 from firesteel.reads.template import implied_word
 from firesteel.reads.yaml_values import node_word
+from firesteel.values import YamlFile
 
 _KEYS = frozenset({"title", "model", "engine", "image", "serves", "status"})
 
@@ -29,7 +30,7 @@ def starts(document: Node) -> Iterable[EngineStart] | None:
     keys = {name for name, _ in document.items()}
     if not keys >= _KEYS or document.source.text != document.file.text:
         return None
-    recipe = read_recipe("recipe", document.file.path, document.file.text)
+    recipe = read_recipe("recipe", YamlFile.parse(document.file.path, document.file.text))
     image = shipped().images.named.get(recipe.image)
     return [_start(document, recipe, image)]
 

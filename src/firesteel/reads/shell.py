@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.reads.source_text import SourceFile, SourceText
+from firesteel.values import replace
 
 _TOKEN = re.compile(
     r"""

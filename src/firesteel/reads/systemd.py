@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from firesteel.dataclass import dataclass
 from firesteel.reads import docker, variables
@@ -21,6 +20,7 @@ from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.shell import ShellCommand, Word, make_word
 from firesteel.reads.source_text import SourceFile, SourceText
 from firesteel.reads.template import implied_word
+from firesteel.values import replace
 
 _FIRST_SECTION = re.compile(r"(?:[^\S\n]*(?:[#;][^\n]*)?\n)*[^\S\n]*\[[A-Z][\w-]*\][^\S\n]*(?:\n|\Z)")
 _SECTION = re.compile(r"\[([^\]\n]*)\]\s*\Z")

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.reads import shell
 from firesteel.reads.shell import NO_SPAN, ShellCommand, Word
 from firesteel.reads.source_text import MAX_CHARACTERS, SourceFile, SourceText, join_texts
+from firesteel.values import replace
 
 MAX_NESTED = 8
 """How deep values may contain placeholders themselves."""

@@ -12,12 +12,12 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
 from firesteel.reads.shell import NO_SPAN, ShellCommand, Word
 from firesteel.reads.source_text import SourceFile, SourceText, join_texts
+from firesteel.values import replace
 
 MAX_EXPANDED = 2**16
 """Characters of one expanded word."""

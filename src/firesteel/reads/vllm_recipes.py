@@ -12,7 +12,6 @@ Seen in `src/lib/command-synthesis.js` (`resolveCommand`, `computeDockerMeta`), 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
@@ -22,6 +21,7 @@ from firesteel.reads.nodes import Node
 from firesteel.reads.shell import Word, unglued
 from firesteel.reads.template import implied_word
 from firesteel.reads.yaml_values import node_word
+from firesteel.values import replace
 
 SPARK = "dgx_spark_gb10"
 _GENERATIONS = ("blackwell", "nvidia")

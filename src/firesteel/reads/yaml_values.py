@@ -6,7 +6,6 @@ An option has the position of its key or of its list item in the file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import yaml
 
@@ -14,6 +13,7 @@ from firesteel.launch import Mount
 from firesteel.reads.docker import DockerOption, mount_argument
 from firesteel.reads.nodes import Entry, Node
 from firesteel.reads.shell import Word
+from firesteel.values import replace
 
 _TRUE = frozenset({"true", "yes", "on"})
 """What YAML 1.1 reads as true; the text of a scalar keeps the author's spelling."""

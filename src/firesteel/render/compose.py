@@ -10,7 +10,6 @@ Seen in https://github.com/compose-spec/compose-spec/blob/main/05-services.md an
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from firesteel.catalog import container_name
 from firesteel.errors import UsageError
@@ -32,6 +31,7 @@ from firesteel.render.launch_facts import (
     warm_notes,
 )
 from firesteel.render.yaml_text import Explained, argument_list, document, explain
+from firesteel.values import replace
 
 _BOUNDED = re.compile(r"no\Z|on-failure:\d+\Z")
 _NOT_A_VARIABLE = re.compile(r"\$(?![A-Za-z_]|\{[A-Za-z_]\w*\})")

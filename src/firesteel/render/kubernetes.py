@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from math import ceil
 from pathlib import PurePosixPath
 
@@ -37,6 +36,7 @@ from firesteel.render.launch_facts import (
 )
 from firesteel.render.yaml_text import Explained, argument_list, document, explain
 from firesteel.units import GIB, MIB
+from firesteel.values import replace
 
 SHM_BYTES = 10 * GIB
 """Replaces the host's IPC namespace."""

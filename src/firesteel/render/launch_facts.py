@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 
 from firesteel import engines
 from firesteel.catalog import Images
@@ -19,6 +19,7 @@ from firesteel.hub_id import is_hub_id
 from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK, Launch
 from firesteel.printable import printable
 from firesteel.units import show_bytes, show_seconds
+from firesteel.values import replace
 
 RESTARTS = 3
 """How often a failed start is repeated: each attempt may leak memory on a GB10."""

@@ -8,8 +8,6 @@ Seen in https://github.com/kubernetes-sigs/lws, api/leaderworkerset/v1 and docs/
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from firesteel.launch import LOOPBACK, Launch
 from firesteel.render.docker import container_of, containerized, has_script
 from firesteel.render.kubernetes import (
@@ -24,6 +22,7 @@ from firesteel.render.kubernetes import (
 )
 from firesteel.render.launch_facts import LaunchFacts, heading, passed_through
 from firesteel.render.yaml_text import Explained, document
+from firesteel.values import replace
 
 LEADER_ADDRESS, WORKER_INDEX = "$(LWS_LEADER_ADDRESS)", "$(LWS_WORKER_INDEX)"
 """LeaderWorkerSet gives these variables to every container, and Kubernetes puts them into arguments."""

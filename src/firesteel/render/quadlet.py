@@ -9,8 +9,6 @@ Seen in https://docs.podman.io/en/latest/markdown/podman-container.unit.5.html, 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from firesteel.catalog import container_name
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
@@ -38,6 +36,7 @@ from firesteel.render.systemd import (
     warm_lines,
 )
 from firesteel.render.unit_text import unit_line, unit_word
+from firesteel.values import replace
 
 _VALUES = {"user": "User", "workdir": "WorkingDir", "ulimit": "Ulimit", "cap-add": "AddCapability",
            "cap-drop": "DropCapability", "group-add": "GroupAdd", "device": "AddDevice"}  # fmt: skip

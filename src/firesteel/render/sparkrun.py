@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
 from firesteel import catalog, engines
 from firesteel.errors import UsageError
@@ -20,6 +19,7 @@ from firesteel.launch import Container, EngineName, Launch
 from firesteel.render.docker import container_arguments, container_of, containerized, is_script, quote
 from firesteel.render.launch_facts import NO_FACTS, LaunchFacts, heading, is_passed_through, pin
 from firesteel.render.yaml_text import Explained, document, explain
+from firesteel.values import replace
 
 HUB = "/cache/huggingface"
 _CATALOG_HUB = "/hub"

@@ -8,7 +8,6 @@ Seen in systemd.service(5), systemd.unit(5), systemd.exec(5), 2026-11-15.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import ceil
 
 from firesteel.catalog import container_name
@@ -38,6 +37,7 @@ from firesteel.render.launch_facts import (
     warm_request,
 )
 from firesteel.render.unit_text import unit_line, unit_word
+from firesteel.values import replace
 
 PULL_S = 3600
 GIVE_UP_WITHIN_S = 3600

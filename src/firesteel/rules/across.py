@@ -9,7 +9,6 @@ compared there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
@@ -19,6 +18,7 @@ from firesteel.reads import NotRead, ReadLaunch, StatedMachine
 from firesteel.rules.checker import Finding
 from firesteel.rules.context import as_number
 from firesteel.rules.rule import Rule, rules
+from firesteel.values import replace
 
 _SHARE = 0.9
 """What vLLM takes at least where nothing is said: 0.92, before 0.20.0 0.9."""

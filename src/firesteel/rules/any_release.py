@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
 from functools import cache, lru_cache
 
-from firesteel import package_data
+from firesteel import shipped_data
 from firesteel.catalog import is_preview, is_upstream
 from firesteel.dataclass import dataclass
 from firesteel.engines import grammar
@@ -135,14 +135,7 @@ def _last_release(engine: EngineName, name: str) -> str:
 
 @cache
 def _older_flags() -> dict[str, dict[str, str]]:
-    return package_data.load("engines/older_flags.yaml", _read_older_flags)
-
-
-def _read_older_flags(path: str, text: str) -> dict[str, dict[str, str]]:
-    import yaml  # only where the compiled value is not at hand
-
-    read: dict[str, dict[str, str]] = yaml.safe_load(text)
-    return read
+    return shipped_data.load("engines/older_flags.yaml", dict[str, dict[str, str]])
 
 
 def _is_abbreviation(engine: EngineName, name: str) -> bool:

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterable
 from posixpath import normpath
 
-from firesteel import typed_json
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.rules.checker import Finding
+from firesteel.values import from_json
 
 _Identity = tuple[str, str, str]
 
@@ -37,7 +37,7 @@ class Baseline:
 def parse_baseline(text: str, path: str) -> Baseline:
     next = f"firesteel check --json ... > {path}"
     try:
-        baseline = typed_json.from_json(Baseline, json.loads(text))
+        baseline = from_json(Baseline, json.loads(text))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not what `check --json` prints: {error}", next=next) from None
     if not baseline.document.startswith("firesteel.check/"):

@@ -12,15 +12,15 @@ from itertools import groupby
 
 from packaging.version import Version
 
-from firesteel import catalog, yaml_schema
+from firesteel import catalog, shipped_data
 from firesteel.dataclass import dataclass
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
-from firesteel.file_schema import file_schema
 from firesteel.reads import read
 from firesteel.rules.context import Context
 from firesteel.rules.match import matches
 from firesteel.rules.rule import SEVERITY, Level, Rule, explain
+from firesteel.values import FileValue
 
 TABLES = {"sm121": "gb10"}
 """Table name -> hardware."""
@@ -28,8 +28,7 @@ _IMAGE_SINCE, _PLAIN_TAG_SINCE = Version("0.14"), Version("0.20")
 Outcome = tuple[Level | None, tuple[str, ...]]
 
 
-@file_schema
-class RowSchema:
+class RowSchema(FileValue, kw_only=True):
     what: str
     guides: str
     line: str
@@ -37,8 +36,7 @@ class RowSchema:
     now: str
 
 
-@file_schema
-class TableSchema:
+class TableSchema(FileValue, kw_only=True):
     title: str
     rows: tuple[RowSchema, ...]
 
@@ -72,7 +70,7 @@ class CompatibilityTable:
 def compatibility(name: str) -> CompatibilityTable:
     if name not in TABLES:
         raise UsageError(f"there is no table `{name:.60}`", next=f"firesteel facts {next(iter(TABLES))}")
-    schema = yaml_schema.load_data(f"facts/{name}.yaml", TableSchema)
+    schema = shipped_data.load(f"facts/{name}.yaml", TableSchema)
     return CompatibilityTable(schema.title, tuple(_row(row, TABLES[name]) for row in schema.rows))
 
 

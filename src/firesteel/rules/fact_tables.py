@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from firesteel import catalog, yaml_schema
+from firesteel import catalog, shipped_data
 from firesteel.dataclass import dataclass
 from firesteel.engines.schema.releases import release_ranges
 from firesteel.facts.evidence import Evidence
-from firesteel.file_schema import file_schema
 from firesteel.launch import EngineName
 from firesteel.rules.checker import TITLES
 from firesteel.rules.rule import Confidence
+from firesteel.values import FileValue
 
 WRITTEN = ("hardware", "drivers", "variables")
 TABLES = ("hardware", "drivers", "images", "variables")
 
 
-@file_schema
-class FactRowSchema:
+class FactRowSchema(FileValue, kw_only=True):
     what: str
     values: tuple[str, ...]
     note: str | None = None
@@ -32,8 +31,7 @@ class FactRowSchema:
     source: Evidence
 
 
-@file_schema
-class FactTableSchema:
+class FactTableSchema(FileValue, kw_only=True):
     title: str
     columns: tuple[str, ...]
     rows: tuple[FactRowSchema, ...]
@@ -60,7 +58,7 @@ def fact_table(name: str) -> FactTable:
     if name == "images":
         columns = ("image", "engine", "CUDA", "12.x code", "starts")
         return FactTable("Images that are known", columns, tuple(_image_rows()))
-    schema = yaml_schema.load_data(f"facts/{name}.yaml", FactTableSchema)
+    schema = shipped_data.load(f"facts/{name}.yaml", FactTableSchema)
     return FactTable(schema.title, schema.columns, tuple(map(_row, schema.rows)))
 
 

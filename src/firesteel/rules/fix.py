@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from firesteel.errors import UsageError
 from firesteel.launch import Launch
 from firesteel.reads import ReadLaunch
 from firesteel.rules.checker import Finding
+from firesteel.values import replace
 
 MAX_FIXES = 200
 """Per text; the text is read again after each."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Literal
@@ -38,6 +38,7 @@ from firesteel.rules.checker import TITLES, Finding, check
 from firesteel.rules.fix import fix
 from firesteel.rules.mentions import check_mentions, is_about_engines
 from firesteel.rules.rule import SEVERITY, Level, explain, rules
+from firesteel.values import replace
 
 SPARK = "gb10"
 STATED: Literal["stated"] = "stated"

@@ -8,7 +8,6 @@ share of memory cannot hold the weights and one request of full length.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from firesteel import catalog, engines
 from firesteel.errors import FiresteelError
@@ -16,6 +15,7 @@ from firesteel.facts import Host
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.rules.context import Context, Match
 from firesteel.units import GIB, show_bytes
+from firesteel.values import replace
 
 _DEFAULT_FRACTION = 0.92
 _OTHER_WEIGHTS = {"quantization", "cpu-offload-gb", "hf-overrides", "load-format", "config"}

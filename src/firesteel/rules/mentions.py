@@ -8,7 +8,6 @@ reported. Rules about one value (`--gpu-memory-utilization 0.95`) or one image h
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import cache, lru_cache
 
 from firesteel import catalog
@@ -19,6 +18,7 @@ from firesteel.reads import Mention
 from firesteel.rules.checker import Finding, check
 from firesteel.rules.context import NEWEST_KNOWN
 from firesteel.rules.rule import rules
+from firesteel.values import replace
 
 _GENERAL_RULES = ("flag-unknown", "variable-unread")
 _NAME_MATCHERS = frozenset({"engine", "version", "hardware", "flag", "env"})

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from firesteel.catalog import Images
 from firesteel.dataclass import dataclass
 from firesteel.launch import Launch
 from firesteel.rules.checker import check
 from firesteel.rules.rule import Level
+from firesteel.values import replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,16 @@ from collections.abc import Iterator
 from functools import cache, cached_property
 from typing import Annotated, Literal
 
-from firesteel import package_data, yaml_schema
+from msgspec import Meta
+
+from firesteel import shipped_data
 from firesteel.catalog import VersionRange
 from firesteel.errors import UsageError
 from firesteel.facts.evidence import Sources
-from firesteel.file_schema import NOT_EMPTY, After, Before, Texts, file_schema, matching
 from firesteel.launch import EngineName
 from firesteel.rules.predicates import PREDICATES
 from firesteel.units import parse_size
+from firesteel.values import NOT_EMPTY, Expand, ExpandText, FileValue, Texts, YamlFile
 
 Level = Literal["stop", "warn", "note"]
 SEVERITY: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2}
@@ -45,8 +47,7 @@ def _bytes(value: object) -> object:
 _FLAG_DETAILS = {"bare", "value", "other_than", "above", "up_to", "number", "key"}
 
 
-@file_schema
-class When:
+class When(FileValue, kw_only=True, dict=True):
     """Matchers; every one that is given must match. Of several texts, any may match."""
 
     engine: EngineName | None = None
@@ -89,13 +90,13 @@ class When:
     option: Texts | None = None
     """Any other option of `docker run`."""
     restart: Texts | None = None
-    shm_above: Annotated[int, Before(_bytes)] | None = None
+    shm_above: Annotated[int, Expand(_bytes)] | None = None
     extra: Texts | None = None
     """Patterns of arguments that the engine cannot place."""
     flaw: Literal["blank", "lost", "apart", "dash", "glued"] | None = None
     """An error in the text: a blank after a backslash, flags after the end, a typographic dash, a flag and
     its value in one word."""
-    predicate: Annotated[str, After(_is_predicate)] | None = None
+    predicate: Annotated[str, ExpandText(_is_predicate)] | None = None
     across: Literal["not-read", "memory-shares", "host-port", "name", "volume"] | None = None
     """About the text or several launches of it, not about one: see `rules.across`."""
 
@@ -109,11 +110,10 @@ class When:
     @cached_property
     def given(self) -> frozenset[str]:
         """The names of the matchers that the rule has."""
-        return frozenset(name for name in self.__dataclass_fields__ if getattr(self, name) is not None)
+        return frozenset(name for name in self.__struct_fields__ if getattr(self, name) is not None)
 
 
-@file_schema
-class Fix:
+class Fix(FileValue, kw_only=True):
     """A change after which the launch does what its author meant; exactly one. `--fix` applies it."""
 
     drop: Literal["true"] | None = None
@@ -130,13 +130,12 @@ class Fix:
     """Hyphens in place of a typographic dash."""
 
     def __post_init__(self) -> None:
-        if sum(value is not None for value in vars(self).values()) != 1:
-            raise ValueError(f"needs exactly one of {', '.join(vars(self))}")
+        if sum(getattr(self, name) is not None for name in self.__struct_fields__) != 1:
+            raise ValueError(f"needs exactly one of {', '.join(self.__struct_fields__)}")
 
 
-@file_schema
-class Rule:
-    id: Annotated[str, matching("^[a-z0-9]+(-[a-z0-9.]+)+$")]
+class Rule(FileValue, kw_only=True):
+    id: Annotated[str, Meta(pattern="^[a-z0-9]+(-[a-z0-9.]+)+$", max_length=1000)]
     level: Level
     says: str
     """What happens. May contain {name}, {value}, {image} and {model} of the match."""
@@ -151,18 +150,17 @@ class Rule:
     misses: Annotated[tuple[str, ...], NOT_EMPTY]
 
 
-@file_schema
-class RulesSchema:
+class RulesSchema(FileValue, kw_only=True):
     rules: tuple[Rule, ...]
 
 
-def read_rules(path: str, text: str) -> tuple[Rule, ...]:
+def read_rules(file: YamlFile) -> tuple[Rule, ...]:
     """Parse a rule file. Raise InvalidFile with the lines of its mistakes."""
-    parsed = yaml_schema.load(path, text, RulesSchema).rules
+    parsed = file.convert(RulesSchema).rules
     seen: set[str] = set()
     for index, rule in enumerate(parsed):
         if rule.id in seen:
-            raise yaml_schema.mistake(path, text, ("rules", index, "id"), f"there are two rules `{rule.id}`")
+            raise file.mistake(("rules", index, "id"), f"there are two rules `{rule.id}`")
         seen.add(rule.id)
     return parsed
 
@@ -175,8 +173,8 @@ def rules() -> tuple[Rule, ...]:
 
 def rule_files() -> Iterator[tuple[str, tuple[Rule, ...]]]:
     """The rule files of the package, each with its rules."""
-    for path in package_data.names("rules"):
-        yield path, package_data.load(path, read_rules)
+    for path in shipped_data.names("rules"):
+        yield path, read_rules(shipped_data.yaml_file(path))
 
 
 def explain(rule_id: str) -> Rule:

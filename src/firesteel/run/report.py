@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from firesteel.edge.http.answer import Answer
 from firesteel.engines import ReportedMemory
 from firesteel.planner import Band, Plan
 from firesteel.run.verify.checks import CheckResult
-from firesteel.typed_json import from_json
+from firesteel.values import from_json, plain
 
 PROVED_BEFORE = "proved before"
 """The check of a brief proof (`verify/brief.py`)."""
@@ -61,7 +61,7 @@ class Report:
 
 
 def write_report(folder: Path, report: Report) -> None:
-    document = asdict(report)
+    document = plain(report)
     for check in document["checks"]:
         check["saw"] = check.pop("observed")  # the key on disk
     write_text(folder / "report.json", json.dumps(document, indent=1))

@@ -15,7 +15,7 @@ import os
 import shlex
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -29,7 +29,7 @@ from firesteel.edge.host.process_list import oldest_child, started_at
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK, Ask, EngineName
 from firesteel.run.supervisors import supervisors
-from firesteel.typed_json import InvalidValue, from_json
+from firesteel.values import InvalidValue, from_json, replace
 
 T = TypeVar("T")
 

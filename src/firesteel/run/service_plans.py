@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from firesteel.errors import DoesNotFit
 from firesteel.facts import Host
@@ -11,6 +10,7 @@ from firesteel.proposals import Proposal
 from firesteel.run.service import Service
 from firesteel.service_file import ServiceFile, chosen
 from firesteel.units import show_bytes
+from firesteel.values import replace
 from firesteel.workspace import Workspace
 
 

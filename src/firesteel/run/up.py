@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 
 from firesteel.edge.files.home import Home, Locked, lock, remove
@@ -43,6 +42,7 @@ from firesteel.run.start.start import adopt_all, start_failure, start_supervisor
 from firesteel.run.supervise import boot
 from firesteel.run.verify.prove import prove
 from firesteel.units import show_bytes
+from firesteel.values import replace
 
 _DEFAULTS = RunOptions()
 _POLL_S = 0.05

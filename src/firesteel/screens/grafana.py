@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from firesteel.edge.files.home import writable_folder
-from firesteel.package_data import read_text
+from firesteel.shipped_data import read_text
 
 _ADDRESS = "127.0.0.1:8080"
 FILES = {

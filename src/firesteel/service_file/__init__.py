@@ -29,8 +29,6 @@ from typing import Annotated, Literal, get_args
 
 from msgspec import Meta
 
-from firesteel import yaml_reader
-from firesteel.errors import InvalidFile
 from firesteel.launch import LOOPBACK, Runtime
 from firesteel.service_file.alerts import AlertEntry, alert_faults
 from firesteel.service_file.asks import NodeModel, asks, chosen, on_nodes, port_of
@@ -49,7 +47,7 @@ from firesteel.service_file.scalars import (
 )
 from firesteel.service_file.scalars import size as parse_bytes
 from firesteel.units import MIB
-from firesteel.values import Expand, FileValue, KeyPath, PositiveInt, convert
+from firesteel.values import Expand, FileValue, KeyPath, PositiveInt, YamlFile
 from firesteel.web_origin import parse_origins
 
 __all__ = [
@@ -261,15 +259,13 @@ Fault = tuple[KeyPath, str]
 
 
 def read_service_file(name: str, text: str) -> ServiceFile:
-    value, lines = yaml_reader.read(name, text)
-    if not isinstance(value, dict):
-        what = "the file is empty" if value is None else "the file is no map"
-        said = f"{name}:{lines[()]}: {what}; write for example `models: {{small: smollm2}}`"
-        raise InvalidFile(said, next=f"correct {name}")
-    file = convert(name, value, ServiceFile, lines)
-    if faults := list(_faults(file, is_listen_given=("listen",) in lines)):
-        said = "\n".join(f"{name}:{yaml_reader.line_of(lines, path)}: {what}" for path, what in faults)
-        raise InvalidFile(said, next=f"correct {name}")
+    written = YamlFile.parse(name, text)
+    if not isinstance(written.value, dict):
+        what = "the file is empty" if written.value is None else "the file is no map"
+        raise written.mistake((), f"{what}; write for example `models: {{small: smollm2}}`")
+    file = written.convert(ServiceFile)
+    if faults := list(_faults(file, is_listen_given="listen" in written.value)):
+        raise written.mistakes(faults)
     return file
 
 

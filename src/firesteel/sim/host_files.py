@@ -10,10 +10,10 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from firesteel import package_data, yaml_schema
+from firesteel import shipped_data
 from firesteel.facts.host.probe import Probe, Section, parse_probe, probe_files
-from firesteel.file_schema import file_schema
 from firesteel.sim.spark import SimSpark
+from firesteel.values import FileValue
 
 _LIVE = ("gpu", "gpu-processes", "containers", "kernel-log", "proc/meminfo", "proc/pressure/memory")
 """What the simulated Spark itself shows, unless a fault has it otherwise."""
@@ -21,29 +21,27 @@ _FOLDERS = ("commands", "recorded", "etc", "sys", "var", "proc/sys", "proc/drive
 _KERNEL, _DRIVER = "6.17.0-1032-nvidia", "580.173.02"
 
 
-@file_schema
-class SectionEdit:
+class SectionEdit(FileValue, kw_only=True):
     section: str
     find: str | None = None
     put: str
     code: int = 0
 
 
-@file_schema
-class HostFaultsSchema:
+class HostFaultsSchema(FileValue, kw_only=True):
     faults: dict[str, tuple[SectionEdit, ...]]
     hosts: dict[str, tuple[SectionEdit, ...]]
 
 
 @cache
 def host_faults() -> HostFaultsSchema:
-    return yaml_schema.load_data("sim/host_faults.yaml", HostFaultsSchema)
+    return shipped_data.load("sim/host_faults.yaml", HostFaultsSchema)
 
 
 def host_probe(fault: str = "", host: str = "spark-a") -> Probe:
     """A recorded host, with the fault that the check of this name finds."""
     edits = (*host_faults().hosts[host], *(host_faults().faults[fault] if fault else ()))
-    sections = dict(parse_probe(package_data.read_text("sim/host.txt")).sections)
+    sections = dict(parse_probe(shipped_data.read_text("sim/host.txt")).sections)
     for edit in edits:
         old = sections.get(edit.section, Section(""))
         if edit.find is None:

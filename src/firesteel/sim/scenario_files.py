@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
-from firesteel import package_data, yaml_schema
+import msgspec
+
+from firesteel import shipped_data
 from firesteel.errors import UsageError
-from firesteel.file_schema import Before, file_schema
 from firesteel.sim.host_files import host_faults
 from firesteel.sim.spark import SimFault, SimGpuProcess, SimSpark, Text, TrueSpeed
 from firesteel.units import parse_size
+from firesteel.values import Expand, FileValue, replace
 
 _TEXT = {"about", "source"}
 _BYTES = {"memory_total", "memory_available", "disk_free"}
 BAD_HOST = "bad-"
 """Followed by the name of a check of `doctor`: an idle Spark on which it finds something."""
-Size = Annotated[int, Before(parse_size)]
+Size = Annotated[int, Expand(parse_size)]
 
 
 def _with_sizes(row: Any) -> Any:
@@ -28,8 +29,7 @@ def _with_sizes(row: Any) -> Any:
     return row
 
 
-@file_schema
-class ScenarioSchema:
+class ScenarioSchema(FileValue, kw_only=True):
     """Everything that differs from an idle Spark."""
 
     about: str
@@ -37,7 +37,7 @@ class ScenarioSchema:
     memory_total: Size | None = None
     memory_available: Size | None = None
     driver: str | None = None
-    gpu_users: tuple[Annotated[SimGpuProcess, Before(_with_sizes)], ...] | None = None
+    gpu_users: tuple[Annotated[SimGpuProcess, Expand(_with_sizes)], ...] | None = None
     disk_free: Size | None = None
     images: tuple[str, ...] | None = None
     pull_s: float | None = None
@@ -49,7 +49,7 @@ class ScenarioSchema:
     reads_faster: float = 10.0
     seed: int | None = None
     nodes: int | None = None
-    faults: tuple[Annotated[SimFault, Before(_with_sizes)], ...] = ()
+    faults: tuple[Annotated[SimFault, Expand(_with_sizes)], ...] = ()
 
 
 @cache
@@ -68,16 +68,16 @@ def scenario(name: str) -> SimSpark:
             f"and {BAD_HOST}CHECK for each check of `doctor`",
             next="firesteel --sim idle up gpt-oss-120b-llamacpp",
         )
-    schema = vars(_schema(name))
+    schema = msgspec.structs.asdict(_schema(name))
     values = {key: value for key, value in schema.items() if value is not None and key not in _TEXT}
     return SimSpark(**{f"{key}_bytes" if key in _BYTES else key: value for key, value in values.items()})
 
 
 @cache
 def _names() -> tuple[str, ...]:
-    return tuple(PurePosixPath(path).stem for path in package_data.names("sim/scenarios"))
+    return tuple(PurePosixPath(path).stem for path in shipped_data.names("sim/scenarios"))
 
 
 @cache
 def _schema(name: str) -> ScenarioSchema:
-    return yaml_schema.load_data(f"sim/scenarios/{name}.yaml", ScenarioSchema)
+    return shipped_data.load(f"sim/scenarios/{name}.yaml", ScenarioSchema)

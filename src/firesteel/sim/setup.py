@@ -13,7 +13,6 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, MutableMapping
-from dataclasses import replace
 from pathlib import Path
 
 from firesteel.edge.files.home import find_home, is_locked, writable_folder
@@ -23,6 +22,7 @@ from firesteel.sim.docker.records import all_records
 from firesteel.sim.memory import update_proc
 from firesteel.sim.nodes import node_names, write_facts, write_node
 from firesteel.sim.spark import SPARK_FILE, SimSpark, read_spark, write_spark
+from firesteel.values import replace
 
 SPEED = "FIRESTEEL_SIM_SPEED"
 _FOLDERS = ("proc/pressure", "dev", "bin", "containers", "memory", "home")

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
-from firesteel.file_schema import STRICT
-from firesteel.typed_json import from_json
 from firesteel.units import GB, GIB
+from firesteel.values import FileValue, from_json, plain
 
 FaultKind = Literal[
     "bad-usage",  # `usage` counts `times` the tokens that came, from request `after` on
@@ -43,11 +42,8 @@ Text = Literal["prose", "conversation", "code", "reasoning", "structured"]
 SPARK_FILE = "spark.json"
 
 
-@dataclass(frozen=True, slots=True)
-class SimFault:
+class SimFault(FileValue):
     """One thing that goes wrong. The comments at `FaultKind` say which fields a kind uses."""
-
-    __pydantic_config__: ClassVar = STRICT
 
     kind: FaultKind
     at: str = ""
@@ -63,27 +59,21 @@ class SimFault:
     """What the engine, docker or the kernel prints."""
 
 
-@dataclass(frozen=True, slots=True)
-class SimGpuProcess:
+class SimGpuProcess(FileValue):
     """A foreign process with GPU memory, which is not part of the available memory."""
-
-    __pydantic_config__: ClassVar = STRICT
 
     pid: int
     name: str
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class TrueSpeed:
+class TrueSpeed(FileValue):
     """The true speed of a model here. The first one that applies to a launch sets the rates, and the factors
     of all that apply multiply."""
 
-    __pydantic_config__: ClassVar = STRICT
-
     model: str = "*"
     """A model as the engine is given it, or a pattern such as `openai/*`."""
-    when: Mapping[str, str] = field(default_factory=dict)
+    when: Mapping[str, str] = {}
     """Flags that the launch must have, as text: `{"max-num-seqs": "8"}`."""
     decode_tokens_per_s: float | None = None
     """Of one user; the same at every depth of the conversation."""
@@ -134,7 +124,7 @@ class SimSpark:
 
 def write_spark(folder: Path, spark: SimSpark) -> None:
     temporary = folder / ".spark.json"
-    temporary.write_text(json.dumps(asdict(spark), indent=1))
+    temporary.write_text(json.dumps(plain(spark), indent=1))
     temporary.replace(folder / SPARK_FILE)
 
 

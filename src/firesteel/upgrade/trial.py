@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 
 from firesteel.bench.compare import quality
 from firesteel.bench.compare.ab import find_servers, measure_alone, measure_in_turns
@@ -18,6 +17,7 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.http.answer import Answer
 from firesteel.edge.native.build import BuildProgress
 from firesteel.upgrade.verdict import AnswerPolicy, TrialVerdict, judge_trial
+from firesteel.values import replace
 
 
 async def try_beside(

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -42,6 +41,7 @@ from firesteel.upgrade.releases import find_release, release_of
 from firesteel.upgrade.result import Outcome, UpgradeOptions, UpgradeResult
 from firesteel.upgrade.trial import judge_in_sequence, measure_service, try_beside
 from firesteel.upgrade.verdict import TrialVerdict
+from firesteel.values import replace
 from firesteel.workspace import Workspace
 
 _DRAIN_S = 900.0

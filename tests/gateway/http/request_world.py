@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from time import monotonic
 from typing import Any, cast
 
@@ -28,6 +27,7 @@ from firesteel.gateway.interfaces import (
     Timeouts,
     WaitStatus,
 )
+from firesteel.values import replace
 from tests.gateway.http.kit import FakeRecorder
 
 ADDRESS = ("127.0.0.1", 9)

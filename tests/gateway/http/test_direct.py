@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -16,6 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from firesteel.gateway.interfaces import Caller, Rejection, Timeouts
+from firesteel.values import replace
 from tests.gateway.http.kit import PATIENCE_S, EngineConnection, RunningGateway, answer, request
 
 REALTIME = "/v1/realtime?model=m"

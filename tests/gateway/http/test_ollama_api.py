@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import ollama
@@ -15,6 +14,7 @@ import pytest_asyncio
 from firesteel.gateway.http.limits import HttpLimits
 from firesteel.gateway.http.translation import OllamaCall, read_ollama
 from firesteel.gateway.interfaces import Caller, GatewayResponse, Rejection, WaitStatus
+from firesteel.values import replace
 from tests.gateway.http.kit import (
     STREAM,
     ClientResponse,

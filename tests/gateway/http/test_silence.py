@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 
 import pytest
 
 from firesteel.gateway.http.limits import HttpLimits
 from firesteel.gateway.interfaces import Timeouts
+from firesteel.values import replace
 from tests.gateway.http.kit import (
     DONE,
     STREAM,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +18,7 @@ from firesteel.gateway.http.limits import HttpLimits
 from firesteel.gateway.http.usage_filter import UsageFilter
 from firesteel.gateway.http.usage_request import request_usage
 from firesteel.gateway.interfaces import Counting, Endpoint, Usage
+from firesteel.values import replace
 from tests.gateway.http.kit import (
     DONE,
     STREAM,

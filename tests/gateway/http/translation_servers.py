@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from firesteel.gateway.interfaces import ServerApiName
+from firesteel.values import replace
 from tests.gateway.http.kit import EngineConnection, RunningGateway, answer, chunked
 
 DOT = "iVBORw0KGgo="

@@ -6,7 +6,6 @@ import json
 import socket
 import sys
 import threading
-from dataclasses import replace
 
 import pytest
 from tests.hosts.cluster.namespaces import NamespaceHost
@@ -22,6 +21,7 @@ from firesteel.hosts.cluster.rail_tests import (
     write_bw,
 )
 from firesteel.hosts.cluster.rendered import usual_hosts
+from firesteel.values import replace
 
 GBITS = """\
 ---------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from firesteel.errors import FiresteelError, Stopped
@@ -21,6 +19,7 @@ from firesteel.hosts.cluster.ranks import (
 from firesteel.hosts.cluster.topology import kind, proposed_addresses, svg_drawing, text_drawing
 from firesteel.launch import EngineName, Launch
 from firesteel.planner import launch_key
+from firesteel.values import replace
 
 RAILS = ("enp1s0f1np1", "enP2p1s0f1np1")
 HCAS = ("rocep1s0f1", "roceP2p1s0f1")
@@ -28,7 +27,7 @@ HCAS = ("rocep1s0f1", "roceP2p1s0f1")
 
 def rail(name: str, address: str | None, **more: object) -> NodeInterface:
     base = NodeInterface(name, 9000, "up", True, 200_000, "abc/p1", address=address, netmask="255.255.255.0")
-    return replace(base, **more)  # type: ignore[arg-type]  # its own fields
+    return replace(base, **more)
 
 
 def spark(last: int, *, has_rdma: bool = True, **more: object) -> NodeFacts:
@@ -39,7 +38,7 @@ def spark(last: int, *, has_rdma: bool = True, **more: object) -> NodeFacts:
         f"spark{last}", 0.0, "6.17.0-1014-nvidia", "3.12.3", "aarch64", "/home/me", "580.142",
         interfaces=(wired, *rails), rdma=tuple(devices) if has_rdma else (),
     )  # fmt: skip
-    return replace(facts, **more)  # type: ignore[arg-type]  # its own fields
+    return replace(facts, **more)
 
 
 PAIR = {"spark1": spark(1), "spark2": spark(2)}

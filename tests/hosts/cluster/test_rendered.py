@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from firesteel.launch_pipeline import native
 from firesteel.library.plans import host
 from firesteel.proposals import Proposal
 from firesteel.reads import read
+from firesteel.values import replace
 from firesteel.workspace import Workspace
 
 MODEL = "qwen3-235b-gptq-int4-two-sparks"

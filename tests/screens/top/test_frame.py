@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +24,7 @@ from firesteel.screens.top.snapshot import (
     Snapshot,
 )
 from firesteel.units import GIB
+from firesteel.values import replace
 
 NOW = 1_800_000_000.0
 CODER = ModelStatus(

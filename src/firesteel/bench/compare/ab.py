@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Literal
 
 from firesteel.bench.compare.runs import INTERLEAVED_WITH
@@ -23,6 +22,7 @@ from firesteel.bench.values import RequestSettings
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from firesteel.run.service import all_services, api_key
+from firesteel.values import replace
 
 Side = Literal[0, 1]
 _REQUESTS = {"llamacpp": {"cache_prompt": False}}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, Point
+from firesteel.values import replace
 
 _MAX_SIZE_DIFFERENCE = 0.05
 """How far prompts and answers of another tool may differ in tokens: it may count the chat template or not,

@@ -19,7 +19,7 @@ from functools import cache
 from math import comb, exp, isfinite, log, sqrt
 from typing import Annotated, Any, Literal
 
-from firesteel import yaml_schema
+from firesteel import shipped_data
 from firesteel.bench.compare.stats import mean_interval
 from firesteel.bench.load.recorded import FoundServer
 from firesteel.bench.values import MeasuredFigure
@@ -28,7 +28,7 @@ from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer, TokenLogprob
 from firesteel.edge.http.engine_client import EngineRefused
 from firesteel.errors import FiresteelError
-from firesteel.file_schema import NOT_EMPTY, After, check_regex, file_schema
+from firesteel.values import NOT_EMPTY, FileValue, Regex
 
 QualityVerdict = Literal["first is better", "second is better", "cannot tell"]
 TOP_LOGPROBS = 20
@@ -44,22 +44,20 @@ _REQUESTS: Mapping[str, Mapping[str, Any]] = {"llamacpp": {"cache_prompt": False
 """Per engine, what keeps an answer independent of the prompts before it."""
 
 
-@file_schema
-class QualityQuestion:
+class QualityQuestion(FileValue, kw_only=True):
     ask: str
-    answer: Annotated[str, After(check_regex)]
+    answer: Regex
     """A pattern that a right answer contains, ignoring case."""
 
 
-@file_schema
-class QualityQuestions:
+class QualityQuestions(FileValue, kw_only=True):
     questions: Annotated[tuple[QualityQuestion, ...], NOT_EMPTY]
     prompts: Annotated[tuple[str, ...], NOT_EMPTY]
 
 
 @cache
 def quality_questions() -> QualityQuestions:
-    return yaml_schema.load_data("bench/questions.yaml", QualityQuestions)
+    return shipped_data.load("bench/questions.yaml", QualityQuestions)
 
 
 @dataclass(frozen=True, slots=True)

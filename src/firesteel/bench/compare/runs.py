@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import log, sqrt
 
 from firesteel.bench.compare import stats
@@ -35,6 +35,7 @@ from firesteel.bench.compare.variation import (
 from firesteel.bench.results.rates import by_repetition, decode_tokens_per_s, prefill_tokens_per_s, ttft_ms
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, RequestSample
+from firesteel.values import replace
 
 Rate = Callable[[RequestSample], float | None]
 _MAX_CACHE_DIFFERENCE = 0.1

@@ -8,13 +8,14 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import log
 from statistics import fmean, variance
 from typing import Literal
 
 from firesteel.bench.load.contention import NOTE as CONTENTION
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point
+from firesteel.values import replace
 
 Measure = Literal["decode", "total", "prefill", "TTFT"]
 FIELDS: Mapping[Measure, str] = {

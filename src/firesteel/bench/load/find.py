@@ -14,7 +14,7 @@ load that cannot be told does not count as holding: the answer is what certainly
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import sqrt
 from statistics import fmean
 from typing import Literal
@@ -25,6 +25,7 @@ from firesteel.bench.load.shapes import MAX_RATE, MAX_USERS, OPEN_USERS
 from firesteel.bench.results.point_notes import KEEPS_UP, served_share
 from firesteel.bench.results.rates import by_repetition, decode_tokens_per_s, ttft_ms, warm_repetitions
 from firesteel.bench.values import FoundLoad, LoadKind, Point, RequestSample
+from firesteel.values import replace
 
 _PERCENTILE = 90
 _TOLERATED_FAILURES = 0.1

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast, get_args
 from urllib.parse import urlsplit
@@ -41,6 +41,7 @@ from firesteel.bench.results.context import PointContext
 from firesteel.bench.results.figures import figures
 from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample, RequestSettings, Subject
 from firesteel.launch import EngineName
+from firesteel.values import replace
 
 _POINTS_OF_SEARCH = 4
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")

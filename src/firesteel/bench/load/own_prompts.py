@@ -13,7 +13,7 @@ import hashlib
 import json
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -22,6 +22,7 @@ from firesteel.bench.load.prompts import Message, Prompt
 from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
 from firesteel.printable import printable
+from firesteel.values import replace
 
 MAX_USED = 500
 """Prompts that are counted and sent; chosen by the seed where a file has more."""

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 
+from firesteel import shipped_data
 from firesteel.launch import Text
-from firesteel.yaml_schema import load_data
 
 Count = Callable[[str], Awaitable[int]]
 _INSTRUCTIONS: Mapping[Text, str] = {
@@ -37,7 +37,7 @@ _DEFAULT_CHARS, _MAX_CHARS = 4.0, 12.0
 
 @cache
 def word_lists() -> Mapping[str, list[str]]:
-    return load_data("bench/words.yaml", dict[str, list[str]])
+    return shipped_data.load("bench/words.yaml", dict[str, list[str]])
 
 
 # --- endless text by kind ---

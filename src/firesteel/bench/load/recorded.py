@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from firesteel.bench.load.contention import watch_contention
@@ -22,6 +21,7 @@ from firesteel.planner import Plan, launch_key
 from firesteel.run.endpoints import base_url, running_service
 from firesteel.run.service import Service, api_key
 from firesteel.run.verify.expected import stored_expected
+from firesteel.values import replace
 from firesteel.workspace import Workspace
 
 FoundServer = tuple[FoundSubject, str | None]

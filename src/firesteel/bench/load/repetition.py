@@ -17,7 +17,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median
 from typing import TypeVar
 
@@ -43,6 +43,7 @@ from firesteel.bench.load.transcript import (
 from firesteel.bench.results.rates import is_hidden, usual_gap_s
 from firesteel.bench.values import Point, RequestSample
 from firesteel.edge.host.process import uptime
+from firesteel.values import replace
 
 T = TypeVar("T")
 _TOKENIZE_AT_ONCE = 8

@@ -13,7 +13,7 @@ import select
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import reduce
 from math import ceil
 from operator import or_
@@ -26,6 +26,7 @@ from firesteel.edge.http.poll import get_from_engine
 from firesteel.engines.metrics import activity, totals
 from firesteel.facts.host.gpu_reading import GpuReading
 from firesteel.launch import EngineName
+from firesteel.values import plain, replace
 
 INTERVAL_S = 1.0
 _MAX_READINGS = 4096
@@ -259,7 +260,7 @@ def main(orders: TextIO, out: TextIO) -> None:
             status, text = get_from_engine(f"{sampler.url}/metrics", sampler.key)
             usage = read_counters(sampler.engine, text).kv_usage if status == 200 and text else None
             reading = replace(reading, kv_usage=usage)
-        print(json.dumps(asdict(reading)), file=out, flush=True)
+        print(json.dumps(plain(reading)), file=out, flush=True)
         if select.select([orders], [], [], INTERVAL_S)[0]:  # closed
             return
 

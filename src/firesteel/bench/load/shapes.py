@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from typing import Annotated
 
+from msgspec import Meta, field
+
+from firesteel import shipped_data
 from firesteel.bench.values import Point
 from firesteel.errors import UsageError
-from firesteel.file_schema import between, file_schema
 from firesteel.launch import Text
-from firesteel.yaml_schema import load_data
+from firesteel.values import FileValue, replace
 
 MAX_POINTS = 200
 MAX_USERS = 1024
@@ -23,20 +25,19 @@ OPEN_USERS = 512
 _TEMPLATE_TOKENS = 64
 """Tokens that a chat template may add to each turn."""
 
-_Count = Annotated[int, between(1, MAX_TOKENS)]
-_Users = Annotated[int, between(1, MAX_USERS)]
-_Rate = Annotated[float, between(1e-9, MAX_RATE)]
+_Count = Annotated[int, Meta(ge=1, le=MAX_TOKENS)]
+_Users = Annotated[int, Meta(ge=1, le=MAX_USERS)]
+_Rate = Annotated[float, Meta(ge=1e-9, le=MAX_RATE)]
 
 
-@file_schema
-class Shape:
+class Shape(FileValue, kw_only=True):
     about: str
     users: list[_Users]
     prompt: list[_Count]
     answer: _Count
-    shared: Annotated[int, between(0, MAX_TOKENS)] = 0
-    turns: Annotated[int, between(1, 64)] = 1
-    rates: list[_Rate] = field(default_factory=list)
+    shared: Annotated[int, Meta(ge=0, le=MAX_TOKENS)] = 0
+    turns: Annotated[int, Meta(ge=1, le=64)] = 1
+    rates: list[_Rate] = []
     texts: list[Text] = field(default_factory=lambda: ["prose"])
 
 
@@ -53,7 +54,7 @@ class Sizes:
 
 @cache
 def shapes() -> Mapping[str, Shape]:
-    return load_data("bench/shapes.yaml", dict[str, Shape])
+    return shipped_data.load("bench/shapes.yaml", dict[str, Shape])
 
 
 def points(names: Iterable[str], sizes: Sizes | None = None) -> tuple[Point, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from firesteel import engines
@@ -18,6 +18,7 @@ from firesteel.planner import Plan, PlanSummary, launch_key, summarize
 from firesteel.printable import printable
 from firesteel.run.service import Service
 from firesteel.run.verify.expected import Expected
+from firesteel.values import plain
 
 _SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD")
 _PLAN_KEYS = (
@@ -70,13 +71,13 @@ def plan_json(summary: PlanSummary, *, drafts: bool) -> dict[str, Any]:
     """What was predicted, in the keys of `values.Subject.plan`; without a prediction of speed, nothing."""
     if summary.decode_tokens_per_s is None and summary.prefill_tokens_per_s is None:
         return {}
-    plain = asdict(summary)
-    found = {name: plain[name] for name in _PLAN_KEYS if plain[name] is not None}
+    fields = plain(summary)
+    found = {name: fields[name] for name in _PLAN_KEYS if fields[name] is not None}
     if summary.basis:  # of a whole plan; version 0.1 stored bands alone
-        found |= {"why": summary.explanation, "rung": summary.basis, "drafted": plain["drafted"]}
-        found["at_depth"] = [list(row) for row in plain["at_depth"]]
+        found |= {"why": summary.explanation, "rung": summary.basis, "drafted": fields["drafted"]}
+        found["at_depth"] = [list(row) for row in fields["at_depth"]]
     if summary.batch_users:
-        found["batch"] = {"users": summary.batch_users, "each_tokens_per_s": plain["batch_tokens_per_s"]}
+        found["batch"] = {"users": summary.batch_users, "each_tokens_per_s": fields["batch_tokens_per_s"]}
     return {**found, "drafts": drafts or bool(summary.drafted)}
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import pairwise
 from statistics import median
@@ -21,6 +21,7 @@ from firesteel.bench.load.client import RawResponse
 from firesteel.bench.values import RequestSample, Wrong
 from firesteel.edge.http import sse
 from firesteel.printable import printable
+from firesteel.values import replace
 
 _MAX_QUOTE = 300
 _MAX_SPLIT_CHUNKS = 2

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -19,6 +18,7 @@ from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun
 from firesteel.render.charts.line_plot import DataPoint, LinePlot, Series
 from firesteel.render.charts.scale import Axis
+from firesteel.values import replace
 
 _DAY_S = 86_400
 _Dated = tuple[datetime, BenchRun]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import replace
 
 from firesteel.bench.report import formatting
 from firesteel.bench.report.data import ChartSection, ReportData, parse_band, section
@@ -13,6 +12,7 @@ from firesteel.planner import Band
 from firesteel.planner.speed.published import PublishedRun
 from firesteel.render.charts.line_plot import DataPoint, LinePlot, Series
 from firesteel.render.charts.scale import Axis
+from firesteel.values import replace
 
 _PLANNED_DEPTH = 1024
 _LOG_FROM_TOKENS, _LOG_FROM_MS = 6, 10

@@ -8,7 +8,6 @@ It is one file that can be sent, kept and printed. Pure: the same run gives the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from firesteel.bench.compare.runs import Comparison, compare
@@ -25,6 +24,7 @@ from firesteel.planner.speed import published as published_runs
 from firesteel.planner.speed.published import PublishedRun
 from firesteel.render.charts.svg import escape_text
 from firesteel.units import show_bytes
+from firesteel.values import replace
 
 _CHARTS = (
     line_charts.throughput, line_charts.time_to_first_token, line_charts.decode_by_depth,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures
+from firesteel.values import replace
 
 _MAX = 1e12
 _MAX_RELATIVE_WIDTH = 50

@@ -13,64 +13,62 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import msgspec
+from msgspec import Meta
 
 from firesteel.bench.results.serialize import StoredRun, invalid, load_json
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, RequestSettings, Subject
 from firesteel.printable import printable
+from firesteel.values import FileValue, InvalidValue, from_json, plain
 
 FORM = 1
 MAX_ROWS = 10_000
-_Rate = Field(default=None, gt=0, lt=1e9)
+_Rate = Annotated[float, Meta(gt=0, lt=1e9)]
 
 
-class ExportRow(BaseModel):
+class ExportRow(FileValue, kw_only=True):
     """The columns of `runs.csv`, which name rates `*_tps`, plus intervals, count, date and machine."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    run: str = Field(max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    model: str = Field(max_length=300)
-    checkpoint: str = Field(default="", max_length=300)
-    quant: str = Field(default="", max_length=80)
-    path: str = Field(default="", max_length=80)
-    shape: str = Field(default="", max_length=300)
-    layout: str = Field(default="", max_length=300)
-    kv_dtype: str = Field(default="", max_length=80)
-    engine: str = Field(default="", max_length=80)
-    version: str = Field(default="", max_length=120)
-    sparks: int = Field(default=1, ge=1, le=64)
-    depth: int = Field(ge=0, le=2**24)
-    generated: int = Field(ge=1, le=2**24)
-    users: int = Field(ge=1, le=2**16)
-    speculation: str = Field(default="", max_length=300)
-    accepted: str = Field(default="", max_length=80)
-    decode_tps: float | None = _Rate
-    decode_tps_low: float | None = Field(default=None, ge=0, lt=1e9)
-    decode_tps_high: float | None = _Rate
-    total_tps: float | None = _Rate
-    prefill_tps: float | None = _Rate
-    ttft_ms: float | None = _Rate
-    n: int = Field(default=1, ge=1, le=10**6)
-    text: str = Field(default="prose", pattern="^(code|prose|json|math)$")
-    shared: int = Field(default=0, ge=0, le=2**24)
-    temperature: float | None = None
+    run: Annotated[str, Meta(max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    model: Annotated[str, Meta(max_length=300)]
+    checkpoint: Annotated[str, Meta(max_length=300)] = ""
+    quant: Annotated[str, Meta(max_length=80)] = ""
+    path: Annotated[str, Meta(max_length=80)] = ""
+    shape: Annotated[str, Meta(max_length=300)] = ""
+    layout: Annotated[str, Meta(max_length=300)] = ""
+    kv_dtype: Annotated[str, Meta(max_length=80)] = ""
+    engine: Annotated[str, Meta(max_length=80)] = ""
+    version: Annotated[str, Meta(max_length=120)] = ""
+    sparks: Annotated[int, Meta(ge=1, le=64)] = 1
+    depth: Annotated[int, Meta(ge=0, le=2**24)]
+    generated: Annotated[int, Meta(ge=1, le=2**24)]
+    users: Annotated[int, Meta(ge=1, le=2**16)]
+    speculation: Annotated[str, Meta(max_length=300)] = ""
+    accepted: Annotated[str, Meta(max_length=80)] = ""
+    decode_tps: _Rate | None = None
+    decode_tps_low: Annotated[float, Meta(ge=0, lt=1e9)] | None = None
+    decode_tps_high: _Rate | None = None
+    total_tps: _Rate | None = None
+    prefill_tps: _Rate | None = None
+    ttft_ms: _Rate | None = None
+    n: Annotated[int, Meta(ge=1, le=10**6)] = 1
+    text: Annotated[str, Meta(pattern="^(code|prose|json|math)$")] = "prose"
+    shared: Annotated[int, Meta(ge=0, le=2**24)] = 0
+    temperature: Annotated[float, Meta(ge=0, le=1000)] | None = None
     thinking: bool | None = None
     max_num_seqs: int | None = None
-    date: str = Field(default="", pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?$")
-    host: str = Field(default="", max_length=200)
-    kind: str = Field(default="", max_length=80)
-    source: str = Field(default="", max_length=500)
-    note: str = Field(default="", max_length=2000)
+    date: Annotated[str, Meta(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?$")] = ""
+    host: Annotated[str, Meta(max_length=200)] = ""
+    kind: Annotated[str, Meta(max_length=80)] = ""
+    source: Annotated[str, Meta(max_length=500)] = ""
+    note: Annotated[str, Meta(max_length=2000)] = ""
 
 
-class _RowsSchema(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    firesteel_rows: int = Field(ge=FORM, le=FORM)
-    rows: tuple[ExportRow, ...] = Field(max_length=MAX_ROWS)
+class _RowsSchema(FileValue, kw_only=True):
+    firesteel_rows: Annotated[int, Meta(ge=FORM, le=FORM)]
+    rows: Annotated[tuple[ExportRow, ...], Meta(max_length=MAX_ROWS)]
 
 
 def export_rows(stored: StoredRun) -> tuple[ExportRow, ...]:
@@ -126,15 +124,15 @@ def _speculation(flags: Mapping[str, Any]) -> str:
 
 
 def export_text(rows: Iterable[ExportRow]) -> str:
-    return json.dumps({"firesteel_rows": FORM, "rows": [row.model_dump() for row in rows]}, indent=1)
+    return json.dumps({"firesteel_rows": FORM, "rows": [plain(row) for row in rows]}, indent=1)
 
 
 def import_text(text: str, where: str) -> tuple[StoredRun, ...]:
     """Runs that were measured elsewhere: `reported`, each with an id of its own."""
     document = load_json(text, where)
     try:
-        rows = _RowsSchema.model_validate(document).rows
-    except (ValidationError, RecursionError) as error:
+        rows = from_json(_RowsSchema, document).rows
+    except (InvalidValue, RecursionError) as error:
         raise invalid(error, where) from error
     by_run: dict[str, list[ExportRow]] = {}
     for row in rows:
@@ -145,7 +143,7 @@ def import_text(text: str, where: str) -> tuple[StoredRun, ...]:
 def _reported(name: str, rows: Sequence[ExportRow], where: str) -> StoredRun:
     """Its id depends on its content, so that a file that is imported twice is one run."""
     first = rows[0]
-    digest = hashlib.sha256("".join(row.model_dump_json() for row in rows).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(b"".join(msgspec.json.encode(row) for row in rows)).hexdigest()[:8]
     launch: dict[str, Any] = {"model": first.checkpoint, "sparks": first.sparks}
     figures = tuple(_figures(row) for row in rows)
     run = BenchRun(

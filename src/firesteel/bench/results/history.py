@@ -16,7 +16,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +30,7 @@ from firesteel.edge.files.home import Home, Locked, lock, writable_folder
 from firesteel.edge.files.own_runs import SCHEMA, history_path
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.printable import printable, printable_json
+from firesteel.values import plain, replace
 
 _APPLICATION_ID = 0x46495245
 """`FIRE`, so that the database of another program is not mistaken for ours."""
@@ -392,4 +393,4 @@ def _readable_errors(path: Path) -> Iterator[None]:
 
 def _about(run: BenchRun) -> str:
     """The run without the parts that have tables of their own."""
-    return json.dumps(asdict(replace(run, points=(), figures=())), separators=(",", ":"))
+    return json.dumps(plain(replace(run, points=(), figures=())), separators=(",", ":"))

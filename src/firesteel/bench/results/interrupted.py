@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from firesteel.bench.results.context import PointContext
 from firesteel.bench.results.figures import figures
 from firesteel.bench.values import BenchRun, RequestSample
+from firesteel.values import replace
 
 
 def with_figures(run: BenchRun, samples: Sequence[RequestSample]) -> BenchRun:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from firesteel.bench.compare.stats import mean_interval
 from firesteel.bench.results.foreign_file import FileNode, foreign_point, foreign_run
 from firesteel.bench.values import BenchRun, PointFigures, Subject
+from firesteel.values import replace
 
 KEYS = frozenset({"model_filename", "n_prompt", "n_gen", "avg_ts"})
 _NOTES = (

@@ -20,7 +20,7 @@ import io
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 
 from firesteel.bench.compare.stats import mean_interval, spread
@@ -38,6 +38,7 @@ from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, Subject
 from firesteel.errors import UsageError
 from firesteel.printable import printable
+from firesteel.values import replace
 
 _BENCHY_NOTES = (
     "by llama-benchy: temperature, thinking and max_num_seqs are not in its file; its text is prose",

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar
-
-from pydantic import TypeAdapter, ValidationError
 
 from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample
 from firesteel.errors import UsageError
 from firesteel.printable import printable, printable_json
+from firesteel.values import InvalidValue, from_json, plain
 
 FORM = 2
 OWN = "measured here"
 _PRINTED = "firesteel.bench/1"
 MAX_SAMPLES = 200_000
 T = TypeVar("T")
-_RUN, _SAMPLE = TypeAdapter(BenchRun), TypeAdapter(RequestSample)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +41,14 @@ class StoredRun:
 
 
 def to_json(value: BenchRun | RequestSample | Point | PointFigures) -> str:
-    return json.dumps(asdict(value), separators=(",", ":"))
+    return json.dumps(plain(value), separators=(",", ":"))
 
 
 def to_document(stored: StoredRun) -> dict[str, Any]:
     return {
         "firesteel_run": FORM,
-        "run": asdict(stored.run),
-        "samples": [asdict(sample) for sample in stored.samples],
+        "run": plain(stored.run),
+        "samples": [plain(sample) for sample in stored.samples],
     }
 
 
@@ -80,11 +78,11 @@ def from_document(document: Mapping[str, Any], where: str) -> StoredRun:
 
 
 def validate_run(value: object, where: str) -> BenchRun:
-    return _validate(_RUN, value, where)
+    return _validate(BenchRun, value, where)
 
 
 def validate_sample(value: object, where: str) -> RequestSample:
-    return _validate(_SAMPLE, value, where)
+    return _validate(RequestSample, value, where)
 
 
 def load_json(text: str, where: str) -> Any:
@@ -102,19 +100,14 @@ def parse_json(text: str) -> Any:
     return value if text.isascii() and "\\" not in text and "\x7f" not in text else printable_json(value)
 
 
-def _validate(kind: TypeAdapter[T], value: object, where: str) -> T:
+def _validate(kind: type[T], value: object, where: str) -> T:
     try:
-        return kind.validate_python(value)
-    except (ValidationError, RecursionError) as error:
+        return from_json(kind, value)
+    except (InvalidValue, RecursionError) as error:
         raise invalid(error, where) from error
 
 
-def invalid(error: ValidationError | RecursionError, where: str) -> UsageError:
+def invalid(error: InvalidValue | RecursionError, where: str) -> UsageError:
     """The first problem of a file, with its place."""
-    if isinstance(error, RecursionError):
-        what = "nested too deep"
-    else:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in problem["loc"])[:80] or "the whole"
-        what = f"`{place}`: {problem['msg'].lower()}"
+    what = str(error) if isinstance(error, InvalidValue) else "nested too deep"
     return UsageError(f"{where}: {what}", next="firesteel history export, for an example")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
@@ -20,6 +19,7 @@ from firesteel.errors import UsageError
 from firesteel.launch import Ask
 from firesteel.proposals import Proposal
 from firesteel.run.service import Service
+from firesteel.values import replace
 from firesteel.workspace import Workspace
 
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-
-from pydantic import TypeAdapter, ValidationError
 
 from firesteel.bench.tune.knobs import Goal
 from firesteel.edge.files.home import Home, write_text
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, Text
 from firesteel.run.service import up_arguments
+from firesteel.values import from_json, plain
 
 FORM = 2
 _MAX_BYTES = 16 * 2**20
@@ -113,7 +112,7 @@ def folder(home: Home) -> Path:
 
 
 def write(home: Home, journal: Journal) -> None:
-    text = json.dumps({"form": FORM, **asdict(journal)}, indent=1)
+    text = json.dumps({"form": FORM, **plain(journal)}, indent=1)
     write_text(folder(home) / journal.id / _FILE, text)
 
 
@@ -126,8 +125,8 @@ def read(home: Home, id: str) -> Journal:
         form = document.pop("form", None) if isinstance(document, dict) else None
         if form != FORM:
             raise ValueError(f"in the form {str(form)[:20]}; this firesteel reads {FORM}")
-        return TypeAdapter(Journal).validate_python(document)
-    except (OSError, ValueError, RecursionError, ValidationError) as error:
+        return from_json(Journal, document)
+    except (OSError, ValueError, RecursionError) as error:
         why = str(error).splitlines()[0][:200]
         raise UsageError(
             f"{path} cannot be read: {why}", next=f"rm -r {path.parent}, then start a new tune"

@@ -12,17 +12,16 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
 
-from firesteel import engines
+from firesteel import engines, shipped_data
 from firesteel.catalog import Recipe
 from firesteel.edge.embedded import server
 from firesteel.engines.schema.releases import nearest_schemas, newest_schema
 from firesteel.engines.schema.symbols import Schema
 from firesteel.facts import Role
 from firesteel.facts.evidence import Evidence
-from firesteel.file_schema import file_schema
 from firesteel.launch import FlagValue, Launch
 from firesteel.proposals import Proposal
-from firesteel.yaml_schema import load_data
+from firesteel.values import FileValue
 
 Goal = Literal["latency", "throughput"]
 Moves = Literal["speed", "start"]
@@ -40,8 +39,7 @@ _LLAMACPP_DRAFTERS = ("spec-type", "spec-draft-model", "spec-draft-hf", "model-d
 _LLAMACPP_DEPTH_FLAGS = ("spec-draft-n-max", "draft-max")
 
 
-@file_schema
-class KnobSchema:
+class KnobSchema(FileValue, kw_only=True):
     knob: str
     flags: list[str]
     values: list[str]
@@ -92,7 +90,7 @@ def knobs_of(base: Proposal, goal: Goal, users: int, recipes: Iterable[Recipe]) 
 
 @cache
 def _schemas() -> Mapping[str, list[KnobSchema]]:
-    return load_data("bench/space.yaml", dict[str, list[KnobSchema]])
+    return shipped_data.load("bench/space.yaml", dict[str, list[KnobSchema]])
 
 
 # --- knobs of the data file ---

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import geometric_mean
 
 from firesteel.bench.load.measure import RunFinished, RunOrder, RunProgress, measure
@@ -19,6 +19,7 @@ from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.results.history import History
 from firesteel.bench.tune.knobs import Goal
 from firesteel.bench.values import BenchRun, Point, RequestSample
+from firesteel.values import replace
 
 
 @dataclass(frozen=True, slots=True)

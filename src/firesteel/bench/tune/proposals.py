@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from firesteel.catalog import Images, Recipe
 from firesteel.engines import PLANNED_FLAGS
@@ -13,6 +13,7 @@ from firesteel.launch_pipeline import with_flags
 from firesteel.planner import MeasuredMemory, launch_key, plan
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.rules import check
+from firesteel.values import replace
 
 
 @dataclass(frozen=True, slots=True)

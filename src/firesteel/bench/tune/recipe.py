@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from firesteel.catalog import Recipe
 from firesteel.catalog.recipe_text import dump_recipe
 from firesteel.proposals import Proposal
 from firesteel.proposals.new_recipe import recipe_of_launch
+from firesteel.values import replace
 
 _SUFFIX = "-tuned"
 

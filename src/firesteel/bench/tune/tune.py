@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from firesteel.bench.compare.stats import FigureDifference, compare_values
@@ -42,6 +42,7 @@ from firesteel.proposals import Proposal, require_runnable
 from firesteel.run.events import ServiceReady
 from firesteel.run.start.options import RunOptions
 from firesteel.units import show_seconds
+from firesteel.values import replace
 
 _LEAST_RUNS = 5
 """Runs that a budget has to allow: the current setting, three changes, and the best again."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import click
 from firesteel.library.hosts import watch_host
 from firesteel.printable import escape_unprintable
 from firesteel.units import show_bytes
+from firesteel.values import plain
 
 if TYPE_CHECKING:
     from firesteel.hosts.doctor.watch import WatchReading
@@ -22,7 +22,7 @@ def show_watch(every_s: float, count: int | None, root: Path | None, as_json: bo
     active: dict[str, str] = {}
     for reading in watch_host(every_s, count, root):
         if as_json:
-            click.echo(json.dumps({"document": "firesteel.doctor-watch/1", **asdict(reading)}))
+            click.echo(json.dumps({"document": "firesteel.doctor-watch/1", **plain(reading)}))
         else:
             _show(reading, active)
         active = {alarm.check: alarm.level for alarm in reading.alarms}

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager, nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -20,6 +19,7 @@ from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.library.run import Event, PhaseDone, PhaseProgress, PlanReady
 from firesteel.printable import escape_unprintable
 from firesteel.units import show_bytes, show_rate, show_seconds
+from firesteel.values import replace
 
 if TYPE_CHECKING:
     from firesteel.edge.native.build import BuildProgress

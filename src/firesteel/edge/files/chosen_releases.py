@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from firesteel.dataclass import dataclass
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, exclusive
 from firesteel.launch import EngineName
+from firesteel.values import replace
 
 
 @dataclass(frozen=True, slots=True)

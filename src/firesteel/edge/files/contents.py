@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from firesteel.facts.model.architecture import UnknownArchitecture
 from firesteel.facts.model.checkpoint_contents import CheckpointContents, Defect, TokenizerFacts, WeightFile
 from firesteel.facts.model.config import architecture_of_config
 from firesteel.facts.model.tokenizer_files import TOKENIZER_FILES, read_tokenizer
+from firesteel.values import replace
 
 INDEX = "model.safetensors.index.json"
 _MAX_TEXT = 64 * 2**20

@@ -11,7 +11,7 @@ from pathlib import Path
 from firesteel.catalog import ImageInspection
 from firesteel.edge.files.home import Home
 from firesteel.errors import FiresteelError
-from firesteel.typed_json import InvalidValue, from_json
+from firesteel.values import InvalidValue, from_json
 
 
 def inspections_folder(home: Home) -> Path:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import os
 import stat
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 from firesteel.edge.files.home import write_text
-from firesteel.typed_json import InvalidValue, from_json
+from firesteel.values import InvalidValue, from_json, plain
 
 MAX_BYTES = 4 * 2**20
 
@@ -23,8 +22,7 @@ T = TypeVar("T")
 
 def write_state(path: Path, value: Any) -> None:
     """A dataclass or a list of them, replaced in one step: a reader sees the old file or the new one."""
-    plain = [asdict(row) for row in value] if isinstance(value, list) else asdict(value)
-    write_text(path, json.dumps(plain, indent=1))
+    write_text(path, json.dumps(plain(value), indent=1))
 
 
 def read_state(path: Path, kind: type[T]) -> T | None:

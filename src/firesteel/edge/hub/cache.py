@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from firesteel.edge.hub.listing import HubFile, Listing, check_listing, check_re
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.hub_id import is_valid_hub_id
 from firesteel.units import show_bytes
+from firesteel.values import plain
 
 PART = ".firesteel.incomplete"
 _MAX_FILES = 100_000
@@ -152,7 +152,7 @@ def local_snapshot(store: Store, repository: str, revision: str = "main") -> Pat
 
 
 def save_listing(store: Store, listing: Listing, revision: str) -> None:
-    text = json.dumps({"files": [asdict(file) for file in listing.files]})
+    text = json.dumps({"files": [plain(file) for file in listing.files]})
     write_text(store.record(listing.repository, listing.commit), text)
     if not is_commit(revision):
         _write_reference(store.folder(listing.repository) / "refs" / revision, listing.commit)

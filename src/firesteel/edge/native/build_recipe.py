@@ -5,23 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 
-from firesteel import yaml_schema
+from firesteel import shipped_data
 from firesteel.dataclass import dataclass
 from firesteel.facts import Gpu
 from firesteel.facts.evidence import Sources
-from firesteel.file_schema import file_schema
+from firesteel.values import FileValue
 
 
-@file_schema
-class BuildOption:
+class BuildOption(FileValue, kw_only=True):
     value: str
     why: str
 
 
-@file_schema
-class BuildRecipe:
+class BuildRecipe(FileValue, kw_only=True):
     version: str
     package: str
     sha256: str
@@ -29,12 +26,12 @@ class BuildRecipe:
     sources: Sources
     targets: tuple[str, ...]
     options: dict[str, BuildOption]
-    cuda_options: dict[str, BuildOption] = field(default_factory=dict)
-    architectures: dict[str, str] = field(default_factory=dict)
+    cuda_options: dict[str, BuildOption] = {}
+    architectures: dict[str, str] = {}
 
 
 def build_recipe(engine: str = "llamacpp") -> BuildRecipe:
-    return yaml_schema.load_data(f"builds/{engine}.yaml", BuildRecipe)
+    return shipped_data.load(f"builds/{engine}.yaml", BuildRecipe)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,13 @@ from functools import cache, cached_property
 from string import Formatter
 from typing import Annotated, Literal
 
+from msgspec import Meta
 from packaging.version import InvalidVersion, Version
 
-from firesteel import yaml_schema
+from firesteel import shipped_data
 from firesteel.facts.evidence import Sources
-from firesteel.file_schema import NOT_EMPTY, After, Texts, check_regex, file_schema, matching
 from firesteel.launch import EngineName
+from firesteel.values import NOT_EMPTY, ExpandText, FileValue, Texts, check_regex
 from firesteel.version_range import check_range, is_in_range
 
 Stage = Literal[
@@ -39,12 +40,11 @@ def _check_pattern(text: str) -> str:
     return text
 
 
-Pattern = Annotated[str, After(_check_pattern)]
-Range = Annotated[str, After(check_range)]
+Pattern = Annotated[str, ExpandText(_check_pattern)]
+Range = Annotated[str, ExpandText(check_range)]
 
 
-@file_schema
-class LinePattern:
+class LinePattern(FileValue, kw_only=True, dict=True):
     """How to recognize one kind of line."""
 
     sign: Texts
@@ -73,16 +73,14 @@ class LinePattern:
             return True
 
 
-@file_schema
-class MarkRow(LinePattern):
+class MarkRow(LinePattern, kw_only=True):
     stage: Stage
     words: str
     unit: str | None = None
     """What `done` and `total` count."""
 
 
-@file_schema
-class EngineRow:
+class EngineRow(FileValue, kw_only=True):
     engine: EngineName
     sources: Sources
     known_by: Texts
@@ -92,16 +90,14 @@ class EngineRow:
     marks: tuple[MarkRow, ...]
 
 
-@file_schema
-class PhasesSchema:
+class PhasesSchema(FileValue, kw_only=True):
     engines: tuple[EngineRow, ...]
 
 
-@file_schema
-class NoiseRow(LinePattern):
+class NoiseRow(LinePattern, kw_only=True):
     """A line that looks like an error and is harmless."""
 
-    id: Annotated[str, matching("^[a-z0-9]+(-[a-z0-9.]+)+$")]
+    id: Annotated[str, Meta(pattern="^[a-z0-9]+(-[a-z0-9.]+)+$", max_length=1000)]
     says: str
     trace: bool = False
     """The traceback after it is harmless too."""
@@ -110,9 +106,8 @@ class NoiseRow(LinePattern):
     misses: tuple[str, ...] = ()
 
 
-@file_schema
-class CauseRow(LinePattern):
-    id: Annotated[str, matching("^[a-z0-9]+(-[a-z0-9.]+)+$")]
+class CauseRow(LinePattern, kw_only=True):
+    id: Annotated[str, Meta(pattern="^[a-z0-9]+(-[a-z0-9.]+)+$", max_length=1000)]
     kind: Kind = "root"
     engines: tuple[EngineName, ...] = ()
     """Only in logs of these engines; empty: in any log."""
@@ -136,28 +131,26 @@ class CauseRow(LinePattern):
             raise ValueError("needs a `next`: what to do about it")
 
 
-@file_schema
-class CausesSchema:
+class CausesSchema(FileValue, kw_only=True):
     causes: tuple[CauseRow, ...]
 
 
-@file_schema
-class NoiseSchema:
+class NoiseSchema(FileValue, kw_only=True):
     noise: tuple[NoiseRow, ...]
 
 
 @cache
 def engine_rows() -> dict[EngineName, EngineRow]:
-    file = yaml_schema.load_data("logs/phases.yaml", PhasesSchema)
+    file = shipped_data.load("logs/phases.yaml", PhasesSchema)
     return {row.engine: row for row in file.engines}
 
 
 @cache
 def cause_rows() -> tuple[CauseRow, ...]:
     """Specific rows before general ones: of two that match a line, the first is the answer."""
-    return yaml_schema.load_data("logs/diagnoses.yaml", CausesSchema).causes
+    return shipped_data.load("logs/diagnoses.yaml", CausesSchema).causes
 
 
 @cache
 def noise_rows() -> tuple[NoiseRow, ...]:
-    return yaml_schema.load_data("logs/noise.yaml", NoiseSchema).noise
+    return shipped_data.load("logs/noise.yaml", NoiseSchema).noise

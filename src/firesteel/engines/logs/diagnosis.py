@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import field, replace
+from dataclasses import field
 from itertools import islice
 from typing import Literal
 
@@ -32,6 +32,7 @@ from firesteel.engines.logs.lines import numbered_lines, strip_prefix
 from firesteel.engines.logs.progress import StartProgress, find_version, start_progress
 from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName
+from firesteel.values import replace
 
 State = Literal["failed", "healthy", "unfinished"]
 """healthy: it listened, and nothing failed after. unfinished: neither yet."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from firesteel.engines.schema.source_tree import SourceTree
 from firesteel.engines.schema.symbols import Default, Flag, Kind, SymbolValue, Takes
+from firesteel.values import replace
 
 Drafts = dict[str, "DraftFlag"]
 _KINDS: Mapping[str, Kind] = {

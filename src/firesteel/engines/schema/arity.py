@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 
-from firesteel import package_data
+from firesteel import shipped_data
 from firesteel.dataclass import dataclass
 from firesteel.engines.schema.releases import SCHEMA_FILE
 from firesteel.launch import EngineName
@@ -31,12 +32,9 @@ class FlagArity:
         return self.switches | self.values | self.lists
 
 
+@cache
 def flag_arity(engine: EngineName) -> FlagArity:
-    return package_data.load(f"engines/{engine}/{SCHEMA_FILE}", _read_arity)
-
-
-def _read_arity(name: str, text: str) -> FlagArity:
-    flags = json.loads(text)["flags"]
+    flags = json.loads(shipped_data.read_text(f"engines/{engine}/{SCHEMA_FILE}"))["flags"]
     names: dict[str, set[str]] = {"nothing": set(), "value": set(), "optional": set(), "many": set()}
     aliases: dict[str, str] = {}
     for dashed, history in flags.items():

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache, lru_cache
 
-from firesteel import package_data
+from firesteel import shipped_data
 from firesteel.engines.schema.history import (
     EngineHistory,
     ReleaseRange,
@@ -29,6 +28,7 @@ from firesteel.engines.schema.history import (
 )
 from firesteel.engines.schema.symbols import Schema
 from firesteel.launch import EngineName
+from firesteel.values import replace
 
 SCHEMA_FILE = "schema.json"
 _VERSION = re.compile(r"(\d{1,9}(?:\.\d{1,9}){0,4}(?:\.?post\d{1,9})?)((?:\.?(?:a|b|rc|dev)\d*)*)")
@@ -149,17 +149,13 @@ def _by_spelling(engine: EngineName) -> dict[str, dict[str, tuple[ReleaseRange, 
 @cache
 def shipped_history(engine: EngineName) -> EngineHistory:
     path = f"engines/{engine}/{SCHEMA_FILE}"
-    return load_history(package_data.read_text(path), f"data/{path}")
+    return load_history(shipped_data.read_text(path), f"data/{path}")
 
 
 @cache
 def _shipped_releases(engine: EngineName) -> tuple[tuple[str, ...], tuple[str, str] | None]:
     """The versions of the shipped history, and where it is complete, without reading the whole of it."""
-
-    def build(name: str, text: str) -> tuple[tuple[str, ...], tuple[str, str] | None]:
-        return shipped_history(engine).versions, shipped_history(engine).complete
-
-    return package_data.load(f"engines/{engine}/{SCHEMA_FILE}", build, "versions")
+    return shipped_history(engine).versions, shipped_history(engine).complete
 
 
 def _schema(engine: EngineName, version: str, learned: Sequence[EngineHistory]) -> Schema:
@@ -167,11 +163,7 @@ def _schema(engine: EngineName, version: str, learned: Sequence[EngineHistory]) 
     for history in reversed(learned):
         if history.engine == engine and version in history.versions:
             return schema_at(history, version)
-
-    def build(name: str, text: str) -> Schema:
-        return schema_at(shipped_history(engine), version)
-
-    return package_data.load(f"engines/{engine}/{SCHEMA_FILE}", build, f"schema-{version}")
+    return schema_at(shipped_history(engine), version)
 
 
 def _parse_version(version: str) -> tuple[str, bool]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from math import ceil
 
 from firesteel.dataclass import dataclass
@@ -38,6 +37,7 @@ from firesteel.facts.model.architecture import (
 )
 from firesteel.launch import FlagValue
 from firesteel.units import GIB
+from firesteel.values import replace
 
 _WINDOW_SHARE = 0.8
 _STATE_SHARE = 0.9

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from firesteel.engines.schema.argparse_reader import (
     DraftFlag,
@@ -25,6 +24,7 @@ from firesteel.engines.schema.argparse_reader import (
 from firesteel.engines.schema.self_check import layout_changed, self_check
 from firesteel.engines.schema.source_tree import Definition, SourceTree, TypeHint
 from firesteel.engines.schema.symbols import Default, Flag, Kind, Schema, SymbolValue
+from firesteel.values import replace
 
 ENGINE = "SGLang"
 _REQUIRED_FLAGS = ("model-path", "port", "host", "mem-fraction-static", "context-length", "attention-backend")

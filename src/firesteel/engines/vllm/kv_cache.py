@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from contextlib import suppress
-from dataclasses import replace
 from math import ceil
 
 from firesteel.dataclass import dataclass
@@ -21,6 +20,7 @@ from firesteel.errors import UsageError
 from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import Launch
 from firesteel.units import GIB
+from firesteel.values import replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import replace
 from functools import cached_property
 from math import ceil
 
 from firesteel.dataclass import dataclass
 from firesteel.engines.vllm.kv_settings import KvSettings, Release
 from firesteel.engines.vllm.kv_specs import Kind, KvSpec, unsupported_model
+from firesteel.values import replace
 
 _OUTERMOST = frozenset({"BLHNC", "BLNHC", "BHLNC"})
 """KV layouts in which a block holds the pages of all its layers side by side."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from firesteel.dataclass import dataclass
 from firesteel.engines.schema.argparse_reader import (
@@ -25,6 +24,7 @@ from firesteel.engines.schema.argparse_reader import (
 from firesteel.engines.schema.self_check import layout_changed, self_check
 from firesteel.engines.schema.source_tree import Definition, SourceTree, TypeHint, enum_members
 from firesteel.engines.schema.symbols import Config, Flag, Kind, Schema, SymbolValue
+from firesteel.values import replace
 
 ENGINE = "vLLM"
 _ALWAYS_STRICT = {"SpeculativeConfig"}

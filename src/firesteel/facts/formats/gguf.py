@@ -16,7 +16,6 @@ import re
 import struct
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 from firesteel.dataclass import dataclass
@@ -25,6 +24,7 @@ from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_heade
 from firesteel.facts.formats.ggml_types import GGML_TYPES
 from firesteel.facts.model.roles import role_of
 from firesteel.facts.model.tensors import Tensor
+from firesteel.values import replace
 
 MAX_HEADER_BYTES = 256 * 1024 * 1024
 MAX_KEYS = 65_536

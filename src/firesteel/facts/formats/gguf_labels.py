@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 from firesteel.dataclass import dataclass
 from firesteel.facts.formats.ggml_types import GGML_TYPES
 from firesteel.facts.model.parameters import ParameterGroups
 from firesteel.facts.model.tensor_groups import TensorGroup
+from firesteel.values import replace
 
 BASE_TYPES: Mapping[str, str] = {
     "q8_0": "Q8_0", "q6_k": "Q6_K", "q5_k_m": "Q5_K", "q5_k_s": "Q5_K", "q5_1": "Q5_1", "q5_0": "Q5_0",

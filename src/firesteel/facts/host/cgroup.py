@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import PurePosixPath
 
 from firesteel.dataclass import dataclass
 from firesteel.facts.host.host import Meminfo
+from firesteel.values import replace
 
 ReadText = Callable[[str], str]
 """The text of a file in a cgroup's folder; empty: there is none."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from firesteel import yaml_schema
+from firesteel import shipped_data
 from firesteel.facts.evidence import Sources
 from firesteel.facts.host.hardware import SIZE
-from firesteel.file_schema import PositiveInt, file_schema
+from firesteel.values import FileValue, PositiveInt
 
 
-@file_schema
-class DiscreteGpu:
+class DiscreteGpu(FileValue, kw_only=True):
     name: str
     """A part of the name that `nvidia-smi` prints."""
     bandwidth: Annotated[PositiveInt, SIZE]
@@ -19,12 +18,11 @@ class DiscreteGpu:
     sources: Sources
 
 
-@file_schema
-class DiscreteGpus:
+class DiscreteGpus(FileValue, kw_only=True):
     gpus: tuple[DiscreteGpu, ...]
 
 
 def discrete_gpu(name: str) -> DiscreteGpu | None:
     """What is known of the GPU that `nvidia-smi` calls so."""
-    known = yaml_schema.load_data("gpus.yaml", DiscreteGpus).gpus
+    known = shipped_data.load("gpus.yaml", DiscreteGpus).gpus
     return next((gpu for gpu in known if gpu.name.lower() in name.lower()), None)

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated
 
-from firesteel import package_data, yaml_schema
+from firesteel import shipped_data
 from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.facts.evidence import Confidence, Evidence, Sources
 from firesteel.facts.host.host import Host, keep_free_bytes
-from firesteel.file_schema import Before, PositiveInt, file_schema
 from firesteel.units import parse_size
+from firesteel.values import Expand, FileValue, PositiveInt, YamlFile
 
-SIZE = Before(lambda value: parse_size(value) if isinstance(value, str) else value)
+SIZE = Expand(lambda value: parse_size(value) if isinstance(value, str) else value)
 Size = Annotated[int, SIZE]
 
 
@@ -53,8 +53,7 @@ class Hardware:
     """The evidence for each number: `installed`, `memory`, `ceiling`, `bandwidth`."""
 
 
-@file_schema
-class FigureSchema:
+class FigureSchema(FileValue, kw_only=True):
     value: Size
     low: Size | None = None
     high: Size | None = None
@@ -63,16 +62,14 @@ class FigureSchema:
     note: str | None = None
 
 
-@file_schema
-class FiguresSchema:
+class FiguresSchema(FileValue, kw_only=True):
     installed: FigureSchema
     memory: FigureSchema
     ceiling: FigureSchema
     bandwidth: FigureSchema
 
 
-@file_schema
-class HardwareSchema:
+class HardwareSchema(FileValue, kw_only=True):
     title: str
     unified: bool
     compute_capability: str
@@ -95,18 +92,18 @@ def hardware(name: str) -> Hardware:
 
 @cache
 def _shipped() -> Mapping[str, Hardware]:
-    machines = (package_data.load(path, _read_shipped) for path in package_data.names("hardware"))
+    machines = (_read_shipped(path) for path in shipped_data.names("hardware"))
     return {machine.name: machine for machine in machines}
 
 
-def _read_shipped(path: str, text: str) -> Hardware:
-    return read_hardware(path.rpartition("/")[2].removesuffix(".yaml"), path, text)
+def _read_shipped(path: str) -> Hardware:
+    return read_hardware(path.rpartition("/")[2].removesuffix(".yaml"), shipped_data.yaml_file(path))
 
 
-def read_hardware(name: str, path: str, text: str) -> Hardware:
-    """The text of a hardware file -> a machine, or InvalidFile with the lines of its mistakes."""
-    file = yaml_schema.load(path, text, HardwareSchema)
-    figures = {key: _figure(getattr(file.figures, key)) for key in FiguresSchema.__dataclass_fields__}
+def read_hardware(name: str, written: YamlFile) -> Hardware:
+    """A hardware file -> a machine, or InvalidFile with the lines of its mistakes."""
+    file = written.convert(HardwareSchema)
+    figures = {key: _figure(getattr(file.figures, key)) for key in FiguresSchema.__struct_fields__}
     return Hardware(
         name=name,
         title=file.title,

@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Mapping
 from functools import cache
 
-from firesteel import package_data
+from firesteel import shipped_data
 from firesteel.dataclass import dataclass
 
 WATCHED = (
@@ -72,7 +72,7 @@ class Probe:
 
 @cache
 def _script() -> str:
-    return package_data.read_text("checks/probe.sh")
+    return shipped_data.read_text("checks/probe.sh")
 
 
 def probe_script(only: tuple[str, ...] = (), root: str = "") -> str:

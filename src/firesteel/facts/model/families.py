@@ -13,10 +13,11 @@ code beside its checkpoint.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Literal
 
 from firesteel.dataclass import dataclass
+from firesteel.values import replace
 
 Pattern = Literal[
     "full",  # every layer has full attention

@@ -10,10 +10,10 @@ transformers has renamed them, in the ignore lists of published checkpoints. All
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Literal
 
 from firesteel.dataclass import dataclass
+from firesteel.values import replace
 
 Drafter = Literal["none", "eh_proj", "fc", "input_proj", "blocks", "two_proj"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from fnmatch import translate
+from functools import lru_cache
 
 from firesteel.dataclass import dataclass
 from firesteel.facts.model.weight_format import UnknownQuantization
@@ -35,7 +36,7 @@ class ModulePatterns:
         parts = name.split(".")[:16]
         return (
             any(".".join(parts[:end]) in self.trees for end in range(1, len(parts) + 1))
-            or any(path in self.names for path in _subpaths(parts))
+            or any(path in self.names for path in _subpaths(parts, _lengths(self.names)))
             or any(pattern.match(name) for pattern in self.patterns)
         )
 
@@ -76,8 +77,14 @@ def _expression(text: str) -> re.Pattern[str]:
         raise UnknownQuantization(f"`re:{text[:80]}` is not a regular expression: {error}") from None
 
 
-def _subpaths(parts: Sequence[str]) -> Iterable[str]:
-    """Every run of whole names in a path: `a.b.c` has `a`, `a.b`, `a.b.c`, `b`, `b.c` and `c`."""
-    for start in range(len(parts)):
-        for end in range(start + 1, len(parts) + 1):
-            yield ".".join(parts[start:end])
+@lru_cache(maxsize=64)
+def _lengths(names: frozenset[str]) -> tuple[int, ...]:
+    """How many parts these paths have: mostly one, or as many as a layer's."""
+    return tuple(sorted({name.count(".") + 1 for name in names}))
+
+
+def _subpaths(parts: Sequence[str], lengths: Iterable[int]) -> Iterable[str]:
+    """Every run of so many whole names in a path: of two, `a.b.c` has `a.b` and `b.c`."""
+    for length in lengths:
+        for start in range(len(parts) - length + 1):
+            yield ".".join(parts[start : start + length])

@@ -8,7 +8,6 @@ tensors; names are those of the checkpoint, so that the ignore list of a quantiz
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from firesteel.dataclass import dataclass
@@ -22,6 +21,7 @@ from firesteel.facts.model.speech import audio_groups, whisper_groups
 from firesteel.facts.model.tensor_groups import Part, TensorGroup, linear, norm
 from firesteel.facts.model.tensors import Role
 from firesteel.facts.model.vision import vision_groups
+from firesteel.values import replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ The keys of ModelOpt, compressed-tensors, AutoGPTQ, AutoAWQ, AutoRound and bitsa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Literal
 
 from firesteel.dataclass import dataclass
@@ -31,6 +31,7 @@ from firesteel.facts.model.weight_format import (
     fp8_block,
     unquantized,
 )
+from firesteel.values import replace
 
 Method = Literal[
     "modelopt", "compressed-tensors", "fp8", "mxfp4", "gptq", "awq", "auto-round", "bitsandbytes"

@@ -9,7 +9,6 @@ bytes are an assumption, and their source says so. GGUF labels follow llama.cpp'
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from firesteel.errors import UsageError
 from firesteel.facts.formats.gguf_labels import BASE_TYPES, NEEDS_IMATRIX, StoredType, stored_types
@@ -27,6 +26,7 @@ from firesteel.facts.model.weight_format import (
     WeightFormat,
     fp8_block,
 )
+from firesteel.values import replace
 
 _INT4 = WeightFormat("int4", 4, 128, 20)
 """A 16-bit scale and a 4-bit zero point for 128 values, as AutoAWQ and AutoGPTQ write them."""

@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from msgspec import to_builtins
 
 from firesteel.gateway.admin.subscribers import Subscribers
 from firesteel.gateway.state import GatewayState
+from firesteel.values import replace
 
 _EVERY_S = 1.0
 _MEMORY_STEP_BYTES = 64 * 2**20

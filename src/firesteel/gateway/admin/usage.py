@@ -14,7 +14,7 @@ import io
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from firesteel.gateway.admin.request_rows import USAGE_OF_ROWS, VERSION
 from firesteel.gateway.budgets import BudgetPeriod, TokenBudget, period_of
 from firesteel.gateway.key_file import keys_path, read_keys
 from firesteel.gateway.sqlite_file import open_read_only
+from firesteel.values import plain
 
 USAGE_COLUMNS = ("day", "key", "model")
 _COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens")
@@ -175,5 +176,5 @@ def csv_text(report: UsageReport) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(row) for row in report.rows)
+    writer.writerows(plain(row) for row in report.rows)
     return text.getvalue()

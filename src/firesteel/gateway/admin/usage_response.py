@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import asdict
 
 from aiohttp import web
 
@@ -14,6 +13,7 @@ from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.admin.commands import AdminRejected
 from firesteel.gateway.admin.usage import csv_text, parse_query, read_report
 from firesteel.gateway.interfaces import Caller, Rejection
+from firesteel.values import plain
 
 
 async def usage_response(request: web.Request, caller: Caller, home: Home) -> web.Response:
@@ -28,6 +28,6 @@ async def usage_response(request: web.Request, caller: Caller, home: Home) -> we
     except FiresteelError as error:
         raise AdminRejected(Rejection(503, "log_unreadable", f"{error.what}.")) from error
     is_csv = options.get("format") == "csv"
-    text = csv_text(report) if is_csv else json.dumps({"document": "firesteel.usage/1", **asdict(report)})
+    text = csv_text(report) if is_csv else json.dumps({"document": "firesteel.usage/1", **plain(report)})
     kind, headers = "text/csv" if is_csv else "application/json", {"Cache-Control": "no-store"}
     return web.Response(text=text, content_type=kind, headers=headers)

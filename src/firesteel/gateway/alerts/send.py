@@ -15,10 +15,11 @@ import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from firesteel.gateway.alerts.tracker import Alert
 from firesteel.gateway.service_config import AlertSettings
+from firesteel.values import plain
 
 _MAX_WAITING = 100
 _TIMEOUT_S = 10.0
@@ -72,7 +73,7 @@ class AlertSender:
 
 async def deliver(alert: Alert, settings: AlertSettings, *, pause_s: float = _PAUSE_S) -> list[str]:
     """Return what went wrong."""
-    body = json.dumps(asdict(alert_document(alert, socket.gethostname(), time.time()))).encode()
+    body = json.dumps(plain(alert_document(alert, socket.gethostname(), time.time()))).encode()
     attempts: list[tuple[str, Callable[[], Awaitable[str | None]]]] = []
     if settings.webhook:
         url = settings.webhook if "://" in settings.webhook else os.environ.get(settings.webhook, "")

@@ -11,9 +11,10 @@ others later.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from firesteel.gateway.alerts.conditions import AlertKey, AlertKind
+from firesteel.values import replace
 
 AT_ONCE: frozenset[AlertKind] = frozenset(("load_failed", "guard"))
 SETTLE_S = 60.0

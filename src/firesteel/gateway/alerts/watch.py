@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from firesteel.edge.files.home import disk_of, free_bytes
@@ -16,6 +15,7 @@ from firesteel.gateway.jobs import JobResult
 from firesteel.gateway.periodic import BackgroundTasks, repeat
 from firesteel.gateway.service_config import ServiceConfig
 from firesteel.gateway.state import GatewayState
+from firesteel.values import replace
 
 _CHECK_S = 5.0
 

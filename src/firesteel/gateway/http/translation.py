@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import uuid4
 
 from firesteel.gateway.http.body import ModelField, edited, find_model, model_edit
@@ -36,6 +36,7 @@ from firesteel.gateway.translate.values import (
     dump,
     parse_object,
 )
+from firesteel.values import replace
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 """Of an answer that is not streamed and must be parsed."""

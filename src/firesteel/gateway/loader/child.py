@@ -18,11 +18,11 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Any
 
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.service_config import Reason
+from firesteel.values import plain
 
 _output_fd = 1
 
@@ -66,16 +66,16 @@ def run_job(jobs: Mapping[str, Callable[[str], None]], arguments: list[str]) -> 
             raise UsageError("the loader takes a job and its argument", next="firesteel serve")
         jobs[arguments[0]](arguments[1])
     except FiresteelError as error:
-        say({"failed": asdict(reason_of(error))})
+        say({"failed": plain(reason_of(error))})
         return error.exit_code
     except (asyncio.CancelledError, KeyboardInterrupt):
         reason = Reason("the load was cancelled, and what it had started is stopped", kind="cancelled")
-        say({"failed": asdict(reason)})
+        say({"failed": plain(reason)})
         return 130
     except Exception as error:  # the gateway has clients that wait for a reason
         traceback.print_exc()
         what = f"the loader failed with {type(error).__name__}: {error}"[:500]
-        say({"failed": asdict(Reason(what, "firesteel serve --debug", "broke"))})
+        say({"failed": plain(Reason(what, "firesteel serve --debug", "broke"))})
         return 1
     return 0
 

@@ -12,7 +12,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 
 from firesteel.edge.files.home import Home, Locked, lock, remove
 from firesteel.edge.host import process
@@ -30,6 +30,7 @@ from firesteel.run.start.listen import LOOPBACK, reached_at
 from firesteel.run.start.options import REAPER
 from firesteel.run.start.start import start_failure, start_supervisor
 from firesteel.units import show_bytes, show_seconds
+from firesteel.values import plain, replace
 
 _START_LIMIT_S = 1800
 _POLL_S = 0.1
@@ -114,7 +115,7 @@ async def load_command(job: CommandJob, home: Home) -> None:
 async def _load(job: CommandJob, home: Home) -> None:
     running = load(home, job.name)
     if running and running.phase == "ready" and identity_of(running.spec) == job.identity:
-        say({"up": asdict(replace(running_model(home, running), is_found=True))})
+        say({"up": plain(replace(running_model(home, running), is_found=True))})
         return
     await stop_and_remove(home, job.name)
     if job.is_elsewhere:
@@ -136,7 +137,7 @@ async def _load(job: CommandJob, home: Home) -> None:
     service = load(home, job.name)
     if service is None:
         raise FiresteelError(f"{job.name} came up and is gone again", next=f"firesteel logs {job.name}")
-    say({"up": asdict(replace(running_model(home, service), load_s=seconds))})
+    say({"up": plain(replace(running_model(home, service), load_s=seconds))})
 
 
 def _check_host(job: CommandJob) -> None:

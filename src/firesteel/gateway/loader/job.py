@@ -13,7 +13,7 @@ import json
 import re
 import shlex
 from collections.abc import Coroutine, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,7 @@ from firesteel.service_file import ModelEntry, NodeModel, ServiceFile, asks, on_
 from firesteel.service_file.alerts import AlertEntry
 from firesteel.service_file.asks import own_ports
 from firesteel.units import MIB, show_bytes
+from firesteel.values import plain, replace
 from firesteel.workspace import Workspace
 
 _UNKNOWN_LOAD_S = 60.0
@@ -175,7 +176,7 @@ def _job_model(
         route=entry.route or "least-busy",
         model=entry.model,
         upstream=entry.upstream,
-        ask=asdict(job),
+        ask=plain(job),
         why_not=why_not,
         **model_parameters(entry, RecipeRequests()),
     )
@@ -330,7 +331,7 @@ async def load(job: Job | CommandJob, home: Home) -> None:
                     f"{job.name} came up and is gone again", next=f"firesteel logs {job.name}"
                 )
             running = replace(running_model(home, service), is_found=event.already, load_s=load_s)
-            say({"up": asdict(running)})
+            say({"up": plain(running)})
 
 
 async def _after_others(name: str, home: Home) -> None:
@@ -351,7 +352,7 @@ async def _cancellable(job: Coroutine[Any, Any, None]) -> None:
 
 def read_service_job(path: str) -> None:
     end_with_parent()
-    say({"read": asdict(read(path, find_home()))})
+    say({"read": plain(read(path, find_home()))})
 
 
 def load_job(text: str) -> None:

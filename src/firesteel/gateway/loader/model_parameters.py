@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TypedDict
 
 from firesteel.catalog.request_settings import RecipeRequests
@@ -12,6 +11,7 @@ from firesteel.gateway.service_config import ModelParameters
 from firesteel.launch import EngineName
 from firesteel.service_file import ModelEntry
 from firesteel.service_file.parameters import ParameterEntry
+from firesteel.values import replace
 
 
 def model_parameters(

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.secrets import secrets_path
@@ -15,6 +14,7 @@ from firesteel.facts import Host
 from firesteel.gateway.loader.command import CommandJob
 from firesteel.run.service import folder_of
 from firesteel.service_file import NodeModel
+from firesteel.values import plain, replace
 from firesteel.workspace import Workspace
 
 _RUNNER = (sys.executable, "-P", "-m", "firesteel.hosts.cluster.node_runner")
@@ -26,7 +26,7 @@ def node_job(path: str, model: NodeModel, home: Home) -> CommandJob:
     assert name is not None and port is not None
     return CommandJob(
         name,
-        (*_RUNNER, str(folder_of(home, name)), json.dumps(asdict(model))),
+        (*_RUNNER, str(folder_of(home, name)), json.dumps(plain(model))),
         port,
         "/health",
         memory_bytes=0,

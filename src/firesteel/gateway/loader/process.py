@@ -21,8 +21,8 @@ from typing import IO, Any, Protocol, TypeVar
 from firesteel.edge.host.process import uptime
 from firesteel.gateway.loader.memory_release import ExpectedRelease
 from firesteel.gateway.service_config import ModelConfig, Reason, RunningModel, ServiceConfig
-from firesteel.typed_json import InvalidValue, from_json
 from firesteel.units import show_seconds
+from firesteel.values import InvalidValue, from_json
 
 _MAX_LINE_BYTES = 4 * 2**20
 _MAX_LINES = 10_000

@@ -14,7 +14,7 @@ from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.hosts.cluster.channel import Channel
 from firesteel.hosts.cluster.node_facts import Link, NodeFacts, links
 from firesteel.hosts.cluster.pairs import PairFinding, Reached, Tried, judge_pairs
-from firesteel.typed_json import from_json
+from firesteel.values import from_json
 
 _MEASURE_S = 0.5
 

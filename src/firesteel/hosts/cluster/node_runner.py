@@ -22,7 +22,7 @@ from firesteel.errors import FiresteelError
 from firesteel.hosts.cluster.on_nodes import down_on_node, is_gone, up_on_node
 from firesteel.run.service import WHY_FILE
 from firesteel.service_file import NodeModel
-from firesteel.typed_json import from_json
+from firesteel.values import from_json
 
 _POLL_S = 1.0
 _SILENT_S = 12.0

@@ -13,7 +13,7 @@ from firesteel.errors import HostNotReady
 from firesteel.hosts.cluster.channel import Channel
 from firesteel.hosts.cluster.ranks import RankSpec
 from firesteel.hosts.cluster.watch import RankReport
-from firesteel.typed_json import InvalidValue, from_json
+from firesteel.values import InvalidValue, from_json
 
 RENEW_S = 1.0
 _ANSWER_S, _CONNECT_S = 3.0, 8.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from firesteel.catalog import container_name
 from firesteel.edge.files.home import Home, expand_home
@@ -23,6 +22,7 @@ from firesteel.launch import Launch
 from firesteel.launch_pipeline import on_rank, openmp_environment
 from firesteel.proposals import Proposal
 from firesteel.run.start.steps import make_steps
+from firesteel.values import replace
 
 _WORKER_GRACE_S = 15.0
 

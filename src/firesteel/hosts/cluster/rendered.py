@@ -7,7 +7,6 @@ them (connect-two-sparks, 2026-07-21).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from firesteel import render
 from firesteel.catalog import Images
@@ -22,6 +21,7 @@ from firesteel.proposals.rendered import launch_facts
 from firesteel.render import Cluster, LaunchFacts
 from firesteel.render.launch_facts import comments, rank_alone
 from firesteel.render.leader_worker_set import LEADER_ADDRESS, WORKER_INDEX, leader_worker_set
+from firesteel.values import replace
 
 _FORMS = {
     "docker": (render.docker, "sh"),

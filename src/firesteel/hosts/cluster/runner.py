@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Awaitable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from firesteel.run.cluster_status import ClusterStatus, NodeStatus, write_status
 from firesteel.run.service import WHY_FILE
 from firesteel.run.supervise.restart import AGAIN_CODE
 from firesteel.units import show_bytes
+from firesteel.values import replace
 
 _LISTEN_S = 60.0
 _RETRY_S = 2.0

@@ -14,7 +14,6 @@ import re
 import shlex
 import tarfile
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from firesteel.edge import ssh
@@ -31,6 +30,7 @@ from firesteel.hosts.cluster.same_files import missing_files, weight_files
 from firesteel.proposals import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.units import show_bytes, show_seconds
+from firesteel.values import replace
 
 STREAMS = 4
 BYTES_PER_S = 0.8e9

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from firesteel.run.start.listen import listening
 from firesteel.run.start.options import RunOptions
 from firesteel.run.up import bring_up
 from firesteel.units import show_bytes
+from firesteel.values import replace
 from firesteel.workspace import Workspace
 
 _LOG_LINES = 20_000

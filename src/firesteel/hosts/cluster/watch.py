@@ -16,9 +16,9 @@ it, so this host is busy. With all hosts on two busy cores a healthy service was
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from firesteel.dataclass import dataclass
+from firesteel.values import replace
 
 TOLD_S = 3.0
 LOST_S = 12.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from firesteel.dataclass import dataclass
@@ -17,6 +16,7 @@ from firesteel.facts.host.host_facts import HostFacts, host_facts, measured_sect
 from firesteel.facts.host.probe import Probe, parse_probe
 from firesteel.rules.host_checks import HostFinding, judge, worst
 from firesteel.rules.host_checks.verdict import CheckLevel
+from firesteel.values import replace
 
 _MAX_BUNDLE_BYTES = 20 * 2**20
 

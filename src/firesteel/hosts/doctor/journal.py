@@ -11,7 +11,6 @@ import json
 import os
 import re
 import stat
-from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -19,6 +18,7 @@ from typing import Literal
 from firesteel.dataclass import dataclass
 from firesteel.edge.files.state_file import read_state
 from firesteel.rules.host_checks.fix_plan import Change, FixPlan
+from firesteel.values import plain, replace
 
 FOLDER = Path("var/lib/firesteel/doctor")
 EntryState = Literal["applying", "done", "undone"]
@@ -128,7 +128,7 @@ def save(root: Path, entry: JournalEntry) -> JournalEntry:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = folder / f".{entry.name}"
     with open(temporary, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-        json.dump(asdict(entry), file, indent=1)
+        json.dump(plain(entry), file, indent=1)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(folder / entry.name)
@@ -141,4 +141,4 @@ def save(root: Path, entry: JournalEntry) -> JournalEntry:
 
 
 def saved(root: Path, entry: JournalEntry, **changed: object) -> JournalEntry:
-    return save(root, replace(entry, **changed))  # type: ignore[arg-type]  # fields of the entry
+    return save(root, replace(entry, **changed))

@@ -8,12 +8,12 @@ conclude(state, action, result, now_s)           the state after it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Literal
 
 from firesteel.dataclass import dataclass
 from firesteel.images.factory.policy import ImagePolicy, UpstreamRelease
 from firesteel.images.retention import OwnImage, removable
+from firesteel.values import replace
 
 Stage = Literal["seen", "built", "compared", "promoted", "refused"]
 _MAX_ATTEMPTS = 3

@@ -13,29 +13,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from firesteel import yaml_schema
+from firesteel import values
 from firesteel.catalog.image_recipe import BuildStage, BuildStep, ImageRecipe, PinnedSource
 from firesteel.dataclass import dataclass
 from firesteel.edge.docker.registry import parse_reference
 from firesteel.edge.files.image_recipes import load_image_recipe
 from firesteel.edge.files.text_files import read_text
 from firesteel.errors import UsageError
-from firesteel.file_schema import NOT_EMPTY, After, Before, PositiveInt, check_regex, file_schema
 from firesteel.service_file.scalars import seconds
 from firesteel.upgrade.verdict import AnswerPolicy
+from firesteel.values import NOT_EMPTY, Expand, FileValue, PositiveInt, Regex, replace
 
 _SAFE_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """A tag comes from outside and ends in a Dockerfile."""
 _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
-Seconds = Annotated[int, Before(seconds)]
+Seconds = Annotated[int, Expand(seconds)]
 
 
-@file_schema
-class ReleaseSource:
+class ReleaseSource(FileValue, kw_only=True):
     """Where releases appear: one of the two."""
 
     git: str | None = None
@@ -52,12 +50,11 @@ class ReleaseSource:
         return "git" if self.git else "registry"
 
 
-@file_schema
-class ImagePolicy:
+class ImagePolicy(FileValue, kw_only=True):
     recipe: str
     """A recipe for images: its name, or a file beside this one."""
     releases: ReleaseSource
-    tags: Annotated[str, After(check_regex)]
+    tags: Regex
     """A pattern for whole tags; its first group, or else all of the tag, is the version."""
     every: Seconds = 86400
     """How often to look."""
@@ -68,8 +65,7 @@ class ImagePolicy:
     """For measuring the candidate beside the current image."""
 
 
-@file_schema
-class FactoryFile:
+class FactoryFile(FileValue, kw_only=True):
     images: Annotated[dict[str, ImagePolicy], NOT_EMPTY]
 
     def __post_init__(self) -> None:
@@ -95,7 +91,7 @@ class UpstreamRelease:
 
 def read_policies(path: Path) -> Mapping[str, ImagePolicy]:
     text = read_text(path, next="docs/images.md has an example of a factory.yaml")
-    return yaml_schema.load(str(path), text, FactoryFile).images
+    return values.load(str(path), text, FactoryFile).images
 
 
 def policy_recipe(path: Path, policy: ImagePolicy) -> ImageRecipe:

@@ -7,12 +7,11 @@ allocates them, so the padding takes memory and is read with every token: Marlin
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from firesteel.dataclass import dataclass
 from firesteel.engines import speculative_tokens
 from firesteel.facts import Architecture, Role, Weights
 from firesteel.launch import Launch
+from firesteel.values import replace
 
 _TILES = {
     **dict.fromkeys(("marlin", "flashinfer_trtllm", "flashinfer_trtllm_afp8"), (256, 128)),

@@ -17,7 +17,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 from firesteel.dataclass import dataclass
 from firesteel.engines import PLANNED_FLAGS
@@ -25,6 +24,7 @@ from firesteel.launch import EngineName, Launch
 from firesteel.planner.band import Band
 from firesteel.planner.memory.account import MemoryAccount, MemoryPart
 from firesteel.units import MIB, show_bytes
+from firesteel.values import replace
 
 _IRRELEVANT_FLAGS = frozenset(
     {

@@ -6,13 +6,12 @@ loads its weights into the GPU's memory, and the host's memory says nothing abou
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from firesteel.dataclass import dataclass
 from firesteel.facts import Host
 from firesteel.facts.host.discrete_gpus import discrete_gpu
 from firesteel.launch import Launch
 from firesteel.units import GIB
+from firesteel.values import replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,11 @@ and refuses to start with room for less than one such request: `CrossAttentionSp
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from firesteel import engines
 from firesteel.engines import KvCache, ReportedKv
 from firesteel.facts import Architecture
 from firesteel.launch import Launch
+from firesteel.values import replace
 
 _STEP_TOKENS = 8192
 

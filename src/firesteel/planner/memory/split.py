@@ -12,11 +12,11 @@ with a scale for each block of 128 x 128 cannot be split inside a block: `valida
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from firesteel.errors import UsageError
 from firesteel.facts import Architecture, Layer, LinearAttention, Mamba2, Role, Weights
 from firesteel.facts.model.architecture import GroupedAttention
+from firesteel.values import replace
 
 _REPLICATED = (Role.NORMS, Role.ROUTER)
 _BLOCK = 128

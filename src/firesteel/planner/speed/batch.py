@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from firesteel.engines import KvCache
 from firesteel.planner.band import Band
 from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.speed import DEPTH, BatchSpeed
 from firesteel.planner.speed.step_model import StepModel, fitted_costs
+from firesteel.values import replace
 
 
 def batch_speed(model: StepModel, kv: KvCache, single_user: Band) -> BatchSpeed | None:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from firesteel import yaml_schema
-from firesteel.file_schema import file_schema
+from firesteel import shipped_data
+from firesteel.values import FileValue
 
 
-@file_schema
-class ErrorsSchema:
+class ErrorsSchema(FileValue, kw_only=True):
     """Of predicted over measured; 19 in 20 of measured over predicted lie between `low` and `high`."""
 
     runs: int
@@ -23,15 +22,13 @@ class ErrorsSchema:
     high: float
 
 
-@file_schema
-class FittedSchema:
+class FittedSchema(FileValue, kw_only=True):
     costs: dict[str, float]
     fitted: ErrorsSchema
     left_out: ErrorsSchema
 
 
-@file_schema
-class ServedErrorsSchema:
+class ServedErrorsSchema(FileValue, kw_only=True):
     """Of several users whose prompts arrive while others decode, for models left out of all three fits."""
 
     each: ErrorsSchema
@@ -39,8 +36,7 @@ class ServedErrorsSchema:
     first_token: ErrorsSchema
 
 
-@file_schema
-class FittedEngineSchema:
+class FittedEngineSchema(FileValue, kw_only=True):
     decode: FittedSchema
     crowd: FittedSchema
     """Of several users who decode at once."""
@@ -51,8 +47,7 @@ class FittedEngineSchema:
     """How much longer the first prompts after a start took; None where no run shows it."""
 
 
-@file_schema
-class SpreadSchema:
+class SpreadSchema(FileValue, kw_only=True):
     """The median of some ratios or times, and the range that holds 19 in 20 of them."""
 
     runs: int
@@ -61,8 +56,7 @@ class SpreadSchema:
     high: float
 
 
-@file_schema
-class ConstantsSchema:
+class ConstantsSchema(FileValue, kw_only=True):
     hardware: str
     engines: dict[str, FittedEngineSchema]
     repeated: SpreadSchema
@@ -83,4 +77,4 @@ class ConstantsSchema:
 
 @cache
 def constants() -> ConstantsSchema:
-    return yaml_schema.load_data("speed/fitted.yaml", ConstantsSchema)
+    return shipped_data.load("speed/fitted.yaml", ConstantsSchema)

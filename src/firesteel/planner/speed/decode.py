@@ -18,7 +18,6 @@ llama.cpp has separate kernels for each quantization, so there the kinds are the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from firesteel.dataclass import dataclass
 from firesteel.facts import Architecture, Layer, Role, Weights
@@ -31,6 +30,7 @@ from firesteel.facts.model.architecture import (
     SharedKv,
 )
 from firesteel.launch import EngineName
+from firesteel.values import replace
 
 StoredBytes = Mapping[tuple[Role, str], float]
 """Bytes by role and format; the format is empty where only the sum is known."""

@@ -10,7 +10,6 @@ version has another speed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from math import log
 from typing import TypeVar
 
@@ -22,6 +21,7 @@ from firesteel.planner.band import Band
 from firesteel.planner.speed.decode import kv_read_bytes
 from firesteel.planner.speed.speculation import DraftedSpeed, TextKind, draft_method
 from firesteel.planner.speed.speed import DEPTH, BatchSpeed, PrefillSpeed, ServedSpeed, Speed
+from firesteel.values import replace
 
 Curve = Callable[[int], float]
 """Estimated tokens per second at a depth; only ratios of it are used."""

@@ -6,8 +6,6 @@ that the fit has on those runs, so depth and KV format may differ. Every band co
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from firesteel.engines import KvCache
 from firesteel.errors import UsageError
 from firesteel.facts import Architecture, Weights
@@ -26,6 +24,7 @@ from firesteel.planner.speed.speculation import drafted_speeds
 from firesteel.planner.speed.speed import Speed
 from firesteel.planner.speed.startup import predict_start_up
 from firesteel.planner.speed.step_model import step_model
+from firesteel.values import replace
 
 MAX_USERS = 1024
 MAX_CONTEXT = 2**24

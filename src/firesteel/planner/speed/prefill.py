@@ -10,7 +10,6 @@ hundred tokens reach every expert. Kernels change with every release, so the ban
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 from firesteel.dataclass import dataclass
@@ -31,6 +30,7 @@ from firesteel.planner.speed.decode import (
 )
 from firesteel.planner.speed.speed import PrefillSpeed
 from firesteel.planner.speed.step_model import StepModel, fitted_costs
+from firesteel.values import replace
 
 _EIGHT_BITS = {"F8_E4M3", "F8_E5M2", "I8", "Q8_0", "FP8", "INT8", "8-BIT"}
 _WIDE_HEAD = 256

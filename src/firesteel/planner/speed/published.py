@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import date
 from functools import cache
 
-from firesteel import package_data, yaml_schema
+from firesteel import shipped_data
 from firesteel.dataclass import dataclass
-from firesteel.file_schema import file_schema
+from firesteel.values import FileValue
 
 CALIBRATED = {"vllm": {"djangodevreng"}, "llamacpp": {"ggml", "ggml-nemotron", "llmfit"}}
 """By engine, the sources that its costs are fitted to; runs of other sources are only compared."""
@@ -85,16 +85,14 @@ def _plain_name(*parts: str) -> str:
     return "-".join(parts).lower().removeprefix("nvidia-")
 
 
-@file_schema
-class RunSourceSchema:
+class RunSourceSchema(FileValue, kw_only=True):
     url: str
     seen: date
     licence: str
     credit: str | None = None
 
 
-@file_schema
-class RunSourcesSchema:
+class RunSourcesSchema(FileValue, kw_only=True):
     sources: dict[str, RunSourceSchema]
 
 
@@ -105,7 +103,7 @@ def runs() -> tuple[PublishedRun, ...]:
 
 @cache
 def _lines() -> tuple[str, ...]:
-    return tuple(package_data.read_text("measured/runs.csv").splitlines())
+    return tuple(shipped_data.read_text("measured/runs.csv").splitlines())
 
 
 def _run(row: Mapping[str, str]) -> PublishedRun:
@@ -139,7 +137,7 @@ def runs_of(checkpoint: str, engine: str, sparks: int = 1) -> tuple[PublishedRun
 
 @cache
 def run_sources() -> Mapping[str, RunSourceSchema]:
-    return yaml_schema.load_data("measured/sources.yaml", RunSourcesSchema).sources
+    return shipped_data.load("measured/sources.yaml", RunSourcesSchema).sources
 
 
 def runs_with_layout(engine: str | None = None) -> Iterator[PublishedRun]:

@@ -5,20 +5,19 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal
 
-from firesteel import yaml_schema
+from firesteel import shipped_data
 from firesteel.engines import KvCache
 from firesteel.facts import Architecture
 from firesteel.facts.evidence import Sources
-from firesteel.file_schema import file_schema
 from firesteel.launch import EngineName, Launch
 from firesteel.planner.band import Band, BandSchema
 from firesteel.planner.speed.decode import StoredBytes, step_reads
 from firesteel.planner.speed.speed import DEPTH, Speed
 from firesteel.planner.speed.step_model import costs_engine
+from firesteel.values import FileValue
 
 
-@file_schema
-class ShareSchema(BandSchema):
+class ShareSchema(BandSchema, kw_only=True):
     engine: EngineName
     device: Literal["cpu", "gpu"]
     why: str
@@ -27,14 +26,13 @@ class ShareSchema(BandSchema):
     least_us: float = 0
 
 
-@file_schema
-class SharesSchema:
+class SharesSchema(FileValue, kw_only=True):
     shares: tuple[ShareSchema, ...]
 
 
 @cache
 def _shares() -> tuple[ShareSchema, ...]:
-    return yaml_schema.load_data("speed/shares.yaml", SharesSchema).shares
+    return shipped_data.load("speed/shares.yaml", SharesSchema).shares
 
 
 def roofline_speed(

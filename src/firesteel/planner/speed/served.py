@@ -12,6 +12,7 @@ from firesteel.planner.speed.prefill import PromptModel
 from firesteel.planner.speed.serving import RequestShape, ServingModel, serve_steadily
 from firesteel.planner.speed.speed import ServedSpeed
 from firesteel.planner.speed.step_model import StepModel, fitted_costs
+from firesteel.values import replace
 
 _MEASURED_USERS = 20
 """The most whose prompts arrive while others decode, in the published runs."""
@@ -63,7 +64,7 @@ def _errors(model: StepModel) -> ServedErrorsSchema:
         parts = (own.crowd.left_out, own.prefill.left_out)
         low = 1 - hypot(1 - errors.low, *(1 - part.low for part in parts))
         high = 1 + hypot(errors.high - 1, *(part.high - 1 for part in parts))
-        return ErrorsSchema(**{**vars(errors), "low": max(0.2, low), "high": high})
+        return replace(errors, low=max(0.2, low), high=high)
 
     served = known.served
     return ServedErrorsSchema(

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from heapq import heappop, heappush
 
 from firesteel.dataclass import dataclass
 from firesteel.planner.speed.decode import kv_read_bytes, step_ms, terms
 from firesteel.planner.speed.prefill import PromptModel, prompt_ms
+from firesteel.values import replace
 
 _MAX_STEPS_AT_ONCE = 128
 """Steps in which nobody comes or goes are taken together; the cache grows a little meanwhile."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import hypot
 
 from firesteel.engines import KvCache
@@ -22,6 +21,7 @@ from firesteel.planner.speed.provenance import (
 from firesteel.planner.speed.published import PublishedRun
 from firesteel.planner.speed.speed import DEPTH, Speed
 from firesteel.planner.speed.step_model import StepModel
+from firesteel.values import replace
 
 _FEW_RUNS = 3
 """With fewer runs of a checkpoint, their agreement may be chance."""

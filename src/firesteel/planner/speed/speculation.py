@@ -13,13 +13,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal
 
-from firesteel import yaml_schema
+from firesteel import shipped_data
 from firesteel.dataclass import dataclass
 from firesteel.facts import Architecture
 from firesteel.facts.evidence import Evidence, Sources
-from firesteel.file_schema import file_schema
 from firesteel.launch import Launch
 from firesteel.planner.band import Band, BandSchema
+from firesteel.values import FileValue
 
 TextKind = Literal["prose", "conversation", "code", "reasoning", "structured", "any"]
 """any: nobody published the gain by kind of text."""
@@ -37,8 +37,7 @@ class DraftedSpeed:
     sources: tuple[str, ...]
 
 
-@file_schema
-class GainSchema(BandSchema):
+class GainSchema(BandSchema, kw_only=True):
     method: str
     moe: bool | None = None
     by_text: bool = True
@@ -47,8 +46,7 @@ class GainSchema(BandSchema):
     sources: Sources
 
 
-@file_schema
-class SpeculationSchema:
+class SpeculationSchema(FileValue, kw_only=True):
     gains: tuple[GainSchema, ...]
     texts: dict[TextKind, BandSchema]
     texts_source: Evidence
@@ -56,7 +54,7 @@ class SpeculationSchema:
 
 @cache
 def _schema() -> SpeculationSchema:
-    return yaml_schema.load_data("speed/speculation.yaml", SpeculationSchema)
+    return shipped_data.load("speed/speculation.yaml", SpeculationSchema)
 
 
 def draft_method(launch: Launch) -> str | None:

@@ -7,14 +7,13 @@ models: the encoder computes as a dense prompt does, and the text is decoded at 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from firesteel.facts import Role
 from firesteel.facts.model.architecture import Speech
 from firesteel.planner.band import Band
 from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.decode import WEIGHTS_PER_BYTE, StoredBytes
 from firesteel.planner.speed.speed import Speed
+from firesteel.values import replace
 
 SOUND_S = 30
 _TEXT_TOKENS = (50, 100, 150)

@@ -6,16 +6,15 @@ There are few public logs of a GB10, so bands are wide, and estimates are marked
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
-from firesteel import yaml_schema
+from firesteel import shipped_data
 from firesteel.dataclass import dataclass
 from firesteel.facts import Host
 from firesteel.facts.evidence import Evidence
-from firesteel.file_schema import file_schema
 from firesteel.launch import EngineName, Launch
 from firesteel.planner.band import Band, BandSchema
+from firesteel.values import FileValue, replace
 
 WEIGHTS = "weights"
 
@@ -45,8 +44,7 @@ class StartUp:
         return sum((phase.seconds for phase in self.phases if not phase.is_first_only), Band.exactly(0))
 
 
-@file_schema
-class PhaseSchema(BandSchema):
+class PhaseSchema(BandSchema, kw_only=True):
     name: str
     engine: EngineName
     first: bool = False
@@ -56,15 +54,13 @@ class PhaseSchema(BandSchema):
     source: str
 
 
-@file_schema
-class LoadSchema(BandSchema):
+class LoadSchema(BandSchema, kw_only=True):
     engine: EngineName
     format: str | None = None
     source: str
 
 
-@file_schema
-class StartUpSchema:
+class StartUpSchema(FileValue, kw_only=True):
     phases: tuple[PhaseSchema, ...]
     loads: tuple[LoadSchema, ...]
     sources: dict[str, Evidence]
@@ -72,7 +68,7 @@ class StartUpSchema:
 
 @cache
 def _schema() -> StartUpSchema:
-    return yaml_schema.load_data("speed/startup.yaml", StartUpSchema)
+    return shipped_data.load("speed/startup.yaml", StartUpSchema)
 
 
 def predict_start_up(launch: Launch, weight_bytes: int) -> StartUp:

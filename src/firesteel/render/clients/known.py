@@ -5,23 +5,21 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal
 
-from firesteel import yaml_schema
+from firesteel import shipped_data
 from firesteel.facts.evidence import Evidence, Sources
-from firesteel.file_schema import file_schema
+from firesteel.values import FileValue
 
 Format = Literal["json", "toml", "yaml", "env"]
 _ORDER = ("opencode", "claude-code", "codex", "continue", "zed", "open-webui", "openai")
 
 
-@file_schema
-class ConfigFolder:
+class ConfigFolder(FileValue, kw_only=True):
     variable: str
     """The environment variable that moves the folder."""
     default: str
 
 
-@file_schema
-class KnownClient:
+class KnownClient(FileValue, kw_only=True):
     title: str
     speaks: Literal["chat", "messages", "responses"]
     """Which of the engine's APIs: OpenAI's chat completions, Anthropic's messages, OpenAI's responses."""
@@ -45,4 +43,4 @@ def client_names() -> tuple[str, ...]:
 
 @cache
 def load_client(name: str) -> KnownClient:
-    return yaml_schema.load_data(f"clients/{name}.yaml", KnownClient)
+    return shipped_data.load(f"clients/{name}.yaml", KnownClient)

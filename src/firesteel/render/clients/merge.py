@@ -10,7 +10,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 from firesteel.dataclass import dataclass
@@ -18,6 +17,7 @@ from firesteel.errors import UsageError
 from firesteel.render.clients import jsonc, toml_text, yaml_file
 from firesteel.render.clients.known import Format
 from firesteel.render.clients.settings import ClientSettings, SettingEdit
+from firesteel.values import replace
 
 MAX_CHARACTERS = 2**20
 

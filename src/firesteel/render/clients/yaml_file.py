@@ -10,14 +10,14 @@ from typing import Any
 
 import yaml
 
-from firesteel import yaml_schema
+from firesteel import yaml_reader
 from firesteel.errors import UsageError
 from firesteel.render import yaml_text
 from firesteel.render.clients.settings import SettingEdit
 
 
 def read(text: str, path: str) -> dict[str, Any]:
-    value, _ = yaml_schema.read(path, text)
+    value, _ = yaml_reader.read(path, text)
     if not isinstance(value, dict):
         raise UsageError(f"{path} has no keys; it was left alone", next="leave out --write and paste")
     return value

@@ -8,15 +8,16 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated, Literal
 
-from firesteel import package_data, yaml_schema
+from msgspec import Meta
+
+from firesteel import shipped_data
 from firesteel.errors import UsageError
 from firesteel.facts.evidence import Confidence, Sources
-from firesteel.file_schema import file_schema, matching
+from firesteel.values import FileValue
 
 
-@file_schema
-class HostCheck:
-    id: Annotated[str, matching("^[a-z]+(-[a-z]+)*$")]
+class HostCheck(FileValue, kw_only=True):
+    id: Annotated[str, Meta(pattern="^[a-z]+(-[a-z]+)*$", max_length=1000)]
     title: str
     level: Literal["stop", "warn", "note"]
     says: str
@@ -31,8 +32,7 @@ class HostCheck:
     sources: Sources
 
 
-@file_schema
-class HostChecksSchema:
+class HostChecksSchema(FileValue, kw_only=True):
     checks: tuple[HostCheck, ...]
 
 
@@ -40,15 +40,11 @@ class HostChecksSchema:
 def host_checks() -> dict[str, HostCheck]:
     """By id, in the order of the files."""
     found: dict[str, HostCheck] = {}
-    for path in package_data.names("checks"):
-        for check in package_data.load(path, _read):
+    for path in shipped_data.names("checks"):
+        for check in shipped_data.load(path, HostChecksSchema).checks:
             assert check.id not in found, check.id
             found[check.id] = check
     return found
-
-
-def _read(path: str, text: str) -> tuple[HostCheck, ...]:
-    return yaml_schema.load(path, text, HostChecksSchema).checks
 
 
 def host_check(name: str) -> HostCheck:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from firesteel.catalog import Image
@@ -21,6 +20,7 @@ from firesteel.launch_pipeline import with_host_folders, with_local_files
 from firesteel.proposals import Proposal
 from firesteel.render import containerized
 from firesteel.run.fetch.weights import packages
+from firesteel.values import replace
 
 _ANY_DRIVER = "any"
 

@@ -8,13 +8,14 @@ planned maximum has no estimate any more, and the text says that it is late.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from firesteel.engines import Stage, StartProgress, stages
 from firesteel.launch import EngineName
 from firesteel.planner import Band
 from firesteel.planner.speed.startup import StartPhase
 from firesteel.units import show_seconds
+from firesteel.values import replace
 
 Seconds = Mapping[Stage, float]
 """Duration of every stage of a start."""

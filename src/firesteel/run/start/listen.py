@@ -5,13 +5,13 @@ Docker's published ports bypass a host firewall, so without a key the whole netw
 
 from __future__ import annotations
 
-from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from firesteel.errors import Stopped, UsageError
 from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK
 from firesteel.launch_pipeline import listening_on
 from firesteel.proposals import Proposal
+from firesteel.values import replace
 
 __all__ = ["LOOPBACK", "is_wide", "listening", "reached_at"]
 

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.container_files import HUB_TOKEN
@@ -25,6 +25,7 @@ from firesteel.run.service import ServiceSpec
 from firesteel.run.start.environment import named_by
 from firesteel.run.start.listen import LOOPBACK, is_wide, reached_at
 from firesteel.run.start.steps import attach_command, make_steps
+from firesteel.values import replace
 
 REAPER = str(Path(reaper.__file__))
 _GRACE_S, _CLUSTER_GRACE_S = 20.0, 60.0

@@ -6,13 +6,14 @@ counts as empty.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.state_file import read_state, write_state
 from firesteel.launch import EngineName
 from firesteel.run.start.eta import Seconds
+from firesteel.values import replace
 
 _MAX_STARTS = 5
 

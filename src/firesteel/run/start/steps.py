@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from firesteel.render.launch_facts import is_passed_through
 from firesteel.run.fetch.stored import staged_files
 from firesteel.run.fetch.weights import is_in_wheel
 from firesteel.run.start.caches import staged
+from firesteel.values import replace
 
 
 def make_steps(proposal: Proposal, home: Home) -> tuple[Step, ...]:

@@ -14,7 +14,6 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -23,6 +22,7 @@ from firesteel.edge.host.memory_file import MemoryFile
 from firesteel.errors import HostNotReady
 from firesteel.run.service import STATE_IN_MEMORY, ServiceState, write_state
 from firesteel.units import show_bytes
+from firesteel.values import plain
 
 MAX_LOG_BYTES = 64 * 2**20
 _AGAIN_S, _LOOK_S = 1.0, 0.02
@@ -56,7 +56,7 @@ class DiskWriter(threading.Thread):
     def write(self, state: ServiceState) -> None:
         with suppress(OSError):
             if self._in_memory:
-                self._in_memory.replace(json.dumps(asdict(state)).encode())
+                self._in_memory.replace(json.dumps(plain(state)).encode())
         self._latest = state
         self._due.put(None)
 

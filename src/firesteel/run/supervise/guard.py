@@ -21,12 +21,13 @@ Weights load fast, which is normal: down to what the plan leaves, memory may fal
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
 from firesteel.facts import KernelEvent, Meminfo, MemorySample
 from firesteel.units import GIB, MIB, show_bytes
+from firesteel.values import replace
 
 HORIZON_S = 5.0
 """The engine is stopped if the danger line is nearer than that, at the speed of the last two seconds. A host

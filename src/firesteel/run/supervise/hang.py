@@ -24,10 +24,11 @@ Frozen is told from busy by two signals, each within seconds:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from firesteel.engines.metrics import Activity
 from firesteel.units import show_seconds
+from firesteel.values import replace
 
 QUIET_S = 180.0
 """Without progress. A late kernel compilation or a first image has taken a minute or two; clients give up

@@ -7,7 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from firesteel.engines.metrics import activity
 from firesteel.run.service import ServiceSpec, ServiceState, all_services, api_key
 from firesteel.run.supervise import guard, hang, oom, restart
 from firesteel.run.supervise.disk_writer import DiskWriter
+from firesteel.values import replace
 
 _SAMPLE_S = 1.0
 _HEALTH_S, _METRICS_S = 2.0, 5.0

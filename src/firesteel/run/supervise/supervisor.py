@@ -21,7 +21,6 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +44,7 @@ from firesteel.run.supervise import restart
 from firesteel.run.supervise.disk_writer import DiskWriter
 from firesteel.run.supervise.leftovers import SERVICE_VARIABLE, end_leftovers
 from firesteel.run.supervise.monitor import EngineMonitor, StopReason
+from firesteel.values import replace
 
 _POLL_S = 0.1
 _URGENT_GRACE_S = 1.0

@@ -21,7 +21,7 @@ from firesteel.facts.model.tensors import Role, Weights
 from firesteel.launch import EngineName, FlagValue, Launch, Task
 from firesteel.planner import Plan, PlanSummary, summarize
 from firesteel.proposals import Proposal
-from firesteel.typed_json import InvalidValue, from_json
+from firesteel.values import InvalidValue, from_json
 
 Size = Literal["unknown", "tiny", "small", "able"]
 TINY_BELOW, ABLE_FROM = 1_000_000_000, 4_000_000_000

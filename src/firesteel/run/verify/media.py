@@ -16,10 +16,10 @@ from typing import Any
 
 from firesteel.edge.http.answer import Answer
 from firesteel.edge.http.engine_client import EngineRefused
-from firesteel.package_data import DATA
 from firesteel.run.verify.checks import CheckResult, Level, matches
 from firesteel.run.verify.garbage import quote
 from firesteel.run.verify.session import VerifySession
+from firesteel.shipped_data import DATA
 
 COLOURS = {"red": (220, 20, 20), "blue": (20, 20, 220)}
 WORDS = {"seven": r"\bseven\b|\b7\b", "banana": r"\bbanana\b"}

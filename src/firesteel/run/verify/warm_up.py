@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from firesteel.edge.http import engine_client
@@ -21,6 +21,7 @@ from firesteel.run.service import ServiceSpec
 from firesteel.run.verify.expected import Expected
 from firesteel.run.verify.prompts import TOKENS_PER_WORD, filler
 from firesteel.units import show_seconds
+from firesteel.values import replace
 
 SMALL, MIDDLE, LARGE = 32, 512, 26_000
 """Tokens. Seen 2026-11-15: warming with about 26,000 real tokens cured a stall and garbage at 20,000

@@ -18,7 +18,6 @@ import time
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from types import FrameType
 
 from rich.console import Console
@@ -30,6 +29,7 @@ from firesteel.screens.top.bars import ASCII, UNICODE, Glyphs
 from firesteel.screens.top.client import Action, GatewayClient, RequestQuery
 from firesteel.screens.top.frame import PANELS, RANGES, Selection, frame, load_question
 from firesteel.screens.top.snapshot import Curves, Snapshot
+from firesteel.values import replace
 
 _REFRESH_S = 1.0
 _CURVES_S = 5.0

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from firesteel.sim.docker.options import DAEMON, FAILED, NO_GPU, DockerError, er
 from firesteel.sim.docker.records import ContainerRecord
 from firesteel.sim.memory import update_proc
 from firesteel.sim.spark import SimSpark, read_spark
+from firesteel.values import replace
 
 VERSION = "28.5.1"
 _POLL_S = 0.05

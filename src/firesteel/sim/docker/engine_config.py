@@ -13,7 +13,6 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from math import prod
 from pathlib import Path
@@ -35,6 +34,7 @@ from firesteel.sim import nvidia_smi
 from firesteel.sim.docker.options import FAILED, NO_GPU, DockerError
 from firesteel.sim.engine.boot import stages
 from firesteel.sim.spark import SimSpark, TrueSpeed, read_spark
+from firesteel.values import replace
 
 _KNOWN = frozenset({
     "cap-add", "cap-drop", "detach", "device", "entrypoint", "env", "env-file", "gpus", "group-add",

@@ -11,12 +11,12 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from firesteel.edge.files.home import write_text
 from firesteel.edge.host.process import Pid, is_alive
-from firesteel.typed_json import from_json
+from firesteel.values import from_json, plain, replace
 
 _KILLED = 137
 _KEEP_CODE_S = 60
@@ -66,7 +66,7 @@ def _offset(times: Path, since: float) -> int:
 
 
 def write(folder: Path, record: ContainerRecord) -> None:
-    write_text(file_path(folder, record.id, "json"), json.dumps(asdict(record), indent=1))
+    write_text(file_path(folder, record.id, "json"), json.dumps(plain(record), indent=1))
 
 
 def remove(folder: Path, record: ContainerRecord) -> None:

@@ -13,14 +13,14 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from firesteel import yaml_schema
+from firesteel import shipped_data
 from firesteel.engines import speculative_tokens
 from firesteel.facts.evidence import Evidence
-from firesteel.file_schema import file_schema
 from firesteel.launch import EngineName, Launch
 from firesteel.planner import Plan
 from firesteel.sim.spark import SimSpark
 from firesteel.units import GIB, MIB
+from firesteel.values import FileValue
 
 _NAME = re.compile(r"\{(\w+)\}")
 _KERNELS = (
@@ -30,8 +30,7 @@ _KERNELS = (
 )
 
 
-@file_schema
-class LineSchema:
+class LineSchema(FileValue, kw_only=True):
     line: str
     since: str | None = None
     """The first release that prints it like this."""
@@ -41,8 +40,7 @@ class LineSchema:
     """A trait of the launch; `not X` for its absence."""
 
 
-@file_schema
-class StageSchema:
+class StageSchema(FileValue, kw_only=True):
     name: str
     phase: str | None = None
     """The phase of the planner that lasts as long; None: no time passes."""
@@ -54,14 +52,12 @@ class StageSchema:
     end: tuple[LineSchema | str, ...] = ()
 
 
-@file_schema
-class BootStagesSchema:
+class BootStagesSchema(FileValue, kw_only=True):
     stages: tuple[StageSchema, ...]
     sources: tuple[Evidence, ...]
 
 
-@file_schema
-class BootSchema:
+class BootSchema(FileValue, kw_only=True):
     engines: dict[EngineName, BootStagesSchema]
 
 
@@ -218,4 +214,4 @@ def _kernel_class(name: str) -> str:
 
 @cache
 def _schema() -> BootSchema:
-    return yaml_schema.load_data("sim/boot.yaml", BootSchema)
+    return shipped_data.load("sim/boot.yaml", BootSchema)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from firesteel.sim.model import answers, media, prose, schemas, tokenizer
 from firesteel.sim.model.answers import SimReply
+from firesteel.values import replace
 
 Channel = Literal["reasoning", "content", "call"]
 Piece = tuple[Channel, str]

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from firesteel.package_data import DATA
+from firesteel.shipped_data import DATA
 
 TOKENS_OF_ONE = 64
 """How much longer a prompt is for a picture or a sound."""

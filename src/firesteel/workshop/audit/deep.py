@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from firesteel.facts.formats.number_bytes import (
 from firesteel.facts.model.checkpoint_contents import CheckpointContents, WeightFile
 from firesteel.facts.model.stored_modules import SCALES, split_name
 from firesteel.units import MIB
+from firesteel.values import replace
 
 np: Any
 try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -17,6 +16,7 @@ from firesteel.errors import Stopped, UsageError
 from firesteel.facts import Role
 from firesteel.facts.model.module_patterns import ModulePatterns, parse_modules
 from firesteel.facts.tensor_roles import quantize_policy, scale_partners, split_leaf
+from firesteel.values import replace
 from firesteel.workshop.quantize.formats import QuantizedFormat, Scheme, why_not
 from firesteel.workshop.quantize.source import SourceCheckpoint, SourceTensor
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from firesteel.errors import FiresteelError
@@ -14,6 +13,7 @@ from firesteel.facts.model.stored_modules import StoredModule
 from firesteel.facts.model.tensors import Role
 from firesteel.rules.checkpoint_checks.checks import CheckpointFinding
 from firesteel.rules.checkpoint_checks.subject import AuditSubject, is_linear
+from firesteel.values import replace
 from firesteel.workshop.repair.draft import Draft
 
 _NVFP4 = {

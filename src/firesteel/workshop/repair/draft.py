@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from firesteel.facts.model.roles import role_of
 from firesteel.facts.model.stored_modules import StoredModule, stored_modules
 from firesteel.facts.model.tensors import Tensor
 from firesteel.rules.checkpoint_checks.subject import AuditSubject
+from firesteel.values import replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from firesteel.errors import FiresteelError
@@ -14,6 +13,7 @@ from firesteel.facts.model.tensors import Role
 from firesteel.facts.model.tokenizer_files import TOKENIZER_FILES
 from firesteel.rules.checkpoint_checks.checks import CheckpointFinding
 from firesteel.rules.checkpoint_checks.subject import AuditSubject
+from firesteel.values import replace
 from firesteel.workshop.repair.draft import Draft, DraftTensor, in_file_order
 
 _SMALL_FILES = (*TOKENIZER_FILES, "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Literal
 
 from firesteel.errors import FiresteelError
 from firesteel.facts.model.checkpoint_contents import CheckpointContents
 from firesteel.facts.model.stored_modules import split_name
+from firesteel.values import replace
 from firesteel.workshop.repair.config import (
     compressed_section,
     modelopt_file,

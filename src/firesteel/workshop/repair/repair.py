@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from firesteel.dataclass import dataclass
@@ -12,6 +11,7 @@ from firesteel.edge.files.contents import local_folder, read_contents, read_fold
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.model.checkpoint_contents import CheckpointContents
 from firesteel.rules.checkpoint_checks import CheckpointFinding, Mend, judge
+from firesteel.values import replace
 from firesteel.workshop.repair.config import fix_config
 from firesteel.workshop.repair.draft import Draft, contents_of, draft_of
 from firesteel.workshop.repair.graft import graft

@@ -12,7 +12,6 @@ import math
 import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from firesteel.dataclass import dataclass
 from firesteel.facts.formats.number_bytes import E4M3_MAX, e4m3_values
@@ -20,6 +19,7 @@ from firesteel.facts.model.checkpoint_contents import CheckpointContents
 from firesteel.facts.model.stored_modules import split_name
 from firesteel.rules.checkpoint_checks.scales import differing_groups, inverted_scales
 from firesteel.rules.checkpoint_checks.subject import AuditSubject
+from firesteel.values import replace
 from firesteel.workshop.repair.draft import Draft, DraftTensor
 
 ReadTensor = Callable[[DraftTensor], bytes]

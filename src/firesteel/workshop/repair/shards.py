@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from firesteel.units import show_bytes
+from firesteel.values import replace
 from firesteel.workshop.repair.draft import Draft, DraftFile, DraftTensor, in_file_order
 
 

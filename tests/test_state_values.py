@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.typed_json import InvalidValue, from_json
+from firesteel.values import InvalidValue, from_json, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +37,30 @@ VALUE = Everything("n", "b", 3, True, ("w",), (2, "two"), [Point(1, 2.5)], {"A":
 
 
 def test_a_value_comes_back_as_it_was_written() -> None:
-    assert from_json(Everything, json.loads(json.dumps(asdict(VALUE)))) == VALUE
+    assert from_json(Everything, json.loads(json.dumps(plain(VALUE)))) == VALUE
     assert from_json(Everything, {"name": "n", "kind": "a"}) == Everything("n", "a")
 
 
 @pytest.mark.parametrize(
     ("change", "where"),
     [
-        ({"name": 1}, "Everything.name is 1"),
-        ({"kind": "c"}, "Everything.kind is 'c'"),
-        ({"count": "3"}, "Everything.count"),
-        ({"count": True}, "Everything.count"),
-        ({"is_on": 1}, "Everything.is_on is 1"),
-        ({"words": "abc"}, "Everything.words is not a list"),
-        ({"words": ["a", 1]}, r"Everything.words\[1\] is 1"),
-        ({"pair": [1]}, "Everything.pair has 1 values in place of 2"),
-        ({"points": [{"y": 1}]}, r"Everything.points\[0\].x is missing"),
-        ({"points": [{"x": 1.5}]}, r"Everything.points\[0\].x is 1.5"),
-        ({"env": {"A": 1}}, "Everything.env.A is 1"),
-        ({"env": []}, "Everything.env is not an object"),
+        ({"name": 1}, "`name`: should be text"),
+        ({"kind": "c"}, "`kind`: should be `a` or `b`, got `c`"),
+        ({"count": "3"}, "`count`: should be a whole number, got `3`"),
+        ({"count": True}, "`count`: should be a whole number"),
+        ({"is_on": 1}, "`is_on`: should be true or false"),
+        ({"words": "abc"}, "`words`: should be a list"),
+        ({"words": ["a", 1]}, "`words.1`: should be text"),
+        ({"pair": [1]}, "`pair`: should have 2 items"),
+        ({"points": [{"y": 1}]}, "`points.0.x`: is missing"),
+        ({"points": [{"x": 1.5}]}, "`points.0.x`: should be a whole number"),
+        ({"env": {"A": 1}}, "`env.A`: should be text"),
+        ({"env": []}, "`env`: should be a map"),
     ],
 )
 def test_a_wrong_type_is_named(change: dict[str, Any], where: str) -> None:
     with pytest.raises(InvalidValue, match=where):
-        from_json(Everything, {**asdict(VALUE), **change})
+        from_json(Everything, {**plain(VALUE), **change})
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 1, {}, {"name": "n"}])
