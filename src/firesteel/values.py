@@ -24,6 +24,7 @@ from datetime import date
 from enum import Enum
 from functools import cache, partial
 from operator import itemgetter
+from pathlib import PurePath
 from typing import (
     Annotated,
     Any,
@@ -68,7 +69,36 @@ def replace(value: T, /, **changes: Any) -> T:
 
 def plain(value: Any) -> Any:
     """As maps, lists, text and numbers, which `json.dumps` takes."""
-    return msgspec.to_builtins(value)
+    return msgspec.to_builtins(value, enc_hook=_path)
+
+
+def encode_json(value: Any) -> str:
+    """As an indented JSON document."""
+    return msgspec.json.format(msgspec.json.encode(value, enc_hook=_path), indent=1).decode()
+
+
+def _path(value: Any) -> str:
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def printed_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON Schema of what `encode_json` writes: keys with a default are there too."""
+    _, components = msgspec.json.schema_components(
+        [kind], schema_hook=_schema_of_other, ref_template="#/$defs/{name}"
+    )
+    for component in components.values():
+        if "properties" in component:
+            component["required"] = list(component["properties"])
+    own: dict[str, Any] = components.pop(kind.__name__)
+    return own | ({"$defs": components} if components else {})
+
+
+def _schema_of_other(kind: type) -> dict[str, Any]:
+    """A path, or anything: msgspec takes no empty schema for that."""
+    anything = ["object", "array", "string", "number", "boolean", "null"]
+    return {"type": "string" if issubclass(kind, PurePath) else anything}
 
 
 class InvalidValue(ValueError):

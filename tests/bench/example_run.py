@@ -89,7 +89,7 @@ def _with_wrong(samples: list[RequestSample]) -> list[RequestSample]:
     told = {3: ("stalled", "nothing came for 12.0 s"), 9: ("dropped", "it ended after <b>7</b> chunks"),
             11: ("http", "HTTP 500: <script>alert(1)</script>")}  # fmt: skip
     return [
-        replace(each, wrong=told[n][0], why=told[n][1]) if n in told else each  # type: ignore[arg-type]  # `told` is a table of words
+        replace(each, wrong=told[n][0], why=told[n][1]) if n in told else each
         for n, each in enumerate(samples)
     ]
 

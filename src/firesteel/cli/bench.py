@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from click.core import ParameterSource
-from msgspec import structs
 
 from firesteel.cli.endpoints import require_one_target
 from firesteel.cli.options import bench, common, complete
@@ -143,11 +142,8 @@ def _list_shapes(as_json: bool) -> None:
     if not as_json:
         out.print(table(("name", "load"), [(name, shape.about) for name, shape in known_shapes().items()]))
         return
-    rows = tuple(
-        documents.bench.ShapeJson(name=name, **structs.asdict(shape))
-        for name, shape in known_shapes().items()
-    )
-    common.print_json(documents.bench.BenchShapesJson(shapes=rows))
+    rows = tuple(documents.bench.ShapeJson.of(shape, name=name) for name, shape in known_shapes().items())
+    common.print_json(documents.bench.BenchShapesJson.of(shapes=rows))
 
 
 def _events(

@@ -88,6 +88,6 @@ def _answer(question: str, answers: Iterable[str]) -> Any:
 def _show_guides(host_name: str | None, as_json: bool) -> None:
     claims = plans.guide_claims(plans.host(host_name or "gb10"))
     if as_json:
-        common.print_json(documents.proposals.ChooseGuidesJson(claims=claims))
+        common.print_json(documents.proposals.ChooseGuidesJson.of(claims=claims))
     else:
         out.print(guides_view(claims))

@@ -51,7 +51,7 @@ def add(
 
     added = asyncio.run(cluster.add_node(name, address=address, user=user, port=port, accepts=accepts))
     if as_json:
-        common.print_json(documents.cluster.ClusterAddJson(node=added.node, facts=added.facts))
+        common.print_json(documents.cluster.ClusterAddJson.of(node=added.node, facts=added.facts))
         return
     rails = [rail for rail in added.facts.rails if rail.has_carrier]
     joined = ", ".join(f"{rail.name} {rail.address or 'without an address'}" for rail in rails) or "no rail"
@@ -69,7 +69,7 @@ def list_nodes(as_json: bool) -> None:
     """List the nodes."""
     nodes = cluster.all_nodes()
     if as_json:
-        common.print_json(documents.cluster.ClusterListJson(nodes=nodes))
+        common.print_json(documents.cluster.ClusterListJson.of(nodes=nodes))
         return
     if not nodes:
         out.print(typed("there are no nodes; next: firesteel cluster add spark2"))
@@ -132,7 +132,7 @@ def remove(name: str, as_json: bool) -> None:
     """Remove the node NAME, and what was copied to it."""
     left = asyncio.run(cluster.remove_node(name))
     if as_json:
-        common.print_json(documents.cluster.ClusterRemoveJson(name=name, left=left or None))
+        common.print_json(documents.cluster.ClusterRemoveJson.of(name=name, left=left or None))
         return
     out.print(f"{name} is no longer a node" + (f"; {left}" if left else ""))
 
@@ -149,7 +149,7 @@ def stage_model(
     plan = cluster.plan_stage(Ask(model, runtime=runtime, engine_path=engine_path), count)
     done = asyncio.run(done_texts(cluster.stage_model(plan)))
     if as_json:
-        common.print_json(documents.cluster.ClusterStageJson(name=plan.proposal.name, done=tuple(done)))
+        common.print_json(documents.cluster.ClusterStageJson.of(name=plan.proposal.name, done=tuple(done)))
         return
     how = f" --engine-path {shlex.quote(engine_path)}" if engine_path else " --native" if runtime else ""
     out.print(typed(f"next: firesteel up {shlex.quote(model)} --cluster{how}"), soft_wrap=True)

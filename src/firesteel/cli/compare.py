@@ -189,9 +189,11 @@ def _answers(answers: AnswerComparison) -> str:
 def _show_plan(run: BenchRun, as_json: bool) -> None:
     rows, why = history.planned_rows(run), run.subject.plan.get("why")
     if as_json:
-        shown = tuple(map(documents.bench.ComparePlanRowJson.model_validate, rows))
+        shown = tuple(map(documents.bench.ComparePlanRowJson.of, rows))
         planned_from = str(why) if why else None
-        common.print_json(documents.bench.ComparePlanJson(run=run.id, planned_from=planned_from, rows=shown))
+        common.print_json(
+            documents.bench.ComparePlanJson.of(run=run.id, planned_from=planned_from, rows=shown)
+        )
         return
     history.require_planned(run)
     columns = ("point", "figure", "measured", "planned", "off by", "verdict")
@@ -219,7 +221,7 @@ def _show_published(run: BenchRun, as_json: bool) -> None:
     rows = history.published_rows(run)
     if as_json:
         published = tuple(map(documents.bench.published_row, rows))
-        common.print_json(documents.bench.ComparePublishedJson(run=run.id, rows=published))
+        common.print_json(documents.bench.ComparePublishedJson.of(run=run.id, rows=published))
         return
     history.require_published(run)
     columns = ("point", "decode here", "published", "ratio", "verdict", "source")

@@ -31,7 +31,7 @@ def command(name: str | None, everything: bool, path: Path | None, as_json: bool
     with told_on_interrupt(lambda: run.left_of(plan)):
         done = asyncio.run(done_texts(run.stop(plan)))
     if as_json:
-        common.print_json(documents.run.DownJson(done=tuple(done)))
+        common.print_json(documents.run.DownJson.of(done=tuple(done)))
     elif not done:
         click.echo(f"nothing of {path} is running" if path else "nothing is running")
     if everything and (gateway := serve.gateway()):

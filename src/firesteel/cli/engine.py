@@ -36,7 +36,7 @@ def list_(as_json: bool) -> None:
     engines = installed_engines()
     if as_json:
         rows = tuple(documents.engine.engine_json(folder, engine) for folder, engine in engines.items())
-        common.print_json(documents.engine.EngineListJson(engines=rows))
+        common.print_json(documents.engine.EngineListJson.of(engines=rows))
         return
     if not engines:
         click.echo("no engine is installed under FIRESTEEL_HOME")

@@ -46,7 +46,7 @@ def list_runs(is_all: bool, as_json: bool) -> None:
     for note in notes:
         err.print(note)
     if as_json:
-        common.print_json(documents.bench.HistoryJson(runs=runs, notes=notes))
+        common.print_json(documents.bench.HistoryJson.of(runs=runs, notes=notes))
         return
     if not runs:
         out.print(typed("no runs yet; next: firesteel bench"))
@@ -132,7 +132,7 @@ def import_command(file: Path, as_json: bool) -> None:
     imported = history.import_runs(file)
     done = [_imported_text(id, stored) for id, stored in imported.items()]
     if as_json:
-        common.print_json(documents.bench.HistoryImportJson(done=tuple(done)))
+        common.print_json(documents.bench.HistoryImportJson.of(done=tuple(done)))
         return
     for line in done:
         out.print(line)
@@ -152,6 +152,6 @@ def delete(run: str, as_json: bool) -> None:
     show_notes()
     line = f"deleted {history.delete_run(run)}"
     if as_json:
-        common.print_json(documents.bench.HistoryDeleteJson(done=(line,)))
+        common.print_json(documents.bench.HistoryDeleteJson.of(done=(line,)))
         return
     out.print(line)

@@ -122,7 +122,7 @@ def prune(keep: int, yes: bool, as_json: bool) -> None:
     if yes:
         images.prune_images(plan)
     if as_json:
-        shown = documents.images.ImagePruneJson(removed=yes, images=plan.gone, kept=plan.kept)
+        shown = documents.images.ImagePruneJson.of(removed=yes, images=plan.gone, kept=plan.kept)
         common.print_json(shown)
         return
     for image in plan.gone:

@@ -80,7 +80,7 @@ async def _run(path: Path, name: str, policy: ImagePolicy, done: list[str], dry_
 def _show(states: dict[str, FactoryState], done: dict[str, list[str]], as_json: bool) -> None:
     if as_json:
         shown = tuple(
-            documents.images.FactoryImageJson(
+            documents.images.FactoryImageJson.of(
                 name=name,
                 looked=_day(state.looked_s) if state.looked_s else None,
                 current=state.current.tag if state.current else None,
@@ -89,7 +89,7 @@ def _show(states: dict[str, FactoryState], done: dict[str, list[str]], as_json: 
             )
             for name, state in states.items()
         )
-        common.print_json(documents.images.ImageWatchJson(images=shown))
+        common.print_json(documents.images.ImageWatchJson.of(images=shown))
         return
     for name, state in states.items():
         looked = f"looked {_day(state.looked_s)}" if state.looked_s else "never looked"

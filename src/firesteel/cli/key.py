@@ -96,7 +96,7 @@ def add(
     )
     if as_json:
         shown = documents.key.key_json(key)
-        common.print_json(documents.key.KeyAddJson(token=token, key=shown, path=str(keys.keys_file())))
+        common.print_json(documents.key.KeyAddJson.of(token=token, key=shown, path=str(keys.keys_file())))
         return
     click.echo(token)
     click.echo(f"created key `{name}` ({key.id}); this is the only time its token is shown", err=True)
@@ -108,7 +108,7 @@ def list_(as_json: bool) -> None:
     """List the keys."""
     found = keys.keys()
     if as_json:
-        common.print_json(documents.key.KeyListJson(keys=tuple(map(documents.key.key_json, found))))
+        common.print_json(documents.key.KeyListJson.of(keys=tuple(map(documents.key.key_json, found))))
         return
     if not found:
         click.echo(typed("there are no keys; next: firesteel key add NAME"))
@@ -126,7 +126,7 @@ def revoke(name: str, as_json: bool) -> None:
     """Revoke a key: a running gateway refuses it within seconds, and stops its open requests."""
     key = keys.revoke_key(name)
     if as_json:
-        common.print_json(documents.key.KeyRevokeJson(key=documents.key.key_json(key)))
+        common.print_json(documents.key.KeyRevokeJson.of(key=documents.key.key_json(key)))
         return
     click.echo(f"revoked key `{name}` ({key.id})", err=True)
 

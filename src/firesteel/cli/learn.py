@@ -78,7 +78,7 @@ def _report(text: str) -> None:
 def _show_broken(schema: Schema, broken: BrokenRecipes, as_json: bool) -> int:
     code = 3 if broken.stopped else 0
     if as_json:
-        document = documents.learn.LearnRecipesJson(
+        document = documents.learn.LearnRecipesJson.of(
             engine=schema.engine, version=schema.version, recipes=broken.recipes, findings=broken.findings
         )
         common.print_json(document)
@@ -97,7 +97,7 @@ def _show_broken(schema: Schema, broken: BrokenRecipes, as_json: bool) -> int:
 def _show_known(engine: EngineName, as_json: bool) -> None:
     known = learned.known_releases(engine)
     if as_json:
-        common.print_json(documents.learn.LearnListJson(engine=engine, versions=known))
+        common.print_json(documents.learn.LearnListJson.of(engine=engine, versions=known))
     else:
         click.echo("\n".join(known))
 

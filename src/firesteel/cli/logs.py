@@ -28,7 +28,7 @@ def command(name: str | None, count: int, node: str | None, as_json: bool) -> No
     """
     log = run.read_log(name, count, node=node)
     if as_json:
-        common.print_json(documents.run.LogsJson(name=log.name, path=str(log.path), lines=log.lines))
+        common.print_json(documents.run.LogsJson.of(name=log.name, path=str(log.path), lines=log.lines))
         return
     for line in log.lines:
         click.echo(line)

@@ -58,7 +58,7 @@ def command(
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     if as_json:
-        common.print_json(documents.run.PullJson(done=tuple(done)))
+        common.print_json(documents.run.PullJson.of(done=tuple(done)))
     else:
         click.echo("\n".join(done))
         click.echo(typed(f"next: {run.next_after_pull(model, patterns)}"), err=True)
@@ -80,7 +80,7 @@ def _prune(model: str | None, yes: bool, as_json: bool) -> None:
     left = run.remove_files(unused) if confirmed else ()
     if as_json:
         common.print_json(
-            documents.run.PullPruneJson(
+            documents.run.PullPruneJson.of(
                 waste=unused,
                 bytes=total,
                 removed=confirmed and not left,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def compare_answers(names: Sequence[str], options: Mapping[str, Any], as_json: bool) -> int:
     found = asyncio.run(_ask(names, options))
     if as_json:
-        common.print_json(documents.bench.CompareQualityJson(comparison=found))
+        common.print_json(documents.bench.CompareQualityJson.of(comparison=found))
     else:
         _show(found)
     return 0

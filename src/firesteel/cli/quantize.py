@@ -145,7 +145,7 @@ def _quantize_gguf(
         err.print("quantize: llama.cpp is at work ...")
         written = weights.run_gguf_job(job)
     if as_json:
-        document = documents.quantize.QuantizeGgufJson(
+        document = documents.quantize.QuantizeGgufJson.of(
             model=model, format=label.lower(), out=str(job.out), source_bytes=plan.source_bytes,
             planned_bytes=plan.bytes, bytes=written,
         )  # fmt: skip

@@ -49,7 +49,7 @@ def new(
     path, text = made.path, made.text
     if as_json:
         written = str(path) if path else None
-        common.print_json(documents.recipe.RecipeNewJson(name=name, text=text, path=written))
+        common.print_json(documents.recipe.RecipeNewJson.of(name=name, text=text, path=written))
         return
     if path is None:
         click.echo(text, nl=False)
@@ -71,7 +71,7 @@ def test(recipe: str, host_name: str | None, as_json: bool) -> int:
     found, proposal, more = planned.recipe, planned.proposal, planned.more
     passed = not proposal.exit_code
     if as_json:
-        document = documents.recipe.RecipeTestJson(
+        document = documents.recipe.RecipeTestJson.of(
             name=found.name,
             path=found.path,
             more_than_flags=more,
@@ -107,7 +107,7 @@ def share(name: str, folder: Path, patch: bool, as_json: bool) -> None:
     if as_json:
         written = tuple(map(str, shared.files))
         common.print_json(
-            documents.recipe.RecipeShareJson(name=name, files=written, more_than_flags=shared.more)
+            documents.recipe.RecipeShareJson.of(name=name, files=written, more_than_flags=shared.more)
         )
         return
     for path in shared.files:
@@ -124,7 +124,7 @@ def list_(as_json: bool) -> None:
     found = recipes.list_recipes()
     own, others, refused = found.own, found.others, found.refused
     if as_json:
-        common.print_json(documents.recipe.RecipeListJson(own=own, others=others, refused=refused))
+        common.print_json(documents.recipe.RecipeListJson.of(own=own, others=others, refused=refused))
         return
     rows = [(name, "yours", "") for name in own] + [(name, "by others", "") for name in others]
     rows += [(row.name, "refused", row.why) for row in refused]
@@ -150,7 +150,7 @@ def adopt(name: str, yes: bool, as_json: bool) -> None:
     own = recipes.adopt_recipe(recipe)
     if as_json:
         common.print_json(
-            documents.recipe.RecipeAdoptJson(name=name, path=str(own), more_than_flags=recipe.more)
+            documents.recipe.RecipeAdoptJson.of(name=name, path=str(own), more_than_flags=recipe.more)
         )
         return
     out.print(typed(f"wrote {own}; remove {recipe.path}; next: firesteel recipe test {name}"))

@@ -80,7 +80,7 @@ def command(
     )  # fmt: skip
     report = weights.repair(model, options, on_progress=_progress)
     if as_json:
-        common.print_json(documents.repair.RepairJson.model_validate(report))
+        common.print_json(documents.repair.RepairJson.of(report))
     else:
         _show(report, options)
     return 1 if report.left and (options.writes or not report.done) else 0
@@ -89,7 +89,7 @@ def command(
 def _undo(model: str, as_json: bool) -> int:
     restored = weights.undo_repair(model)
     if as_json:
-        common.print_json(documents.repair.RepairUndoJson(model=model, restored=restored))
+        common.print_json(documents.repair.RepairUndoJson.of(model=model, restored=restored))
     else:
         out.print(f"{len(restored)} files are as they were: {', '.join(restored[:6])}")
     return 0

@@ -65,7 +65,7 @@ def command(
     with told_on_interrupt(f"firesteel ps says what runs; if it was switching, {again} starts it"):
         result = asyncio.run(last_of(events, UpgradeResult))
     if as_json:
-        common.print_json(documents.upgrade.UpgradeJson.model_validate(result))
+        common.print_json(documents.upgrade.UpgradeJson.of(result))
     else:
         _show(result)
     return 3 if result.outcome == "kept" else 0

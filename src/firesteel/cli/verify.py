@@ -67,7 +67,7 @@ def command(
         raise verification.error  # the error is the one document on stdout
     if as_json:
         common.print_json(
-            documents.run.VerifyJson(
+            documents.run.VerifyJson.of(
                 name=verification.name, verified=verification.is_good, checks=verification.checks
             )
         )

@@ -12,7 +12,7 @@ import click
 from firesteel.launch import AdapterReference
 from firesteel.units import parse_count
 
-if TYPE_CHECKING:  # loads pydantic, which only `--json` needs
+if TYPE_CHECKING:  # loads msgspec, which only `--json` needs
     from firesteel.library.documents.document import Document
 
 _ADAPTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
@@ -121,4 +121,6 @@ cluster_options = together(
 
 
 def print_json(document: Document) -> None:
-    click.echo(document.model_dump_json(indent=1))
+    from firesteel.values import encode_json  # loads msgspec, which only `--json` needs here
+
+    click.echo(encode_json(document))

@@ -27,7 +27,7 @@ def show_measurements(as_json: bool) -> int:
         else:
             figures.append(event)
     if as_json:
-        document = documents.hosts.DoctorMeasureJson(figures=tuple(figures), not_measured=tuple(missing))
+        document = documents.hosts.DoctorMeasureJson.of(figures=tuple(figures), not_measured=tuple(missing))
         common.print_json(document)
         return 0
     width = max(len(figure.name) for figure in figures)

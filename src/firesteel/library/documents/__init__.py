@@ -1,6 +1,6 @@
 """The documents of `--json`, each loaded when a command prints it: they need pydantic, which is slow to load.
 
-    common.print_json(documents.run.PullJson(done=done))
+    common.print_json(documents.run.PullJson.of(done=done))
 
 Every id is `firesteel.COMMAND/N` or `firesteel.COMMAND-WHAT/N`, where WHAT is the subcommand or the option
 that changes the shape. Two belong to no command: `firesteel.overview/N` (bare `firesteel`) and

@@ -7,21 +7,30 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import FieldInfo, fields
+
 from firesteel.library.documents.document import Document
+from firesteel.values import printed_schema
 
 for _path in Path(__file__).parent.glob("[a-z]*.py"):
     import_module(f"firesteel.library.documents.{_path.stem}")
 
 
+def _keys(document: type[Document]) -> dict[str, FieldInfo]:
+    return {key.name: key for key in fields(document)}
+
+
 def id_of(document: type[Document]) -> str:
     """`firesteel.plan/1`"""
-    return str(document.model_fields["document"].default)
+    return str(_keys(document)["document"].default)
 
 
-DOCUMENTS = sorted((each for each in Document.__subclasses__() if "document" in each.model_fields), key=id_of)
+DOCUMENTS = sorted(
+    (each for each in Document.__subclasses__() if "document" in each.__struct_fields__), key=id_of
+)
 
 
 @cache
 def schemas() -> dict[str, dict[str, Any]]:
     """By id: the JSON Schema of what is printed."""
-    return {id_of(document): document.model_json_schema(mode="serialization") for document in DOCUMENTS}
+    return {id_of(document): printed_schema(document) for document in DOCUMENTS}

@@ -8,7 +8,7 @@ from firesteel.library.documents.document import Document
 from firesteel.rules.checkpoint_checks import CheckpointFinding, CheckpointSummary
 
 
-class AuditJson(Document):
+class AuditJson(Document, kw_only=True):
     """`firesteel audit MODEL --json`"""
 
     document: Literal["firesteel.audit/1"] = "firesteel.audit/1"

@@ -28,9 +28,10 @@ from firesteel.bench.values import (
 from firesteel.launch import Text
 from firesteel.library.documents.document import Document
 from firesteel.planner.band import Band
+from firesteel.values import replace
 
 
-class BenchJson(Document):
+class BenchJson(Document, kw_only=True):
     """`firesteel bench --json` and `firesteel history show RUN --json`"""
 
     document: Literal["firesteel.bench/1"] = "firesteel.bench/1"
@@ -50,7 +51,7 @@ class BenchJson(Document):
     """With --find: the most users and the highest rate that hold the target."""
 
 
-class ShapeJson(Document):
+class ShapeJson(Document, kw_only=True):
     name: str
     about: str
     users: tuple[int, ...]
@@ -62,7 +63,7 @@ class ShapeJson(Document):
     texts: tuple[Text, ...]
 
 
-class BenchShapesJson(Document):
+class BenchShapesJson(Document, kw_only=True):
     """`firesteel bench --shape list --json`"""
 
     document: Literal["firesteel.bench-shapes/1"] = "firesteel.bench-shapes/1"
@@ -72,7 +73,7 @@ class BenchShapesJson(Document):
 # --- compare ---
 
 
-class ComparedRowJson(Document):
+class ComparedRowJson(Document, kw_only=True):
     """One figure of both runs; `difference` is the second over the first."""
 
     point: Point
@@ -83,12 +84,12 @@ class ComparedRowJson(Document):
     difference: FigureDifference
 
 
-class DifferingSettingJson(Document):
+class DifferingSettingJson(Document, kw_only=True):
     setting: str
     says: str
 
 
-class CompareJson(Document):
+class CompareJson(Document, kw_only=True):
     """`firesteel compare RUN RUN --json` and `firesteel compare --ab --json`"""
 
     document: Literal["firesteel.compare/1"] = "firesteel.compare/1"
@@ -105,14 +106,14 @@ class CompareJson(Document):
     notes: tuple[str, ...]
 
 
-class CompareQualityJson(Document):
+class CompareQualityJson(Document, kw_only=True):
     """`firesteel compare --quality A B --json`"""
 
     document: Literal["firesteel.compare-quality/1"] = "firesteel.compare-quality/1"
     comparison: QualityComparison
 
 
-class ComparePlanRowJson(Document):
+class ComparePlanRowJson(Document, kw_only=True):
     point: Point
     measure: Measure
     measured: MeasuredFigure
@@ -122,7 +123,7 @@ class ComparePlanRowJson(Document):
     verdict: str
 
 
-class ComparePlanJson(Document):
+class ComparePlanJson(Document, kw_only=True):
     """`firesteel compare RUN --plan --json`"""
 
     document: Literal["firesteel.compare-plan/1"] = "firesteel.compare-plan/1"
@@ -131,7 +132,7 @@ class ComparePlanJson(Document):
     rows: tuple[ComparePlanRowJson, ...]
 
 
-class ComparePublishedRowJson(Document):
+class ComparePublishedRowJson(Document, kw_only=True):
     point: Point
     measured: MeasuredFigure
     published_tokens_per_s: float
@@ -143,7 +144,7 @@ class ComparePublishedRowJson(Document):
     note: str
 
 
-class ComparePublishedJson(Document):
+class ComparePublishedJson(Document, kw_only=True):
     """`firesteel compare RUN --published --json`"""
 
     document: Literal["firesteel.compare-published/1"] = "firesteel.compare-published/1"
@@ -154,7 +155,7 @@ class ComparePublishedJson(Document):
 # --- history ---
 
 
-class HistoryJson(Document):
+class HistoryJson(Document, kw_only=True):
     """`firesteel history --json` and `firesteel history list --json`"""
 
     document: Literal["firesteel.history/1"] = "firesteel.history/1"
@@ -162,14 +163,14 @@ class HistoryJson(Document):
     notes: tuple[str, ...]
 
 
-class HistoryImportJson(Document):
+class HistoryImportJson(Document, kw_only=True):
     """`firesteel history import FILE --json`"""
 
     document: Literal["firesteel.history-import/1"] = "firesteel.history-import/1"
     done: tuple[str, ...]
 
 
-class HistoryDeleteJson(Document):
+class HistoryDeleteJson(Document, kw_only=True):
     """`firesteel history delete RUN --json`"""
 
     document: Literal["firesteel.history-delete/1"] = "firesteel.history-delete/1"
@@ -179,7 +180,7 @@ class HistoryDeleteJson(Document):
 # --- tune ---
 
 
-class TrialJson(Document):
+class TrialJson(Document, kw_only=True):
     role: Role
     changes: Mapping[str, str]
     run: str | None
@@ -193,12 +194,12 @@ class TrialJson(Document):
     took_s: float
 
 
-class RefusedSettingJson(Document):
+class RefusedSettingJson(Document, kw_only=True):
     changes: Mapping[str, str]
     why: str
 
 
-class DraftingJson(Document):
+class DraftingJson(Document, kw_only=True):
     text: str
     users: int
     drafting_tokens_per_s: float
@@ -207,7 +208,7 @@ class DraftingJson(Document):
     verdict: str
 
 
-class TuneJson(Document):
+class TuneJson(Document, kw_only=True):
     """`firesteel tune MODEL --json`"""
 
     document: Literal["firesteel.tune/1"] = "firesteel.tune/1"
@@ -233,14 +234,14 @@ class TuneJson(Document):
     notes: tuple[str, ...]
 
 
-class KnobJson(Document):
+class KnobJson(Document, kw_only=True):
     name: str
     choices: tuple[str, ...]
     now: str
     why: str
 
 
-class TuneDryRunJson(Document):
+class TuneDryRunJson(Document, kw_only=True):
     """`firesteel tune MODEL --dry-run --json`"""
 
     document: Literal["firesteel.tune-dry-run/1"] = "firesteel.tune-dry-run/1"
@@ -253,7 +254,7 @@ class TuneDryRunJson(Document):
 
 
 def bench_json(run: BenchRun, html: Path | None) -> BenchJson:
-    return BenchJson.model_validate(run).model_copy(update={"html": str(html) if html else None})
+    return replace(BenchJson.of(run), html=str(html) if html else None)
 
 
 def compare_json(comparison: Comparison) -> CompareJson:
@@ -261,7 +262,7 @@ def compare_json(comparison: Comparison) -> CompareJson:
         comparison,
         is_comparable=not comparison.why_not and bool(comparison.rows),
         why_not=tuple(
-            DifferingSettingJson(setting=setting, says=says) for setting, says in comparison.why_not
+            DifferingSettingJson.of(setting=setting, says=says) for setting, says in comparison.why_not
         ),
     )
 
@@ -303,10 +304,10 @@ def _trial_json(space: SearchSpace, trial: Trial) -> TrialJson:
 
 
 def space_json(model: str, space: SearchSpace) -> TuneDryRunJson:
-    return TuneDryRunJson(
+    return TuneDryRunJson.of(
         model=model,
         knobs=tuple(
-            KnobJson(name=knob.name, choices=knob.labels, now=knob.labels[index], why=knob.why)
+            KnobJson.of(name=knob.name, choices=knob.labels, now=knob.labels[index], why=knob.why)
             for knob, index in zip(space.knobs, space.start, strict=True)
         ),
         refused=_refused_json(space),
@@ -314,4 +315,4 @@ def space_json(model: str, space: SearchSpace) -> TuneDryRunJson:
 
 
 def _refused_json(space: SearchSpace) -> tuple[RefusedSettingJson, ...]:
-    return tuple(RefusedSettingJson(changes=changes, why=why) for changes, why in space.refused())
+    return tuple(RefusedSettingJson.of(changes=changes, why=why) for changes, why in space.refused())

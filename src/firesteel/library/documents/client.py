@@ -10,7 +10,7 @@ from firesteel.library.clients import ConfiguredClient
 from firesteel.library.documents.document import Document
 
 
-class ClientJson(Document):
+class ClientJson(Document, kw_only=True):
     """`firesteel client NAME [MODEL] --json`"""
 
     document: Literal["firesteel.client/1"] = "firesteel.client/1"

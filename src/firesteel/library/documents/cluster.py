@@ -14,7 +14,7 @@ from firesteel.library.documents.document import Document
 from firesteel.library.documents.hosts import DoctorClusterJson, doctor_cluster_json
 
 
-class ClusterAddJson(Document):
+class ClusterAddJson(Document, kw_only=True):
     """`firesteel cluster add NAME --json`"""
 
     document: Literal["firesteel.cluster-add/1"] = "firesteel.cluster-add/1"
@@ -22,14 +22,14 @@ class ClusterAddJson(Document):
     facts: NodeFacts
 
 
-class ClusterListJson(Document):
+class ClusterListJson(Document, kw_only=True):
     """`firesteel cluster list --json`"""
 
     document: Literal["firesteel.cluster-list/1"] = "firesteel.cluster-list/1"
     nodes: tuple[ClusterNode, ...]
 
 
-class LinkJson(Document):
+class LinkJson(Document, kw_only=True):
     hosts: tuple[str, str]
     interfaces: tuple[str, str]
     addresses: tuple[str | None, str | None]
@@ -37,7 +37,7 @@ class LinkJson(Document):
     fast: bool
 
 
-class ClusterCheckJson(Document):
+class ClusterCheckJson(Document, kw_only=True):
     """`firesteel cluster check --json`"""
 
     document: Literal["firesteel.cluster-check/1"] = "firesteel.cluster-check/1"
@@ -51,7 +51,7 @@ class ClusterCheckJson(Document):
     """Every host by itself, and what should be equal on all of them and is not."""
 
 
-class ClusterStageJson(Document):
+class ClusterStageJson(Document, kw_only=True):
     """`firesteel cluster stage MODEL --json`"""
 
     document: Literal["firesteel.cluster-stage/1"] = "firesteel.cluster-stage/1"
@@ -59,7 +59,7 @@ class ClusterStageJson(Document):
     done: tuple[str, ...]
 
 
-class ClusterRemoveJson(Document):
+class ClusterRemoveJson(Document, kw_only=True):
     """`firesteel cluster remove NAME --json`"""
 
     document: Literal["firesteel.cluster-remove/1"] = "firesteel.cluster-remove/1"
@@ -69,11 +69,11 @@ class ClusterRemoveJson(Document):
 
 
 def check_json(found: ClusterCheck, examined: ClusterExamination) -> ClusterCheckJson:
-    return ClusterCheckJson(
+    return ClusterCheckJson.of(
         topology=kind(found.facts, found.links),
         facts=found.facts,
         links=tuple(
-            LinkJson(
+            LinkJson.of(
                 hosts=(link.one, link.other),
                 interfaces=(link.one_interface.name, link.other_interface.name),
                 addresses=(link.one_interface.address, link.other_interface.address),

@@ -8,14 +8,14 @@ from firesteel.engines.logs.diagnosis import Cause, Diagnosis, Folded, PhaseMark
 from firesteel.library.documents.document import Document
 
 
-class SuspectJson(Document):
+class SuspectJson(Document, kw_only=True):
     """The first error of an unknown kind."""
 
     line: int
     text: str
 
 
-class DiagnosisJson(Document):
+class DiagnosisJson(Document, kw_only=True):
     """`firesteel diagnose LOG --json`; `causes` has the likeliest first"""
 
     document: Literal["firesteel.diagnose/1"] = "firesteel.diagnose/1"
@@ -41,5 +41,5 @@ def diagnosis_json(log: str, diagnosis: Diagnosis) -> DiagnosisJson:
         diagnosis,
         log=log,
         stage=diagnosis.reached.stage if diagnosis.reached else None,
-        suspect=SuspectJson(line=suspect[0], text=suspect[1]) if suspect else None,
+        suspect=SuspectJson.of(line=suspect[0], text=suspect[1]) if suspect else None,
     )

@@ -1,7 +1,7 @@
 """The base of the documents that `--json` prints, and the host as they show it.
 
-A value that is printed as it is appears as itself: pydantic serializes dataclasses. Only commands that were
-given `--json` import these modules.
+A document is a value with the keys of its own that scripts rely on; a value that is printed as it is appears
+as itself in it. Only commands that were given `--json` import these modules.
 
 The shapes are a promise to scripts: fields are added, never renamed, under one number of `document`. Bytes
 are ints, rates end in `_tokens_per_s`, times in `_s` or `_ms`, and a band is {low, expected, high}.
@@ -9,33 +9,52 @@ are ints, rates end in `_tokens_per_s`, times in `_s` or `_ms`, and a band is {l
 
 from __future__ import annotations
 
-from typing import Self
+import types
+from collections.abc import Mapping
+from typing import Any, Self, Union, dataclass_transform, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, field_validator
+import msgspec
+from msgspec import field
 
-from firesteel.facts.host.host import BandwidthKind, Gpu
+from firesteel.facts.host.host import BandwidthKind
+from firesteel.values import Value
 
 
-class Document(BaseModel):
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class Document(Value, forbid_unknown_fields=True):
     """Can be made from any object that has attributes of the same names."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        from_attributes=True,
-        defer_build=True,  # a command prints one document, and its module declares several
-        json_schema_serialization_defaults_required=True,
-    )
 
     @classmethod
     def of(cls, *values: object, **others: object) -> Self:
         """What it does not find in `others` are attributes of `values`; of the last that has the name."""
-        names = cls.model_fields.keys() - others.keys()
-        found = {name: getattr(value, name) for value in values for name in names if hasattr(value, name)}
-        return cls.model_validate(found | others)
+        found = {}
+        for key in msgspec.structs.fields(cls):
+            holders = [value for value in values if hasattr(value, key.name)]
+            if key.name in others:
+                found[key.encode_name] = _shown(key.type, others[key.name])
+            elif holders:
+                found[key.encode_name] = _shown(key.type, getattr(holders[-1], key.name))
+        return msgspec.convert(found, cls, from_attributes=True)
 
 
-class HostJson(Document):
+def _shown(kind: Any, value: Any) -> Any:
+    """A value where its document belongs, alone or in a list or a map -> the document."""
+    arguments = get_args(kind)
+    if value is None or isinstance(value, Document):
+        return value
+    if isinstance(kind, type) and issubclass(kind, Document):
+        return kind.of(**value) if isinstance(value, Mapping) else kind.of(value)
+    if get_origin(kind) in (Union, types.UnionType):
+        documents = [each for each in arguments if isinstance(each, type) and issubclass(each, Document)]
+        return _shown(documents[0], value) if len(documents) == 1 else value
+    if get_origin(kind) is tuple and isinstance(value, (tuple, list)):
+        return tuple(_shown(arguments[0], item) for item in value) if ... in arguments else value
+    if isinstance(value, Mapping) and len(arguments) == 2:
+        return {key: _shown(arguments[1], item) for key, item in value.items()}
+    return value
+
+
+class HostJson(Document, kw_only=True):
     name: str
     title: str
     hardware: str | None
@@ -47,7 +66,7 @@ class HostJson(Document):
     bandwidth_kind: BandwidthKind
     gpus: tuple[str, ...]
 
-    @field_validator("gpus", mode="before")
     @classmethod
-    def _names(cls, gpus: tuple[Gpu | str, ...]) -> tuple[str, ...]:
-        return tuple(gpu if isinstance(gpu, str) else gpu.name for gpu in gpus)
+    def of(cls, *values: object, **others: object) -> Self:
+        gpus = tuple(gpu.name for value in values for gpu in getattr(value, "gpus", ()))
+        return super().of(*values, **{"gpus": gpus, **others})

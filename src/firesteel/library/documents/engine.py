@@ -10,7 +10,7 @@ from firesteel.launch import EngineName
 from firesteel.library.documents.document import Document
 
 
-class EngineJson(Document):
+class EngineJson(Document, kw_only=True):
     name: str
     engine: EngineName
     version: str
@@ -21,7 +21,7 @@ class EngineJson(Document):
     made_on: str
 
 
-class EngineListJson(Document):
+class EngineListJson(Document, kw_only=True):
     """`firesteel engine list --json`"""
 
     document: Literal["firesteel.engine-list/1"] = "firesteel.engine-list/1"

@@ -7,7 +7,7 @@ from typing import Literal
 from firesteel.library.documents.document import Document
 
 
-class ErrorJson(Document):
+class ErrorJson(Document, kw_only=True):
     """Any command that failed, with its exit code"""
 
     document: Literal["firesteel.error/1"] = "firesteel.error/1"

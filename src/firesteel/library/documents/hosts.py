@@ -18,7 +18,7 @@ from firesteel.rules.host_checks.fix_plan import FixPlan
 from firesteel.rules.host_checks.verdict import CheckLevel
 
 
-class HostFindingJson(Document):
+class HostFindingJson(Document, kw_only=True):
     check: str
     title: str
     level: CheckLevel
@@ -33,7 +33,7 @@ class HostFindingJson(Document):
     sources: tuple[Evidence, ...]
 
 
-class DoctorJson(Document):
+class DoctorJson(Document, kw_only=True):
     """`firesteel doctor --json`; the worst finding first"""
 
     document: Literal["firesteel.doctor/1"] = "firesteel.doctor/1"
@@ -59,7 +59,7 @@ def doctor_json(examination: Examination, can_fix: frozenset[str]) -> DoctorJson
     )
 
 
-class DoctorBundleJson(Document):
+class DoctorBundleJson(Document, kw_only=True):
     """`firesteel doctor --bundle FILE --json`"""
 
     document: Literal["firesteel.doctor-bundle/1"] = "firesteel.doctor-bundle/1"
@@ -67,7 +67,7 @@ class DoctorBundleJson(Document):
     sections: tuple[str, ...]
 
 
-class FixJson(Document):
+class FixJson(Document, kw_only=True):
     check: str
     diff: str
     """What it would change, or has changed; empty when it is done."""
@@ -79,21 +79,21 @@ class FixJson(Document):
     says: str
 
 
-class DoctorFixJson(Document):
+class DoctorFixJson(Document, kw_only=True):
     """`firesteel doctor --fix --json`"""
 
     document: Literal["firesteel.doctor-fix/1"] = "firesteel.doctor-fix/1"
     fixes: tuple[FixJson, ...]
 
 
-class UndoJson(Document):
+class UndoJson(Document, kw_only=True):
     check: str
     at: str
     left: tuple[str, ...]
     """What was not taken back, and why."""
 
 
-class DoctorUndoJson(Document):
+class DoctorUndoJson(Document, kw_only=True):
     """`firesteel doctor --undo --json`"""
 
     document: Literal["firesteel.doctor-undo/1"] = "firesteel.doctor-undo/1"
@@ -113,14 +113,14 @@ def doctor_fix_json(
         )
         for plan in plans
     )
-    return DoctorFixJson(fixes=tuple(fixes))
+    return DoctorFixJson.of(fixes=tuple(fixes))
 
 
 def doctor_undo_json(undone: Sequence[Undone]) -> DoctorUndoJson:
-    return DoctorUndoJson(undone=tuple(UndoJson.of(each.entry, left=each.left) for each in undone))
+    return DoctorUndoJson.of(undone=tuple(UndoJson.of(each.entry, left=each.left) for each in undone))
 
 
-class DoctorMeasureJson(Document):
+class DoctorMeasureJson(Document, kw_only=True):
     """`firesteel doctor --measure --json`"""
 
     document: Literal["firesteel.doctor-measure/1"] = "firesteel.doctor-measure/1"
@@ -128,7 +128,7 @@ class DoctorMeasureJson(Document):
     not_measured: tuple[NotMeasured, ...]
 
 
-class DoctorClusterJson(Document):
+class DoctorClusterJson(Document, kw_only=True):
     """`firesteel doctor --cluster --json`"""
 
     document: Literal["firesteel.doctor-cluster/1"] = "firesteel.doctor-cluster/1"

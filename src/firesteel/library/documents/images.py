@@ -15,7 +15,7 @@ from firesteel.images.retention import OwnImage
 from firesteel.library.documents.document import Document
 
 
-class ImageInspectJson(Document):
+class ImageInspectJson(Document, kw_only=True):
     """`firesteel image inspect REF --json`"""
 
     document: Literal["firesteel.image-inspect/1"] = "firesteel.image-inspect/1"
@@ -47,7 +47,7 @@ class ImageInspectJson(Document):
     """The file that `check`, `plan` and `up` read it from; None: it was read in part, or has no digest."""
 
 
-class ImageCompareJson(Document):
+class ImageCompareJson(Document, kw_only=True):
     """`firesteel image inspect REF --compare OTHER --json`"""
 
     document: Literal["firesteel.image-compare/1"] = "firesteel.image-compare/1"
@@ -61,7 +61,7 @@ class ImageCompareJson(Document):
     gone_problems: tuple[str, ...]
 
 
-class ImageBuildJson(Document):
+class ImageBuildJson(Document, kw_only=True):
     """`firesteel image build RECIPE --json`"""
 
     document: Literal["firesteel.image-build/1"] = "firesteel.image-build/1"
@@ -76,7 +76,7 @@ class ImageBuildJson(Document):
     folder: str
 
 
-class ImagePruneJson(Document):
+class ImagePruneJson(Document, kw_only=True):
     """`firesteel image prune --json`"""
 
     document: Literal["firesteel.image-prune/1"] = "firesteel.image-prune/1"
@@ -86,7 +86,7 @@ class ImagePruneJson(Document):
     kept: int
 
 
-class FactoryImageJson(Document):
+class FactoryImageJson(Document, kw_only=True):
     name: str
     looked: str | None
     """When, in UTC; None: never."""
@@ -97,7 +97,7 @@ class FactoryImageJson(Document):
     """What this run did, in order."""
 
 
-class ImageWatchJson(Document):
+class ImageWatchJson(Document, kw_only=True):
     """`firesteel image watch --json`"""
 
     document: Literal["firesteel.image-watch/1"] = "firesteel.image-watch/1"

@@ -8,7 +8,7 @@ from firesteel.gateway.key_file import Key, Scope
 from firesteel.library.documents.document import Document
 
 
-class KeyJson(Document):
+class KeyJson(Document, kw_only=True):
     name: str
     id: str
     """The first digits of the sha256 of its token."""
@@ -26,7 +26,7 @@ class KeyJson(Document):
     """Null: never."""
 
 
-class KeyAddJson(Document):
+class KeyAddJson(Document, kw_only=True):
     """`firesteel key add NAME --json`"""
 
     document: Literal["firesteel.key-add/1"] = "firesteel.key-add/1"
@@ -36,14 +36,14 @@ class KeyAddJson(Document):
     path: str
 
 
-class KeyListJson(Document):
+class KeyListJson(Document, kw_only=True):
     """`firesteel key list --json`"""
 
     document: Literal["firesteel.key-list/1"] = "firesteel.key-list/1"
     keys: tuple[KeyJson, ...]
 
 
-class KeyRevokeJson(Document):
+class KeyRevokeJson(Document, kw_only=True):
     """`firesteel key revoke NAME --json`"""
 
     document: Literal["firesteel.key-revoke/1"] = "firesteel.key-revoke/1"

@@ -8,7 +8,7 @@ from firesteel.library.documents.document import Document
 from firesteel.rules.release_findings import ReleaseFinding
 
 
-class LearnJson(Document):
+class LearnJson(Document, kw_only=True):
     """`firesteel learn ENGINE VERSION --json`"""
 
     document: Literal["firesteel.learn/1"] = "firesteel.learn/1"
@@ -20,7 +20,7 @@ class LearnJson(Document):
     path: str | None
 
 
-class LearnImageJson(Document):
+class LearnImageJson(Document, kw_only=True):
     """`firesteel learn --image IMAGE --json`"""
 
     document: Literal["firesteel.learn-image/1"] = "firesteel.learn-image/1"
@@ -35,7 +35,7 @@ class LearnImageJson(Document):
     path: str | None
 
 
-class LearnListJson(Document):
+class LearnListJson(Document, kw_only=True):
     """`firesteel learn ENGINE --list --json`"""
 
     document: Literal["firesteel.learn-list/1"] = "firesteel.learn-list/1"
@@ -43,7 +43,7 @@ class LearnListJson(Document):
     versions: tuple[str, ...]
 
 
-class LearnRecipesJson(Document):
+class LearnRecipesJson(Document, kw_only=True):
     """`firesteel learn ENGINE VERSION --recipes --json`"""
 
     document: Literal["firesteel.learn-recipes/1"] = "firesteel.learn-recipes/1"

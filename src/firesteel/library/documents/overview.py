@@ -9,7 +9,7 @@ from firesteel.library.plans import Overview
 from firesteel.library.services import ServiceStatus
 
 
-class OverviewJson(Document):
+class OverviewJson(Document, kw_only=True):
     """`firesteel --json`"""
 
     document: Literal["firesteel.overview/1"] = "firesteel.overview/1"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Self
 
-from pydantic import Field, field_validator
+from msgspec import field
 
 from firesteel import engines
 from firesteel.launch import EngineName, FlagValue, Launch
@@ -13,26 +14,26 @@ from firesteel.planner.band import Band
 from firesteel.planner.memory.account import MemoryPart, Verdict
 from firesteel.planner.plan import Plan
 from firesteel.planner.speed.speculation import DraftedSpeed
-from firesteel.planner.speed.speed import BatchSpeed, PrefillSpeed, ServedSpeed, SpeedBasis
-from firesteel.planner.speed.startup import StartPhase, StartUp
+from firesteel.planner.speed.speed import BatchSpeed, PrefillSpeed, ServedSpeed, Speed, SpeedBasis
+from firesteel.planner.speed.startup import StartPhase
 from firesteel.render import docker
 
 
-class MemoryJson(Document):
+class MemoryJson(Document, kw_only=True):
     verdict: Verdict
-    needed_bytes: Band = Field(validation_alias="needed")
+    needed: Band = field(name="needed_bytes")
     budget_bytes: int
     parts: tuple[MemoryPart, ...]
 
 
-class CacheGroupJson(Document):
+class CacheGroupJson(Document, kw_only=True):
     kind: str
     layers: int
-    block_tokens: int = Field(validation_alias="block_size")
+    block_size: int = field(name="block_tokens")
     page_bytes: int
 
 
-class ReportedKvJson(Document):
+class ReportedKvJson(Document, kw_only=True):
     """What vLLM prints at start: `GPU KV cache size` and `Maximum concurrency`."""
 
     tokens: int
@@ -44,7 +45,7 @@ class ReportedKvJson(Document):
     """If vLLM refuses to start: the longest request that would fit."""
 
 
-class CacheJson(Document):
+class CacheJson(Document, kw_only=True):
     bytes: int
     bytes_per_token: int
     state_bytes: int
@@ -65,12 +66,12 @@ class CacheJson(Document):
     """Why the engine may print other figures; null: it will print these."""
 
 
-class DepthJson(Document):
+class DepthJson(Document, kw_only=True):
     depth: int
     decode_tokens_per_s: Band
 
 
-class SpeedJson(Document):
+class SpeedJson(Document, kw_only=True):
     decode_tokens_per_s: Band
     bound_tokens_per_s: float
     bytes_per_token: int
@@ -100,18 +101,16 @@ class SpeedJson(Document):
     start_up: tuple[StartPhase, ...]
     """The first start, phase by phase; empty: not known."""
 
-    @field_validator("at_depth", mode="before")
     @classmethod
-    def _depths(cls, rates: tuple[tuple[int, Band], ...]) -> tuple[DepthJson, ...]:
-        return tuple(DepthJson(depth=depth, decode_tokens_per_s=rate) for depth, rate in rates)
+    def of(cls, *values: object, **others: object) -> Self:
+        (speed,) = values
+        assert isinstance(speed, Speed)
+        depths = tuple(DepthJson.of(depth=depth, decode_tokens_per_s=rate) for depth, rate in speed.at_depth)
+        phases = speed.start_up.phases if speed.start_up else ()
+        return super().of(speed, **{"at_depth": depths, "start_up": phases, **others})
 
-    @field_validator("start_up", mode="before")
-    @classmethod
-    def _phases(cls, start_up: StartUp | None) -> tuple[StartPhase, ...]:
-        return start_up.phases if start_up else ()
 
-
-class LaunchJson(Document):
+class LaunchJson(Document, kw_only=True):
     name: str
     model: str
     engine: EngineName

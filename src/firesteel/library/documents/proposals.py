@@ -29,12 +29,12 @@ from firesteel.proposals.over_hosts import OverHosts
 from firesteel.proposals.propose import Proposal, compared_with_best
 
 
-class AlternativeJson(Document):
+class AlternativeJson(Document, kw_only=True):
     name: str
     why: str
 
 
-class PlanJson(Document):
+class PlanJson(Document, kw_only=True):
     """`firesteel plan MODEL --json`"""
 
     document: Literal["firesteel.plan/1"] = "firesteel.plan/1"
@@ -60,7 +60,7 @@ class PlanJson(Document):
     quality: tuple[Quality, ...] = ()
 
 
-class TermsJson(Document):
+class TermsJson(Document, kw_only=True):
     """What to know before the weights are used."""
 
     license: str
@@ -70,7 +70,7 @@ class TermsJson(Document):
     safety: str | None
 
 
-class RequestsJson(Document):
+class RequestsJson(Document, kw_only=True):
     body: Mapping[str, object]
     """What every request should say."""
     tool_body: Mapping[str, object]
@@ -83,14 +83,14 @@ class RequestsJson(Document):
     source: Evidence | None
 
 
-class PlanCompareJson(Document):
+class PlanCompareJson(Document, kw_only=True):
     """`firesteel plan --compare MODEL MODEL --json`"""
 
     document: Literal["firesteel.plan-compare/1"] = "firesteel.plan-compare/1"
     plans: tuple[PlanJson, ...]
 
 
-class ModelRowJson(Document):
+class ModelRowJson(Document, kw_only=True):
     name: str
     model: str
     title: str
@@ -109,7 +109,7 @@ class ModelRowJson(Document):
     requests: RequestsJson | None = None
 
 
-class ModelsJson(Document):
+class ModelsJson(Document, kw_only=True):
     """`firesteel models --json`"""
 
     document: Literal["firesteel.models/1"] = "firesteel.models/1"
@@ -117,7 +117,7 @@ class ModelsJson(Document):
     models: tuple[ModelRowJson, ...]
 
 
-class CandidateJson(Document):
+class CandidateJson(Document, kw_only=True):
     name: str
     model: str
     engine: EngineName
@@ -137,7 +137,7 @@ class CandidateJson(Document):
     terms: TermsJson | None
 
 
-class ChooseJson(Document):
+class ChooseJson(Document, kw_only=True):
     """`firesteel choose --json`"""
 
     document: Literal["firesteel.choose/1"] = "firesteel.choose/1"
@@ -149,7 +149,7 @@ class ChooseJson(Document):
     """By recipe: why it was not considered."""
 
 
-class ChooseGuidesJson(Document):
+class ChooseGuidesJson(Document, kw_only=True):
     """`firesteel choose --guides --json`"""
 
     document: Literal["firesteel.choose-guides/1"] = "firesteel.choose-guides/1"
@@ -190,7 +190,7 @@ def plan_json(
         findings=tuple(map(finding_json, proposal.findings)),
         launch=launch_json(plan.launch),
         others=tuple(
-            AlternativeJson(name=other.name, why=compared_with_best(proposal, other)) for other in others
+            AlternativeJson.of(name=other.name, why=compared_with_best(proposal, other)) for other in others
         ),
         terms=terms_json(proposal.model),
         requests=requests_json(proposal.recipe),
@@ -200,21 +200,21 @@ def plan_json(
 
 
 def terms_json(model: Model | None) -> TermsJson | None:
-    return TermsJson.model_validate(model) if model else None
+    return TermsJson.of(model) if model else None
 
 
 def requests_json(recipe: Recipe | None) -> RequestsJson | None:
-    return RequestsJson.model_validate(recipe.requests) if recipe and recipe.requests else None
+    return RequestsJson.of(recipe.requests) if recipe and recipe.requests else None
 
 
 def plan_compare_json(proposals: Iterable[Proposal]) -> PlanCompareJson:
-    return PlanCompareJson(plans=tuple(plan_json(proposal) for proposal in proposals))
+    return PlanCompareJson.of(plans=tuple(plan_json(proposal) for proposal in proposals))
 
 
 def model_row(proposal: Proposal) -> ModelRowJson:
     plan, recipe, model = proposal.plan, proposal.recipe, proposal.model
     assert recipe is not None and model is not None, "everything in the catalog has both"
-    return ModelRowJson(
+    return ModelRowJson.of(
         name=proposal.name,
         model=model.id,
         title=model.title,

@@ -11,7 +11,7 @@ from firesteel.library.services import ServiceList, ServiceStatus
 from firesteel.rules.host_checks.verdict import CheckLevel
 
 
-class HostAlarmJson(Document):
+class HostAlarmJson(Document, kw_only=True):
     check: str
     level: CheckLevel
     says: str
@@ -19,7 +19,7 @@ class HostAlarmJson(Document):
     do: str | None
 
 
-class PsJson(Document):
+class PsJson(Document, kw_only=True):
     """`firesteel ps --json`"""
 
     document: Literal["firesteel.ps/1"] = "firesteel.ps/1"
@@ -33,5 +33,5 @@ class PsJson(Document):
 
 
 def ps_json(found: ServiceList) -> PsJson:
-    alarms = tuple(map(HostAlarmJson.model_validate, found.alarms))
-    return PsJson(services=found.services, gateway=found.gateway, host=alarms, gpu=found.gpu)
+    alarms = tuple(map(HostAlarmJson.of, found.alarms))
+    return PsJson.of(services=found.services, gateway=found.gateway, host=alarms, gpu=found.gpu)

@@ -12,20 +12,20 @@ from firesteel.workshop.quantize.plan import QuantizationPlan
 from firesteel.workshop.quantize.results import MatrixError, QuantizationResult
 
 
-class WrittenTensorJson(Document):
+class WrittenTensorJson(Document, kw_only=True):
     name: str
     dtype: str
     shape: tuple[int, ...]
     bytes: int
 
 
-class KeptTensorJson(Document):
+class KeptTensorJson(Document, kw_only=True):
     name: str
     why: str
     bytes: int
 
 
-class QuantizePlanJson(Document):
+class QuantizePlanJson(Document, kw_only=True):
     """`firesteel quantize --dry-run --json`: what would be written, to the byte"""
 
     document: Literal["firesteel.quantize-plan/1"] = "firesteel.quantize-plan/1"
@@ -42,7 +42,7 @@ class QuantizePlanJson(Document):
     forecast: QuantizationForecast | None
 
 
-class QuantizeJson(Document):
+class QuantizeJson(Document, kw_only=True):
     """`firesteel quantize --json`"""
 
     document: Literal["firesteel.quantize/1"] = "firesteel.quantize/1"
@@ -62,7 +62,7 @@ class QuantizeJson(Document):
     """Of `audit`, which reads the result."""
 
 
-class QuantizeGgufJson(Document):
+class QuantizeGgufJson(Document, kw_only=True):
     """`firesteel quantize --to q4_k_m --json`: by llama.cpp's own quantizer"""
 
     document: Literal["firesteel.quantize-gguf/1"] = "firesteel.quantize-gguf/1"
@@ -76,7 +76,7 @@ class QuantizeGgufJson(Document):
     """Of the file; None with --dry-run."""
 
 
-class QuantizeCalibrateJson(Document):
+class QuantizeCalibrateJson(Document, kw_only=True):
     """`firesteel quantize --calibrate --json`: planned here, run by ModelOpt's container"""
 
     document: Literal["firesteel.quantize-calibrate/1"] = "firesteel.quantize-calibrate/1"

@@ -9,7 +9,7 @@ from firesteel.library.documents.document import Document
 from firesteel.library.documents.proposals import PlanJson
 
 
-class RecipeNewJson(Document):
+class RecipeNewJson(Document, kw_only=True):
     """`firesteel recipe new NAME --json`"""
 
     document: Literal["firesteel.recipe-new/1"] = "firesteel.recipe-new/1"
@@ -19,7 +19,7 @@ class RecipeNewJson(Document):
     """Where it was written; null: nowhere."""
 
 
-class RecipeTestJson(Document):
+class RecipeTestJson(Document, kw_only=True):
     """`firesteel recipe test NAME --json`"""
 
     document: Literal["firesteel.recipe-test/1"] = "firesteel.recipe-test/1"
@@ -31,7 +31,7 @@ class RecipeTestJson(Document):
     passed: bool
 
 
-class RecipeShareJson(Document):
+class RecipeShareJson(Document, kw_only=True):
     """`firesteel recipe share NAME --json`"""
 
     document: Literal["firesteel.recipe-share/1"] = "firesteel.recipe-share/1"
@@ -41,7 +41,7 @@ class RecipeShareJson(Document):
     """Why others must adopt it by name, after reading it."""
 
 
-class RecipeListJson(Document):
+class RecipeListJson(Document, kw_only=True):
     """`firesteel recipe list --json`"""
 
     document: Literal["firesteel.recipe-list/1"] = "firesteel.recipe-list/1"
@@ -50,7 +50,7 @@ class RecipeListJson(Document):
     refused: tuple[RefusedRecipe, ...]
 
 
-class RecipeAdoptJson(Document):
+class RecipeAdoptJson(Document, kw_only=True):
     """`firesteel recipe adopt NAME --json`"""
 
     document: Literal["firesteel.recipe-adopt/1"] = "firesteel.recipe-adopt/1"

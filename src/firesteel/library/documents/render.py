@@ -9,7 +9,7 @@ from firesteel.library.documents.document import Document
 from firesteel.library.render import Rendered
 
 
-class RenderJson(Document):
+class RenderJson(Document, kw_only=True):
     """`firesteel render MODEL --json`"""
 
     document: Literal["firesteel.render/1"] = "firesteel.render/1"
@@ -25,7 +25,7 @@ class RenderJson(Document):
 
 
 def render_json(rendered: Rendered, path: str | None) -> RenderJson:
-    return RenderJson(
+    return RenderJson.of(
         name=rendered.names[0],
         names=rendered.names,
         format=rendered.form,

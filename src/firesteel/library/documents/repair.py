@@ -9,7 +9,7 @@ from firesteel.rules.checkpoint_checks import CheckpointFinding
 from firesteel.workshop.repair.scales import ReconciledGroup
 
 
-class RepairJson(Document):
+class RepairJson(Document, kw_only=True):
     """`firesteel repair MODEL --json`"""
 
     document: Literal["firesteel.repair/1"] = "firesteel.repair/1"
@@ -23,7 +23,7 @@ class RepairJson(Document):
     """The folder; null: nothing was written."""
 
 
-class RepairUndoJson(Document):
+class RepairUndoJson(Document, kw_only=True):
     """`firesteel repair MODEL --undo --json`"""
 
     document: Literal["firesteel.repair-undo/1"] = "firesteel.repair-undo/1"

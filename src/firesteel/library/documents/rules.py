@@ -15,7 +15,7 @@ from firesteel.rules.fact_tables import FactRow
 from firesteel.rules.rule import Level
 
 
-class FindingJson(Document):
+class FindingJson(Document, kw_only=True):
     rule: str
     level: Level
     says: str
@@ -29,23 +29,23 @@ class FindingJson(Document):
     sources: tuple[Evidence, ...]
 
 
-class AllowedJson(Document):
+class AllowedJson(Document, kw_only=True):
     finding: FindingJson
     reason: str
 
 
-class FixedJson(Document):
+class FixedJson(Document, kw_only=True):
     file: str
     rules: tuple[str, ...]
     diff: str
 
 
-class UnreadJson(Document):
+class UnreadJson(Document, kw_only=True):
     file: str
     why: str
 
 
-class MachineJson(Document):
+class MachineJson(Document, kw_only=True):
     """The machine that a launch is for."""
 
     kind: MachineKind
@@ -55,7 +55,7 @@ class MachineJson(Document):
     line: int | None
 
 
-class CheckJson(Document):
+class CheckJson(Document, kw_only=True):
     """`firesteel check WHAT --json`"""
 
     document: Literal["firesteel.check/1"] = "firesteel.check/1"
@@ -73,7 +73,7 @@ class CheckJson(Document):
     unread: tuple[UnreadJson, ...]
 
 
-class RuleJson(Document):
+class RuleJson(Document, kw_only=True):
     """`firesteel check --explain RULE --json`"""
 
     document: Literal["firesteel.check-explain/1"] = "firesteel.check-explain/1"
@@ -87,7 +87,7 @@ class RuleJson(Document):
     sources: tuple[Evidence, ...]
 
 
-class FactsJson(Document):
+class FactsJson(Document, kw_only=True):
     """`firesteel facts TABLE --json`; a `level` of null: no rule objects"""
 
     document: Literal["firesteel.facts/1"] = "firesteel.facts/1"
@@ -96,7 +96,7 @@ class FactsJson(Document):
     rows: tuple[CompatibilityRow, ...]
 
 
-class FactTableJson(Document):
+class FactTableJson(Document, kw_only=True):
     """`firesteel facts hardware|drivers|images|variables --json`; `values` are those of `columns` after the
     first"""
 
@@ -124,24 +124,24 @@ def machine_json(machine: StatedMachine) -> MachineJson:
 
 
 def check_json(result: CheckReport) -> CheckJson:
-    return CheckJson(
+    return CheckJson.of(
         launches=sum(len(linted.readings) for linted in result.linted),
         hardware=result.hardware,
         machines=tuple(machine_json(machine) for linted in result.linted for machine in linted.machines),
         files=tuple(linted.path for linted in result.linted),
         findings=tuple(map(finding_json, result.findings)),
         allowed=tuple(
-            AllowedJson(finding=finding_json(finding), reason=reason)
+            AllowedJson.of(finding=finding_json(finding), reason=reason)
             for linted in result.linted
             for finding, reason in linted.allowed
         ),
         fixed=tuple(
-            FixedJson(
+            FixedJson.of(
                 file=fixed.source.name,
                 rules=tuple(finding.rule for finding in fixed.findings),
                 diff=fixed.diff,
             )
             for fixed in result.fixed
         ),
-        unread=tuple(UnreadJson(file=name, why=error.what) for name, error in result.unread),
+        unread=tuple(UnreadJson.of(file=name, why=error.what) for name, error in result.unread),
     )

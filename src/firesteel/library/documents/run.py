@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from pydantic import Field
+from msgspec import field
 
 from firesteel.launch import Step
 from firesteel.library.documents.document import Document
@@ -18,17 +18,18 @@ from firesteel.run.events import ServiceReady
 from firesteel.run.fetch.prune import UnusedFile
 from firesteel.run.report import Report
 from firesteel.run.verify.checks import CheckResult
+from firesteel.values import replace
 
 
-class ComparedJson(Document):
+class ComparedJson(Document, kw_only=True):
     what: str
     unit: str
     planned: Band
     measured: float
-    within: bool = Field(validation_alias="is_within")
+    is_within: bool = field(name="within")
 
 
-class UpJson(Document):
+class UpJson(Document, kw_only=True):
     """`firesteel up --json`; a failed check of level `gate` fails the launch, a `note` does not"""
 
     document: Literal["firesteel.up/1"] = "firesteel.up/1"
@@ -37,7 +38,7 @@ class UpJson(Document):
     model: str
     engine: str
     version: str | None
-    verified: bool = Field(validation_alias="is_verified")
+    is_verified: bool = field(name="verified")
     already_running: bool = False
     checks: tuple[CheckResult, ...]
     compared: tuple[ComparedJson, ...]
@@ -52,7 +53,7 @@ class UpJson(Document):
     """How the model should be asked; null: its recipe does not say."""
 
 
-class NodeUpJson(Document):
+class NodeUpJson(Document, kw_only=True):
     """A model that a `node` of the service file serves."""
 
     name: str
@@ -60,7 +61,7 @@ class NodeUpJson(Document):
     verified: bool
 
 
-class UpFileJson(Document):
+class UpFileJson(Document, kw_only=True):
     """`firesteel up -f FILE --json`"""
 
     document: Literal["firesteel.up-file/1"] = "firesteel.up-file/1"
@@ -69,7 +70,7 @@ class UpFileJson(Document):
     """What other hosts serve, by node."""
 
 
-class StepJson(Document):
+class StepJson(Document, kw_only=True):
     host: str
     command: tuple[str, ...]
     env: Mapping[str, str]
@@ -78,7 +79,7 @@ class StepJson(Document):
     expects: str
 
 
-class UpDryRunJson(Document):
+class UpDryRunJson(Document, kw_only=True):
     """`firesteel up --dry-run --json`"""
 
     document: Literal["firesteel.up-dry-run/1"] = "firesteel.up-dry-run/1"
@@ -86,7 +87,7 @@ class UpDryRunJson(Document):
     steps: tuple[StepJson, ...]
 
 
-class VerifyJson(Document):
+class VerifyJson(Document, kw_only=True):
     """`firesteel verify --json`; a failed check of level `gate` fails the whole, a `note` does not"""
 
     document: Literal["firesteel.verify/1"] = "firesteel.verify/1"
@@ -95,7 +96,7 @@ class VerifyJson(Document):
     checks: tuple[CheckResult, ...]
 
 
-class LogsJson(Document):
+class LogsJson(Document, kw_only=True):
     """`firesteel logs --json`"""
 
     document: Literal["firesteel.logs/1"] = "firesteel.logs/1"
@@ -104,21 +105,21 @@ class LogsJson(Document):
     lines: tuple[str, ...]
 
 
-class DownJson(Document):
+class DownJson(Document, kw_only=True):
     """`firesteel down --json`"""
 
     document: Literal["firesteel.down/1"] = "firesteel.down/1"
     done: tuple[str, ...]
 
 
-class PullJson(Document):
+class PullJson(Document, kw_only=True):
     """`firesteel pull MODEL --json`"""
 
     document: Literal["firesteel.pull/1"] = "firesteel.pull/1"
     done: tuple[str, ...]
 
 
-class PullPruneJson(Document):
+class PullPruneJson(Document, kw_only=True):
     """`firesteel pull --prune --json`"""
 
     document: Literal["firesteel.pull-prune/1"] = "firesteel.pull-prune/1"
@@ -142,7 +143,7 @@ def up_json(
         "terms": terms_json(proposal.model if proposal else None),
         "requests": requests_json(proposal.recipe if proposal else None),
     }
-    return UpJson.model_validate(report).model_copy(update=update)
+    return replace(UpJson.of(report), **update)
 
 
 def up_file_json(
@@ -155,7 +156,7 @@ def up_file_json(
         for ready, proposal in zip(started, proposals, strict=True)
     )
     nodes = {node: tuple(map(NodeUpJson.of, reports)) for node, reports in on_nodes.items()}
-    return UpFileJson(reports=tuple(reports), nodes=nodes)
+    return UpFileJson.of(reports=tuple(reports), nodes=nodes)
 
 
 def steps_json(name: str, steps: Iterable[Step]) -> UpDryRunJson:
@@ -163,4 +164,4 @@ def steps_json(name: str, steps: Iterable[Step]) -> UpDryRunJson:
         StepJson.of(step, step.command, command=step.command.argv, undo=step.undo.argv if step.undo else None)
         for step in steps
     )
-    return UpDryRunJson(name=name, steps=tuple(rows))
+    return UpDryRunJson.of(name=name, steps=tuple(rows))

@@ -8,7 +8,7 @@ from firesteel.gateway.state import GpuStatus, MemoryStatus, ModelStatus
 from firesteel.library.documents.document import Document
 
 
-class TopJson(Document):
+class TopJson(Document, kw_only=True):
     """`firesteel top --json`"""
 
     document: Literal["firesteel.top/1"] = "firesteel.top/1"

@@ -9,7 +9,7 @@ from firesteel.library.documents.document import Document
 from firesteel.upgrade.result import Outcome
 
 
-class UpgradeJson(Document):
+class UpgradeJson(Document, kw_only=True):
     """`firesteel upgrade MODEL --json`"""
 
     document: Literal["firesteel.upgrade/1"] = "firesteel.upgrade/1"

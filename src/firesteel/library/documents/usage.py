@@ -8,7 +8,7 @@ from firesteel.gateway.admin.usage import BudgetStatus, UsageRow
 from firesteel.library.documents.document import Document
 
 
-class UsageJson(Document):
+class UsageJson(Document, kw_only=True):
     """`firesteel usage --json`"""
 
     document: Literal["firesteel.usage/1"] = "firesteel.usage/1"

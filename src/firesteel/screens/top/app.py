@@ -186,7 +186,7 @@ class TopApp:
             self._choose(shows_help=False)
 
     def _choose(self, **changes: object) -> None:
-        self._chosen = replace(self._chosen, **changes)  # type: ignore[arg-type]  # fields of Selection, by name
+        self._chosen = replace(self._chosen, **changes)
         self._wake_fetcher.set()
 
     def _move(self, by: int) -> None:
