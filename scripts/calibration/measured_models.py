@@ -8,14 +8,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal
 
-from pydantic import PositiveInt
-
 from firesteel import shipped_data
 from firesteel.facts import Architecture, FullAttention, Layer, LinearAttention, Role, SlidingAttention
 from firesteel.facts.evidence import Evidence
 from firesteel.facts.model.architecture import LatentAttention, NoCache
 from firesteel.planner.speed.decode import StoredBytes
-from firesteel.values import FileValue
+from firesteel.values import FileValue, PositiveInt
 
 
 class MeasuredLayersSchema(FileValue, kw_only=True):

@@ -8,7 +8,7 @@
 A command imports more than a hundred frozen classes. `dataclasses` writes and compiles the source of six
 methods for each of them, which was a third of the time of a plan. Here all classes share their methods except
 `__init__`, whose code is compiled once for each number of fields and then gets the names of the class.
-`fields`, `replace`, `asdict`, `match`, pickle, pydantic and type checkers see an ordinary dataclass. Classes
+`fields`, `replace`, `asdict`, `match`, pickle, msgspec and type checkers see an ordinary dataclass. Classes
 that are not frozen are left to the standard library: theirs is the quicker `__init__`. A frozen subclass
 needs the same decorator as its base.
 """

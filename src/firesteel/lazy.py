@@ -6,7 +6,7 @@
         __getattr__ = lazy_exports(__name__)
 
 A supervisor lives as long as its model and must not carry the planner; `firesteel --help` must not load
-pydantic. Such a package imports its public names for type checkers alone, and pays for a module only when a
+msgspec. Such a package imports its public names for type checkers alone, and pays for a module only when a
 name of it is used. The imports are the one list of these names: they are found in the package's own source,
 which takes 30 microseconds, once.
 """

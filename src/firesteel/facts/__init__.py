@@ -3,7 +3,7 @@
 Pure: bytes and text in, values out. A fact has a source; what is not known is None, never a guess.
 Never reads a user's file, the network, the clock or the environment: callers pass those in.
 Names load when they are first used. `facts.host.hardware` and `facts.evidence` are imported by their own
-path: they need pydantic and YAML, which a supervisor must not load.
+path: they need YAML, which a supervisor must not load.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""`serve MODEL...`: a service file for models that were only named. Loads no pydantic: the gateway's process
+"""`serve MODEL...`: a service file for models that were only named. Loads no PyYAML: the gateway's process
 stays small."""
 
 from __future__ import annotations

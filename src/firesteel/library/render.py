@@ -142,7 +142,7 @@ def _asks(models: Sequence[str], ask: Ask) -> list[Ask]:
 
 
 def _asks_of_file(models: Sequence[str], file: Path, form: str) -> list[Ask]:
-    from firesteel.service_file import asks, read_service_file  # loads pydantic
+    from firesteel.service_file import asks, read_service_file  # loads PyYAML
 
     hint = "firesteel models, to list models that need no file"
     known = asks(read_service_file(str(file), text_files.read_text(file, next=hint)))

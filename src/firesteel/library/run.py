@@ -370,7 +370,7 @@ def plan_down_file(path: Path, name: str | None = None) -> DownPlan:
 
 def _service_file(path: Path) -> ServiceFile:
     from firesteel.edge.files import text_files
-    from firesteel.service_file import read_service_file  # loads pydantic
+    from firesteel.service_file import read_service_file  # loads PyYAML
 
     return read_service_file(str(path), text_files.read_text(path, next=_LIST))
 

@@ -1,6 +1,6 @@
 """The gateway: one URL for several models, in this process, and where the one of this home answers.
 
-Nothing here may load pydantic, rich or the planner: the gateway's process runs for weeks, and its memory
+Nothing here may load PyYAML, rich or the planner: the gateway's process runs for weeks, and its memory
 counts.
 """
 
@@ -115,7 +115,7 @@ def run_gateway(
 
 
 def require_address(listen: str) -> None:
-    """Repeats the check of the service file's `listen`, whose own parser would load pydantic."""
+    """Repeats the check of the service file's `listen`, whose own parser would load PyYAML."""
     host, _, port = listen.rpartition(":")
     try:
         ip_address(host.removeprefix("[").removesuffix("]"))

@@ -100,7 +100,7 @@ def service_status(service: Service, figures: LiveFigures | None = None) -> Serv
 def _with_file(path: Path, rows: tuple[ServiceStatus, ...]) -> tuple[ServiceStatus, ...]:
     """The file's models in its order; services that are not in it come last."""
     from firesteel.edge.files import text_files
-    from firesteel.service_file import asks, read_service_file  # loads pydantic
+    from firesteel.service_file import asks, read_service_file  # loads PyYAML
 
     file = read_service_file(str(path), text_files.read_text(path, next="firesteel ps, to list what runs"))
     urls = {name: entry.addresses[0] for name, entry in file.models.items() if entry.addresses}

@@ -36,7 +36,7 @@ PARTS = (
     "scripts/make-venv",
     "src",
 )
-_PACKAGES = "aiohttp, click, msgspec, pydantic, rich, yaml"
+_PACKAGES = "aiohttp, click, msgspec, rich, yaml"
 SSH_FAILED = 255
 
 

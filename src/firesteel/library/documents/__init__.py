@@ -1,4 +1,4 @@
-"""The documents of `--json`, each loaded when a command prints it: they need pydantic, which is slow to load.
+"""The documents of `--json`, each loaded when a command prints it.
 
     common.print_json(documents.run.PullJson.of(done=done))
 
