@@ -91,6 +91,9 @@ def printed_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     for component in components.values():
         if "properties" in component:
             component["required"] = list(component["properties"])
+            for key in component["properties"].values():
+                if len(key.get("enum", ())) == 1:
+                    key["const"] = key.pop("enum")[0]
     own: dict[str, Any] = components.pop(kind.__name__)
     return own | ({"$defs": components} if components else {})
 
