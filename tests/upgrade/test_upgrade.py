@@ -137,13 +137,13 @@ def test_what_cannot_be_upgraded(firesteel: Firesteel) -> None:
     ("words", "interrupted"),
     [
         (("upgrade", "smollm2"), "firesteel.library.run.upgrade_model"),
-        (("image", "build", "llamacpp-here"), "firesteel.cli.image.build_image"),
+        (("image", "build", "llamacpp-here"), "firesteel.library.images.build_image"),
     ],
 )
 def test_an_interruption_is_no_traceback(
     words: tuple[str, ...], interrupted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def cancelled(*arguments: object) -> AsyncIterator[object]:
+    async def cancelled(*arguments: object, **options: object) -> AsyncIterator[object]:
         raise asyncio.CancelledError
         yield
 

@@ -1,4 +1,4 @@
-"""Models that run on this host: fetched, started, verified, stopped, upgraded, and their logs.
+"""The models on this host: fetch, start, verify, stop and upgrade them, and read their logs.
 
 Imports little: what plans, what asks an engine and what reaches other hosts loads when it is first needed.
 """

@@ -10,7 +10,7 @@ are ints, rates end in `_tokens_per_s`, times in `_s` or `_ms`, and a band is {l
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self, Union, dataclass_transform, get_args, get_origin
 
 import msgspec
@@ -40,6 +40,8 @@ class Document(Value, forbid_unknown_fields=True):
 def _shown(kind: Any, value: Any) -> Any:
     """A value where its document belongs, alone or in a list or a map -> the document."""
     arguments = get_args(kind)
+    if isinstance(value, Iterator):
+        value = tuple(value)
     if value is None or isinstance(value, Document):
         return value
     if isinstance(kind, type) and issubclass(kind, Document):
