@@ -138,6 +138,7 @@ def normal(value: Any, places: dict[str, str], types_only: bool) -> Any:
         for name, place in places.items():
             value = value.replace(place, f"<{name}>")
         value = value.replace(str(ROOT), "<repository>")
+        value = value.replace(f"{Path.home()}/", "<user>/")
         value = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*(Z|\+[\d:]+)?", "<time>", value)
         value = re.sub(r"\b[0-9a-f]{40,64}\b", "<digest>", value)
     return value
