@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from firesteel.run.supervise.disk_writer import DiskWriter
 from firesteel.values import replace
 
 _SAMPLE_S = 1.0
+_SIGNAL_S = 0.1
+"""How soon a request to stop is seen."""
 _HEALTH_S, _METRICS_S = 2.0, 5.0
 """How often the engine is asked."""
 
@@ -82,10 +85,12 @@ class EngineMonitor:
         """Until the engine ends (None) or has to be stopped. `check_signalled` raises to end it, too."""
         self._writer.write(self.state)
         while True:
-            with suppress(subprocess.TimeoutExpired):
-                self.engine.wait(timeout=_SAMPLE_S)
-                return self._kernel_kill()
-            check_signalled()
+            look_at = time.monotonic() + _SAMPLE_S
+            while time.monotonic() < look_at:
+                with suppress(subprocess.TimeoutExpired):
+                    self.engine.wait(timeout=_SIGNAL_S)
+                    return self._kernel_kill()
+                check_signalled()
             if reason := self._look():
                 return reason
 

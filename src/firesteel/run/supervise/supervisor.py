@@ -83,7 +83,7 @@ def _on_signal(number: int, frame: object) -> None:
 
 
 def _note_signal(number: int, frame: object) -> None:
-    """While an engine ends, a request to stop waits: dropped, it would not prevent the next start."""
+    """While an engine runs or ends, a request to stop waits: dropped, it would not prevent the next start."""
     global _stop_signalled
     _stop_signalled = True
 
@@ -189,6 +189,9 @@ def _run_engine(
                 return state, restart.EngineExit("died", 0, 127)
             _wait_for(writer, paused, f"{why}; it is tried again until that is over")
     state = replace(state, engine=find(engine.pid))
+    # From here on a signal is only noted: an exception out of `Popen.wait` can leave its lock taken, and the
+    # supervisor would wait for the engine forever.
+    _handle_signals(_note_signal)
     monitor = EngineMonitor(spec, state, engine, writer, _start_verify)
     try:
         reason = monitor.run(_check_signalled)
