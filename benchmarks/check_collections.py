@@ -14,13 +14,14 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from firesteel import catalog
+from firesteel.catalog.catalog import shipped
 from firesteel.edge.files import text_files
 from firesteel.errors import FiresteelError
-from firesteel.rules import Finding, LintOptions, LintResult, lint
+from firesteel.rules.checker import Finding
+from firesteel.rules.linter import LintOptions, LintResult, lint
 from firesteel.values import replace
 
-OPTIONS = LintOptions(catalog.shipped().images)
+OPTIONS = LintOptions(shipped().images)
 
 
 def main() -> None:

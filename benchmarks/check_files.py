@@ -19,14 +19,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from firesteel import catalog
+from firesteel.catalog.catalog import shipped
 from firesteel.edge.files import text_files
 from firesteel.errors import FiresteelError
-from firesteel.rules import LintOptions, lint
+from firesteel.rules.linter import LintOptions, lint
 
 FILES = 700
 BAR_S = 4.0
-OPTIONS = LintOptions(catalog.shipped().images)
+OPTIONS = LintOptions(shipped().images)
 
 
 def copy_files(folders: list[Path], target: Path) -> tuple[int, int, int]:

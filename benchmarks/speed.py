@@ -24,7 +24,7 @@ from collections.abc import Callable
 from math import hypot
 from pathlib import Path
 
-from firesteel.facts import Role
+from firesteel.facts.model.tensors import Role
 from firesteel.planner.speed.constants import ErrorsSchema, constants
 from firesteel.planner.speed.published import PublishedRun
 from firesteel.values import replace

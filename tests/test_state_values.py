@@ -1,35 +1,32 @@
-"""JSON back into the dataclasses that it was written from, and nothing else into them."""
+"""JSON back into the values that it was written from, and nothing else into them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.values import InvalidValue, from_json, plain
+from firesteel.values import InvalidValue, Value, from_json, plain
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Value):
     x: int
     y: float = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Everything:
+class Everything(Value):
     name: str
     kind: Literal["a", "b"]
     count: int | None = None
     is_on: bool = False
     words: tuple[str, ...] = ()
     pair: tuple[int, str] = (1, "one")
-    points: list[Point] = field(default_factory=list)
-    env: Mapping[str, str] = field(default_factory=dict)
+    points: list[Point] = []
+    env: Mapping[str, str] = {}
     anything: Any = None
 
 
@@ -79,7 +76,7 @@ JSON = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from([*Everything.__dataclass_fields__]), JSON))
+@given(st.dictionaries(st.sampled_from([*Everything.__struct_fields__]), JSON))
 def test_whatever_stands_there_gives_a_value_of_the_type_or_an_error(found: dict[str, object]) -> None:
     try:
         value = from_json(Everything, found)

@@ -12,18 +12,18 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from record_vllm_boots import changed_config
 
-from firesteel import engines
 from firesteel.edge.files.checkpoints import open_path
+from firesteel.engines.kv_cache import size_kv_cache
 from firesteel.launch import FlagValue, Launch
 from firesteel.planner.memory.loaded import loaded_weights
 from firesteel.planner.speed.decode import stored_bytes
 from firesteel.planner.speed.step_model import StepModel, step_model
+from firesteel.values import replace
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BANDWIDTH = 4.8e12
@@ -63,7 +63,7 @@ def model(row: dict[str, Any]) -> StepModel:
     }
     launch = Launch("x", "x", "vllm", "0.26.0", flags)
     weights = loaded_weights(launch, found.architecture, found.weights).weights
-    kv = engines.size_kv_cache(launch, found.architecture, 4096, 1)
+    kv = size_kv_cache(launch, found.architecture, 4096, 1)
     stored = stored_bytes(weights)
     return step_model(launch, found.architecture, stored, weights.tied_head, kv, BANDWIDTH)
 

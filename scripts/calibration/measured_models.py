@@ -9,9 +9,17 @@ from functools import cache
 from typing import Literal
 
 from firesteel import shipped_data
-from firesteel.facts import Architecture, FullAttention, Layer, LinearAttention, Role, SlidingAttention
 from firesteel.facts.evidence import Evidence
-from firesteel.facts.model.architecture import LatentAttention, NoCache
+from firesteel.facts.model.architecture import (
+    Architecture,
+    FullAttention,
+    LatentAttention,
+    Layer,
+    LinearAttention,
+    NoCache,
+    SlidingAttention,
+)
+from firesteel.facts.model.tensors import Role
 from firesteel.planner.speed.decode import StoredBytes
 from firesteel.values import FileValue, PositiveInt
 

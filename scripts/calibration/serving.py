@@ -8,12 +8,12 @@ first token.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import mean
 
 from calibration.accuracy import prediction_errors
 from calibration.decode import fit_batch_costs, fit_decode_costs, multi_user_runs, single_user_runs
 from calibration.prefill import fit_prefill_costs, prompt_model, prompts_of
-from firesteel.dataclass import dataclass
 from firesteel.planner.speed import published
 from firesteel.planner.speed.constants import ServedErrorsSchema
 from firesteel.planner.speed.published import CALIBRATED, PublishedRun

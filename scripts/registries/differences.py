@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from firesteel import catalog
-from firesteel.catalog import Recipe
-from firesteel.dataclass import dataclass
+from firesteel.catalog.catalog import shipped
+from firesteel.catalog.recipe import Recipe
 
 FOLDER = Path(__file__).parent
 READ = "2026-11-16"
@@ -69,7 +69,7 @@ def differences() -> Iterator[Difference]:
 
 
 def nearest(launch: RegistryLaunch) -> Recipe:
-    recipes = [recipe for recipe in catalog.shipped().recipes.values() if recipe.model == launch.model]
+    recipes = [recipe for recipe in shipped().recipes.values() if recipe.model == launch.model]
     return min(recipes, key=lambda recipe: (len(differing(launch, recipe)), recipe.name))
 
 

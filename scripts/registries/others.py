@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 import yaml
 
-from firesteel.dataclass import dataclass
 from firesteel.launch import Launch
 from registries.differences import FOLDER
 

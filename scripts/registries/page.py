@@ -9,7 +9,8 @@ from typing import Any, get_args
 
 import yaml
 
-from firesteel import catalog
+from firesteel.catalog.catalog import Catalog, shipped
+from firesteel.catalog.recipe import Recipe
 from firesteel.engines.schema.releases import known_versions
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask, EngineName
@@ -100,7 +101,7 @@ def _differences() -> str:
 def _drafting() -> str:
     by_load = [
         recipe.name
-        for recipe in catalog.shipped().recipes.values()
+        for recipe in shipped().recipes.values()
         if "num_speculative_tokens_per_batch_size" in json.dumps(_flag(recipe, "speculative-config"))
     ]
     rows = [(row["engine"], row["how"], row["releases"]) for row in _rows("drafting.yaml")]
@@ -110,7 +111,7 @@ def _drafting() -> str:
 
 def _releases() -> str:
     """How the latest releases that are known judge the recipes of their engine."""
-    known, host = catalog.shipped(), idle_host(hardware("gb10"))
+    known, host = shipped(), idle_host(hardware("gb10"))
     lines = []
     for engine in get_args(EngineName):
         names = [recipe.name for recipe in known.recipes.values() if recipe.engine == engine]
@@ -119,16 +120,14 @@ def _releases() -> str:
     return _table(("engine", "release", "recipes", "stopped", "warned of"), lines)
 
 
-def _judged(
-    engine: EngineName, version: str, planned: Sequence[Any], known: catalog.Catalog
-) -> tuple[str, ...]:
+def _judged(engine: EngineName, version: str, planned: Sequence[Any], known: Catalog) -> tuple[str, ...]:
     found = [each for launch in planned for each in release_findings(launch, version, "gb10", known.images)]
     stopped = {each.recipe for each in found if each.level == "stop"}
     warned = {each.recipe for each in found} - stopped
     return (engine, version, str(len(planned)), _names(sorted(stopped)), _names(sorted(warned)))
 
 
-def _flag(recipe: catalog.Recipe, name: str) -> object:
+def _flag(recipe: Recipe, name: str) -> object:
     return recipe.flags[name].value if name in recipe.flags else None
 
 

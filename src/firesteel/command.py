@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import field
 
-from firesteel.dataclass import dataclass
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Value):
     argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
 
     def __str__(self) -> str:
         return shlex.join((*(f"{name}={value}" for name, value in self.env.items()), *self.argv))

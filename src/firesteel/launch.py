@@ -8,11 +8,10 @@ launches, readers of `docker run` lines make launches, renderers and planners ta
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Literal
 
 from firesteel.command import Command
-from firesteel.dataclass import dataclass
+from firesteel.values import Value
 
 EngineName = Literal["vllm", "llamacpp", "sglang"]
 Runtime = Literal["container", "native"]
@@ -37,8 +36,7 @@ FlagValue = str | bool | dict[str, object] | list[object]
 """Text as typed; True for a bare flag, False for its `--no-` twin; a dict or list for a JSON flag."""
 
 
-@dataclass(frozen=True, slots=True)
-class AdapterReference:
+class AdapterReference(Value):
     """A LoRA adapter as the user names it."""
 
     name: str
@@ -47,8 +45,7 @@ class AdapterReference:
     """A PEFT folder, a GGUF, or a Hub id that was pulled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Value):
     """What the user typed."""
 
     model: str | None = None
@@ -81,8 +78,7 @@ class Ask:
     """LoRA, beside those of the recipe."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineProgram:
+class EngineProgram(Value):
     """An engine that is installed on this machine: started as a process, in place of a container."""
 
     argv: tuple[str, ...]
@@ -94,15 +90,13 @@ class EngineProgram:
     """How it was found: `--engine-path`, `PATH`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Value):
     source: str
     target: str
     read_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
+class Container(Value):
     """The container around an engine, as `docker run` would be told."""
 
     image: str
@@ -117,13 +111,12 @@ class Container:
     restart: str | None = None
     publish: tuple[str, ...] = ()
     mounts: tuple[Mount, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = {}
     options: tuple[tuple[str, str | None], ...] = ()
     """Any other `docker run` option, in the order typed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Value):
     name: str
     """What users call it; also the name that the server answers to."""
     model: str
@@ -131,9 +124,9 @@ class Launch:
     engine: EngineName
     version: str | None = None
     """Engine version: `0.24.0`, `11549` for llama.cpp build b11549. None: not known."""
-    flags: Mapping[str, FlagValue] = field(default_factory=dict)
+    flags: Mapping[str, FlagValue] = {}
     """Long spelling without dashes, `_` written `-`, the model and the port left out."""
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     port: int = 8000
     container: Container | None = None
     """None: a child process, the `program` or the embedded engine."""
@@ -153,8 +146,7 @@ class Launch:
         return self.container is not None and self.container.gpus is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(Value):
     """Where something stands in what the user wrote."""
 
     path: str
@@ -163,8 +155,7 @@ class Spot:
     column: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Value):
     """One thing to do to the world: run it to do it, print it for a dry run."""
 
     command: Command

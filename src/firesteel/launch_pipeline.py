@@ -26,8 +26,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from firesteel import engines
-from firesteel.catalog import Catalog, Image, Recipe, max_context
+from firesteel.catalog.catalog import Catalog, max_context
+from firesteel.catalog.image import Image
+from firesteel.catalog.recipe import Recipe
 from firesteel.container_files import (
     ADAPTERS_INSIDE,
     COMPILE_CACHE_ENV,
@@ -42,11 +43,15 @@ from firesteel.container_files import (
     WHEELS_INSIDE,
     health_options,
 )
+from firesteel.engines.adapters import adapter_flags
+from firesteel.engines.engine import program as engine_program
+from firesteel.engines.engine import size_flags
+from firesteel.engines.kv_cache import MEMORY_FLAGS, KvCache, memory_flags
 from firesteel.engines.metrics import METRICS_FLAGS
 from firesteel.engines.request_defaults import merged
 from firesteel.errors import UsageError
-from firesteel.facts import Checkpoint
 from firesteel.facts.model.adapter import Adapter
+from firesteel.facts.model.checkpoint import Checkpoint
 from firesteel.launch import LOOPBACK, Ask, Container, EngineName, EngineProgram, FlagValue, Launch, Mount
 from firesteel.values import replace
 
@@ -86,7 +91,7 @@ def from_recipe(catalog: Catalog, recipe: Recipe, ask: Ask) -> Launch:
         model=model.id,
         engine=recipe.engine,
         version=image.version,
-        flags={**merged(defaults, own), **engines.size_flags(recipe.engine, context, users)},
+        flags={**merged(defaults, own), **size_flags(recipe.engine, context, users)},
         env={**(HUB_ENV[recipe.engine] if container else {}), **env},
         port=port,
         container=container,
@@ -111,7 +116,7 @@ def _container(image: Image, port: int) -> Container | None:
         return None
     return Container(
         image=image.reference,
-        program=() if image.entrypoint else engines.program(image.engine),
+        program=() if image.entrypoint else engine_program(image.engine),
         gpus="all" if image.gpu else None,
         ipc=image.ipc,
         publish=(f"{LOOPBACK}:{port}:{port}",),
@@ -125,7 +130,7 @@ def with_assets(container: Container, image: Image, recipe: Recipe) -> Container
     fetches = [command for asset in recipe.assets if (command := asset.fetch_command)]
     if not fetches:
         return container
-    script = " && ".join([*fetches, " ".join(engines.program(image.engine))])
+    script = " && ".join([*fetches, " ".join(engine_program(image.engine))])
     return replace(container, entrypoint="" if image.entrypoint else None, program=("bash", "-c", script))
 
 
@@ -146,7 +151,7 @@ def from_checkpoint(
     context = ask.context or min(limit, DEFAULT_CONTEXT)
     if context > limit:
         raise UsageError(f"{checkpoint.name} takes {limit:,} tokens at most", next=f"--context {limit}")
-    flags = {**engines.size_flags(engine, context, ask.users or 1), **METRICS_FLAGS[engine]}
+    flags = {**size_flags(engine, context, ask.users or 1), **METRICS_FLAGS[engine]}
     if engine == "vllm" and checkpoint.kv_cache_dtype:  # what its `auto` would choose, spelled out
         flags = {**flags, "kv-cache-dtype": checkpoint.kv_cache_dtype}
     launch = Launch(
@@ -222,7 +227,7 @@ def with_adapters(launch: Launch, adapters: Sequence[Adapter]) -> Launch:
         inside.append(adapter)
     return replace(
         launch,
-        flags={**launch.flags, **engines.adapter_flags(launch.engine, inside)},
+        flags={**launch.flags, **adapter_flags(launch.engine, inside)},
         container=replace(container, mounts=(*container.mounts, *mounts)) if container else None,
         adapter_bytes=sum(adapter.bytes for adapter in adapters),
     )
@@ -262,12 +267,12 @@ def on_rank(launch: Launch, flags: Mapping[str, FlagValue], env: Mapping[str, st
 
 
 def with_memory_flags(
-    launch: Launch, cache: engines.KvCache, needed_bytes: float, total_bytes: int, budget_bytes: int
+    launch: Launch, cache: KvCache, needed_bytes: float, total_bytes: int, budget_bytes: int
 ) -> Launch:
     """The engine reserves what the plan gives it; what the launch itself says of its memory stays."""
-    if engines.MEMORY_FLAGS & launch.flags.keys():
+    if MEMORY_FLAGS & launch.flags.keys():
         return launch
-    flags = engines.memory_flags(launch.engine, cache, needed_bytes, total_bytes, budget_bytes)
+    flags = memory_flags(launch.engine, cache, needed_bytes, total_bytes, budget_bytes)
     return replace(launch, flags={**launch.flags, **flags})
 
 

@@ -15,7 +15,6 @@ the keys of maps out of its path, and does not know `yes` and `on`.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import types
@@ -35,7 +34,6 @@ from typing import (
     dataclass_transform,
     get_args,
     get_origin,
-    get_type_hints,
 )
 
 import msgspec
@@ -44,6 +42,7 @@ from msgspec import Meta, ValidationError, field
 from firesteel.errors import InvalidFile
 
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 _MAPS, _LISTS = (dict, Mapping), (tuple, list, frozenset, Sequence)
 KeyPath = tuple[str | int, ...]
 """The keys and positions that lead to a value in a document."""
@@ -60,11 +59,9 @@ class FileValue(Value, forbid_unknown_fields=True):
     """Something that users write: an unknown key is a mistake."""
 
 
-def replace(value: T, /, **changes: Any) -> T:
+def replace(value: S, /, **changes: Any) -> S:
     """The value with these fields changed."""
-    if isinstance(value, msgspec.Struct):
-        return msgspec.structs.replace(value, **changes)
-    return dataclasses.replace(value, **changes)  # type: ignore[type-var]  # what is not a Struct yet
+    return msgspec.structs.replace(value, **changes)
 
 
 def plain(value: Any) -> Any:
@@ -259,7 +256,7 @@ def _expansion(kind: Any) -> _Expansion | None:
     if origin in (Union, types.UnionType):
         found = {each: inner for each in arguments if (inner := _expansion(each))}
         return partial(_expand_member, arguments, found) if found else None
-    if _has_fields(kind):
+    if _is_struct(kind):
         inners = {name: inner for name, key in _keys(kind).items() if (inner := _expansion(key.kind))}
         return partial(_expand_keys, inners) if inners else None
     if origin in _MAPS:
@@ -346,7 +343,7 @@ class _Walk:
 
     def _mend_parts(self, value: Any, kind: Any, path: KeyPath) -> Any:
         origin, arguments = get_origin(kind), get_args(kind)
-        if isinstance(value, dict) and _has_fields(kind):
+        if isinstance(value, dict) and _is_struct(kind):
             return self._mend_keys(value, kind, path)
         if isinstance(value, dict) and origin in _MAPS:
             for key in value:
@@ -426,7 +423,7 @@ def _wanted(kind: Any) -> str:
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         return " or ".join(_wanted(each) for each in get_args(kind) if each is not type(None))
-    if _has_fields(kind) or origin in _MAPS:
+    if _is_struct(kind) or origin in _MAPS:
         return "a map"
     return "a list" if origin in _LISTS else f"of the type {kind}"
 
@@ -441,17 +438,7 @@ class _Key(NamedTuple):
 
 @cache
 def _keys(kind: Any) -> dict[str, _Key]:
-    if _is_struct(kind):
-        return {each.encode_name: _Key(each.type, each.required) for each in msgspec.structs.fields(kind)}
-    hints = get_type_hints(kind, include_extras=True)
-    return {
-        each.name: _Key(hints[each.name], each.default is each.default_factory is dataclasses.MISSING)
-        for each in dataclasses.fields(kind)
-    }
-
-
-def _has_fields(kind: Any) -> bool:
-    return _is_struct(kind) or (isinstance(kind, type) and dataclasses.is_dataclass(kind))
+    return {each.encode_name: _Key(each.type, each.required) for each in msgspec.structs.fields(kind)}
 
 
 def _is_struct(kind: Any) -> bool:

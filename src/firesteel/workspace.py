@@ -15,18 +15,21 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, get_args
 
-from firesteel import catalog as recipes
-from firesteel import rules
-from firesteel.catalog import Catalog, Images, Recipe
-from firesteel.dataclass import dataclass
+from firesteel.catalog import catalog as recipes
+from firesteel.catalog.catalog import Catalog
+from firesteel.catalog.image import Images, identify, with_learned
+from firesteel.catalog.inspection import with_inspections
+from firesteel.catalog.recipe import Recipe
 from firesteel.edge.files.home import Home, catalog_files, find_home, shelf_files
 from firesteel.edge.model_reference import is_path
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.facts import Checkpoint, Host
 from firesteel.facts.host.hardware import hardware, idle_host
+from firesteel.facts.host.host import Host
+from firesteel.facts.model.checkpoint import Checkpoint
 from firesteel.hub_id import is_hub_id
 from firesteel.launch import AdapterReference, Ask, EngineName, EngineProgram
-from firesteel.values import replace
+from firesteel.rules import linter
+from firesteel.values import Value, replace
 
 if TYPE_CHECKING:  # loaded only to plan: `check` needs none of it
     from firesteel.catalog.shelf import RefusedRecipe
@@ -39,8 +42,7 @@ if TYPE_CHECKING:  # loaded only to plan: `check` needs none of it
     from firesteel.rules.adapters import UnreadAdapter
 
 
-@dataclass(frozen=True)
-class Workspace:
+class Workspace(Value, dict=True):
     """Not slotted: files are read when somebody first needs them, and then not again."""
 
     home: Home
@@ -107,8 +109,8 @@ class Workspace:
             for engine in get_args(EngineName)
             for book in learned_engines.learned_releases(self.home, engine)
         ]
-        known = recipes.with_learned(known, learned_engines.learned_images(self.home, among=text), books)
-        return recipes.with_inspections(known, read_inspections(self.home))
+        known = with_learned(known, learned_engines.learned_images(self.home, among=text), books)
+        return with_inspections(known, read_inspections(self.home))
 
     def propose(self, ask: Ask, host: Host) -> tuple[Proposal, ...]:
         """The ways to serve what was asked for on a host, best first.
@@ -119,7 +121,7 @@ class Workspace:
         from firesteel.proposals import propose, propose_checkpoint
 
         if ask.version:
-            ask = replace(ask, version=rules.release(ask.engine, ask.version))
+            ask = replace(ask, version=linter.release(ask.engine, ask.version))
         release = self.release if self.release else self._chosen_release(ask)
         programs = self._programs(ask, release)
         is_local = host.name == "local"
@@ -224,7 +226,7 @@ def _with_release(images: Images, release: EngineRelease | None) -> Images:
             continue
         if release.image and image.reference:
             other = replace(image, reference=release.image, version=release.version)
-            named[name] = recipes.identify(release.image, images) or other
+            named[name] = identify(release.image, images) or other
         elif release.package and image.package:
             named[name] = replace(image, package=release.package, version=release.version)
     return replace(images, named=named)
@@ -243,7 +245,7 @@ def _with_audit(proposal: Proposal, model: str) -> Proposal:
     """With what the quick part of `audit` finds in a checkpoint that nobody has run before."""
     from firesteel.edge.files.contents import read_local  # with the readers of checkpoints
     from firesteel.proposals import with_audit
-    from firesteel.rules.checkpoint_checks import judge
+    from firesteel.rules.checkpoint_checks.judge import judge
 
     if is_path(model) and model.endswith(".json"):
         return proposal

@@ -85,7 +85,7 @@ def test_two_processes_write_at_once(home: Home) -> None:
     code = """
         import sys
         from pathlib import Path
-        from dataclasses import replace
+        from firesteel.values import replace
         from firesteel.bench.results.history import new_run_id, open_history
         from firesteel.edge.files.home import Home
         from tests.bench.stored_runs import sample, unfinished

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from firesteel import catalog
 from firesteel.bench.compare.stats import compare_values
 from firesteel.bench.results.history import open_history
 from firesteel.bench.tune import journal as journals
@@ -23,6 +22,7 @@ from firesteel.bench.tune.proposals import PlanningContext
 from firesteel.bench.tune.summary import compare_drafting, drafting_text, verdict_text
 from firesteel.bench.tune.tune import TuneEnvironment, tune
 from firesteel.bench.values import Point, RequestSample
+from firesteel.catalog.catalog import overlay, shipped
 from firesteel.edge.files.home import Home, catalog_files
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.hardware import hardware, idle_host
@@ -128,7 +128,7 @@ async def test_the_best_is_found_and_written(bench: Any) -> None:
     assert true_score(space.proposal(found), BETTER, points, "latency") >= 0.98 * best
     assert len(one.journal.of("search")) <= len(grid) / 3
     # the recipe: read by the catalog, and the same launch
-    known = catalog.overlay(catalog.shipped(), catalog_files(one.home))
+    known = overlay(shipped(), catalog_files(one.home))
     recipe = known.recipes[f"{MODEL}-tuned"]
     assert recipe.status == "measured" and all(
         str(each.run) in str(recipe.note) for each in one.journal.trials

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import yaml
 from registries import differences as registries
 from registries import others
 
-from firesteel.catalog import shipped
-from firesteel.values import replace
+from firesteel.catalog.catalog import shipped
 
 
 def test_every_difference_has_a_reason() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from calibration.size_table import FORMATS, size_table, weight_bytes
 
-from firesteel.catalog import shipped
+from firesteel.catalog.catalog import shipped
 from firesteel.errors import UsageError
 
 CATALOG = shipped()

@@ -2,13 +2,13 @@ from importlib.resources import files
 
 import pytest
 
-from firesteel import engines
-from firesteel.catalog import Catalog, Images, find, max_context, overlay, shipped
-from firesteel.catalog.catalog import weights
+from firesteel.catalog.catalog import Catalog, find, max_context, overlay, shipped, weights
+from firesteel.catalog.image import Images
 from firesteel.catalog.lazy_dict import LazyDict
 from firesteel.catalog.recipe import Asset
+from firesteel.engines.engine import ServedCapacity, served_capacity
 from firesteel.errors import InvalidFile, UsageError
-from firesteel.facts import Role
+from firesteel.facts.model.tensors import Role
 from firesteel.launch import Ask, Container, Launch, Mount
 from firesteel.launch_pipeline import from_recipe, in_container
 from firesteel.values import replace
@@ -203,7 +203,7 @@ def test_launch_takes_what_was_asked() -> None:
     assert made.container.publish == ("127.0.0.1:9000:9000",)
     assert made.container.ipc is None
     assert made.env == {"LLAMA_CACHE": "/hub/hub"}
-    assert engines.served_capacity(made) == engines.ServedCapacity(8192, 3)
+    assert served_capacity(made) == ServedCapacity(8192, 3)
 
 
 def test_an_image_without_entrypoint_gets_the_program() -> None:

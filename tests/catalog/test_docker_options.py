@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.catalog import container_name, plain_reference
+from firesteel.catalog.docker_options import container_name, plain_reference
 
 
 @pytest.mark.parametrize(

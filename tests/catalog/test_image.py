@@ -1,7 +1,15 @@
 import pytest
 
-from firesteel.catalog import Images, identify, shipped
-from firesteel.catalog.image import is_upstream, other_image, read_images, split_reference, with_learned
+from firesteel.catalog.catalog import shipped
+from firesteel.catalog.image import (
+    Images,
+    identify,
+    is_upstream,
+    other_image,
+    read_images,
+    split_reference,
+    with_learned,
+)
 from firesteel.engines.schema.history import build_history
 from firesteel.engines.schema.symbols import Flag, Schema, SymbolValue
 from firesteel.errors import InvalidFile

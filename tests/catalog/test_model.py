@@ -5,7 +5,7 @@ from math import prod
 import pytest
 
 from firesteel import shipped_data
-from firesteel.catalog import shipped
+from firesteel.catalog.catalog import shipped
 from firesteel.catalog.model import Model
 from firesteel.catalog.model_schema import ModelSchema, read_model
 from firesteel.errors import InvalidFile

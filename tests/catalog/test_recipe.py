@@ -1,8 +1,8 @@
 import pytest
 
-from firesteel import engines
-from firesteel.catalog import Recipe, shipped
-from firesteel.catalog.recipe import Asset, Setting, read_recipe
+from firesteel.catalog.catalog import shipped
+from firesteel.catalog.recipe import Asset, Recipe, Setting, read_recipe
+from firesteel.engines.engine import size_flags
 from firesteel.errors import InvalidFile
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
@@ -122,7 +122,7 @@ def test_the_error_for_a_missing_flag_value_explains_true() -> None:
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 def test_shipped_recipes_leave_memory_to_the_plan(recipe: Recipe) -> None:
     assert not MEMORY_FLAGS & recipe.flags.keys()
-    assert not engines.size_flags(recipe.engine, 1, 1).keys() & recipe.flags.keys()
+    assert not size_flags(recipe.engine, 1, 1).keys() & recipe.flags.keys()
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)

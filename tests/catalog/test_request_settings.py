@@ -2,8 +2,9 @@
 
 import pytest
 
-from firesteel import engines
-from firesteel.catalog import RecipeRequests, shipped
+from firesteel.catalog.catalog import shipped
+from firesteel.catalog.request_settings import RecipeRequests
+from firesteel.engines.engine import argv, parse_argv
 from firesteel.engines.request_defaults import TEMPLATE_FLAGS, merged
 from firesteel.engines.schema.releases import release_ranges
 from firesteel.facts.host.hardware import hardware, idle_host
@@ -103,7 +104,7 @@ def test_every_recipe_starts_with_its_request_settings(name: str) -> None:
     """The argv that `up` and `render` use, read back."""
     (proposal,) = propose(shipped(), idle_host(hardware("gb10")), Ask(name))
     launch = proposal.plan.launch
-    read = engines.parse_argv(launch.engine, engines.argv(launch), contained=True).flags
+    read = parse_argv(launch.engine, argv(launch), contained=True).flags
     for flag, value in ASKED[name].requests.launch_flags(launch.engine, launch.version).items():
         assert read[flag] == value
     assert ASKED[name].requests.why and ASKED[name].requests.source

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.catalog import shipped
+from firesteel.catalog.catalog import shipped
 from firesteel.catalog.recipe import read_recipe
 from firesteel.catalog.recipe_text import dump_recipe
 from firesteel.catalog.shelf import with_shelf

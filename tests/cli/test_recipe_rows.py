@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from firesteel.catalog import shipped
+from firesteel.catalog.catalog import shipped
 from firesteel.cli.output.recipe_rows import draft_rows, recipe_rows
 from firesteel.cli.output.show import models_view
 from firesteel.facts.host.hardware import hardware, idle_host

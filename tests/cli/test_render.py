@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from firesteel.catalog import shipped
+from firesteel.catalog.catalog import shipped
 from firesteel.container_files import COMPILE_CACHE_ENV, COMPILED_INSIDE
 from firesteel.edge.files.home import Home
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.proposals import propose
 from firesteel.proposals.rendered import launch_facts
-from firesteel.reads import read
+from firesteel.reads.launches import read
 from firesteel.run.start.caches import staged
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel

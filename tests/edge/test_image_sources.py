@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from firesteel import reads, rules
-from firesteel.catalog import shipped
+from firesteel.catalog.catalog import shipped
 from firesteel.catalog.image import InspectedImage, identify, with_learned
 from firesteel.cli.learn import command
 from firesteel.edge.docker import image_sources
@@ -35,6 +34,8 @@ from firesteel.engines.schema.releases import find_schema
 from firesteel.engines.schema.symbols import Flag, Schema, SymbolValue
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.launch import EngineName
+from firesteel.reads.launches import read
+from firesteel.rules.checker import check
 from firesteel.values import replace
 from tests.engines.test_vllm_learn import FILES
 
@@ -143,9 +144,9 @@ def test_a_launch_is_checked_against_the_learned_image(make: MakeImage, tmp_path
     assert again.stdout.startswith("me/vllm:1: vllm 0.99.0, ") and again.stdout.endswith("known already\n")
     images = with_learned(shipped().images, learned_engines.learned_images(Home(tmp_path)))
     line = "docker run --gpus all me/vllm:1 vllm serve m/x --own-7 1 --nonsense 2 --moe-backend marlin"
-    launch = reads.read(line, "line", images)[0].launch
+    launch = read(line, "line", images)[0].launch
     assert launch.version == "0.99.0"
-    findings = {finding.saw for finding in rules.check(launch, hardware="gb10", images=images)}
+    findings = {finding.saw for finding in check(launch, hardware="gb10", images=images)}
     assert {"--nonsense", "--moe-backend marlin"} <= findings and "--own-7" not in findings
     assert not list((tmp_path / "engines-data").glob("vllm/*.json")), "a fork is no release"
 

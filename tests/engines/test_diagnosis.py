@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel import values
-from firesteel.engines import Diagnosis, diagnose
 from firesteel.engines.logs.data import CauseRow, CausesSchema, NoiseRow, cause_rows, engine_rows, noise_rows
+from firesteel.engines.logs.diagnosis import Diagnosis, diagnose
 from firesteel.engines.logs.lines import MAX_LINE
 from firesteel.errors import InvalidFile
 

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from firesteel import engines
+from firesteel.engines.engine import (
+    ServedCapacity,
+    argv,
+    default_port,
+    expand_shortcuts,
+    parse_argv,
+    program,
+    served_capacity,
+    size_flags,
+)
+from firesteel.engines.engine import grammar as engine_grammar
 from firesteel.engines.flags import Grammar
 from firesteel.launch import Container, EngineName, FlagValue, Launch
 
@@ -45,7 +55,7 @@ def abbreviates(grammar: Grammar, name: str) -> bool:
 @st.composite
 def launches(draw: st.DrawFn) -> Launch:
     engine = draw(st.sampled_from(ENGINES))
-    grammar = engines.grammar(engine)
+    grammar = engine_grammar(engine)
     flags: dict[str, FlagValue] = {}
     whole = names.filter(lambda name: name not in grammar.aliases and not abbreviates(grammar, name))
     for name in draw(st.lists(whole, max_size=8, unique=True)):
@@ -67,7 +77,7 @@ def launches(draw: st.DrawFn) -> Launch:
 @calm
 @given(launches())
 def test_parse_is_the_inverse_of_argv(launch: Launch) -> None:
-    parsed = engines.parse_argv(launch.engine, engines.argv(launch), contained=launch.container is not None)
+    parsed = parse_argv(launch.engine, argv(launch), contained=launch.container is not None)
     assert (parsed.model, parsed.port, dict(parsed.flags)) == (launch.model, launch.port, dict(launch.flags))
     assert (parsed.name or parsed.model) == launch.name
     assert parsed.extra == ()
@@ -76,20 +86,20 @@ def test_parse_is_the_inverse_of_argv(launch: Launch) -> None:
 @calm
 @given(st.sampled_from(ENGINES), st.lists(st.text(TEXT, max_size=12), max_size=20), st.booleans())
 def test_parse_takes_any_arguments(engine: EngineName, arguments: list[str], contained: bool) -> None:
-    engines.parse_argv(engine, arguments, contained=contained)
+    parse_argv(engine, arguments, contained=contained)
 
 
 @calm
 @given(st.sampled_from(ENGINES), st.integers(1, 2**20), st.integers(1, 256))
 def test_served_capacity_is_the_inverse_of_size_flags(engine: EngineName, context: int, users: int) -> None:
-    launch = Launch("m", "org/m", engine, flags=engines.size_flags(engine, context, users))
-    assert engines.served_capacity(launch) == engines.ServedCapacity(context, users)
+    launch = Launch("m", "org/m", engine, flags=size_flags(engine, context, users))
+    assert served_capacity(launch) == ServedCapacity(context, users)
 
 
 def test_the_arguments_of_each_engine() -> None:
     flags: dict[str, FlagValue] = {"a": "1", "b": True, "c": False, "d": {"x": [1, None]}, "e": "-v"}
     arguments = {
-        engine: engines.argv(Launch("chat", "org/m", engine, flags=flags, port=9, container=CONTAINER))
+        engine: argv(Launch("chat", "org/m", engine, flags=flags, port=9, container=CONTAINER))
         for engine in ENGINES
     }
     tail = ("--a", "1", "--b", "--no-c", "--d", '{"x":[1,null]}')
@@ -101,18 +111,18 @@ def test_the_arguments_of_each_engine() -> None:
 
 def test_the_address_depends_on_the_container() -> None:
     child = Launch("m", "/m.gguf", "llamacpp")
-    assert engines.argv(child)[:4] == ("--model", "/m.gguf", "--host", "127.0.0.1")
+    assert argv(child)[:4] == ("--model", "/m.gguf", "--host", "127.0.0.1")
     typed = Launch("m", "m", "vllm", flags={"host": "10.0.0.1"}, container=CONTAINER)
-    assert engines.argv(typed) == ("m", "--port", "8000", "--host", "10.0.0.1")
+    assert argv(typed) == ("m", "--port", "8000", "--host", "10.0.0.1")
 
 
 def test_programs_and_ports() -> None:
-    assert [engines.program(engine) for engine in ENGINES] == [
+    assert [program(engine) for engine in ENGINES] == [
         ("vllm", "serve"),
         ("llama-server",),
         ("python3", "-m", "sglang.launch_server"),
     ]
-    assert [engines.default_port(engine) for engine in ENGINES] == [8000, 8080, 30000]
+    assert [default_port(engine) for engine in ENGINES] == [8000, 8080, 30000]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +143,7 @@ def test_programs_and_ports() -> None:
 def test_the_capacity_of_lines_in_the_wild(
     engine: EngineName, flags: dict[str, FlagValue], expected: tuple[int | None, int | None]
 ) -> None:
-    assert engines.served_capacity(Launch("m", "m", engine, flags=flags)) == engines.ServedCapacity(*expected)
+    assert served_capacity(Launch("m", "m", engine, flags=flags)) == ServedCapacity(*expected)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +156,7 @@ def test_the_capacity_of_lines_in_the_wild(
     ],
 )
 def test_shortcuts_are_expanded(flags: dict[str, FlagValue], expected: object) -> None:
-    expanded = engines.expand_shortcuts(Launch("m", "m", "vllm", flags=flags))
+    expanded = expand_shortcuts(Launch("m", "m", "vllm", flags=flags))
     assert expanded.get("speculative-config", "absent") == (
         {"method": "mtp", "num_speculative_tokens": "5"} if expected is None else expected
     )
@@ -155,5 +165,5 @@ def test_shortcuts_are_expanded(flags: dict[str, FlagValue], expected: object) -
 
 def test_deep_json_stays_text() -> None:
     deep = "[" * 100_000
-    assert engines.parse_argv("vllm", ("m", "--hf-overrides", deep)).flags == {"hf-overrides": deep}
-    assert json.loads(engines.argv(Launch("m", "m", "vllm", flags={"x": {"é": 1}}))[-1]) == {"é": 1}
+    assert parse_argv("vllm", ("m", "--hf-overrides", deep)).flags == {"hf-overrides": deep}
+    assert json.loads(argv(Launch("m", "m", "vllm", flags={"x": {"é": 1}}))[-1]) == {"é": 1}

@@ -6,12 +6,12 @@ import shlex
 
 import pytest
 
-from firesteel import engines
+from firesteel.engines.engine import parse_argv
 from firesteel.launch import EngineName, FlagValue
 
 
 def flags(engine: EngineName, line: str) -> dict[str, FlagValue]:
-    return dict(engines.parse_argv(engine, shlex.split(line), contained=True).flags)
+    return dict(parse_argv(engine, shlex.split(line), contained=True).flags)
 
 
 @pytest.mark.parametrize(
@@ -56,17 +56,17 @@ def flags(engine: EngineName, line: str) -> dict[str, FlagValue]:
 )
 def test_vllm(line: str, expected: dict[str, FlagValue]) -> None:
     assert flags("vllm", line) == expected
-    assert engines.parse_argv("vllm", shlex.split(line)).model == "m"
+    assert parse_argv("vllm", shlex.split(line)).model == "m"
 
 
 def test_vllm_model_port_and_the_rest() -> None:
-    parsed = engines.parse_argv("vllm", shlex.split("--model m --port 9 --served-model-name chat extra"))
+    parsed = parse_argv("vllm", shlex.split("--model m --port 9 --served-model-name chat extra"))
     # `served-model-name` takes every argument up to the next flag, as argparse does
     assert (parsed.model, parsed.port, parsed.name) == ("m", 9, None)
     assert parsed.flags == {"served-model-name": ["chat", "extra"]}
-    parsed = engines.parse_argv("vllm", shlex.split("serve m --seed 1 -- --x"))
+    parsed = parse_argv("vllm", shlex.split("serve m --seed 1 -- --x"))
     assert (parsed.model, parsed.extra) == ("serve", ("m", "--x"))
-    parsed = engines.parse_argv("vllm", shlex.split("m --trust-remote-code true --seed 1"))
+    parsed = parse_argv("vllm", shlex.split("m --trust-remote-code true --seed 1"))
     assert (parsed.extra, parsed.starts) == (("true",), {"model": 0, "trust-remote-code": 1, "seed": 3})
 
 
@@ -90,19 +90,17 @@ def test_llamacpp(line: str, expected: dict[str, FlagValue]) -> None:
 
 
 def test_llamacpp_models() -> None:
-    assert engines.parse_argv("llamacpp", ["-m", "/a.gguf"]).model == "/a.gguf"
-    assert engines.parse_argv("llamacpp", ["-hf", "org/repo:Q8_0"]).model == "org/repo:Q8_0"
-    assert engines.parse_argv("llamacpp", ["-a", "chat"]).name == "chat"
+    assert parse_argv("llamacpp", ["-m", "/a.gguf"]).model == "/a.gguf"
+    assert parse_argv("llamacpp", ["-hf", "org/repo:Q8_0"]).model == "org/repo:Q8_0"
+    assert parse_argv("llamacpp", ["-a", "chat"]).name == "chat"
 
 
 def test_llamacpp_has_no_equals_sign() -> None:
-    assert engines.parse_argv("llamacpp", ["--ctx-size=4096"]).extra == ("--ctx-size=4096",)
+    assert parse_argv("llamacpp", ["--ctx-size=4096"]).extra == ("--ctx-size=4096",)
 
 
 def test_sglang() -> None:
-    parsed = engines.parse_argv(
-        "sglang", shlex.split("--model m --tp 2 --cuda-graph-bs 1 2 4 --enable-metrics")
-    )
+    parsed = parse_argv("sglang", shlex.split("--model m --tp 2 --cuda-graph-bs 1 2 4 --enable-metrics"))
     assert parsed.model == "m"
     assert parsed.flags == {
         "tensor-parallel-size": "2",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel import engines
+from firesteel.engines.kv_cache import KvCache, size_kv_cache
 from firesteel.errors import UsageError
 from firesteel.facts.model.architecture import (
     Architecture,
@@ -34,8 +34,8 @@ def held(
     users: int = 1,
     flags: dict[str, FlagValue] | None = None,
     version: str | None = None,
-) -> engines.KvCache:
-    return engines.size_kv_cache(Launch("x", "x", engine, version, flags or {}), architecture, context, users)
+) -> KvCache:
+    return size_kv_cache(Launch("x", "x", engine, version, flags or {}), architecture, context, users)
 
 
 LAYERS: list[Layer] = [DELTA, DELTA, DELTA, FULL]
@@ -154,7 +154,7 @@ def test_vllm_on_a_cpu_has_blocks_of_128_tokens() -> None:
     architecture = shape(*[FullAttention(3, 64, 64)] * 30)
     program = EngineProgram(("vllm", "serve"), "0.32.0", uses_gpu=False)
     launch = Launch("x", "x", "vllm", "0.32.0", {}, program=program)
-    cache = engines.size_kv_cache(launch, architecture, 1024, 1)
+    cache = size_kv_cache(launch, architecture, 1024, 1)
     assert cache.block_bytes == 128 * cache.bytes_per_token
     assert 26 * MIB // cache.block_bytes * 128 == 1152
 

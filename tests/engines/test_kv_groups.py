@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, reject
 from hypothesis import strategies as st
 
-from firesteel import engines
+from firesteel.engines.kv_cache import reported_kv, size_kv_cache
 from firesteel.engines.vllm.kv_cache import VllmPool, vllm_pool
 from firesteel.errors import UsageError
-from firesteel.facts import Architecture
 from firesteel.facts.model.architecture import (
+    Architecture,
     ChunkedAttention,
     FullAttention,
     LatentAttention,
@@ -144,12 +144,15 @@ def test_fp8_never_needs_more(layers: list[Layer], version: str, context: int) -
 @example(
     [FullAttention(12, 128, 64), LinearAttention(637178, 9455, 3), FullAttention(3, 64, 64)], "0.12.0", 16, 1
 )
+@example(
+    [FullAttention(1, 64, 64), SlidingAttention(1, 64, 64, 1), ChunkedAttention(1, 64, 64, 1)], "0.11.2", 1, 1
+)
 def test_each_further_user_adds_what_a_request_keeps_between_steps(
     layers: list[Layer], version: str, context: int, users: int
 ) -> None:
     pool = pool_of(layers, version, context)
     architecture = Architecture("test", tuple(layers), 1, 1, 2**20)
-    cache = engines.size_kv_cache(vllm_launch(version), architecture, context, users)
+    cache = size_kv_cache(vllm_launch(version), architecture, context, users)
     first = pool.bytes_for(1)
     further = pool.bytes_for(2) - first
     assert cache.bytes == first + (users - 1) * further
@@ -173,5 +176,5 @@ def test_ling_2_6_has_the_pool_of_vllms_own_class() -> None:
     pool = vllm_pool(launch, architecture, 65_536)
     assert (pool.block_bytes, pool.request_bytes, pool.least_bytes) == (4_718_592, 368_050_176, 372_768_768)
     assert {spec.block_size for group in pool.groups for spec in group.specs} == {1024}
-    (printed,) = engines.reported_kv(launch, architecture, 65_536, 16 * GIB)
+    (printed,) = reported_kv(launch, architecture, 65_536, 16 * GIB)
     assert (printed.num_blocks, printed.tokens, printed.concurrency_text) == (3640, 3_058_346, "46.67")

@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 
 from firesteel.edge.files.home import Home
 from firesteel.engines.llamacpp.kv_cache import compute_buffers, count_cells
-from firesteel.facts import Architecture, MemorySource
+from firesteel.facts.formats.byte_source import MemorySource
 from firesteel.facts.formats.gguf import read_header
 from firesteel.facts.formats.gguf_architecture import architecture_of_gguf
 from firesteel.facts.model.architecture import (
+    Architecture,
     ChunkedAttention,
     CompressedAttention,
     FullAttention,

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from firesteel import engines
-from firesteel.engines import StartProgress
+from firesteel.engines.logs.diagnosis import diagnose
 from firesteel.engines.logs.lines import MAX_LINE, numbered_lines, strip_prefix
+from firesteel.engines.logs.memory import reported_memory
+from firesteel.engines.logs.progress import StartProgress, start_progress
+from firesteel.engines.logs.progress import stages as progress_stages
 from firesteel.launch import EngineName
 from firesteel.units import GIB, MIB
 
@@ -46,11 +48,11 @@ Capturing batches (bs=1 avail_mem=38.07 GB): 100%|██████████
 
 def progress_in(engine: EngineName, text: str) -> list[StartProgress]:
     lines = text.replace("\r", "\n").splitlines()
-    return [progress for line in lines if (progress := engines.start_progress(engine, line))]
+    return [progress for line in lines if (progress := start_progress(engine, line))]
 
 
 def test_memory_that_llamacpp_reports() -> None:
-    reported = engines.reported_memory("llamacpp", LLAMACPP)
+    reported = reported_memory("llamacpp", LLAMACPP)
     assert reported.weights_bytes == pytest.approx(92.10 * MIB, abs=0.01 * MIB)
     assert reported.kv_bytes == 90 * MIB
     assert reported.compute_bytes == pytest.approx(16.64 * MIB, abs=0.01 * MIB)
@@ -67,7 +69,7 @@ def test_llamacpp_phases_in_order() -> None:
 
 
 def test_memory_that_vllm_reports() -> None:
-    reported = engines.reported_memory("vllm", VLLM)
+    reported = reported_memory("vllm", VLLM)
     assert reported.weights_bytes == round(21.93 * GIB)
     assert reported.kv_bytes == round(47.55 * GIB)
     assert reported.kv_tokens == 623040
@@ -75,7 +77,7 @@ def test_memory_that_vllm_reports() -> None:
 
 
 def test_log_and_metrics_of_a_real_vllm_agree() -> None:
-    reported = engines.reported_memory("vllm", VLLM_CPU)
+    reported = reported_memory("vllm", VLLM_CPU)
     labels = dict(re.findall(r'(\w+)="([^"]*)"', METRICS[METRICS.index("vllm:cache_config_info{") :][:4000]))
     assert reported.kv_tokens == int(labels["kv_cache_size_tokens"]) == 46592
     assert reported.concurrency == float(labels["kv_cache_max_concurrency"]) == 22.75
@@ -86,7 +88,7 @@ def test_log_and_metrics_of_a_real_vllm_agree() -> None:
 def test_a_real_start_of_vllm_is_read_to_its_end() -> None:
     progress = progress_in("vllm", VLLM_CPU)
     stages = [mark.stage for mark in progress]
-    order = [engines.stages("vllm").index(stage) for stage in stages]
+    order = [progress_stages("vllm").index(stage) for stage in stages]
     assert order == sorted(order)
     assert stages[0] == "process" and stages[-1] == "listening"
     assert {"process", "weights", "compile", "kv", "warm", "listening"} == set(stages)
@@ -94,7 +96,7 @@ def test_a_real_start_of_vllm_is_read_to_its_end() -> None:
 
 
 def test_memory_and_progress_that_sglang_reports() -> None:
-    reported = engines.reported_memory("sglang", SGLANG)
+    reported = reported_memory("sglang", SGLANG)
     assert reported.weights_bytes == round(8.13 * GIB)
     assert reported.kv_bytes == round(2 * 59.91 * GIB)
     assert reported.kv_tokens == 2243474
@@ -112,21 +114,21 @@ def test_a_real_start_of_sglang_is_read_to_its_end(
 ) -> None:
     """Figures have two decimals."""
     text = (LOGS / "gpu" / f"sglang-0.5.16-{name}.log").read_text()
-    reported = engines.reported_memory("sglang", text)
+    reported = reported_memory("sglang", text)
     assert reported.weights_bytes == round(weights_gib * GIB) and reported.kv_tokens == tokens
     assert reported.kv_bytes == pytest.approx(tokens * token_bytes, abs=0.02 * GIB)
     stages = [mark.stage for mark in progress_in("sglang", text)]
-    order = [engines.stages("sglang").index(stage) for stage in stages]
-    assert order == sorted(order) and set(stages) == {*engines.stages("sglang")} - {"download"}
+    order = [progress_stages("sglang").index(stage) for stage in stages]
+    assert order == sorted(order) and set(stages) == {*progress_stages("sglang")} - {"download"}
 
 
 def test_the_upper_bound_of_sglang_is_not_counted() -> None:
     text = "KV Cache VA upper bound. dtype: torch.bfloat16, #tokens: 90, K size: 9.00 GB, V size: 9.00 GB\n"
-    assert engines.reported_memory("sglang", text).kv_bytes is None
+    assert reported_memory("sglang", text).kv_bytes is None
     text += (
         "Post-capture KV sizing: KV cache allocated. dtype: x, #tokens: 50, KV size: 4.00 GB, avail mem=9 GB"
     )
-    assert engines.reported_memory("sglang", text).kv_bytes == 4 * GIB
+    assert reported_memory("sglang", text).kv_bytes == 4 * GIB
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def test_the_upper_bound_of_sglang_is_not_counted() -> None:
     ],
 )
 def test_a_line_with_progress(engine: EngineName, line: str, says: str | None, share: float | None) -> None:
-    progress = engines.start_progress(engine, line)
+    progress = start_progress(engine, line)
     assert (str(progress) if progress else None) == says
     assert (progress.share if progress else None) == pytest.approx(share)
 
@@ -191,13 +193,9 @@ def test_a_reworded_line_belongs_to_its_releases() -> None:
     before, after = (
         f"Compiling a graph for {what} takes 9.1 s" for what in ("dynamic shape", "compile range")
     )
-    assert engines.start_progress("vllm", before, "0.12.0") and not engines.start_progress(
-        "vllm", before, "0.20.0"
-    )
-    assert engines.start_progress("vllm", after, "0.32.0") and not engines.start_progress(
-        "vllm", after, "0.12.0"
-    )
-    assert engines.start_progress("vllm", before) and engines.start_progress("vllm", after)
+    assert start_progress("vllm", before, "0.12.0") and not start_progress("vllm", before, "0.20.0")
+    assert start_progress("vllm", after, "0.32.0") and not start_progress("vllm", after, "0.12.0")
+    assert start_progress("vllm", before) and start_progress("vllm", after)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +221,7 @@ def test_a_reworded_line_belongs_to_its_releases() -> None:
     ],
 )
 def test_the_line_that_names_the_cause(lines: list[str], says: str | None) -> None:
-    diagnosis = engines.diagnose("\n".join(lines))
+    diagnosis = diagnose("\n".join(lines))
     progress = diagnosis.cause.text if diagnosis.cause else diagnosis.suspect and diagnosis.suspect[1]
     assert (progress is None) if says is None else (progress is not None and says in progress)
 
@@ -280,10 +278,10 @@ def test_engines_without_a_container_on_an_h200(
 ) -> None:
     """Both came up and answered; their logs say what they took, and name no failure."""
     text = (LOGS / "gpu" / f"{name}.log").read_text()
-    reported = engines.reported_memory(engine, text)
+    reported = reported_memory(engine, text)
     assert reported.weights_bytes and round(reported.weights_bytes / MIB, 1) == weights_mib
     assert reported.kv_bytes and round(reported.kv_bytes / MIB, 1) == kv_mib
-    assert any(engines.start_progress(engine, line) for line in text.splitlines())
+    assert any(start_progress(engine, line) for line in text.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -299,5 +297,5 @@ def test_engines_without_a_container_on_an_h200(
     ],
 )
 def test_a_cluster_that_forms(line: str, words: str | None) -> None:
-    progress = engines.start_progress("vllm", f"(Worker pid=1) INFO 11-15 16:01:40 {line}")
+    progress = start_progress("vllm", f"(Worker pid=1) INFO 11-15 16:01:40 {line}")
     assert (progress and (progress.stage, str(progress))) == (words and ("forming", words))

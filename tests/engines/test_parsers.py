@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from firesteel import catalog
+from firesteel.catalog.catalog import shipped
 from firesteel.rules.model_flags import CALL_FORMATS, PARSER_FORMATS, THOUGHT_PARSERS
 
 FOLDER = Path(__file__).with_name("parsers")
@@ -54,7 +54,7 @@ def test_every_tool_parser_of_a_recipe_was_run() -> None:
     run = {parser for record in RECORDS.values() for parser in record["parsers"]}
     named = {
         str(recipe.flags["tool-call-parser"].value)
-        for recipe in catalog.shipped().recipes.values()
+        for recipe in shipped().recipes.values()
         if "tool-call-parser" in recipe.flags
     }
     assert named - run == {"openai", "gpt-oss"}  # Harmony, the protocol of gpt-oss alone
@@ -80,7 +80,7 @@ def test_every_reasoning_parser_of_a_recipe_was_run() -> None:
     run = {parser for record in RECORDS.values() for parser in record["reasoning"]}
     named = {
         str(recipe.flags["reasoning-parser"].value)
-        for recipe in catalog.shipped().recipes.values()
+        for recipe in shipped().recipes.values()
         if "reasoning-parser" in recipe.flags
     }
     assert named - run == {"nano_v3", "gpt-oss"}  # a plugin of the model's repository, and Harmony

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel import engines
+from firesteel.engines.kv_cache import size_kv_cache
 from firesteel.engines.sglang.kv_cache import SglangPool, sglang_pool
 from firesteel.errors import UsageError
-from firesteel.facts import Architecture
 from firesteel.facts.model.architecture import (
+    Architecture,
     CompressedAttention,
     FullAttention,
     Indexer,
@@ -200,7 +200,7 @@ def test_a_pool_for_so_many_tokens_holds_them(layers: list[Layer], tokens: int) 
 
 def test_the_cache_of_a_launch() -> None:
     launch = Launch("x", "x", "sglang", "0.5.23", {})
-    cache = engines.size_kv_cache(launch, Architecture("test", (FULL, DELTA), 2048, 1000, 2**20), 4096, 2)
+    cache = size_kv_cache(launch, Architecture("test", (FULL, DELTA), 2048, 1000, 2**20), 4096, 2)
     assert cache.bytes == 2048 * 4096 * 2 + 11 * STATE
     assert cache.state_slots == 10
     assert (cache.state_bytes, cache.bytes_per_token, cache.block_bytes) == (11 * STATE, 2048, 0)

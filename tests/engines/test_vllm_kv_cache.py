@@ -12,7 +12,7 @@ import pytest
 
 from firesteel.engines.kv_cache import reported_kv
 from firesteel.engines.vllm.kv_cache import VllmPool, vllm_pool
-from firesteel.facts import Architecture
+from firesteel.facts.model.architecture import Architecture
 from firesteel.facts.model.config import architecture_of_config
 from firesteel.launch import FlagValue, Launch
 from firesteel.units import GIB

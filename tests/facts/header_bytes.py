@@ -8,7 +8,7 @@ import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from firesteel.facts import BadHeader
+from firesteel.facts.formats.byte_source import BadHeader
 
 Offsets = tuple[int, int]
 

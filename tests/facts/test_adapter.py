@@ -9,8 +9,8 @@ import pytest
 from firesteel.edge.files.adapters import open_adapter
 from firesteel.edge.hub.cache import Store
 from firesteel.errors import FiresteelError
-from firesteel.facts import Architecture, FullAttention
 from firesteel.facts.model.adapter import Adapter, AdapterModule, misfits, slot_bytes
+from firesteel.facts.model.architecture import Architecture, FullAttention
 from tests.made_adapters import write_gguf, write_peft
 
 SMOLLM2 = Architecture(

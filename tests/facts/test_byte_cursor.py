@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from firesteel.facts import BadHeader, MemorySource
 from firesteel.facts.formats.byte_cursor import ByteCursor
+from firesteel.facts.formats.byte_source import BadHeader, MemorySource
 
 from .header_bytes import BigSource, text
 

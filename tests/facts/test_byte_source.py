@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.facts import BadHeader, MemorySource
-from firesteel.facts.formats.byte_source import bad_header
+from firesteel.facts.formats.byte_source import BadHeader, MemorySource, bad_header
 
 
 def test_memory_source_reads_exactly_what_is_asked_for() -> None:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.facts import ArrayInfo, GgufHeader, architecture_of_gguf
 from firesteel.facts.formats import gguf_architecture
-from firesteel.facts.formats.gguf import MetadataValue
+from firesteel.facts.formats.gguf import ArrayInfo, GgufHeader, MetadataValue
+from firesteel.facts.formats.gguf_architecture import architecture_of_gguf
 from firesteel.facts.model.architecture import (
     Architecture,
     ChunkedAttention,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.facts import BadHeader, MemorySource
+from firesteel.facts.formats.byte_source import BadHeader, MemorySource
 from firesteel.facts.formats.json_text import JsonText, text_pieces
 
 values = st.recursive(

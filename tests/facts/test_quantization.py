@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firesteel.facts import Role, UnknownArchitecture
+from firesteel.facts.model.architecture import UnknownArchitecture
 from firesteel.facts.model.module_patterns import parse_modules
 from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.quantization import Quantization, read_quantization, weights_of_config
 from firesteel.facts.model.tensor_groups import linear
+from firesteel.facts.model.tensors import Role
 from firesteel.facts.model.weight_format import (
     BNB_INT8,
     FP8,

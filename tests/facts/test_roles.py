@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.facts import Role, role_of
+from firesteel.facts.model.roles import role_of
+from firesteel.facts.model.tensors import Role
 
 ATTENTION = """
 layers.2.attn.wq_a.weight

@@ -10,9 +10,10 @@ import safetensors as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firesteel.facts import BadHeader, MemorySource, Role, Tensor
 from firesteel.facts.formats import safetensors
+from firesteel.facts.formats.byte_source import BadHeader, MemorySource
 from firesteel.facts.formats.safetensors import DTYPE_BITS, read_header, read_index, read_shards
+from firesteel.facts.model.tensors import Role, Tensor
 
 from .header_bytes import BigSource, info, refusal, safetensors_file
 

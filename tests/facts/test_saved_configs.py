@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.facts import UnknownArchitecture
+from firesteel.facts.model.architecture import UnknownArchitecture
 from firesteel.facts.model.config import architecture_of_config
 from firesteel.facts.model.parameters import parameters_of_config
 

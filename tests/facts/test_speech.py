@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.facts import Role
 from firesteel.facts.model.architecture import FullAttention, Speech
 from firesteel.facts.model.config import architecture_of_config
 from firesteel.facts.model.parameters import parameters_of_config
+from firesteel.facts.model.tensors import Role
 
 from .test_config import load_config
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from firesteel.facts import Role, Weights
+from firesteel.facts.model.tensors import Role, Weights
 
 
 def test_experts_that_no_config_counts_are_all_read() -> None:

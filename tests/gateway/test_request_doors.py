@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.catalog import shipped
+from firesteel.catalog.catalog import shipped
 from firesteel.gateway.loader.model_parameters import model_parameters
 from firesteel.gateway.service_config import ModelConfig
 from firesteel.render.clients import ClientEndpoint, client_names, load_client, render_settings, settings

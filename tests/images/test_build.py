@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from firesteel import catalog, shipped_data
+from firesteel import shipped_data
+from firesteel.catalog.catalog import overlay, shipped
 from firesteel.catalog.image_recipe import (
     image_recipe,
     image_recipe_names,
@@ -56,7 +57,7 @@ def test_recipes_are_pinned_and_their_models_exist(name: str) -> None:
     recipe = image_recipe(name)
     assert all(pin.pin for pin in recipe.pins)
     if recipe.gpu or recipe.engine == "llamacpp":
-        assert catalog.shipped().recipes[recipe.prove].engine == recipe.engine
+        assert shipped().recipes[recipe.prove].engine == recipe.engine
     else:
         assert is_hub_id(recipe.prove)
     text = dockerfile(name, recipe)
@@ -301,7 +302,7 @@ def test_provenance_and_catalog_entry(tmp_path: Path) -> None:
     assert packages["vllm"]["version"] == "0.27.1" and len(packages) >= len(report.components)
     assert all(found["evidence"]["occurrences"][0]["location"] for found in packages.values())
     entry = catalog_entry("vllm-gb10", recipe, tag, report)
-    images = catalog.overlay(catalog.shipped(), [("built/vllm-gb10/images.yaml", entry)]).images
+    images = overlay(shipped(), [("built/vllm-gb10/images.yaml", entry)]).images
     assert images.named["vllm-gb10"].reference == tag and images.named["vllm-gb10"].arch == ("arm64",)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from firesteel import catalog
+from firesteel.catalog.catalog import shipped
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.inspected_images import read_inspections
 from firesteel.errors import FiresteelError, UsageError
@@ -161,15 +161,15 @@ def test_an_image_for_another_processor_is_told(tmp_path: Path) -> None:
 
 
 def test_recipes_that_the_image_can_run(tmp_path: Path) -> None:
-    new = judge_recipes(report_of(tmp_path / "new", vllm_files(), **VLLM_CONFIG), catalog.shipped())
+    new = judge_recipes(report_of(tmp_path / "new", vllm_files(), **VLLM_CONFIG), shipped())
     assert {verdict.recipe for verdict in new if verdict.can_run} >= {"gpt-oss-20b"}
     old = judge_recipes(
-        report_of(tmp_path / "old", vllm_files("sm90", vllm="0.9.0"), **VLLM_CONFIG), catalog.shipped()
+        report_of(tmp_path / "old", vllm_files("sm90", vllm="0.9.0"), **VLLM_CONFIG), shipped()
     )
     assert len(old) == len(new)
     assert not any(verdict.can_run for verdict in old), "no code for a GB10"
     without = report_of(tmp_path / "none", {"bin/sh": b"#!"})
-    assert judge_recipes(without, catalog.shipped()) == ()
+    assert judge_recipes(without, shipped()) == ()
 
 
 def test_a_comparison_names_what_differs(tmp_path: Path) -> None:
@@ -276,9 +276,8 @@ def test_check_and_plan_use_what_was_learnt(firesteel: Firesteel, tmp_path: Path
 
 
 def test_plan_names_the_problem_of_the_image_that_a_recipe_uses(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     from firesteel.launch import Ask
+    from firesteel.values import replace
     from firesteel.workspace import Workspace
 
     home = Home(tmp_path / "home")

@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.facts import Architecture, FullAttention, LinearAttention, Role, SlidingAttention, Weights
-from firesteel.facts.model.architecture import LatentAttention, NoCache, SharedKv
+from firesteel.facts.model.architecture import (
+    Architecture,
+    FullAttention,
+    LatentAttention,
+    LinearAttention,
+    NoCache,
+    SharedKv,
+    SlidingAttention,
+)
+from firesteel.facts.model.tensors import Role, Weights
 from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.decode import (
     all_reduces,

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from firesteel import engines
 from firesteel.edge.files.checkpoints import open_path
-from firesteel.facts import Checkpoint
+from firesteel.engines.kv_cache import reported_kv
 from firesteel.facts.host.hardware import hardware, idle_host
+from firesteel.facts.model.checkpoint import Checkpoint
 from firesteel.launch import FlagValue, Launch
 from firesteel.planner import plan
 
@@ -59,7 +59,7 @@ def launch(row: dict[str, Any]) -> Launch:
 def test_kv_cache_to_the_digit(name: str, tmp_path: Path) -> None:
     row = BOOTS[name]
     shape = checkpoint(row, tmp_path).architecture
-    (reported,) = engines.reported_kv(launch(row), shape, row["max_model_len"], row["kv_bytes"])
+    (reported,) = reported_kv(launch(row), shape, row["max_model_len"], row["kv_bytes"])
     assert reported.tokens == row["kv_tokens"]
     assert f"{reported.concurrency:.2f}" == row["concurrency"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from firesteel.edge.files.checkpoints import open_path
-from firesteel.facts import Architecture
+from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import Launch
 from firesteel.planner.memory.step_memory import StepLoad, activations, rotary_tables
 from firesteel.units import MIB

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import firesteel
-from firesteel.facts import Checkpoint, Weights
+from firesteel.facts.model.checkpoint import Checkpoint
 from firesteel.facts.model.config import architecture_of_config
 from firesteel.facts.model.parameters import parameters_of_config
+from firesteel.facts.model.tensors import Weights
 from firesteel.facts.model.typical import heavier_weights, typical_weights
 from firesteel.launch import Ask
 from firesteel.library import plans

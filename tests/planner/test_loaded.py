@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.facts import Architecture, FullAttention, Role, Weights
+from firesteel.facts.model.architecture import Architecture, FullAttention
+from firesteel.facts.model.tensors import Role, Weights
 from firesteel.launch import EngineName, FlagValue, Launch
 from firesteel.planner.memory.loaded import loaded_weights
 

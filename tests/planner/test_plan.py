@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 import firesteel
 from firesteel.engines.sglang.kv_cache import sglang_pool
 from firesteel.errors import UsageError
-from firesteel.facts import Architecture, FullAttention, Gpu, Host, LinearAttention, Role, Weights
-from firesteel.facts.model.architecture import Speech
+from firesteel.facts.host.host import Gpu, Host
+from firesteel.facts.model.architecture import Architecture, FullAttention, LinearAttention, Speech
+from firesteel.facts.model.tensors import Role, Weights
 from firesteel.launch import Ask, FlagValue
 from firesteel.launch_pipeline import with_memory_flags
 from firesteel.planner import Band, Plan, plan

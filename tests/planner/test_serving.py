@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firesteel.facts import Architecture, FullAttention
+from firesteel.facts.model.architecture import Architecture, FullAttention
 from firesteel.planner.speed.decode import StepReads, step_ms, terms
 from firesteel.planner.speed.prefill import PromptModel, prompt_ms
 from firesteel.planner.speed.serving import (

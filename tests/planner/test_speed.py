@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import firesteel
-from firesteel.dataclass import dataclass
-from firesteel.engines import KvCache
+from firesteel.engines.kv_cache import KvCache
 from firesteel.errors import UsageError
-from firesteel.facts import Architecture, FullAttention, LinearAttention, Role, Weights
+from firesteel.facts.model.architecture import Architecture, FullAttention, LinearAttention
 from firesteel.facts.model.config import architecture_of_config
 from firesteel.facts.model.parameters import parameters_of_config
+from firesteel.facts.model.tensors import Role, Weights
 from firesteel.facts.model.typical import typical_weights
 from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch
 from firesteel.planner import Band, Speed
@@ -294,11 +293,10 @@ def test_recurrent_layers_do_not_scale_in_llamacpp() -> None:
     assert found.batch.total_tokens_per_s.expected < 0.5 * plain.batch.total_tokens_per_s.expected
 
 
-@dataclass(frozen=True, slots=True)
 class WeightsWithFormats(Weights):
     """Weights whose formats are known, as from a header."""
 
-    bytes_by_format: Mapping[tuple[Role, str], int] = field(default_factory=dict)
+    bytes_by_format: Mapping[tuple[Role, str], int] = {}
 
 
 def weights_in(dtype: str) -> WeightsWithFormats:

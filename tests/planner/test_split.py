@@ -9,10 +9,10 @@ import pytest
 
 import firesteel
 from firesteel.errors import UsageError
-from firesteel.facts import Architecture, FullAttention, Mamba2, Role, Weights
-from firesteel.facts.model.architecture import LatentAttention, Layer
+from firesteel.facts.model.architecture import Architecture, FullAttention, LatentAttention, Layer, Mamba2
 from firesteel.facts.model.config import architecture_of_config
 from firesteel.facts.model.parameters import parameters_of_config
+from firesteel.facts.model.tensors import Role, Weights
 from firesteel.facts.model.typical import typical_weights
 from firesteel.launch import Ask
 from firesteel.planner.memory.split import check_even_split, split_weights

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import firesteel
-from firesteel.catalog import shipped
+from firesteel.catalog.catalog import shipped
 from firesteel.edge.files.home import Home
 from firesteel.errors import DoesNotFit
 from firesteel.launch import Ask

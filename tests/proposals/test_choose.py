@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from firesteel.catalog import shipped
+from firesteel.catalog.catalog import shipped
 from firesteel.errors import UsageError
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.proposals.choose import Candidate, Choice, Use, choose

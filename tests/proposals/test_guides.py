@@ -2,7 +2,7 @@
 
 import pytest
 
-from firesteel.catalog import shipped
+from firesteel.catalog.catalog import shipped
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.proposals.guides import GuideClaim, guide_claims
 

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.catalog import Images
-from firesteel.catalog.image import read_images
+from firesteel.catalog.image import Images, read_images
 from firesteel.values import YamlFile
 
 TEXT = """

@@ -11,14 +11,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.catalog import Images
+from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
-from firesteel.reads import ReadLaunch, read
 from firesteel.reads.compose import MAX_EXTENDS, starts
 from firesteel.reads.compose_text import ExpandedText, split_command
 from firesteel.reads.engine_start import EngineStart
+from firesteel.reads.launches import read
 from firesteel.reads.nodes import parse_documents
+from firesteel.reads.reader import ReadLaunch
 from firesteel.reads.shell import NO_SPAN, Word
 from firesteel.reads.source_text import source_file
 from firesteel.units import GIB

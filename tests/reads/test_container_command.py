@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.catalog import Images
+from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
-from firesteel.reads import ReadLaunch, read
+from firesteel.reads.launches import read
+from firesteel.reads.reader import ReadLaunch
 
 IMAGE = "vllm/vllm-openai:v0.24.0"
 

@@ -8,9 +8,10 @@ from types import MappingProxyType
 
 import pytest
 
-from firesteel.catalog import Images
-from firesteel.reads import ReadLaunch, scan, source_file
-from firesteel.reads.source_text import parse_env_file
+from firesteel.catalog.image import Images
+from firesteel.reads.launches import scan
+from firesteel.reads.reader import ReadLaunch
+from firesteel.reads.source_text import parse_env_file, source_file
 
 IMAGE = "vllm/vllm-openai:v0.24.0"
 CONFIG = "./conf/a.yaml"

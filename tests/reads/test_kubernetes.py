@@ -10,13 +10,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.catalog import Images
+from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
-from firesteel.reads import ReadLaunch, read
 from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.kubernetes import quantity, starts
+from firesteel.reads.launches import read
 from firesteel.reads.nodes import parse_documents
+from firesteel.reads.reader import ReadLaunch
 from firesteel.reads.shell import NO_SPAN
 from firesteel.reads.source_text import source_file
 from firesteel.units import GIB

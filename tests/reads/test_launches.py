@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.catalog import Images
+from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount, Spot
-from firesteel.reads import read
+from firesteel.reads.launches import read
 
 FLAGSHIP = """\
 export HF_TOKEN=hf_xxx

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.catalog import Images
-from firesteel.reads import NotRead, scan, source_file
+from firesteel.catalog.image import Images
+from firesteel.reads.launches import scan
+from firesteel.reads.not_read import NotRead
+from firesteel.reads.source_text import source_file
 
 
 def unread(text: str, images: Images, path: str = "run.sh") -> tuple[NotRead, ...]:

@@ -6,11 +6,12 @@ from importlib.resources import files
 
 import pytest
 
-from firesteel.catalog import Images, shipped
+from firesteel.catalog.catalog import shipped
+from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
 from firesteel.launch_pipeline import from_recipe
-from firesteel.reads import read
+from firesteel.reads.launches import read
 from firesteel.values import replace
 
 RECIPES = sorted(shipped().recipes)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firesteel.catalog import Images
+from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
-from firesteel.reads import read
+from firesteel.reads.launches import read
 from firesteel.reads.nodes import parse_documents
 from firesteel.reads.shell import NO_SPAN
 from firesteel.reads.source_text import source_file

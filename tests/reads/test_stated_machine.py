@@ -2,8 +2,11 @@
 
 import pytest
 
-from firesteel import catalog
-from firesteel.reads import StatedMachine, Surroundings, find_machine, scan, source_file
+from firesteel.catalog.catalog import shipped
+from firesteel.reads.launches import scan
+from firesteel.reads.source_text import source_file
+from firesteel.reads.stated_machine import StatedMachine, find_machine
+from firesteel.reads.surroundings import Surroundings
 
 SERVE = "vllm serve org/m --gpu-memory-utilization 0.9"
 RECIPE = (
@@ -14,7 +17,7 @@ RECIPE = (
 
 def machines(text: str, path: str = "line") -> list[StatedMachine]:
     file = source_file(text, path)
-    readings = scan(file, catalog.shipped().images).launches
+    readings = scan(file, shipped().images).launches
     return [find_machine(reading, path, Surroundings(file)) for reading in readings]
 
 
@@ -94,5 +97,5 @@ def test_a_template_is_for_the_machine_of_its_chart() -> None:
     )
     values = {"../values.yaml": "nodeSelector:\n  cloud.google.com/gke-accelerator: nvidia-l4\n"}
     file = source_file(template, "templates/pod.yaml", values.get)
-    (reading,) = scan(file, catalog.shipped().images).launches
+    (reading,) = scan(file, shipped().images).launches
     assert find_machine(reading, file.path, Surroundings(file)).kind == "other"

@@ -2,10 +2,14 @@
 
 import pytest
 
-from firesteel import catalog
+from firesteel.catalog.catalog import shipped
 from firesteel.engines.schema.releases import known_versions
-from firesteel.reads import Surroundings, find_release, scan, source_file
-from firesteel.rules import Finding, LintOptions, lint
+from firesteel.reads.launches import scan
+from firesteel.reads.source_text import source_file
+from firesteel.reads.stated_release import find_release
+from firesteel.reads.surroundings import Surroundings
+from firesteel.rules.checker import Finding
+from firesteel.rules.linter import LintOptions, lint
 
 NEWEST = known_versions("vllm")[-1]
 SERVE = "vllm serve org/m --gpu-memory-utilization 0.7"
@@ -49,13 +53,13 @@ variants:
 )
 def test_what_a_text_states(text: str, path: str, expected: tuple[str, str, int] | None) -> None:
     file = source_file(text, path)
-    readings = scan(file, catalog.shipped().images).launches
+    readings = scan(file, shipped().images).launches
     found = find_release(readings[0], path, Surroundings(file))
     assert (found and (found.low, found.high, found.spot.line)) == expected
 
 
 def findings(text: str, path: str = "run.sh") -> dict[tuple[str, str], Finding]:
-    found = lint(text, path, LintOptions(catalog.shipped().images)).findings
+    found = lint(text, path, LintOptions(shipped().images)).findings
     return {(finding.rule, finding.key): finding for finding in found if finding.level != "note"}
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firesteel.catalog import Images
+from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
-from firesteel.reads import read
+from firesteel.reads.launches import read
 from firesteel.reads.source_text import source_file
 from firesteel.reads.systemd import starts, words
 from firesteel.units import GIB

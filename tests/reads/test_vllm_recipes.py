@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firesteel.catalog import Images
+from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
-from firesteel.reads import formats, read
+from firesteel.reads import formats
+from firesteel.reads.launches import read
 from firesteel.reads.nodes import parse_documents
 from firesteel.reads.reader import LaunchReader
 from firesteel.reads.source_text import source_file

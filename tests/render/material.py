@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from firesteel import catalog, rules
-from firesteel.catalog import Recipe
+from firesteel.catalog.catalog import shipped
+from firesteel.catalog.recipe import Recipe
 from firesteel.launch import Ask, Launch
 from firesteel.launch_pipeline import from_recipe
-from firesteel.reads import read
+from firesteel.reads.launches import read
 from firesteel.render import LaunchFacts, containerized
-from firesteel.rules import LintOptions
+from firesteel.rules.checker import check
+from firesteel.rules.linter import LintOptions, lint
 
 GOLDEN = Path(__file__).parent / "golden"
-SHIPPED = catalog.shipped()
+SHIPPED = shipped()
 RECIPES = sorted(SHIPPED.recipes)
 ON_ONE = [name for name in RECIPES if SHIPPED.recipes[name].sparks == 1]
 SHOWN = (
@@ -56,12 +57,12 @@ def check_golden(file: str, text: str) -> None:
 
 def objections(text: str, path: str) -> set[str]:
     """The rules that stop or warn."""
-    found = rules.lint(text, path, LintOptions(SHIPPED.images, level="warn"))
+    found = lint(text, path, LintOptions(SHIPPED.images, level="warn"))
     assert found.problem is None and found.readings
     return {finding.rule for finding in found.findings}
 
 
 def own_objections(launch: Launch) -> set[str]:
     """Those that the launch itself has, in whichever form."""
-    found = rules.check(containerized(launch), hardware="gb10", images=SHIPPED.images)
+    found = check(containerized(launch), hardware="gb10", images=SHIPPED.images)
     return {finding.rule for finding in found if finding.level != "note"}

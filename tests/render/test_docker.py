@@ -12,19 +12,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from firesteel import catalog, engines
-from firesteel.catalog import identify
+from firesteel.catalog.catalog import shipped
+from firesteel.catalog.image import identify
+from firesteel.engines.engine import grammar
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch, Mount
 from firesteel.launch_pipeline import from_recipe
-from firesteel.reads import read
+from firesteel.reads.launches import read
 from firesteel.render import containerized, docker, docker_argv
 from firesteel.render.docker import quote
 from firesteel.units import GIB
 from firesteel.values import replace
 
 GOLDEN = Path(__file__).parent / "golden"
-SHIPPED = catalog.shipped()
+SHIPPED = shipped()
 
 IMAGES: dict[str, tuple[EngineName, tuple[str, ...]]] = {
     "vllm/vllm-openai:v0.24.0": ("vllm", ()),
@@ -47,7 +48,7 @@ path = st.builds(lambda start, rest: start + rest, st.sampled_from(["/", "~/", "
 def launches(draw: st.DrawFn) -> Launch:
     image = draw(st.sampled_from(sorted(IMAGES)))
     engine, program = IMAGES[image]
-    talk = engines.grammar(engine)
+    talk = grammar(engine)
     known = identify(image, SHIPPED.images)
     taken = {"host", "port", "model", "model-path", "hf-repo", talk.name_flag, *talk.aliases, *talk.switches}
     flags: dict[str, FlagValue] = draw(

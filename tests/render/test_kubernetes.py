@@ -12,7 +12,7 @@ import yaml
 
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
-from firesteel.reads import read
+from firesteel.reads.launches import read
 from firesteel.render import Cluster, LaunchFacts, containerized, kubernetes, pin, swap_script
 from firesteel.render.kubernetes import CLUSTER, dns_name
 from firesteel.units import GIB

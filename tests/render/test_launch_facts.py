@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 from firesteel.launch import Container, Launch
-from firesteel.reads import read
+from firesteel.reads.launches import read
 from firesteel.render import LaunchFacts, docker, find_digest, pin
 from tests.render.material import SHIPPED, facts_of, launch_of
 

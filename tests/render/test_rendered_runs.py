@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.catalog import Image
+from firesteel.catalog.image import Image
 from firesteel.edge.embedded import install
 from firesteel.edge.files.home import Home
 from firesteel.launch import Launch, Mount

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from firesteel import engines
+from firesteel.engines.engine import program
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.render import containerized, pin, sparkrun
@@ -43,7 +43,7 @@ def test_every_recipe_is_read_back(name: str) -> None:
         entrypoint="",
         program=container.program
         if container.entrypoint == ""
-        else image.entrypoint or engines.program(launch.engine),
+        else image.entrypoint or program(launch.engine),
         network="host",
         shm_bytes=None if container.ipc else 32 * GIB,
         publish=(),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel import engines
-from firesteel.engines.adapters import VLLM_RANKS
+from firesteel.engines.adapters import VLLM_RANKS, adapter_flags
+from firesteel.engines.engine import argv as engine_argv
+from firesteel.engines.engine import parse_argv
 from firesteel.engines.schema.releases import find_schema, known_versions
 from firesteel.engines.schema.resolve import ResolvedFlag, resolve_flag
 from firesteel.errors import UsageError
@@ -53,7 +54,7 @@ def test_what_does_not_fit_is_stopped_by_name(
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
 def test_every_release_that_may_serve_them_has_the_flags(engine: EngineName) -> None:
-    flags = engines.adapter_flags(engine, [GGUF if engine == "llamacpp" else PEFT])
+    flags = adapter_flags(engine, [GGUF if engine == "llamacpp" else PEFT])
     versions = [version for version in known_versions(engine) if engine != "llamacpp" or int(version) >= 7448]
     for version in (versions[0], versions[len(versions) // 2], versions[-1]):
         schema = find_schema(engine, version)
@@ -72,11 +73,11 @@ def test_the_ranks_are_those_of_the_newest_vllm() -> None:
 
 def test_flags_and_their_inverse() -> None:
     launch = with_adapters(VLLM, [PEFT, replace(PEFT, name="curt", path="org/curt", rank=40)])
-    argv = engines.argv(launch)
+    argv = engine_argv(launch)
     assert "--lora-modules polite=/data/polite curt=org/curt --max-loras 2 --max-lora-rank 64" in " ".join(
         argv
     )
-    parsed = engines.parse_argv("vllm", argv)
+    parsed = parse_argv("vllm", argv)
     assert parsed.flags["lora-modules"] == ["polite=/data/polite", "curt=org/curt"]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel import catalog
+from firesteel.catalog.catalog import shipped
 from firesteel.errors import UsageError
-from firesteel.rules import LintOptions, lint
+from firesteel.rules.linter import LintOptions, lint
 
-ASKED = LintOptions(catalog.shipped().images)
+ASKED = LintOptions(shipped().images)
 BAD = "vllm serve org/m --gpu-memory-utilization 0.7 --speculative-disable-by-batch-size 32\n"
 CONTINUED = BAD.replace(" --sp", " \\\n  --sp")
 RULE = "spec-disable-flag-gone"

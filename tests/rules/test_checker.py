@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from firesteel import catalog
+from firesteel.catalog.catalog import shipped
 from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch
 from firesteel.launch_pipeline import from_recipe
-from firesteel.reads import read
-from firesteel.rules import Finding, check
+from firesteel.reads.launches import read
+from firesteel.rules.checker import Finding, check
 
-SHIPPED = catalog.shipped()
+SHIPPED = shipped()
 
 
 def findings(text: str, hardware: str | None = "gb10") -> list[Finding]:

@@ -8,8 +8,7 @@ import pytest
 
 from firesteel import values
 from firesteel.errors import UsageError
-from firesteel.rules import compatibility
-from firesteel.rules.compatibility_tables import TableSchema
+from firesteel.rules.compatibility_tables import TableSchema, compatibility
 
 
 def test_the_table_follows_the_rules() -> None:

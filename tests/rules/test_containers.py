@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from firesteel import catalog
+from firesteel.catalog.catalog import shipped
 from firesteel.launch import Container, EngineName, FlagValue, Launch, Mount
-from firesteel.reads import read
-from firesteel.rules import check, containers
+from firesteel.reads.launches import read
+from firesteel.rules import containers
+from firesteel.rules.checker import check
 from firesteel.rules.context import Context, Match
 
 VLLM = "vllm/vllm-openai:v0.28.0"
@@ -285,6 +286,6 @@ HEALTHY = [
 
 @pytest.mark.parametrize("line", HEALTHY)
 def test_healthy_launches_get_notes_at_most(line: str) -> None:
-    (reading,) = read(line, "run.sh", catalog.shipped().images)
+    (reading,) = read(line, "run.sh", shipped().images)
     found = check(reading.launch, hardware="gb10", spots=reading.spots)
     assert [finding.rule for finding in found if finding.level != "note"] == []

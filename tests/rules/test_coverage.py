@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from firesteel import yaml_reader
-from firesteel.rules import rules
+from firesteel.rules.rule import rules
 
 FILES = sorted((Path(__file__).parent / "coverage").glob("*.yaml"))
 ROWS = {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel import catalog
-from firesteel.rules import Finding, LintOptions, lint
+from firesteel.catalog.catalog import shipped
+from firesteel.rules.checker import Finding
+from firesteel.rules.linter import LintOptions, lint
 
-OPTIONS = LintOptions(catalog.shipped().images, hardware=None)
+OPTIONS = LintOptions(shipped().images, hardware=None)
 BAD = "vllm serve org/model --max-model-length-of-all 4096"
 RULE = "flag-in-no-release"
 
@@ -137,7 +138,7 @@ COMPOSE = """services:
 def test_shares_are_added_up_for_one_gpu(comment: str, variable: str, second: str, is_told: bool) -> None:
     """Another machine may have a card for each service, unless both name the same."""
     text = comment + COMPOSE % (variable, variable, second)
-    found = lint(text, "compose.yaml", LintOptions(catalog.shipped().images)).findings
+    found = lint(text, "compose.yaml", LintOptions(shipped().images)).findings
     assert ("memory-shares-above-all" in {finding.rule for finding in found}) == is_told
 
 
@@ -185,9 +186,7 @@ def test_what_a_script_adds_under_a_condition(script: str, level: str) -> None:
     ],
 )
 def test_services_may_be_alternatives(first: str, text: str, level: str) -> None:
-    found = lint(
-        first + text % ("A", "A", "1"), "compose.yaml", LintOptions(catalog.shipped().images)
-    ).findings
+    found = lint(first + text % ("A", "A", "1"), "compose.yaml", LintOptions(shipped().images)).findings
     assert {each.level for each in found if each.rule == "memory-shares-above-all"} == {level}
 
 
@@ -235,7 +234,7 @@ def test_another_build(doubtful: str, certain: str, rule: str) -> None:
     ],
 )
 def test_a_build_for_one_device_or_one_model_may_have_any_flag(text: str, is_told: bool) -> None:
-    found = lint(text, "run.sh", LintOptions(catalog.shipped().images)).findings
+    found = lint(text, "run.sh", LintOptions(shipped().images)).findings
     assert any("never-a-flag" in finding.says for finding in found if finding.level != "note") == is_told
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel import catalog
+from firesteel.catalog.catalog import shipped
 from firesteel.launch import Container, FlagValue, Launch
-from firesteel.reads import read
-from firesteel.rules import check
+from firesteel.reads.launches import read
+from firesteel.rules.checker import check
 from firesteel.rules.context import Context, Match
 from firesteel.rules.exposure import (
     developer_mode,
@@ -75,7 +75,7 @@ def test_no_finding_repeats_a_secret() -> None:
     line = (
         f"docker run -e HF_TOKEN={HF} -e VLLM_API_KEY=letmein vllm/vllm-openai:v0.28.0 org/m --api-key {SK}"
     )
-    (reading,) = read(line, "run.sh", catalog.shipped().images)
+    (reading,) = read(line, "run.sh", shipped().images)
     findings = check(reading.launch, hardware="gb10", spots=reading.spots)
     assert {"token-written-out", "key-written-out"} <= {finding.rule for finding in findings}
     for finding in findings:

@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firesteel import catalog
-from firesteel.reads import SourceFile, scan
-from firesteel.rules import LintOptions, apply_fixes, lint
+from firesteel.catalog.catalog import shipped
+from firesteel.reads.launches import scan
+from firesteel.reads.source_text import SourceFile
 from firesteel.rules.checker import Finding
 from firesteel.rules.fix import change
+from firesteel.rules.linter import LintOptions, apply_fixes, lint
 from firesteel.rules.rule import Fix
 
-ASKED = LintOptions(catalog.shipped().images)
+ASKED = LintOptions(shipped().images)
 
 
 def changed(text: str, key: str, fix: Fix) -> str | None:

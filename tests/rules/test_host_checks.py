@@ -8,9 +8,10 @@ import pytest
 
 from firesteel.facts.host.host_facts import HostMeasurement, host_facts, measured_section
 from firesteel.facts.host.probe import Probe, Section, format_probe, parse_probe, probe_script
-from firesteel.rules.host_checks import HostFinding, differences, host_checks, judge, judge_one
-from firesteel.rules.host_checks.findings import _ASKS, JUDGES
+from firesteel.rules.host_checks.check import host_checks
+from firesteel.rules.host_checks.findings import _ASKS, JUDGES, HostFinding, judge, judge_one
 from firesteel.rules.host_checks.fixes import FIXERS, plan_fix
+from firesteel.rules.host_checks.parity import differences
 from firesteel.sim.host_files import host_faults, host_probe
 from firesteel.values import replace
 

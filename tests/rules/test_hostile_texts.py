@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from firesteel import catalog
+from firesteel.catalog.catalog import shipped
 from firesteel.reads.source_text import parse_env_file
-from firesteel.rules import LintOptions, lint
+from firesteel.rules.linter import LintOptions, lint
 
 MAX_CPU_S = 60
-OPTIONS = LintOptions(catalog.shipped().images)
+OPTIONS = LintOptions(shipped().images)
 TEXTS = {
     "assignments.md": "```bash\nvllm serve m\n```\n\n    " + "A=" * 60 + " x\n",
     "assignments.yaml": "a:\n  b: " + "A=" * 60 + " x vllm\n",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel import catalog
+from firesteel.catalog.catalog import shipped
 from firesteel.errors import UsageError
-from firesteel.rules import LintOptions, engine_version, known_patterns, lint
+from firesteel.rules.linter import LintOptions, engine_version, known_patterns, lint
 from firesteel.values import replace
 
-ASKED = LintOptions(catalog.shipped().images)
+ASKED = LintOptions(shipped().images)
 LINE = "vllm serve org/m --gpu-memory-utilization 0.7 --moe-backend b12x"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.catalog import Image
+from firesteel.catalog.image import Image
 from firesteel.launch import Container, Launch
 from firesteel.rules.context import Context
 from firesteel.rules.match import matches

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel import catalog
-from firesteel.rules import LintOptions, lint
+from firesteel.catalog.catalog import shipped
+from firesteel.rules.linter import LintOptions, lint
 
 RUN = "docker run --gpus all vllm/vllm-openai:v0.28.0"
-ASKED = LintOptions(catalog.shipped().images)
+ASKED = LintOptions(shipped().images)
 
 
 def told(line: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from firesteel import engines
+from firesteel.engines.engine import parse_argv
 from firesteel.engines.schema.releases import find_schema, known_versions
 from firesteel.engines.schema.symbols import Flag, Schema
 from firesteel.launch import EngineName, Launch
@@ -37,7 +37,7 @@ def _arguments(flag: Flag) -> Iterator[tuple[str, ...]]:
 
 
 def _launch(schema: Schema, arguments: tuple[str, ...]) -> Launch:
-    parsed = engines.parse_argv(schema.engine, (*MODEL[schema.engine], *arguments))
+    parsed = parse_argv(schema.engine, (*MODEL[schema.engine], *arguments))
     return Launch(
         name="m", model=parsed.model, engine=schema.engine, flags=parsed.flags, port=8000, extra=parsed.extra
     )
@@ -82,6 +82,6 @@ def test_flags_of_one_release_are_no_contradiction(engine: EngineName) -> None:
 
 def test_a_renamed_flag_takes_its_values_under_the_old_name() -> None:
     text = ("-m", "m.gguf", "--cache-type-k-draft", "q4_0", "--spec-draft-n-max", "2")
-    parsed = engines.parse_argv("llamacpp", text)
+    parsed = parse_argv("llamacpp", text)
     launch = Launch(name="m", model="m.gguf", engine="llamacpp", flags=parsed.flags, port=8080)
     assert any_release.no_common_release(Context(launch, None, None)) == []

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import firesteel
-from firesteel import reads
-from firesteel.catalog import Images, shipped
-from firesteel.catalog.image import InspectedImage, with_learned
+from firesteel.catalog.catalog import shipped
+from firesteel.catalog.image import Images, InspectedImage, with_learned
 from firesteel.edge.files import learned_engines
 from firesteel.edge.files.home import Home
 from firesteel.engines.schema.releases import find_schema, known_versions
 from firesteel.engines.schema.symbols import Flag, SymbolValue
-from firesteel.rules import check
+from firesteel.reads.launches import read
+from firesteel.rules.checker import check
 from firesteel.values import replace
 
 RUN = "docker run --gpus all {env} {image} openai/gpt-oss-20b --gpu-memory-utilization 0.8 {arguments}"
@@ -107,7 +107,7 @@ def own_build(version: str, *without: str) -> Images:
 
 def own_findings(images: Images, arguments: str) -> dict[str, str]:
     line = RUN.format(image="me/mine:1 vllm serve", arguments=arguments, env="")
-    launch = reads.read(line, "line", images)[0].launch
+    launch = read(line, "line", images)[0].launch
     assert launch.container is not None and launch.version is not None
     return {each.rule: each.says for each in check(launch, hardware="gb10", images=images)}
 

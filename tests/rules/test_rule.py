@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firesteel.errors import InvalidFile
-from firesteel.rules import read_rules
+from firesteel.rules.rule import read_rules
 from firesteel.values import YamlFile
 
 GOOD = """\

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from firesteel import catalog, engines
+from firesteel.catalog.catalog import shipped
+from firesteel.catalog.image import identify
+from firesteel.engines.engine import grammar
 from firesteel.errors import UsageError
-from firesteel.reads import read
-from firesteel.rules import LintOptions, Rule, check, explain, lint, rules
+from firesteel.reads.launches import read
+from firesteel.rules.checker import check
 from firesteel.rules.context import Context
+from firesteel.rules.linter import LintOptions, lint
 from firesteel.rules.match import matches
-from firesteel.rules.rule import When
+from firesteel.rules.rule import Rule, When, explain, rules
 from firesteel.values import replace
 
 RULES = rules()
@@ -21,7 +24,7 @@ MISSES = [(rule, line) for rule in RULES for line in rule.misses]
 
 
 def found(line: str) -> dict[str, str]:
-    linted = lint(line, "line", LintOptions(catalog.shipped().images, "gb10"))
+    linted = lint(line, "line", LintOptions(shipped().images, "gb10"))
     assert linted.readings
     return {finding.rule: finding.level for finding in linted.findings}
 
@@ -51,9 +54,9 @@ def thinner(rule: Rule) -> Iterator[tuple[str, Rule]]:
 
 
 def holds(rule: Rule, line: str) -> bool:
-    images = catalog.shipped().images
+    images = shipped().images
     (launch,) = (reading.launch for reading in read(line, "line", images))
-    image = catalog.identify(launch.container.image, images) if launch.container else None
+    image = identify(launch.container.image, images) if launch.container else None
     return bool(matches(rule, Context(launch, "gb10", image)))
 
 
@@ -68,7 +71,7 @@ def test_every_matcher_is_needed(rule: Rule) -> None:
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule.when.hardware], ids=lambda rule: rule.id)
 def test_rules_about_a_machine_miss_others(rule: Rule) -> None:
     for line in rule.hits:
-        (launch,) = (reading.launch for reading in read(line, "line", catalog.shipped().images))
+        (launch,) = (reading.launch for reading in read(line, "line", shipped().images))
         assert rule.id not in {finding.rule for finding in check(launch, hardware="h100")}
 
 
@@ -76,7 +79,7 @@ def test_rules_about_a_machine_miss_others(rule: Rule) -> None:
 def test_flags_of_rules_can_be_abbreviated(rule: Rule) -> None:
     """A flag that the grammar does not know would be missed where somebody types its beginning."""
     for when in (rule.when, *rule.also, *rule.unless):
-        known = engines.grammar(rule.when.engine).abbreviable if rule.when.engine else frozenset()
+        known = grammar(rule.when.engine).abbreviable if rule.when.engine else frozenset()
         # dead since 0.8.3, and `--speculative` must stay short for `--speculative-config`
         assert not known or set(when.flag or ()) <= known | {"speculative-disable-by-batch-size"}
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from firesteel import catalog
-from firesteel.rules import Finding, LintOptions, LintResult, lint
+from firesteel.catalog.catalog import shipped
+from firesteel.rules.checker import Finding
+from firesteel.rules.linter import LintOptions, LintResult, lint
 
 FOLDER = Path(__file__).parent / "seeds"
 RESTART = "warn restart-policy-unproven"
@@ -49,7 +50,7 @@ TRUE_OF_003 = {
 
 
 def linted(name: str) -> LintResult:
-    return lint((FOLDER / f"{name}.md").read_text(), f"{name}.md", LintOptions(catalog.shipped().images))
+    return lint((FOLDER / f"{name}.md").read_text(), f"{name}.md", LintOptions(shipped().images))
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from firesteel import catalog
-from firesteel.rules import Finding, LintOptions, lint
+from firesteel.catalog.catalog import shipped
+from firesteel.rules.checker import Finding
+from firesteel.rules.linter import LintOptions, lint
 
 SETS = {
     name: yaml.safe_load((Path(__file__).parent / "traps" / f"{name}.yaml").read_text())
@@ -25,7 +26,7 @@ MISSED: dict[str, set[str]] = {
 
 
 def findings(case: dict[str, Any]) -> tuple[Finding, ...]:
-    return lint(case["text"], case.get("file", "line"), LintOptions(catalog.shipped().images)).findings
+    return lint(case["text"], case.get("file", "line"), LintOptions(shipped().images)).findings
 
 
 def is_seen(case: dict[str, Any]) -> bool:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from firesteel import catalog
-from firesteel.reads import read
-from firesteel.rules import rules
+from firesteel.catalog.catalog import shipped
+from firesteel.catalog.image import identify
+from firesteel.reads.launches import read
 from firesteel.rules.context import Context
 from firesteel.rules.match import matches
 from firesteel.rules.predicates import PREDICATES
+from firesteel.rules.rule import rules
 from firesteel.rules.triggers import _PREDICATES, RuleIndex, names
 
-IMAGES = catalog.shipped().images
+IMAGES = shipped().images
 EXAMPLES = sorted({line for rule in rules() for line in (*rule.hits, *rule.misses)})
 LAUNCH_RULES = [rule for rule in rules() if not rule.when.across]
 INDEX = RuleIndex(LAUNCH_RULES)
@@ -20,7 +21,7 @@ def contexts(text: str) -> list[Context]:
     found = []
     for reading in read(text, "run.sh", IMAGES):
         container = reading.launch.container
-        image = catalog.identify(container.image, IMAGES) if container else None
+        image = identify(container.image, IMAGES) if container else None
         flaws = frozenset(key[5:] for key in reading.spots if key.startswith("flaw:"))
         found.append(Context(reading.launch, "gb10", image, flaws, program=reading.spots["program"].text))
     return found

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from firesteel import render
-from firesteel.catalog import Image, shipped
+from firesteel.catalog.catalog import shipped
+from firesteel.catalog.image import Image
 from firesteel.container_files import COMPILE_CACHE_ENV, COMPILED_INSIDE, HUB_CACHE_INSIDE, OFFLINE_ENV
 from firesteel.edge.files.home import Home
 from firesteel.engines.schema.releases import find_schema

@@ -13,8 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.facts import GpuProcess, KernelEvent, Meminfo, MemorySample, Pressure, Shm
-from firesteel.facts.host.memory_sample import parse_kernel_log
+from firesteel.facts.host.host import Meminfo
+from firesteel.facts.host.memory_sample import (
+    GpuProcess,
+    KernelEvent,
+    MemorySample,
+    Pressure,
+    Shm,
+    parse_kernel_log,
+)
 from firesteel.run.start.memory_check import LaunchMemory, decide_start
 from firesteel.run.supervise.guard import GuardLimits, MemoryWatch, memory_is_back
 from firesteel.units import GIB, MIB

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 import firesteel
-from firesteel.catalog import shipped
+from firesteel.catalog.catalog import shipped
 from firesteel.edge.files.home import Home
 from firesteel.edge.host import process
 from firesteel.errors import HostNotReady
-from firesteel.facts import Gpu
+from firesteel.facts.host.host import Gpu
 from firesteel.launch import Ask
 from firesteel.planner import Band, MemoryPart
 from firesteel.proposals import Proposal, propose

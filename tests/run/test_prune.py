@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.catalog import shipped
+from firesteel.catalog.catalog import shipped
 from firesteel.edge.embedded import install
 from firesteel.edge.files.home import Home, lock
 from firesteel.errors import FiresteelError

@@ -18,7 +18,7 @@ from tests.conftest import Ran, run_firesteel
 from tests.edge import hub_server
 from tests.edge.hub_server import COMMIT, Trouble
 
-from firesteel.catalog import shipped
+from firesteel.catalog.catalog import shipped
 from firesteel.edge.files.home import Home
 from firesteel.edge.hub.cache import find_store
 from firesteel.errors import FiresteelError, HostNotReady

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from firesteel.catalog import shipped
-from firesteel.engines import ReportedMemory
+from firesteel.catalog.catalog import shipped
+from firesteel.engines.logs.memory import ReportedMemory
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.launch_pipeline import with_flags

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import firesteel
-from firesteel.catalog import Image, Images
+from firesteel.catalog.image import Image, Images
 from firesteel.edge.embedded import install
 from firesteel.edge.files import checkpoints
 from firesteel.edge.files.home import Home

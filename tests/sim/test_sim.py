@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.client
 import json
 import re
@@ -16,10 +17,12 @@ from typing import Any
 import pytest
 
 import firesteel
-from firesteel import engines
 from firesteel.edge.host import process
+from firesteel.engines.logs.diagnosis import diagnose
+from firesteel.engines.logs.memory import reported_memory
+from firesteel.engines.logs.progress import start_progress
 from firesteel.errors import InvalidFile, UsageError
-from firesteel.facts import parse_gpus
+from firesteel.facts.host.host import parse_gpus
 from firesteel.facts.host.memory_sample import (
     parse_buddyinfo,
     parse_gpu_processes,
@@ -261,7 +264,7 @@ def test_a_prompt_that_was_read_is_cached(plain: Plain) -> None:
 
 def test_a_key_is_required_and_in_no_file(plain: Plain) -> None:
     engine = plain.vllm
-    without_key = replace(engine, key=None)
+    without_key = dataclasses.replace(engine, key=None)
     assert without_key.get("/v1/models") == 401 and without_key.get("/health") == 200
     assert without_key.refusal("Say hello") == 401
     assert engine.answer("Say hello", **BRIEF) == "hello"
@@ -277,15 +280,15 @@ def test_boot_logs_read_like_real_ones(plain: Plain) -> None:
     llamacpp, vllm = (plain.host.docker("logs", name).stdout for name in ("one", "two"))
     plan = firesteel.plan("gpt-oss-120b-llamacpp", host_name="gb10", context=8192, users=2)[0].plan
     planned = {part.name: part.bytes.expected for part in plan.memory.parts}
-    reported = engines.reported_memory("llamacpp", llamacpp)
+    reported = reported_memory("llamacpp", llamacpp)
     assert reported.weights_bytes == pytest.approx(planned["weights"], rel=1e-3)
     assert reported.kv_bytes == pytest.approx(planned["KV cache"], rel=1e-3)
     tokens = plain.vllm.text("/metrics").partition('kv_cache_size_tokens="')[2].partition('"')[0]
-    assert engines.reported_memory("vllm", vllm).kv_tokens == int(tokens)
+    assert reported_memory("vllm", vllm).kv_tokens == int(tokens)
     logs: dict[EngineName, str] = {"llamacpp": llamacpp, "vllm": vllm}
     for engine, text in logs.items():
         assert "simulated" in text.splitlines()[0]
-        assert any(engines.start_progress(engine, line) for line in text.splitlines())
+        assert any(start_progress(engine, line) for line in text.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -321,7 +324,7 @@ def test_a_crash_prints_its_lines_and_exits_with_its_code(sparks: Sparks) -> Non
     log = engine.log()
     assert lines[0] in log and "Available KV cache memory" not in log
     assert engine.client.returncode == 3
-    assert engines.diagnose(log).causes
+    assert diagnose(log).causes
 
 
 def test_an_oom_kill_is_137_and_in_the_kernel_log(sparks: Sparks) -> None:

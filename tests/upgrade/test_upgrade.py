@@ -20,7 +20,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from firesteel import catalog
+from firesteel.catalog.catalog import shipped
 from firesteel.cli.main import firesteel as firesteel_command
 from firesteel.edge.docker.registry import Registry
 from firesteel.edge.files.chosen_releases import (
@@ -119,7 +119,7 @@ def test_a_choice_is_kept_used_and_taken_back(tmp_path: Path) -> None:
 
 def test_a_choice_of_an_image_concerns_its_engine_alone(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    name = next(each.name for each in catalog.shipped().recipes.values() if each.engine == "vllm")
+    name = next(each.name for each in shipped().recipes.values() if each.engine == "vllm")
     release = EngineRelease("vllm", "0.99.0", image="vllm/vllm-openai:v0.99.0")
     host = Workspace(home).host("gb10")
     launch = Workspace(home, release).propose(Ask(name), host)[0].plan.launch

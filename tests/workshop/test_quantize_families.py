@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from firesteel.errors import FiresteelError
-from firesteel.facts import Role, architecture_of_config
 from firesteel.facts.model.architecture import UnknownArchitecture
-from firesteel.facts.model.config import language_model_values
+from firesteel.facts.model.config import architecture_of_config, language_model_values
 from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.quantization import read_quantization
 from firesteel.facts.model.roles import role_of
+from firesteel.facts.model.tensors import Role
 from firesteel.facts.tensor_roles import quantize_policy, scale_partners
 from firesteel.values import replace
 from firesteel.workshop.quantize.plan import QuantizationPlan, plan_quantization

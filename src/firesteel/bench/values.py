@@ -6,10 +6,10 @@ All are frozen dataclasses of plain JSON types, and their field names are the ke
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from firesteel.launch import Text
+from firesteel.values import Value
 
 Wrong = Literal[
     "http", "refused", "dropped", "stalled", "garbled", "no usage", "wrong usage", "short", "late", "unsent"
@@ -20,8 +20,7 @@ for, although the server was told to continue. late: in an open loop, the client
 unsent: too many requests were open, so this one was never sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Value):
     """One load to measure: number of users, prompt size, answer size."""
 
     shape: str
@@ -52,8 +51,7 @@ class Point:
         return self.prompts or self.text
 
 
-@dataclass(frozen=True, slots=True)
-class RequestSample:
+class RequestSample(Value):
     """One request as the client saw it. Times are seconds since it was sent."""
 
     point: int
@@ -96,8 +94,7 @@ class RequestSample:
     """How late the client read its clock while the load of this repetition lasted (p99)."""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredFigure:
+class MeasuredFigure(Value):
     """A measured number with its 95 % interval."""
 
     value: float
@@ -111,22 +108,21 @@ class MeasuredFigure:
         return (self.high - self.low) / 2 / self.value if self.value else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class PointFigures:
+class PointFigures(Value):
     """The results of one point. None means unknown, never a guess."""
 
     point: Point
     samples: int
-    wrong: Mapping[str, int] = field(default_factory=dict)
+    wrong: Mapping[str, int] = {}
     decode_tokens_per_s: MeasuredFigure | None = None
     """Of one user: tokens after the first, over the time that they took."""
     total_tokens_per_s: MeasuredFigure | None = None
     """Of all users together, over the time that the point was under load."""
     prefill_tokens_per_s: MeasuredFigure | None = None
-    ttft_ms: Mapping[str, float] = field(default_factory=dict)
+    ttft_ms: Mapping[str, float] = {}
     """`p50`, `p90`, `p99`, `mean`."""
-    inter_token_ms: Mapping[str, float] = field(default_factory=dict)
-    time_per_output_token_ms: Mapping[str, float] = field(default_factory=dict)
+    inter_token_ms: Mapping[str, float] = {}
+    time_per_output_token_ms: Mapping[str, float] = {}
     goodput_per_s: float | None = None
     """Requests per second that met the target."""
     bandwidth_share: float | None = None
@@ -137,9 +133,9 @@ class PointFigures:
     ttft_mean_ms: MeasuredFigure | None = None
     repetitions: int = 0
     """How often the point was under load; the observations behind the intervals."""
-    cold: Mapping[str, float] = field(default_factory=dict)
+    cold: Mapping[str, float] = {}
     """`ttft_ms` and `decode_tokens_per_s` of the first repetition, which the other figures leave out."""
-    server: Mapping[str, float] = field(default_factory=dict)
+    server: Mapping[str, float] = {}
     """The engine's own `decode_tokens_per_s` and `prefill_tokens_per_s` of the same requests, if it reports
     them."""
     kv_usage: float | None = None
@@ -152,8 +148,7 @@ class PointFigures:
 LoadKind = Literal["users", "requests per second"]
 
 
-@dataclass(frozen=True, slots=True)
-class FoundLoad:
+class FoundLoad(Value):
     """The highest load that holds a target (`settings.target`), as far as it can be told."""
 
     kind: LoadKind
@@ -169,8 +164,7 @@ class FoundLoad:
     """What was measured at the lowest load that does not certainly hold it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestSettings:
+class RequestSettings(Value):
     """How requests were made. Figures are comparable only if these are equal."""
 
     temperature: float | None = 0.0
@@ -180,12 +174,11 @@ class RequestSettings:
     max_num_seqs: int | None = None
     seed: int = 0
     ignores_eos: bool = True
-    target: Mapping[str, float] = field(default_factory=dict)
+    target: Mapping[str, float] = {}
     """Limits that count as goodput: `ttft_ms`, `inter_token_ms`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Value):
     """The server that was measured."""
 
     url: str
@@ -193,16 +186,15 @@ class Subject:
     engine: str | None = None
     version: str | None = None
     launch_key: str | None = None
-    launch: Mapping[str, Any] = field(default_factory=dict)
+    launch: Mapping[str, Any] = {}
     image_digest: str | None = None
-    host: Mapping[str, Any] = field(default_factory=dict)
-    plan: Mapping[str, Any] = field(default_factory=dict)
+    host: Mapping[str, Any] = {}
+    plan: Mapping[str, Any] = {}
     """The prediction: `decode_tokens_per_s`, `prefill_tokens_per_s` and `ttft_ms` as bands, bytes per token,
     bandwidth."""
 
 
-@dataclass(frozen=True, slots=True)
-class BenchRun:
+class BenchRun(Value):
     id: str
     began: str
     """UTC, ISO 8601."""
@@ -212,12 +204,12 @@ class BenchRun:
     figures: tuple[PointFigures, ...] = ()
     is_whole: bool = False
     """False: stopped before every point was measured; `--resume` continues it."""
-    client: Mapping[str, float] = field(default_factory=dict)
+    client: Mapping[str, float] = {}
     """The client's own cost: `p99_lag_ms` under load, `machine_p99_lag_ms` beside it, `cpu_share`."""
-    beside: Mapping[str, Any] = field(default_factory=dict)
+    beside: Mapping[str, Any] = {}
     """Summaries of what the sampler saw: clocks, power, temperature, memory, engine metrics."""
     notes: tuple[str, ...] = ()
-    limits: Mapping[str, float] = field(default_factory=dict)
+    limits: Mapping[str, float] = {}
     """`budget_s` and `precision` of the request, for `--resume`; empty: unknown."""
     found: tuple[FoundLoad, ...] = ()
     """What `bench --find` found; empty: it did not search."""

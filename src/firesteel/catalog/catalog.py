@@ -19,18 +19,16 @@ from firesteel.catalog.lazy_dict import LazyDict
 from firesteel.catalog.model import Model
 from firesteel.catalog.model_schema import read_model
 from firesteel.catalog.recipe import Recipe, read_recipe
-from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
-from firesteel.facts import Role, Weights
-from firesteel.values import YamlFile, replace
+from firesteel.facts.model.tensors import Role, Weights
+from firesteel.values import Value, YamlFile, replace
 
 T = TypeVar("T")
 File = tuple[str, str]
 """A path as the user would write it, and the text of the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Catalog:
+class Catalog(Value):
     recipes: Mapping[str, Recipe]
     models: Mapping[str, Model]
     images: Images

@@ -17,18 +17,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from packaging.version import InvalidVersion, Version
 
 from firesteel.catalog.docker_options import plain_reference
-from firesteel.dataclass import dataclass
 from firesteel.engines.schema.history import EngineHistory, schema_at
 from firesteel.engines.schema.symbols import Schema
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.launch import EngineName
-from firesteel.values import ExpandText, FileValue, Regex, YamlFile, replace
+from firesteel.values import ExpandText, FileValue, Regex, Value, YamlFile, replace
 from firesteel.version_range import check_range, is_in_range
 
 Strings = tuple[str, ...]
@@ -54,8 +52,7 @@ class ImageProblem(FileValue):
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(Value):
     engine: EngineName
     version: str | None
     """Engine version; for llama.cpp the build number. None: not known."""
@@ -83,14 +80,13 @@ class Image:
     """The tag moves: its content depends on the day it was pulled."""
     sources: tuple[Evidence, ...] = ()
     note: str | None = None
-    schema: Schema | None = field(default=None, repr=False, compare=False)
+    schema: Schema | None = None
     """The flags and variables in its own sources, when it was inspected on this machine."""
     problems: tuple[ImageProblem, ...] = ()
     """What its inspection found; see `catalog.inspection`."""
 
 
-@dataclass(frozen=True, slots=True)
-class OtherImage:
+class OtherImage(Value):
     """An image without an engine that firesteel knows, and what it is instead."""
 
     repository: str
@@ -99,8 +95,7 @@ class OtherImage:
     sources: Sources
 
 
-@dataclass(frozen=True, slots=True)
-class InspectedImage:
+class InspectedImage(Value):
     """What was read from an image on this machine."""
 
     reference: str
@@ -115,8 +110,7 @@ class InspectedImage:
     schema: Schema
 
 
-@dataclass(frozen=True, slots=True)
-class TagRow:
+class TagRow(Value):
     """What is known about every image of a repository whose tag matches."""
 
     repository: str
@@ -127,16 +121,15 @@ class TagRow:
     image: Image
 
 
-@dataclass(frozen=True, slots=True)
-class Images:
-    named: Mapping[str, Image] = field(default_factory=dict)
+class Images(Value):
+    named: Mapping[str, Image] = {}
     tags: tuple[TagRow, ...] = ()
-    digests: Mapping[str, Image] = field(default_factory=dict)
+    digests: Mapping[str, Image] = {}
     """By `sha256:...` only: the same digest is the same image in every registry."""
     others: tuple[OtherImage, ...] = ()
-    inspected: Mapping[str, Image] = field(default_factory=dict)
+    inspected: Mapping[str, Image] = {}
     """By reference, the images that were inspected on this machine."""
-    releases: Mapping[tuple[EngineName, str], Schema] = field(default_factory=dict)
+    releases: Mapping[tuple[EngineName, str], Schema] = {}
     """By engine and version, releases learned on this machine (`firesteel learn`)."""
 
 

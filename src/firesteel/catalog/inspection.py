@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from firesteel.catalog.image import Image, ImageProblem, Images, identify, tagged
-from firesteel.dataclass import dataclass
 from firesteel.launch import EngineName
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class ImageInspection:
+class ImageInspection(Value):
     reference: str
     digests: tuple[str, ...]
     """Every `sha256:...` that identifies it."""

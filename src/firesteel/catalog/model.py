@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from firesteel.dataclass import dataclass
-from firesteel.facts import Architecture, Weights
 from firesteel.facts.evidence import Evidence
-from firesteel.values import FileValue, PositiveInt
+from firesteel.facts.model.architecture import Architecture
+from firesteel.facts.model.tensors import Weights
+from firesteel.values import FileValue, PositiveInt, Value
 
 Modality = Literal["text", "image", "video", "audio"]
 
@@ -42,8 +41,7 @@ class PublishedSize(FileValue):
             raise ValueError("needs `bytes` or `parameters`, and not both")
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(Value):
     id: str
     title: str
     family: str
@@ -58,7 +56,7 @@ class Model:
     active_parameters: int | None = None
     unknown: tuple[str, ...] = ()
     """Parts of the checkpoint whose size is not known, in words."""
-    config: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    config: Mapping[str, Any] | None = None
     """Its `config.json`, as far as it matters here."""
     revision: str | None = None
     files: tuple[ModelFile, ...] = ()

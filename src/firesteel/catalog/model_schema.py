@@ -20,25 +20,21 @@ from msgspec import Meta, structs
 
 from firesteel.catalog.model import Modality, Model, ModelFile, PublishedSize
 from firesteel.errors import FiresteelError
-from firesteel.facts import (
+from firesteel.facts.evidence import Evidence, Sources
+from firesteel.facts.formats.ggml_types import GGML_TYPES
+from firesteel.facts.formats.safetensors import DTYPE_BITS
+from firesteel.facts.model.architecture import (
     Architecture,
     FullAttention,
     LatentAttention,
     Layer,
     LinearAttention,
-    Provenance,
-    Role,
     SlidingAttention,
-    Tensor,
-    Weights,
-    architecture_of_config,
-    sum_weights,
 )
-from firesteel.facts.evidence import Evidence, Sources
-from firesteel.facts.formats.ggml_types import GGML_TYPES
-from firesteel.facts.formats.safetensors import DTYPE_BITS
+from firesteel.facts.model.config import architecture_of_config
 from firesteel.facts.model.parameters import ParameterGroups, parameters_of_config
 from firesteel.facts.model.quantization import read_quantization, weights_of_config
+from firesteel.facts.model.tensors import Provenance, Role, Tensor, Weights, sum_weights
 from firesteel.values import NOT_EMPTY, Expand, FileValue, PositiveInt, YamlFile, replace
 
 DTYPES: dict[str, tuple[int, int]] = {
@@ -241,7 +237,7 @@ def read_model(file: YamlFile) -> Model:
     has_tower = any(extra.role is Role.TOWER for extra in schema.besides)
     is_counted = counted is not None and schema.weights is None and not has_tower
     known = structs.asdict(schema)
-    values = {name: value for name, value in known.items() if name in Model.__dataclass_fields__}
+    values = {name: value for name, value in known.items() if name in Model.__struct_fields__}
     values |= {"architecture": architecture, "weights": weights}
     return Model(
         **values,

@@ -10,19 +10,17 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, structs
+from msgspec import Meta, field, structs
 
-from firesteel import engines
 from firesteel.catalog.request_settings import RecipeRequests
-from firesteel.dataclass import dataclass
+from firesteel.engines.engine import size_flags
 from firesteel.errors import InvalidFile
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.launch import EngineName, FlagValue
-from firesteel.values import Expand, FileValue, PositiveInt, YamlFile, as_json
+from firesteel.values import Expand, FileValue, PositiveInt, Value, YamlFile, as_json
 
 Status = Literal["measured", "reported", "untried"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z", re.IGNORECASE | re.ASCII)
@@ -108,8 +106,7 @@ class Asset(FileValue):
         return f'mkdir -p {shlex.quote(str(folder))} && ln -sfn "$({download})" {shlex.quote(self.target)}'
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(Value):
     name: str
     path: str
     """The file that it was read from, for messages."""
@@ -124,10 +121,10 @@ class Recipe:
     sparks: int = 1
     fallback: str | None = None
     """Of a recipe for several Sparks: the recipe that one of them serves while another is lost."""
-    flags: Mapping[str, Setting] = field(default_factory=dict)
-    env: Mapping[str, Setting] = field(default_factory=dict)
+    flags: Mapping[str, Setting] = {}
+    env: Mapping[str, Setting] = {}
     assets: tuple[Asset, ...] = ()
-    adapters: Mapping[str, str] = field(default_factory=dict)
+    adapters: Mapping[str, str] = {}
     """LoRA, by the name that clients ask for: a PEFT folder, a GGUF, or a Hub id."""
     requests: RecipeRequests = field(default_factory=RecipeRequests)
     """How the publisher of the model wants it to be asked."""
@@ -177,7 +174,7 @@ def read_recipe(name: str, file: YamlFile) -> Recipe:
             next=f"rename {file.name}",
         )
     schema = file.convert(RecipeSchema)
-    derived = engines.size_flags(schema.engine, schema.serves.context, schema.serves.users)
+    derived = size_flags(schema.engine, schema.serves.context, schema.serves.users)
     for flag in schema.flags:
         if flag in derived:
             raise file.mistake(("flags", flag), f"`{flag}` is derived from `serves`; leave it out")

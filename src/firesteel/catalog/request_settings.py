@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from firesteel import engines
+from firesteel.engines.request_defaults import request_flags
 from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName, FlagValue
 from firesteel.values import Expand, FileValue, as_json
@@ -71,7 +71,7 @@ class RecipeRequests(FileValue, kw_only=True):
 
     def launch_flags(self, engine: EngineName, version: str | None) -> dict[str, FlagValue]:
         """The part that this release of the engine takes as defaults of every request."""
-        return engines.request_flags(engine, version, self.sampling, self.template)
+        return request_flags(engine, version, self.sampling, self.template)
 
     def __bool__(self) -> bool:
         return bool(self.body or self.for_tools or self.instead or self.thinking or self.system_prompt)

@@ -18,11 +18,10 @@ from pathlib import PurePosixPath
 from firesteel import shipped_data
 from firesteel.catalog.catalog import Catalog, File, check_recipe, layered
 from firesteel.catalog.recipe import Recipe, read_recipe
-from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.launch import EngineName
 from firesteel.printable import printable
-from firesteel.values import FileValue, YamlFile, replace
+from firesteel.values import FileValue, Value, YamlFile, replace
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,:+=-]{0,99}\Z", re.ASCII)
 """A value without a path, a variable, an address, an escape or a second word, which may be another flag."""
@@ -32,8 +31,7 @@ _MAX_FLAGS = 60
 _MAX_SPARKS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedRecipe:
+class RefusedRecipe(Value):
     name: str
     path: str
     why: str

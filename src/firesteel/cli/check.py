@@ -17,7 +17,7 @@ from firesteel.library import documents
 from firesteel.library.check import CheckOptions, CheckReport, check_texts, starts_with_a_text
 
 if TYPE_CHECKING:
-    from firesteel.rules import Level
+    from firesteel.rules.rule import Level
 
 
 class _CheckCommand(click.Command):

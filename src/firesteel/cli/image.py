@@ -20,7 +20,7 @@ from firesteel.printable import escape_unprintable
 from firesteel.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:
-    from firesteel.catalog import ImageProblem
+    from firesteel.catalog.image import ImageProblem
     from firesteel.images.compare import ImageComparison
     from firesteel.images.inspect import RecipeVerdict
     from firesteel.images.report import ImageReport

@@ -18,8 +18,8 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import FiresteelError, HostNotReady
+from firesteel.values import Value
 
 CONNECT_S = 5
 _SSH_FAILED = 255
@@ -51,8 +51,7 @@ _FAILURES: tuple[tuple[str, str, str], ...] = (
 """What OpenSSH 8 to 9 print, what it means, and what to type. Tried in this order."""
 
 
-@dataclass(frozen=True, slots=True)
-class SshTarget:
+class SshTarget(Value):
     """How to reach a host: what ssh is told beyond the user's own configuration."""
 
     name: str
@@ -66,8 +65,7 @@ class SshTarget:
     """An address of it to use in place of that of its name: a fast link."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Value):
     code: int
     out: str
     err: str

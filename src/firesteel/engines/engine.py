@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from firesteel.dataclass import dataclass
 from firesteel.engines import flags as flag_syntax
 from firesteel.engines.flags import Grammar, ParsedCommandLine
 from firesteel.launch import EngineName, FlagValue, Launch
+from firesteel.values import Value
 
 
 class CommandLine(Protocol):
@@ -44,8 +44,7 @@ def _command_line(engine: EngineName) -> CommandLine:
     return llamacpp
 
 
-@dataclass(frozen=True, slots=True)
-class ServedCapacity:
+class ServedCapacity(Value):
     """Tokens of context for each user, and concurrent users; None: the engine decides."""
 
     context: int | None

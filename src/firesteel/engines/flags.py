@@ -15,11 +15,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
 from functools import lru_cache
 
-from firesteel.dataclass import dataclass
 from firesteel.launch import FlagValue
+from firesteel.values import Value
 
 _NEGATIVE = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\Z")
 _PORT = re.compile(r"[0-9]{1,5}\Z")
@@ -32,8 +31,7 @@ _UNITS = {
 """vLLM reads lower-case units as decimal and upper-case units as binary."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grammar:
+class Grammar(Value):
     """What must be known about an engine to parse its command line."""
 
     model_flags: tuple[str, ...]
@@ -46,7 +44,7 @@ class Grammar:
     """Flags that take no value."""
     lists: frozenset[str] = frozenset()
     """Flags that take every argument up to the next flag."""
-    attached: Mapping[str, str] = field(default_factory=dict)
+    attached: Mapping[str, str] = {}
     """Short flags whose value follows without a space: `-O3`."""
     no_flags: frozenset[str] = frozenset()
     """Flags whose own name begins with `no-`; they do not negate another flag."""
@@ -57,23 +55,22 @@ class Grammar:
     """Whether `--flag.key value` sets one key of a JSON flag."""
     abbreviable: frozenset[str] = frozenset()
     """The long flags that an unambiguous prefix may stand for; empty: the engine takes no abbreviations."""
-    shortcuts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    shortcuts: Mapping[str, tuple[str, str]] = {}
     """Flags that set one key of a JSON flag."""
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedCommandLine:
+class ParsedCommandLine(Value):
     """The arguments after the program, by meaning."""
 
     model: str = ""
     port: int | None = None
-    flags: Mapping[str, FlagValue] = field(default_factory=dict)
+    flags: Mapping[str, FlagValue] = {}
     extra: tuple[str, ...] = ()
     name: str | None = None
     """The name under which the model is served, when exactly one is given."""
-    starts: Mapping[str, int] = field(default_factory=dict)
+    starts: Mapping[str, int] = {}
     """Long flag name (and `model`) -> the index of its argument, for pointing at it."""
-    ends: Mapping[str, int] = field(default_factory=dict)
+    ends: Mapping[str, int] = {}
     """The same names -> the index after the last argument of the flag."""
 
 

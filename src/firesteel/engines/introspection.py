@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterable
 from math import inf, nan
 
-from firesteel.dataclass import dataclass
 from firesteel.engines.prometheus import PrometheusSample
 from firesteel.launch import EngineName
+from firesteel.values import Value
 
 _KERNELS: dict[EngineName, tuple[tuple[str, str], ...]] = {
     "vllm": (
@@ -47,8 +47,7 @@ _LATE_JIT = re.compile(r" during inference: .*latency spike")
 _SAME_KERNELS = {"on": ("enabled",), "off": ("disabled",), "auto": ("enabled", "disabled", "auto")}
 
 
-@dataclass(frozen=True, slots=True)
-class DraftCounters:
+class DraftCounters(Value):
     """Speculative decoding since the engine started."""
 
     steps: int

@@ -8,16 +8,15 @@ repeats its arithmetic; this one offers the same interface for all three.
 
 from __future__ import annotations
 
-from dataclasses import field
 from math import ceil
 from typing import TYPE_CHECKING
 
-from firesteel.dataclass import dataclass
 from firesteel.engines.flags import parse_size
 from firesteel.engines.kv_dtypes import text_flag
 from firesteel.facts.model.architecture import Architecture, LinearAttention, Mamba2
 from firesteel.launch import EngineName, FlagValue, Launch
 from firesteel.units import MIB
+from firesteel.values import Value
 
 if TYPE_CHECKING:
     from firesteel.engines.vllm.kv_cache import ReportedKv, VllmPool
@@ -37,8 +36,7 @@ _LARGEST_BLOCK = 128
 have 128, of which a short context needs more than 2 %."""
 
 
-@dataclass(frozen=True, slots=True)
-class KvCache:
+class KvCache(Value):
     """The cache for `users` sequences of `context` tokens."""
 
     bytes: int
@@ -57,7 +55,7 @@ class KvCache:
     """llama.cpp's compute buffers: least, likely and most; None for other engines."""
     state_slots: int = 0
     """SGLang's slots for recurrent states, several for each user; 0 for other engines and models."""
-    pool: VllmPool | None = field(default=None, repr=False, compare=False)
+    pool: VllmPool | None = None
     """vLLM's pool, group by group; None for other engines."""
 
     @property

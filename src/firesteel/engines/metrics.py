@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from firesteel.dataclass import dataclass
 from firesteel.engines import prometheus
 from firesteel.launch import EngineName, FlagValue
+from firesteel.values import Value
 
 _RANK_LABELS = frozenset({"tp_rank", "pp_rank", "moe_ep_rank", "pid"})
 """Samples that differ only in these report the same requests, once for each part of one engine."""
@@ -84,8 +84,7 @@ _TOKEN_GAPS = ("inter_token_latency_seconds", "time_per_output_token_seconds")
 _LLAMACPP_RATE = "llamacpp:predicted_tokens_seconds"
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(Value):
     running: int | None = None
     waiting: int | None = None
     generated_tokens: int | None = None
@@ -120,8 +119,7 @@ def activity(engine: EngineName, text: str) -> Activity:
     return Activity(**counts, kv_usage=fields.get("kv_usage"), pulse=pulse)
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Value):
     """Means over all requests since the engine started. None: not reported, or no request yet."""
 
     decode_tokens_per_s: float | None = None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from firesteel.dataclass import dataclass
+from firesteel.values import Value
 
 _ELF = b"\x7fELF"
 _HEADER = struct.Struct("<IIQQQQII")
@@ -32,8 +32,7 @@ class NotElf(ValueError):
     """The file is no 64-bit little-endian ELF file, or it ends before its own tables do."""
 
 
-@dataclass(frozen=True, slots=True)
-class ElfSection:
+class ElfSection(Value):
     name: str
     kind: int
     address: int

@@ -17,9 +17,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.elf import Buffer, sections
 from firesteel.facts.elf import NotElf as NotElf
+from firesteel.values import Value
 
 _CONTAINER_MAGIC = 0xBA55ED50
 _CONTAINER = struct.Struct("<IHHQ")
@@ -30,8 +30,7 @@ _SPECIFIC, _FAMILY = 0x100000, 0x200000
 _MAX_ENTRIES = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class GpuCode:
+class GpuCode(Value):
     machine: tuple[str, ...]
     """`sm_121a`, each once, by number."""
     ptx: tuple[str, ...]

@@ -11,16 +11,14 @@ it each time.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.edge.files.home import Home, is_locked, write_text
 from firesteel.edge.files.state_file import read_state
-from firesteel.values import plain
+from firesteel.values import Value, plain
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Value):
     url: str
     """Without `/v1`."""
     models: tuple[str, ...]

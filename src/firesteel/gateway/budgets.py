@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from msgspec import Struct
+
 from firesteel.errors import UsageError
 from firesteel.gateway.interfaces import Rejection
+from firesteel.values import Value
 
 BudgetPeriod = Literal["day", "month"]
 _BUDGET = re.compile(r"([1-9][0-9]{0,11})([kM]?)/(day|month)", re.ASCII)
@@ -27,8 +29,7 @@ _FACTORS = {"": 1, "k": 1000, "M": 10**6}
 MAX_BUDGET = 10**15
 
 
-@dataclass(frozen=True, slots=True)
-class TokenBudget:
+class TokenBudget(Value):
     tokens: int
     period: BudgetPeriod
 
@@ -54,8 +55,7 @@ def period_of(now: float, period: BudgetPeriod) -> tuple[float, float]:
     return first.timestamp(), (first + timedelta(days=32)).replace(day=1).timestamp()
 
 
-@dataclass(slots=True)
-class BudgetAccount:
+class BudgetAccount(Struct):
     budget: TokenBudget
     spent: int
     began: float

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Literal
 from urllib.parse import urlsplit
@@ -23,7 +22,7 @@ from firesteel.render.clients import ClientEndpoint
 from firesteel.run.report import read_report
 from firesteel.run.service import Service
 from firesteel.run.verify.expected import Expected, expected, stored_expected
-from firesteel.values import replace
+from firesteel.values import Value, replace
 from firesteel.workspace import Workspace
 
 KEY_VARIABLE = "FIRESTEEL_API_KEY"
@@ -32,8 +31,7 @@ _PLAN_HOST = "gb10"
 _TIMEOUT_S = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ClientTarget:
+class ClientTarget(Value):
     """What the client will talk to."""
 
     endpoint: ClientEndpoint

@@ -8,19 +8,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.files.state_file import read_state
 from firesteel.gateway.service_config import RunningModel
 from firesteel.run.service import Service, ServiceSpec, api_key
+from firesteel.values import Value
 
 Basis = Literal["host", "process", "planned"]
 
 
-@dataclass(frozen=True, slots=True)
-class _MeasuredLaunch:
+class _MeasuredLaunch(Value):
     """A row of `measured_memory.json`; `edge.files.measured_memory` reads it with the planner's types, which
     this process must not load."""
 

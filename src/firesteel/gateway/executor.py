@@ -14,7 +14,6 @@ import asyncio
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.memory import meminfo
@@ -29,15 +28,14 @@ from firesteel.gateway.scheduler.preview import LoadPreview
 from firesteel.gateway.scheduler.scheduler import Scheduler
 from firesteel.gateway.service_config import ModelConfig, RunningModel, ServiceConfig
 from firesteel.run.proofs import forget_proof
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _MEMORY_READING_S = 2.0
 _IDLE_GRACE_S = 10.0
 """About the pause between two turns of an agent; after it the model may be evicted for another."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelView:
+class ModelView(Value):
     """One model, for display."""
 
     config: ModelConfig

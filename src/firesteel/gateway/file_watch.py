@@ -8,18 +8,17 @@ half-written one is not. A file with errors changes nothing: the old one stays i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.gateway.loader.process import Loader, LoaderFailed
 from firesteel.gateway.periodic import BackgroundTasks, repeat
 from firesteel.gateway.service_config import Reason, ServiceConfig
+from firesteel.values import Value
 
 _POLL_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class FileVersion:
+class FileVersion(Value):
     """Differs whenever the file has changed."""
 
     changed_ns: int

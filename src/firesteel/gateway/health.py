@@ -8,7 +8,6 @@ job of the gateway itself is discarded.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import uptime
@@ -22,6 +21,7 @@ from firesteel.gateway.server_probe import find_apis, is_answering
 from firesteel.gateway.service_config import ModelConfig
 from firesteel.run.service import STOP_REQUESTED, Service, death, folder_of, hang_of, is_supervised, load
 from firesteel.run.service import Phase as ServicePhase
+from firesteel.values import Value
 
 _SERVICES_S = 1.0
 _OUTSIDE_S = 3.0
@@ -31,8 +31,7 @@ _MAX_MISSES = 2
 _BY_HAND = "it was stopped by hand"
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceObservation:
+class ServiceObservation(Value):
     """What runs under a model's name."""
 
     phase: ServicePhase | None
@@ -66,8 +65,7 @@ def observe(service: Service | None, identity: str, *, was_supervised: bool) -> 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Value):
     event: ModelLoaded | ModelUnloaded | ModelCrashed | LoadFailed | None = None
     note: str = ""
 

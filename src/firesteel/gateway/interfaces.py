@@ -8,8 +8,11 @@ granted before `submit` returns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
+
+from msgspec import Struct, field
+
+from firesteel.values import Value
 
 if TYPE_CHECKING:
     from firesteel.gateway.http.parameters import ParameterRules
@@ -39,8 +42,7 @@ class BearerToken(bytes):
     digest: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Value):
     """Who makes a request."""
 
     name: str = ""
@@ -55,8 +57,7 @@ class Caller:
     has_budget: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(Value):
     """An error response from the gateway itself. `why` ends with what to do next, as a second sentence."""
 
     status: int
@@ -70,8 +71,7 @@ class Rejection:
     """With 405: the allowed methods."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(Value):
     """How long an engine may be silent. A prompt of 100,000 tokens takes minutes on a Spark."""
 
     first_byte_s: float = 600.0
@@ -82,8 +82,7 @@ class Timeouts:
     """Of a response that is not streamed, until its first byte: all of it is generated before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Value):
     """Where a granted request goes."""
 
     model: str
@@ -110,8 +109,7 @@ class Endpoint:
     """Other APIs are translated to the first of these; empty: everything is forwarded."""
 
 
-@dataclass(slots=True)
-class Usage:
+class Usage(Struct):
     """Token counts from the engine. Not frozen, like `RequestOutcome`: each request creates one, and a frozen
     one takes twice the time."""
 
@@ -120,8 +118,7 @@ class Usage:
     cached_tokens: int | None = None
 
 
-@dataclass(slots=True)
-class RequestOutcome:
+class RequestOutcome(Struct):
     """How a request ended. Times count from the arrival of its head."""
 
     how: OutcomeKind
@@ -140,8 +137,7 @@ class RequestOutcome:
     """The part of `waited_s` in which its model was loaded. Set by the dispatcher."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitStatus:
+class WaitStatus(Value):
     """Progress for a client that waits."""
 
     text: str
@@ -191,8 +187,7 @@ class PendingRequest(Protocol):
         """End it now, waiting or served; the client gets the reason if the response format allows it."""
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayResponse:
+class GatewayResponse(Value):
     """A small response from the gateway itself, such as the list of models."""
 
     status: int

@@ -11,7 +11,6 @@ import re
 import secrets
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -24,7 +23,7 @@ from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.budgets import parse_budget
 from firesteel.gateway.interfaces import Caller
 from firesteel.gateway.rate_limits import NO_LIMITS, KeyLimits, RateLimit, parse_rate_limit
-from firesteel.values import from_json, plain
+from firesteel.values import Value, from_json, plain
 
 Scope = Literal["inference", "admin", "metrics"]
 MAX_KEYS = 1000
@@ -41,8 +40,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Value):
     name: str
     digest: str
     """SHA-256 of the token, in hex. Slow hashes protect passwords, which can be guessed. A random token of
@@ -181,8 +179,7 @@ def read_keys(path: Path) -> dict[str, Key]:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyJson:
+class _KeyJson(Value):
     """A key as the file has it."""
 
     name: str
@@ -198,8 +195,7 @@ class _KeyJson:
     expires: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _KeysDocument:
+class _KeysDocument(Value):
     document: str
     keys: tuple[_KeyJson, ...]
 

@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import ceil
 
 from firesteel.errors import UsageError
 from firesteel.gateway.budgets import TokenBudget
 from firesteel.gateway.interfaces import Rejection
+from firesteel.values import Value
 
 _PERIODS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _RATE = re.compile(r"([1-9][0-9]{0,11})/([smhd])", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class RateLimit:
+class RateLimit(Value):
     count: int
     seconds: int
 
@@ -42,8 +41,7 @@ def parse_rate_limit(text: str) -> RateLimit:
     return RateLimit(int(match[1]), _PERIODS[match[2]])
 
 
-@dataclass(frozen=True, slots=True)
-class KeyLimits:
+class KeyLimits(Value):
     requests: RateLimit | None = None
     tokens: RateLimit | None = None
     budget: TokenBudget | None = None

@@ -14,7 +14,6 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -37,6 +36,7 @@ from firesteel.gateway.page_files import page_responses
 from firesteel.gateway.service_config import Reason, ServiceConfig
 from firesteel.run.service import load
 from firesteel.units import show_seconds
+from firesteel.values import Value
 from firesteel.web_origin import ANY
 
 if TYPE_CHECKING:  # imports aiohttp
@@ -48,8 +48,7 @@ _MAX_EVENTS = 1000
 _ERRORS = {kind.kind: kind for kind in (FiresteelError, UsageError, Stopped, DoesNotFit, HostNotReady)}
 
 
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
+class ServeOptions(Value):
     """How to serve a file, beyond its content."""
 
     file: Path
@@ -62,14 +61,13 @@ class ServeOptions:
     keep_models: bool = False
     """Leave the models running when the gateway ends."""
     logs_prompts: bool = False
-    page_files: Mapping[str, bytes] = field(default_factory=dict)
+    page_files: Mapping[str, bytes] = {}
     """The web page, by file name."""
     run_command: CommandRunner | None = None
     """How the page's API runs `firesteel` commands; None: it has none of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServeEvent:
+class ServeEvent(Value):
     """Something that happened, for the operator."""
 
     kind: Literal["reading", "listening", "model", "keys", "log", "file", "draining", "drained", "ended"]

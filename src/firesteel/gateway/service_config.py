@@ -7,16 +7,16 @@ A child process (`loader/job.py`) reads the file, plans its models and sends the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import field
 
 from firesteel.gateway.interfaces import CancelPolicy, ServerApiName, Timeouts
 from firesteel.units import GIB, MIB
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Value):
     """The parts of a FiresteelError."""
 
     what: str
@@ -27,8 +27,7 @@ class Reason:
         return f"{self.what}. Try: {self.next}" if self.next else self.what
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedRange:
+class PlannedRange(Value):
     """A `planner.Band`, whose module this process must not load."""
 
     low: float
@@ -36,8 +35,7 @@ class PlannedRange:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedFigures:
+class PlannedFigures(Value):
     """What the plan expects of a model that runs; a figure outside is worth a look."""
 
     memory_bytes: PlannedRange
@@ -48,22 +46,21 @@ class PlannedFigures:
     speculates: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ModelParameters:
+class ModelParameters(Value):
     """What is added to requests, changed and taken out of them; values as JSON has them."""
 
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = {}
     """Where the client gives none. None: not even the recipe's."""
-    fixed: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = {}
     """Whatever the client gives."""
     strip: tuple[str, ...] = ()
     max_tokens: int | None = None
     """The most that a request gets, under any of the names that it has."""
     context: int | None = None
     """The longest prompt in tokens, estimated from its length."""
-    recipe: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Mapping[str, Any] = {}
     """Defaults that the recipe knows: sampling, thinking."""
-    recipe_for_tools: Mapping[str, Any] = field(default_factory=dict)
+    recipe_for_tools: Mapping[str, Any] = {}
     """The same for requests with tools."""
     served_name: str | None = None
     """What the engine calls an adapter; None: as the model."""
@@ -85,8 +82,7 @@ class ModelParameters:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ModelConfig:
+class ModelConfig(Value):
     """One model of the file: ours to start, or running outside firesteel at its own URLs."""
 
     name: str
@@ -123,12 +119,12 @@ class ModelConfig:
     """All paths of its server can be reached, under `/upstream/NAME/`."""
     aliases: tuple[str, ...] = ()
     """Other names for it; unique among all names and aliases."""
-    fallbacks: Mapping[str, str] = field(default_factory=dict)
+    fallbacks: Mapping[str, str] = {}
     """The model or alias that serves its requests instead, by reason (`FallbackReason`)."""
     parameters: ModelParameters = field(default_factory=ModelParameters)
-    alias_parameters: Mapping[str, ModelParameters] = field(default_factory=dict)
+    alias_parameters: Mapping[str, ModelParameters] = {}
     """Of the aliases that have their own, with the model's in them."""
-    ask: Mapping[str, Any] = field(default_factory=dict)
+    ask: Mapping[str, Any] = {}
     """For `loader load`: what to start, as the file has it."""
     planned: PlannedFigures | None = None
     """None for an outside model."""
@@ -136,8 +132,7 @@ class ModelConfig:
     """Why it cannot be served: it does not fit, a rule stops it, there is no such recipe."""
 
 
-@dataclass(frozen=True, slots=True)
-class AlertSettings:
+class AlertSettings(Value):
     webhook: str | None = None
     """An http address, or the name of the environment variable that has it."""
     command: tuple[str, ...] = ()
@@ -150,8 +145,7 @@ class AlertSettings:
         return self.webhook is not None or bool(self.command)
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceConfig:
+class ServiceConfig(Value):
     """The whole file."""
 
     path: str
@@ -192,8 +186,7 @@ class ServiceConfig:
         return latest | {alias: model.name for model in self.models for alias in model.aliases}
 
 
-@dataclass(frozen=True, slots=True)
-class RunningModel:
+class RunningModel(Value):
     """A model that runs and was verified."""
 
     url: str

@@ -5,18 +5,16 @@ Whatever an older gateway does not send has a default.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class ModelHealth:
+class ModelHealth(Value):
     ok: bool
     text: str
     """One sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelStatus:
+class ModelStatus(Value):
     """One model."""
 
     name: str
@@ -68,8 +66,7 @@ class ModelStatus:
         return self.phase in ("loading", "ready", "unloading")
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryStatus:
+class MemoryStatus(Value):
     ceiling_bytes: int | None = None
     """All models together may hold this much."""
     loaded_bytes: int = 0
@@ -80,8 +77,7 @@ class MemoryStatus:
     """The guard stops an engine when less is available."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuStatus:
+class GpuStatus(Value):
     temperature_c: float | None = None
     power_w: float | None = None
     clock_mhz: float | None = None
@@ -89,8 +85,7 @@ class GpuStatus:
     """Why its clock is lowered."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingRequest:
+class WaitingRequest(Value):
     model: str
     key: str = ""
     since: float = 0.0
@@ -99,8 +94,7 @@ class WaitingRequest:
     """What it waits for."""
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayState:
+class GatewayState(Value):
     version: str = ""
     """Of firesteel."""
     models: tuple[ModelStatus, ...] = ()

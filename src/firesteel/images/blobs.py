@@ -10,16 +10,15 @@ from pathlib import Path
 from posixpath import dirname, join, normpath
 from typing import IO, cast
 
-from firesteel.dataclass import dataclass
 from firesteel.images.layers import DamagedImage
 from firesteel.units import MIB
+from firesteel.values import Value
 
 MAX_DOCUMENT_BYTES = 8 * MIB
 _MAX_BLOBS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Blobs:
+class Blobs(Value):
     """Named files of a folder or an archive."""
 
     open: Callable[[str], AbstractContextManager[IO[bytes]]]

@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from firesteel import engines
 from firesteel.catalog.image_recipe import ImageRecipe, PinnedSource
 from firesteel.edge.docker.containers import last_line, require_docker
 from firesteel.edge.docker.registry import Registry, parse_reference
@@ -24,6 +23,7 @@ from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.host import process
 from firesteel.edge.native.build import BuildProgress, fetch_source, fetch_wheels
+from firesteel.engines.logs.diagnosis import diagnose
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.images.built import PROVED, BuiltImage, ProvedImage
 from firesteel.images.inspect import inspect_image, save_inspection
@@ -277,7 +277,7 @@ def _tail(log: Path) -> str:
 def build_failure(text: str, log: Path) -> FiresteelError:
     """What the log says, by the known lines of `diagnose`; else its last error."""
     plain = re.sub(r"\x1b\[[0-9;]*m|^#\d+ (?:\d+\.\d+ )?", "", text, flags=re.M)
-    cause = engines.diagnose(plain).cause
+    cause = diagnose(plain).cause
     if cause is not None:
         hint = f"{cause.next}; the log: {log}" if cause.next else f"less {log}"
         return FiresteelError(f"the image was not built: {cause.says}", next=hint)

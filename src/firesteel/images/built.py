@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from firesteel.dataclass import dataclass
 from firesteel.images.matrix_product import MatrixProduct
+from firesteel.values import Value
 
 PROVED = "proved.json"
 """In the folder of a build."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProvedImage:
+class ProvedImage(Value):
     """An image that was built, inspected, started and verified. It has no tag yet."""
 
     id: str
@@ -30,8 +29,7 @@ class ProvedImage:
     products: tuple[MatrixProduct, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltImage:
+class BuiltImage(Value):
     tag: str
     id: str
     engine: str

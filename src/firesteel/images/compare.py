@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from firesteel.dataclass import dataclass
 from firesteel.images.report import ImageReport
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class ImageDifference:
+class ImageDifference(Value):
     what: str
     first: str | None
     """None: only the other image has it."""
     second: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ImageComparison:
+class ImageComparison(Value):
     first: str
     second: str
     differences: tuple[ImageDifference, ...]

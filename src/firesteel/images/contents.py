@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.facts import elf
 from firesteel.facts.gpu_code import GpuCode, gpu_code
 from firesteel.images.layers import ImageFile
 from firesteel.images.parts import part_of, waste_of
 from firesteel.units import GIB, MIB
+from firesteel.values import Value
 
 GB10 = "12.1"
 _MAX_LIBRARY_BYTES = 8 * GIB
@@ -41,8 +41,7 @@ _CUTLASS_OPERATIONS = re.compile(r"nvidia_cutlass_dsl/.*/nvgpu/.*mma\.py$|cutlas
 _LLAMA = re.compile(r"(?:^|/)(?:llama-server|libllama-(?:common|server-impl)\.so(?:\.\d+)*)$")
 
 
-@dataclass(frozen=True, slots=True)
-class Component:
+class Component(Value):
     """Something with a version."""
 
     name: str
@@ -51,8 +50,7 @@ class Component:
     """How it is known: a path in the image, or the part of its config."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuLibrary:
+class GpuLibrary(Value):
     path: str
     bytes: int
     machine: tuple[str, ...]
@@ -67,15 +65,13 @@ class GpuLibrary:
         return GpuCode(self.machine, self.ptx).runs_on(compute_capability)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Value):
     name: str
     bytes: int
     files: int
 
 
-@dataclass(frozen=True, slots=True)
-class ImageContents:
+class ImageContents(Value):
     components: tuple[Component, ...]
     gpu_libraries: tuple[GpuLibrary, ...]
     """The largest first."""

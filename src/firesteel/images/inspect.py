@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
 
-from firesteel.catalog import Catalog, ImageInspection, with_inspections
-from firesteel.dataclass import dataclass
+from firesteel.catalog.catalog import Catalog
+from firesteel.catalog.inspection import ImageInspection, with_inspections
 from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.files.inspected_images import inspections_folder
 from firesteel.images.contents import read_contents
@@ -19,8 +19,8 @@ from firesteel.images.sources import OpenedImage
 from firesteel.images.traps import with_problems
 from firesteel.launch import Ask
 from firesteel.launch_pipeline import from_recipe
-from firesteel.rules import Finding, check
-from firesteel.values import plain, replace
+from firesteel.rules.checker import Finding, check
+from firesteel.values import Value, plain, replace
 
 _PROGRESS_EVERY = 2_000
 
@@ -52,8 +52,7 @@ def save_inspection(home: Home, report: ImageReport) -> Path | None:
     return path
 
 
-@dataclass(frozen=True, slots=True)
-class RecipeVerdict:
+class RecipeVerdict(Value):
     """Whether the image can run a recipe of the catalog."""
 
     recipe: str

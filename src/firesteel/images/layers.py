@@ -24,9 +24,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import IO, Any, cast
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import FiresteelError
 from firesteel.units import GIB, MIB
+from firesteel.values import Value
 
 _MAX_HEADER_BYTES = 16 * MIB
 """Of one read by `tarfile`, which reads extended headers whole: a header may claim gigabytes."""
@@ -45,8 +45,7 @@ class DamagedImage(FiresteelError):
     kind = "damaged image"
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(Value):
     name: str
     """Its digest, or what else identifies it in a message."""
     stored_bytes: int | None
@@ -56,8 +55,7 @@ class Layer:
     open: Callable[[], AbstractContextManager[IO[bytes]]]
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFile:
+class ImageFile(Value):
     path: str
     """Without a leading slash."""
     size: int

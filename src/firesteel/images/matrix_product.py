@@ -6,19 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.docker.containers import last_line
 from firesteel.edge.host import process
 from firesteel.errors import FiresteelError
 from firesteel.facts.gpu_peaks import peak_tflops
+from firesteel.values import Value
 
 SCRIPT = Path(__file__).with_name("product_script.py")
 _MAX_ERROR = 0.02
 """Of the result, relative; rounding to BF16 leaves 0.002, kernels for another GPU leave noise."""
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixProduct:
+class MatrixProduct(Value):
     format: str
     gpu: str
     tflops: float

@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from firesteel.catalog import ImageInspection, ImageProblem
-from firesteel.dataclass import dataclass
+from firesteel.catalog.image import ImageProblem
+from firesteel.catalog.inspection import ImageInspection
 from firesteel.facts.host.driver import oldest_driver
 from firesteel.images.contents import Component, GpuLibrary, ImageContents, Part
 from firesteel.images.layers import Counts
 from firesteel.images.sources import OpenedImage, SourceKind
 from firesteel.launch import EngineName
 from firesteel.printable import escape_unprintable
+from firesteel.values import Value
 
 _NAMES = {
     "torch": "torch", "vllm": "vllm", "sglang": "sglang", "triton": "triton", "pytorch-triton": "triton",
@@ -35,16 +36,14 @@ _STARTS = re.compile(r"vllm serve|vllm\.entrypoints|sglang serve|sglang\.launch_
 EntrypointStyle = Literal["starts the engine", "runs the command that it is given", "a script"]
 
 
-@dataclass(frozen=True, slots=True)
-class ImageLayer:
+class ImageLayer(Value):
     digest: str
     stored_bytes: int | None
     bytes: int | None
     """Uncompressed; None: it was not read."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartSettings:
+class StartSettings(Value):
     """How a container of the image starts."""
 
     entrypoint: tuple[str, ...]
@@ -60,8 +59,7 @@ class StartSettings:
     """The variables that matter to an engine; values of secrets are left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageReport:
+class ImageReport(Value):
     reference: str
     source: SourceKind
     digests: tuple[str, ...]

@@ -11,19 +11,18 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.docker.containers import last_line
 from firesteel.edge.docker.image_sources import ContainerRuntime
 from firesteel.edge.files.home import Home
 from firesteel.errors import FiresteelError
+from firesteel.values import Value
 
 _OWN = re.compile(
     r"firesteel/(?P<recipe>[a-z0-9._-]+):(?P<version>[\w.]+)-(?P<day>\d{8})-(?P<pin>[0-9a-f]{1,7})"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class OwnImage:
+class OwnImage(Value):
     """An image that `image build` made."""
 
     id: str

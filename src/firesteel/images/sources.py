@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.docker.image_sources import (
     ContainerRuntime,
     InspectedContainerImage,
@@ -31,6 +30,7 @@ from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.images.blobs import MAX_DOCUMENT_BYTES, Blobs, archive_blobs, folder_blobs
 from firesteel.images.layers import DamagedImage, Layer
 from firesteel.units import MIB
+from firesteel.values import Value
 
 SourceKind = Literal["layout", "archive", "local image", "container", "registry"]
 DEFAULT_PLATFORM = "linux/arm64"
@@ -38,8 +38,7 @@ DEFAULT_PLATFORM = "linux/arm64"
 SMALL_LAYER_BYTES = 32 * MIB
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedImage:
+class OpenedImage(Value):
     reference: str
     source: SourceKind
     digests: tuple[str, ...]

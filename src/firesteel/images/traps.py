@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from packaging.version import InvalidVersion, Version
 
-from firesteel.catalog import ImageProblem
+from firesteel.catalog.image import ImageProblem
 from firesteel.images.contents import GpuLibrary, ImageContents
 from firesteel.images.layers import Counts
 from firesteel.images.report import ImageReport, engine_kernels

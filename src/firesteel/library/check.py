@@ -12,31 +12,45 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
-from firesteel import reads, rules
-from firesteel.dataclass import dataclass
 from firesteel.edge.files import text_files
 from firesteel.edge.files.home import find_home
 from firesteel.edge.process_pool import map_in_processes
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import EngineName
 from firesteel.printable import escape_unprintable
-from firesteel.rules import Finding, Level, LintOptions, LintResult, NoReason
-from firesteel.values import replace
+from firesteel.reads import launches
+from firesteel.reads.launches import no_launch_error
+from firesteel.rules import compatibility_tables, linter
+from firesteel.rules.allow import NoReason
+from firesteel.rules.checker import Finding
+from firesteel.rules.linter import (
+    LintOptions,
+    LintResult,
+    apply_fixes,
+    engine_version,
+    known_patterns,
+    lint,
+    machine_to_check,
+)
+from firesteel.rules.rule import Level
+from firesteel.rules.rule import explain as explain_rule
+from firesteel.rules.rule import rules as known_rules
+from firesteel.values import Value, replace
 from firesteel.workspace import find_workspace
 
 if TYPE_CHECKING:
     from firesteel.edge.files.git_changes import GitChanges
-    from firesteel.engines import Diagnosis
-    from firesteel.reads import ReadLaunch
-    from firesteel.rules import CompatibilityTable, Rule
+    from firesteel.engines.logs.diagnosis import Diagnosis
+    from firesteel.reads.reader import ReadLaunch
+    from firesteel.rules.compatibility_tables import CompatibilityTable
     from firesteel.rules.fact_tables import FactTable
+    from firesteel.rules.rule import Rule
 
 
 # --- texts ---
 
 
-@dataclass(frozen=True, slots=True)
-class CheckOptions:
+class CheckOptions(Value):
     """What to check texts against, and what to report."""
 
     select: tuple[str, ...] = ()
@@ -62,8 +76,7 @@ class CheckOptions:
     writes_fixes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CheckSource:
+class CheckSource(Value):
     """A text to check, and what to call it. One that has a path can be rewritten."""
 
     name: str
@@ -71,8 +84,7 @@ class CheckSource:
     path: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FixedText:
+class FixedText(Value):
     source: CheckSource
     text: str
     findings: tuple[Finding, ...]
@@ -84,8 +96,7 @@ class FixedText:
         return "".join(difflib.unified_diff(*lines, name, f"{name} (fixed)"))
 
 
-@dataclass(frozen=True, slots=True)
-class CheckReport:
+class CheckReport(Value):
     linted: tuple[LintResult, ...]
     fixed: tuple[FixedText, ...]
     unread: tuple[tuple[str, FiresteelError], ...]
@@ -113,15 +124,15 @@ class CheckReport:
 
 def read(text: str, path: str = "text") -> tuple[ReadLaunch, ...]:
     """The launches in a `docker run` line or any text that has some."""
-    return reads.read(text, path, find_workspace().images(text))
+    return launches.read(text, path, find_workspace().images(text))
 
 
 def check(text: str, *, path: str = "text", hardware_name: str | None = "stated") -> tuple[Finding, ...]:
     """What the rules say of every launch in a text: on the machine that it speaks of, on `gb10`, or (None)
     without what depends on the machine."""
-    found = rules.lint(text, path, rules.LintOptions(find_workspace().images(text), hardware_name))
+    found = lint(text, path, linter.LintOptions(find_workspace().images(text), hardware_name))
     if not found.readings:
-        raise found.problem or reads.no_launch_error(path)
+        raise found.problem or no_launch_error(path)
     return found.findings
 
 
@@ -146,7 +157,7 @@ def check_texts(what: Sequence[str], options: CheckOptions, stdin: TextIO | None
         has_content = result.readings or told or result.mentioned
         is_empty = not has_content and (result.problem or not result.findings)
         if is_empty and alone and not options.skips_others:
-            raise result.problem or reads.no_launch_error(name)
+            raise result.problem or no_launch_error(name)
         if result.problem and not alone:
             unread.append((name, result.problem))
         if result.readings or result.findings or (alone and result.mentioned):
@@ -168,10 +179,10 @@ def check_texts(what: Sequence[str], options: CheckOptions, stdin: TextIO | None
 def _lint_options(what: Sequence[str], options: CheckOptions) -> LintOptions:
     return LintOptions(
         images=find_workspace().images(),
-        hardware=rules.machine_to_check(options.host_name, options.engine_only),
-        versions=dict([rules.engine_version(options.version)] if options.version else []),
-        select=rules.known_patterns(options.select),
-        ignore=rules.known_patterns(options.ignore),
+        hardware=machine_to_check(options.host_name, options.engine_only),
+        versions=dict([engine_version(options.version)] if options.version else []),
+        select=known_patterns(options.select),
+        ignore=known_patterns(options.ignore),
         level=options.level,
         open_beside=partial(text_files.read_beside, _folders(what)),
     )
@@ -186,10 +197,10 @@ def _lint(
         source = opened if isinstance(opened, CheckSource) else _read(opened)
         name, text = source.name, source.text
         if finds or writes:
-            better, mended = rules.apply_fixes(text, name, options)
+            better, mended = apply_fixes(text, name, options)
             fixed = FixedText(source, better, mended) if mended else None
             text = better if writes else text
-        result = rules.lint(text, name, options)
+        result = lint(text, name, options)
     except FiresteelError as error:
         return name, fixed, error
     # What a fix needs of a launch is much, and of a folder all of it would be held and sent back.
@@ -293,13 +304,13 @@ def _is_path(word: str) -> bool:
 
 def explain(pattern: str) -> tuple[Rule, ...]:
     """The rules whose ids match (`vllm-*`), or the one of that id."""
-    matching = tuple(rule for rule in rules.rules() if fnmatchcase(rule.id, pattern))
-    return matching or (rules.explain(pattern),)
+    matching = tuple(rule for rule in known_rules() if fnmatchcase(rule.id, pattern))
+    return matching or (explain_rule(pattern),)
 
 
 def compatibility(table: str = "sm121") -> CompatibilityTable:
     """What works on a machine, release by release, according to the rules."""
-    return rules.compatibility(table)
+    return compatibility_tables.compatibility(table)
 
 
 def fact_tables() -> tuple[str, ...]:
@@ -324,8 +335,7 @@ def fact_table(name: str) -> FactTable:
 # --- logs ---
 
 
-@dataclass(frozen=True, slots=True)
-class LogDiagnosis:
+class LogDiagnosis(Value):
     """Why an engine did not start, and which log says so."""
 
     name: str
@@ -350,23 +360,23 @@ class LogDiagnosis:
 
 def diagnose(log: Path | str, engine: EngineName | None = None) -> Diagnosis:
     """Why an engine did not start, from its log: a file, or its text."""
-    from firesteel import engines  # the patterns of logs load with the first diagnosis
+    from firesteel.engines.logs.diagnosis import diagnose as diagnose_log
 
     if isinstance(log, str):
-        return engines.diagnose(log, engine)
+        return diagnose_log(log, engine)
     from firesteel.edge.files.log_files import open_log
 
     with open_log(log, str(log)) as text:
-        return engines.diagnose(text, engine)
+        return diagnose_log(text, engine)
 
 
 def diagnose_log(log: str, engine: EngineName | None = None, stdin: BinaryIO | None = None) -> LogDiagnosis:
     """The same of a file, of the log of a service by its name, or (`-`) of `stdin`."""
-    from firesteel import engines  # the patterns of logs load with the first diagnosis
+    from firesteel.engines.logs.diagnosis import diagnose as diagnose_log
 
     name, chunks = _open_log(log, stdin)
     with chunks as text:
-        diagnosis = engines.diagnose(text, engine)
+        diagnosis = diagnose_log(text, engine)
     where = "docker logs NAME 2>&1 | firesteel diagnose -"
     if (find_home().services / name / "engine.log").is_file():
         where = f"firesteel ps, to see why {escape_unprintable(name)} has written nothing"

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files import client_files
 from firesteel.errors import UsageError
 from firesteel.library.run import services
@@ -15,7 +14,7 @@ from firesteel.library.serve import gateway
 from firesteel.render import clients
 from firesteel.render.clients import ClientSettings, KnownClient
 from firesteel.run.endpoints import base_url
-from firesteel.values import replace
+from firesteel.values import Value, replace
 from firesteel.workspace import find_workspace
 
 if TYPE_CHECKING:
@@ -25,8 +24,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}\Z", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\Z", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class ConfiguredClient:
+class ConfiguredClient(Value):
     """A client and its settings for a target."""
 
     name: str

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import find_home
 from firesteel.hosts.cluster import add, nodes, topology
 from firesteel.hosts.cluster.channel import Channel
@@ -18,6 +17,7 @@ from firesteel.hosts.doctor.nodes import ClusterExamination, examine_cluster
 from firesteel.launch import Ask
 from firesteel.run.events import Event
 from firesteel.run.fetch.pull import pull_launch
+from firesteel.values import Value
 from firesteel.workspace import find_workspace
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from firesteel.proposals import Proposal
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedCluster:
+class CheckedCluster(Value):
     links: ClusterCheck
     hosts: ClusterExamination
 
@@ -45,8 +44,7 @@ class CheckedCluster:
         return topology.proposed_addresses(self.links.facts)
 
 
-@dataclass(frozen=True, slots=True)
-class StagePlan:
+class StagePlan(Value):
     """A launch whose files the nodes shall have."""
 
     proposal: Proposal

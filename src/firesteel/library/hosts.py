@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files import home
 from firesteel.edge.files.home import find_home
+from firesteel.values import Value
 
 if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.facts.host.host_facts import HostMeasurement
@@ -21,8 +21,7 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.rules.host_checks.fix_plan import FixPlan
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedFix:
+class PlannedFix(Value):
     plan: FixPlan
     diff: str
     """Of the files that it changes."""
@@ -136,8 +135,7 @@ def run_elsewhere(node: str, argv: list[str]) -> int:
     return elsewhere.run_elsewhere(find_home(), node, argv)
 
 
-@dataclass(frozen=True, slots=True)
-class Simulation:
+class Simulation(Value):
     scenario: str
     """Empty: none."""
     faster: float

@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import find_home
 from firesteel.edge.native.build import BuildProgress
 from firesteel.errors import UsageError
 from firesteel.images.built import BuiltImage
+from firesteel.values import Value
 
 if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.catalog.image_recipe import ImageRecipe
@@ -28,8 +28,7 @@ FilesRead = Callable[[int], None]
 """Gets how many files were read so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection:
+class Inspection(Value):
     """What is inside an image, which recipes it can serve, and where that was stored."""
 
     report: ImageReport
@@ -43,8 +42,7 @@ class Inspection:
         return 3 if any(problem.level == "stop" for problem in self.report.problems) else 0
 
 
-@dataclass(frozen=True, slots=True)
-class PrunePlan:
+class PrunePlan(Value):
     """The images that `build_image` made: all of them, and those that nothing needs."""
 
     images: tuple[OwnImage, ...]

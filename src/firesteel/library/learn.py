@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import date
 from typing import TYPE_CHECKING
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.docker import image_sources
 from firesteel.edge.files import learned_engines
 from firesteel.edge.files.home import find_home
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName
+from firesteel.values import Value
 from firesteel.workspace import find_workspace
 
 if TYPE_CHECKING:
@@ -22,21 +22,18 @@ if TYPE_CHECKING:
     from firesteel.rules.release_findings import ReleaseFinding
 
 
-@dataclass(frozen=True, slots=True)
-class LearnedRelease:
+class LearnedRelease(Value):
     schema: Schema
     path: Path | None
     """Where it was stored; None: it was known already."""
 
 
-@dataclass(frozen=True, slots=True)
-class LearnedImage:
+class LearnedImage(Value):
     image: InspectedImage
     path: Path | None
 
 
-@dataclass(frozen=True, slots=True)
-class BrokenRecipes:
+class BrokenRecipes(Value):
     """What a release says of every recipe of its engine."""
 
     recipes: int

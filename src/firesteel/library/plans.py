@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from firesteel.catalog import Catalog
-from firesteel.dataclass import dataclass
+from firesteel.catalog.catalog import Catalog
 from firesteel.edge.files.home import find_home
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.facts import Host
+from firesteel.facts.host.host import Host
 from firesteel.launch import Ask, EngineName, Goal, Matter, Who
-from firesteel.values import replace
+from firesteel.values import Value, replace
 from firesteel.workspace import find_workspace
 
 if TYPE_CHECKING:  # `check` and the shell's completion load no planner
@@ -37,8 +36,7 @@ def host(name: str | None = None) -> Host:
 # --- one model ---
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedModel:
+class PlannedModel(Value):
     """The ways to serve a model, and what several hosts gain."""
 
     ask: Ask
@@ -201,8 +199,7 @@ def _fits_two(ask: Ask, best: Proposal) -> bool:
 # --- the catalog ---
 
 
-@dataclass(frozen=True, slots=True)
-class ModelList:
+class ModelList(Value):
     """Recipes of the catalog, planned for a host, best first."""
 
     host: Host
@@ -282,8 +279,7 @@ def guide_claims(on: Host) -> tuple[GuideClaim, ...]:
 # --- this host ---
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(Value):
     """This host, what fits it, what runs, and what to type next."""
 
     host: Host

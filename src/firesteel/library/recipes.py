@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from firesteel.catalog import Catalog
+from firesteel.catalog.catalog import Catalog
 from firesteel.catalog.recipe import Recipe, Setting, flag_value, read_recipe
 from firesteel.catalog.recipe_text import dump_recipe
 from firesteel.catalog.shelf import RefusedRecipe, reasons
-from firesteel.dataclass import dataclass
 from firesteel.edge.files import text_files
 from firesteel.edge.files.home import find_home, shelf_files, write_text
 from firesteel.edge.host.machine_files import SIM
@@ -20,31 +19,28 @@ from firesteel.errors import UsageError
 from firesteel.launch import Ask
 from firesteel.library import run
 from firesteel.printable import printable
-from firesteel.values import YamlFile, plain, replace
+from firesteel.values import Value, YamlFile, plain, replace
 from firesteel.workspace import find_workspace
 
 if TYPE_CHECKING:
     from firesteel.proposals import Proposal
 
 
-@dataclass(frozen=True, slots=True)
-class NewRecipe:
+class NewRecipe(Value):
     name: str
     text: str
     path: Path | None
     """Where it was written; None: nowhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedRecipe:
+class PlannedRecipe(Value):
     recipe: Recipe
     proposal: Proposal
     more: tuple[str, ...]
     """What it asks for beyond flags."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharedRecipe:
+class SharedRecipe(Value):
     name: str
     files: tuple[Path, ...]
     is_measured: bool
@@ -52,8 +48,7 @@ class SharedRecipe:
     more: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RecipeList:
+class RecipeList(Value):
     own: tuple[str, ...]
     others: tuple[str, ...]
     refused: tuple[RefusedRecipe, ...]
@@ -61,8 +56,7 @@ class RecipeList:
     """Where recipes by others go."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignRecipe:
+class ForeignRecipe(Value):
     """A recipe by others, which may be adopted."""
 
     name: str

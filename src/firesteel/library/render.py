@@ -9,11 +9,9 @@ import asyncio
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files import text_files
 from firesteel.edge.files.home import find_home
 from firesteel.errors import UsageError
@@ -24,7 +22,7 @@ from firesteel.proposals.rendered import CLUSTER_FORMS, FORMS, render_proposals
 from firesteel.render import Cluster
 from firesteel.render import docker as docker_run
 from firesteel.run.start.listen import listening
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 if TYPE_CHECKING:
     from firesteel.hosts.cluster.rendered import NodeFile
@@ -35,15 +33,14 @@ FACTORY_FORMS = ("workflow", "timer", "kubernetes-runner")
 ALL_FORMS = (*FORMS, *CLUSTER_FORMS, "dockerfile", *FACTORY_FORMS)
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
+class Rendered(Value):
     form: str
     names: tuple[str, ...]
     text: str
     proposals: tuple[Proposal, ...] = ()
     nodes: tuple[NodeFile, ...] = ()
     """Over several hosts: a file for each of them."""
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = {}
     """By name, where it is more than one file."""
 
     @property

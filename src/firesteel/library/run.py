@@ -9,17 +9,16 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import find_home
 from firesteel.errors import UsageError
 from firesteel.launch import LOOPBACK, Ask, Task
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
 from firesteel.upgrade.result import UpgradeOptions, UpgradeResult
+from firesteel.values import Value
 
 if TYPE_CHECKING:
     from firesteel.hosts.cluster.joined import JoinedHosts
@@ -93,8 +92,7 @@ def remove_files(files: Iterable[UnusedFile]) -> tuple[UnusedFile, ...]:
 # --- up ---
 
 
-@dataclass(frozen=True, slots=True)
-class UpPlan:
+class UpPlan(Value):
     """What `up` starts, in this order; planned before anything is started."""
 
     proposals: tuple[Proposal, ...]
@@ -107,13 +105,12 @@ class UpPlan:
     """What other hosts of a service file start: a model and the name of its node."""
     cluster: JoinedHosts | None = None
     """The hosts that serve it together."""
-    fallbacks: Mapping[str, str | None] = field(default_factory=dict)
+    fallbacks: Mapping[str, str | None] = {}
     """The recipe that this host serves alone while a node is lost, by service."""
     allows_tcp: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NodeUp:
+class NodeUp(Value):
     """A model of a service file that another host serves."""
 
     name: str
@@ -121,8 +118,7 @@ class NodeUp:
     verified: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteAccess:
+class RemoteAccess(Value):
     """How other hosts reach a service that listens beyond this one."""
 
     url: str
@@ -311,8 +307,7 @@ def _what_is_left(proposal: Proposal) -> str:
 # --- down ---
 
 
-@dataclass(frozen=True, slots=True)
-class DownPlan:
+class DownPlan(Value):
     """What `down` stops."""
 
     services: tuple[Service, ...]
@@ -437,8 +432,7 @@ def environment_key(variable: str | None = None) -> str | None:
 # --- logs ---
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLog:
+class EngineLog(Value):
     """The end of what an engine wrote."""
 
     name: str

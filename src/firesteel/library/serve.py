@@ -14,10 +14,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import find_home, write_text
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.library.run import services
+from firesteel.values import Value
 
 if TYPE_CHECKING:
     from firesteel.gateway.address import Address
@@ -31,8 +31,7 @@ _LOOK_S = 2.0
 _PHASES = ("starting", "ready", "hung", "unkept")
 
 
-@dataclass(frozen=True, slots=True)
-class PagePlan:
+class PagePlan(Value):
     """The web page over services that run: a gateway that only looks."""
 
     options: ServeOptions

@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import find_home
 from firesteel.gateway.address import Address, read_address
 from firesteel.library import run
 from firesteel.run.cluster_status import ClusterStatus, read_status
 from firesteel.run.live_figures import LiveFigures, read_figures
 from firesteel.run.service import Service, death, hang_of
+from firesteel.values import Value
 
 if TYPE_CHECKING:
     from firesteel.facts.host.gpu_reading import GpuReading
-    from firesteel.rules.host_checks import HostFinding
+    from firesteel.rules.host_checks.findings import HostFinding
 
 Phase = Literal[
     "starting", "ready", "hung", "stopping", "unkept", "dead", "not running", "answers", "does not answer"
@@ -30,8 +30,7 @@ _ANSWERS = {200, 401, 403}
 """A server that asks for a key answers, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceStatus:
+class ServiceStatus(Value):
     name: str
     phase: Phase
     url: str
@@ -50,8 +49,7 @@ class ServiceStatus:
     """While it is ready: how fast it answers, how full its cache is."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceList:
+class ServiceList(Value):
     """What runs on this host now."""
 
     services: tuple[ServiceStatus, ...]

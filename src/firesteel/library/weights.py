@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import find_home
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.values import Value
 
 if TYPE_CHECKING:  # loaded only by those who use them
-    from firesteel.facts import Host
-    from firesteel.rules.checkpoint_checks import CheckpointCheck, Mend
+    from firesteel.facts.host.host import Host
+    from firesteel.rules.checkpoint_checks.checks import CheckpointCheck, Mend
     from firesteel.workshop.audit import AuditReport
     from firesteel.workshop.kernels.native import Kernel
     from firesteel.workshop.quantize.calibration import CalibrationPlan
@@ -41,7 +41,7 @@ LAYOUTS: tuple[WrittenLayout, ...] = ("compressed-tensors", "modelopt")
 
 def known_checks() -> Mapping[str, CheckpointCheck]:
     """The checks of `audit`, by name."""
-    from firesteel.rules.checkpoint_checks import CHECKS
+    from firesteel.rules.checkpoint_checks.checks import CHECKS
 
     return CHECKS
 
@@ -92,8 +92,7 @@ def undo_repair(model: str) -> tuple[str, ...]:
 # --- quantize ---
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizedCheckpoint:
+class QuantizedCheckpoint(Value):
     """A quantized checkpoint that was written, and what `audit` says of it."""
 
     result: QuantizationResult
@@ -105,8 +104,7 @@ class QuantizedCheckpoint:
         return all(found.level != "stop" for found in self.audit.findings)
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizationJob:
+class QuantizationJob(Value):
     """What `quantize` would do, checked as far as that can be done before hours of work."""
 
     plan: QuantizationPlan
@@ -250,8 +248,7 @@ def _host(name: str | None) -> Host:
 # --- GGUF, and calibration by ModelOpt ---
 
 
-@dataclass(frozen=True, slots=True)
-class GgufJob:
+class GgufJob(Value):
     """A GGUF file that llama.cpp's own quantizer makes of another."""
 
     plan: GgufPlan
@@ -259,8 +256,7 @@ class GgufJob:
     threads: int
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
+class Calibration(Value):
     """A run of ModelOpt's own container, which firesteel plans and does not start."""
 
     model: str

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from firesteel.dataclass import dataclass
-from firesteel.values import FileValue
+from firesteel.values import FileValue, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
+class Band(Value):
     low: float
     expected: float
     high: float

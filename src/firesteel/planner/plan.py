@@ -6,10 +6,12 @@ import re
 from bisect import bisect
 from collections.abc import Sequence
 
-from firesteel import engines
-from firesteel.dataclass import dataclass
-from firesteel.engines import KvCache, ReportedKv
-from firesteel.facts import Architecture, Host, Weights
+from firesteel.engines.engine import served_capacity
+from firesteel.engines.kv_cache import KvCache, reported_kv, requested_kv_cache_bytes, size_kv_cache
+from firesteel.engines.vllm.kv_cache import ReportedKv
+from firesteel.facts.host.host import Host
+from firesteel.facts.model.architecture import Architecture
+from firesteel.facts.model.tensors import Weights
 from firesteel.launch import Launch
 from firesteel.launch_pipeline import with_memory_flags
 from firesteel.planner.interpolate import memory_between, speed_between
@@ -26,13 +28,12 @@ from firesteel.planner.speed.serving import RequestShape
 from firesteel.planner.speed.speech import with_speech
 from firesteel.planner.speed.speed import Speed
 from firesteel.planner.speed.startup import bounded_by_disk
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 __all__ = ["KvCache", "Plan", "between", "largest_context", "longest_context", "plan"]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Value):
     launch: Launch
     host: Host
     shape: Architecture
@@ -113,7 +114,7 @@ def _plan(
     launch: Launch, shape: Architecture, weights: Weights, host: Host, requests: RequestShape | None
 ) -> Plan:
     """Before anything is said of flags: those cover what the whole plan needs."""
-    offered = engines.served_capacity(launch)
+    offered = served_capacity(launch)
     context, users = offered.context or shape.max_context, offered.users or 1
     has_whole_experts = launch.flags.get("enable-expert-parallel") is True
     if not _is_by_layers(launch):
@@ -123,14 +124,14 @@ def _plan(
     if sound:
         kv = size_sound_cache(launch, part, sound, context, users)
     else:
-        kv = engines.size_kv_cache(launch, part, context, users)
+        kv = size_kv_cache(launch, part, context, users)
     home, held = pool(launch, host), loaded_weights(launch, shape, weights)
-    told = engines.requested_kv_cache_bytes(launch)
+    told = requested_kv_cache_bytes(launch)
     split = split_layers if _is_by_layers(launch) else split_weights
     stored, padding_bytes = split(held.stored, launch.sparks), held.padding_bytes // launch.sparks
     own = replace(held, stored=stored, padding_bytes=padding_bytes)
     memory = account(launch, part, own, kv, home, told)
-    printed_kv = printed_sound_cache if sound else engines.reported_kv
+    printed_kv = printed_sound_cache if sound else reported_kv
     printed = printed_kv(launch, part, context, kv.pool_bytes if told is None else told)
     speed = predict_speed(launch, shape, held.weights, kv, home, requests)
     if speed and shape.speech:  # on another machine than a GB10 nothing is known of encoders
@@ -185,7 +186,7 @@ def largest_context(plan: Plan) -> int | None:
     part = _part(plan.launch, plan.shape)
 
     def fits(thousands: int) -> bool:
-        return _grows(engines.size_kv_cache(plan.launch, part, thousands * 1024, plan.cache.users)) <= spare
+        return _grows(size_kv_cache(plan.launch, part, thousands * 1024, plan.cache.users)) <= spare
 
     # The cache never shrinks as the context grows, so the last that fits can be found by halves.
     return 1024 * bisect(range(1, plan.cache.context // 1024 + 1), False, key=lambda n: not fits(n)) or None
@@ -202,6 +203,6 @@ def longest_context(plan: Plan) -> int:
     part = _part(plan.launch, plan.shape)
 
     def fits(thousands: int) -> bool:
-        return _grows(engines.size_kv_cache(plan.launch, part, thousands * 1024, 1)) <= spare
+        return _grows(size_kv_cache(plan.launch, part, thousands * 1024, 1)) <= spare
 
     return 1024 * bisect(range(1, plan.shape.max_context // 1024 + 1), False, key=lambda n: not fits(n))

@@ -7,16 +7,14 @@ later, when the same launch may no longer be plannable.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
-from firesteel.dataclass import dataclass
 from firesteel.planner.band import Band
 from firesteel.planner.plan import Plan
 from firesteel.planner.speed.speed import SpeedBasis
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class PlanSummary:
+class PlanSummary(Value):
     """None or empty: not predicted, or not stored by an earlier version."""
 
     needed_bytes: Band | None = None
@@ -28,7 +26,7 @@ class PlanSummary:
     batch_users: int | None = None
     batch_tokens_per_s: Band | None = None
     """Of each of these users, all decoding at once."""
-    drafted: Mapping[str, Band] = field(default_factory=dict)
+    drafted: Mapping[str, Band] = {}
     """One user with the launch's drafter, by kind of text."""
     prefill_tokens_per_s: Band | None = None
     ttft_ms: Band | None = None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from firesteel.catalog import Recipe
+from firesteel.catalog.recipe import Recipe
 from firesteel.errors import UsageError
-from firesteel.facts import Architecture
 from firesteel.facts.model.adapter import Adapter
+from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import AdapterReference, Ask, Launch
 from firesteel.launch_pipeline import with_adapters
 from firesteel.rules.adapters import UnreadAdapter, adapter_findings

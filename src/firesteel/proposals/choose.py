@@ -14,17 +14,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 from firesteel import shipped_data
-from firesteel.catalog import Catalog, Model, Recipe, max_context
-from firesteel.dataclass import dataclass
+from firesteel.catalog.catalog import Catalog, max_context
+from firesteel.catalog.model import Model
+from firesteel.catalog.recipe import Recipe
 from firesteel.errors import UsageError
-from firesteel.facts import Host
 from firesteel.facts.evidence import Evidence
+from firesteel.facts.host.host import Host
 from firesteel.launch import Ask, Matter, Who
 from firesteel.planner import MeasuredMemory, OwnRun, Speed
 from firesteel.planner.speed.speculation import DraftedSpeed
 from firesteel.proposals.propose import Proposal, propose, quantization
 from firesteel.units import show_bytes, show_figure, show_rate, show_seconds
-from firesteel.values import FileValue, replace
+from firesteel.values import FileValue, Value, replace
 
 USERS: Mapping[Who, int] = {"person": 1, "agent": 1, "team": 10, "batch": 32}
 _ANSWER_TOKENS: Mapping[Who, int] = {"person": 1024, "agent": 2048, "team": 1024, "batch": 1024}
@@ -35,8 +36,7 @@ LEAST_TOKENS_PER_S: Mapping[Who, float] = {"person": 8.0, "agent": 15.0, "team":
 _GENERAL_SUITES = ("GPQA Diamond", "GPQA")
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(Value):
     who: Who
     prompt_tokens: int
     matters: Matter
@@ -59,8 +59,7 @@ class Use:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SourcedFigure:
+class SourcedFigure(Value):
     what: str
     value: str
     basis: str
@@ -68,8 +67,7 @@ class SourcedFigure:
     """Where it was published, or what it was calculated from."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Value):
     """One way to serve the use."""
 
     proposal: Proposal
@@ -89,8 +87,7 @@ class Candidate:
         return self.proposal.name
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Value):
     use: Use
     best: Candidate
     others: tuple[Candidate, ...]

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 from firesteel import shipped_data
-from firesteel.catalog import Catalog
-from firesteel.dataclass import dataclass
-from firesteel.facts import Host
+from firesteel.catalog.catalog import Catalog
 from firesteel.facts.evidence import Evidence
+from firesteel.facts.host.host import Host
 from firesteel.launch import Ask, EngineName, Who
 from firesteel.proposals.choose import Use, choose
 from firesteel.proposals.propose import propose
 from firesteel.units import show_figure
-from firesteel.values import FileValue
+from firesteel.values import FileValue, Value
 
 _TOLERANCE = 0.1
 """How far a size may be off that a guide gives as `about`."""
@@ -36,8 +35,7 @@ class GuidesSchema(FileValue, kw_only=True):
     claims: tuple[ClaimSchema, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GuideClaim:
+class GuideClaim(Value):
     guide: str
     says: str
     ours: str

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import unified_diff
 
-from firesteel import engines
-from firesteel.catalog import Recipe
-from firesteel.catalog.recipe import Setting
+from firesteel.catalog.recipe import Recipe, Setting
+from firesteel.engines.engine import served_capacity, size_flags
+from firesteel.engines.kv_cache import PLANNED_FLAGS
 from firesteel.proposals.propose import Proposal
 from firesteel.values import replace
 
@@ -18,13 +18,13 @@ def recipe_of_launch(base: Recipe, proposal: Proposal, why: Mapping[str, str]) -
     What the plan or `requests` adds is left out: it is added again at the next launch.
     """
     launch = proposal.plan.launch
-    served = engines.served_capacity(launch)
+    served = served_capacity(launch)
     context, users = served.context or base.context, served.users or base.users
     derived = {
-        *engines.PLANNED_FLAGS,
+        *PLANNED_FLAGS,
         *base.requests.launch_flags(base.engine, launch.version),
     }
-    sized = engines.size_flags(base.engine, context, users)
+    sized = size_flags(base.engine, context, users)
     old_reasons = {name: flag.why for name, flag in base.flags.items()}
     flags = {
         name: Setting(value, why.get(name) or old_reasons.get(name, "as it was"))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from firesteel.dataclass import dataclass
 from firesteel.planner.band import Band
 from firesteel.planner.speed.constants import constants
 from firesteel.proposals.propose import Proposal
 from firesteel.units import show_bytes, show_figure, show_rate
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 PAYS = 1.15
 """Less is within the error of the figures: two Sparks are predicted with a mean error of 17 %."""
@@ -16,8 +15,7 @@ PUBLISHED = "published pairs gain 1.20 to 1.41 x on MoE decode, 2.09 x on one de
 """unslothai/unsloth PR 10280, 2026-09-04, and the two-node rows of the measured data; seen 2026-11-15."""
 
 
-@dataclass(frozen=True, slots=True)
-class OverHosts:
+class OverHosts(Value):
     """What several hosts gain."""
 
     hosts: int

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 
-from firesteel import catalog as recipe_catalog
-from firesteel import engines
-from firesteel.catalog import Catalog, Image, Images, Model, Recipe
-from firesteel.dataclass import dataclass
+from msgspec import field
+
+from firesteel.catalog import catalog as recipe_catalog
+from firesteel.catalog.catalog import Catalog
+from firesteel.catalog.image import Image, Images, identify
+from firesteel.catalog.model import Model
+from firesteel.catalog.recipe import Recipe
+from firesteel.engines.engine import served_capacity
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import DoesNotFit, Stopped, UsageError
-from firesteel.facts import Architecture, Checkpoint, Host, Weights
+from firesteel.facts.host.host import Host
 from firesteel.facts.model.adapter import Adapter
+from firesteel.facts.model.architecture import Architecture
+from firesteel.facts.model.checkpoint import Checkpoint
+from firesteel.facts.model.tensors import Weights
 from firesteel.launch import Ask, EngineName, EngineProgram, Goal, Launch
 from firesteel.launch_pipeline import from_checkpoint, from_recipe, native, with_user_options
 from firesteel.planner import MeasuredMemory, OwnRun, Plan, launch_key, longest_context, plan
@@ -21,10 +27,10 @@ from firesteel.planner.speed.serving import RequestShape, usual_requests
 from firesteel.printable import printable
 from firesteel.proposals.adapters import OpenedAdapters, add_adapters, named_adapters
 from firesteel.rules.checker import Finding, check
-from firesteel.rules.checkpoint_checks import CheckpointFinding
+from firesteel.rules.checkpoint_checks.checks import CheckpointFinding
 from firesteel.rules.checkpoint_checks.launch_findings import audit_note, launch_findings
 from firesteel.units import show_bytes, show_rate
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _UPSTREAM: dict[EngineName, str] = {
     "vllm": "vllm/vllm-openai:v{version}{suffix}",
@@ -36,8 +42,7 @@ _FORMATS = re.compile(r"nvfp4|mxfp4|fp8-dynamic|fp8|int4|int8|awq|gptq|nf4|bf16|
 _STATUS_RANK = {"measured": 0, "reported": 1, "untried": 2}
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Value):
     """One way to serve what was asked for, with everything known about it."""
 
     plan: Plan
@@ -203,7 +208,7 @@ def _proposal(
 
 def _requests(launch: Launch, shape: Architecture, ask: Ask) -> RequestShape:
     """Whoever asks for a context means requests that fill it, unless told otherwise."""
-    context = engines.served_capacity(launch).context or shape.max_context
+    context = served_capacity(launch).context or shape.max_context
     return usual_requests(context, ask.prompt_tokens or ask.context, ask.answer_tokens, ask.shared_tokens)
 
 
@@ -302,7 +307,7 @@ def _image(engine: EngineName, has_gpu: bool, images: Images, version: str | Non
     if version is None or not has_gpu:
         return None
     tags = (_UPSTREAM[engine].format(version=version, suffix=suffix) for suffix in ("", "-cu130"))
-    found = [known for tag in tags if (known := recipe_catalog.identify(tag, images))]
+    found = [known for tag in tags if (known := identify(tag, images))]
     found.sort(key=lambda known: not (known.cuda or "").startswith("13"))  # a GB10 wants CUDA 13
     suited = [known for known in found if known.sm is None or "12.1" in known.sm]
     return next(iter([*suited, *found]), None)

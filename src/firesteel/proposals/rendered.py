@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firesteel import engines, render
-from firesteel.catalog import Images
-from firesteel.engines import PLANNED_FLAGS
+from firesteel import render
+from firesteel.catalog.image import Images
+from firesteel.engines.engine import size_flags
+from firesteel.engines.kv_cache import PLANNED_FLAGS
 from firesteel.errors import UsageError
 from firesteel.launch import Launch
 from firesteel.proposals.propose import Proposal
@@ -85,7 +86,7 @@ def _flag_reasons(proposal: Proposal, launch: Launch) -> dict[str, str]:
         for name in recipe.requests.launch_flags(launch.engine, launch.version):
             reasons.setdefault(name, recipe.requests.why or "how the model wants to be asked")
     context, users = plan.cache.context, plan.cache.users
-    for name in engines.size_flags(launch.engine, context, users):
+    for name in size_flags(launch.engine, context, users):
         reasons.setdefault(name, f"{context:,} tokens for each of {users} at once")
     for name in PLANNED_FLAGS:
         reasons.setdefault(name, f"from the plan for {plan.machine}")

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.reads.compose_text import ExpandedText, split_command
 from firesteel.reads.docker import DockerOption, csv_row
@@ -27,7 +26,7 @@ from firesteel.reads.yaml_values import (
     start_word,
     switches,
 )
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 MAX_WORDS = 20_000
 """Arguments and options of all services of a file, inherited ones counted for each service."""
@@ -63,8 +62,7 @@ _REPEATABLE = frozenset({"env", "label", "publish", "volume", "mount", "ulimit",
 """Options that may be repeated; of any other the last one counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Service:
+class _Service(Value):
     """The settings of a service; None inherits from the service that it extends."""
 
     options: tuple[DockerOption, ...] = ()

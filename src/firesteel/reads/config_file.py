@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container as Names
 from collections.abc import Iterator
 
-from firesteel import engines
+from firesteel.engines.engine import format_flag
 from firesteel.errors import UsageError
 from firesteel.launch import Container, EngineName, FlagValue
 from firesteel.reads.source_text import SourceFile
@@ -44,7 +44,7 @@ def arguments(file: SourceFile, engine: EngineName, given: Names[str]) -> Iterat
                 if "model" not in given:
                     yield from ("--model", value)
                 continue
-            yield from engines.format_flag(engine, name, _flag_value(value))
+            yield from format_flag(engine, name, _flag_value(value))
 
 
 def _flag_value(value: object) -> FlagValue:

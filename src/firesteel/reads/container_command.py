@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from functools import cache
 
-from firesteel.catalog import Image, Images, identify, other_image
-from firesteel.dataclass import dataclass
+from firesteel.catalog.image import Image, Images, identify, other_image
 from firesteel.engines.schema.releases import find_schema, known_versions
 from firesteel.engines.schema.resolve import ResolvedFlag, resolve_flag
 from firesteel.engines.schema.symbols import Schema
@@ -22,6 +20,7 @@ from firesteel.launch import EngineName
 from firesteel.reads import docker, programs, shell, variables
 from firesteel.reads.shell import ShellCommand, Word
 from firesteel.reads.source_text import SourceFile, SourceText
+from firesteel.values import Value
 
 Words = tuple[Word, ...]
 
@@ -36,8 +35,7 @@ Seen in ggml-org/llama.cpp `.devops/tools.sh` and `.devops/cuda.Dockerfile`, 202
 _MODEL_FLAGS = ("--model", "--model-path", "-m", "-hf", "--hf-repo")
 
 
-@dataclass(frozen=True, slots=True)
-class EngineCommand:
+class EngineCommand(Value):
     """The engine that a command starts, and its arguments."""
 
     engine: EngineName
@@ -45,7 +43,7 @@ class EngineCommand:
     args: Words
     program_words: Words = ()
     """The words that name the program; the first is its position."""
-    env: Mapping[str, Word] = field(default_factory=dict)
+    env: Mapping[str, Word] = {}
     installed: str | None = None
     """The version that a script installs before it starts the engine."""
 

@@ -13,13 +13,12 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 
-from firesteel.catalog import SWITCHES
-from firesteel.dataclass import dataclass
+from firesteel.catalog.docker_options import SWITCHES
 from firesteel.launch import Container, Mount
 from firesteel.reads.shell import NO_SPAN, Word
 from firesteel.reads.source_text import SourceText
 from firesteel.units import GIB, KIB, MIB, parse_size
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _SHORT = {
     "a": "attach", "c": "cpu-shares", "d": "detach", "e": "env", "h": "hostname", "i": "interactive",
@@ -31,8 +30,7 @@ _COLON = re.compile(r"(?:\$\{[^}]*\}|\$\([^)]*\)|[^:])+")
 _NAME_IN_ENV = re.compile(r"\$\{?([A-Za-z_]\w*)\}?\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class DockerOption:
+class DockerOption(Value):
     """One option as typed; a switch has no value."""
 
     name: str

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import field
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.reads import shell, variables
 from firesteel.reads.docker import DockerOption
@@ -20,7 +18,7 @@ from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.shell import Word, make_word
 from firesteel.reads.source_text import SourceFile, SourceText
 from firesteel.reads.template import implied_word
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _START = re.compile(r"(?:[^\S\n]*(?:#[^\n]*|ARG\s[^\n]*)?\n)*[^\S\n]*FROM[^\S\n]+\S", re.IGNORECASE)
 _INSTRUCTION = re.compile(r"\s*([A-Za-z]+)\s+")
@@ -29,13 +27,12 @@ _EXEC_FORM = re.compile(r'\s*\[\s*(?:"(?:[^"\\]|\\.)*"\s*+,?\s*+)*+\]\s*\Z')
 MAX_STAGES = 100
 
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
+class _Stage(Value):
     image: Word
     env: tuple[DockerOption, ...] = ()
     entrypoint: tuple[Word, ...] | None = None
     command: tuple[Word, ...] = ()
-    known: variables.Values = field(default_factory=dict)
+    known: variables.Values = {}
     has_start: bool = False
     """It has a CMD or an ENTRYPOINT of its own."""
 

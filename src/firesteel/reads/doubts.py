@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from firesteel.catalog import is_upstream
+from firesteel.catalog.image import is_upstream
 from firesteel.reads.reader import ReadLaunch
 from firesteel.reads.surroundings import Surroundings
 

@@ -7,22 +7,20 @@ reader translates its format into that, and `reader` does the rest for all of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
-from firesteel.dataclass import dataclass
 from firesteel.reads.docker import DockerOption
 from firesteel.reads.shell import Word
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class EngineStart:
+class EngineStart(Value):
     arguments: tuple[Word, ...]
     """The command, or the arguments after the image."""
     image: Word | None = None
     """None: a process on the host itself."""
     options: tuple[DockerOption, ...] = ()
     """The `docker run` options that are equivalent to the file."""
-    env: Mapping[str, Word] = field(default_factory=dict)
+    env: Mapping[str, Word] = {}
     """The environment of a process; that of a container is among its options."""
     name: str = ""
     """What the file calls it."""

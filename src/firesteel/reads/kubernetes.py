@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from fractions import Fraction
 from math import ceil
 
-from firesteel.dataclass import dataclass
+from msgspec import Struct, field
+
 from firesteel.errors import UsageError
 from firesteel.reads.docker import DockerOption, csv_row, docker_size
 from firesteel.reads.engine_start import EngineStart
@@ -33,7 +33,7 @@ from firesteel.reads.yaml_values import (
     switches,
     with_node_span,
 )
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 MAX_EXPANDED = 2**16
 """Characters of one expanded word."""
@@ -117,18 +117,16 @@ def _start(container: Node, volumes: Mapping[str, Node], expander: _Expander) ->
     return EngineStart((*command[1:], *args), image, tuple(options))
 
 
-@dataclass(slots=True)
-class _ExpandedSize:
+class _ExpandedSize(Struct):
     characters: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Expander:
+class _Expander(Value):
     """The variables of a container so far, and the size of all expanded words of the document."""
 
     file: SourceFile
     size: _ExpandedSize = field(default_factory=_ExpandedSize)
-    known: dict[str, Word] = field(default_factory=dict)
+    known: dict[str, Word] = {}
 
     def expand(self, word: Word) -> Word:
         """Replace `$(NAME)` where NAME is known, and `$$` by one dollar."""

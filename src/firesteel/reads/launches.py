@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from firesteel.catalog import Images
+from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
 from firesteel.reads import formats, heredocs, make, markdown, notebook, shell
 from firesteel.reads.not_read import NotRead, not_read

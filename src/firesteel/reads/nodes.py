@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from functools import cached_property
 
 import yaml
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.reads import shell
 from firesteel.reads.shell import Word
 from firesteel.reads.source_text import Anchor, SourceFile, SourceText
+from firesteel.values import Value
 
 MAX_DEPTH = 40
 MAX_NODES = 100_000
@@ -31,8 +31,7 @@ _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 _NULLS = {"null", "Null", "NULL", "~", ""}
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Value, dict=True):
     """A mapping, a list or a scalar. Asked for what it is not, or for keys it does not have, it gives
     nothing."""
 
@@ -40,8 +39,6 @@ class Node:
     file: SourceFile
     source: SourceText
     """The YAML text that the marks of the node refer to."""
-    _known_pairs: list[_Pairs] = field(default_factory=list, compare=False, repr=False)
-    """Once they were asked for: every reader of a format asks a document for its keys."""
 
     @property
     def text(self) -> str | None:
@@ -90,7 +87,7 @@ class Node:
         """The value under these keys, each inside the value of the one before; None if there is none."""
         node: Node | None = self
         for key in keys:
-            pair = node._pairs().get(key) if node else None
+            pair = node._pairs.get(key) if node else None
             node = pair[1] if pair else None
         return node
 
@@ -108,7 +105,7 @@ class Node:
     def items(self, *keys: str) -> Iterator[tuple[str, Node]]:
         """The keys and values of a mapping; its own keys override those of a merge key (`<<`)."""
         node = self.get(*keys)
-        for name, (_, value) in node._pairs().items() if node else ():
+        for name, (_, value) in node._pairs.items() if node else ():
             yield name, value
 
     def entries(self, *keys: str) -> dict[str, Entry]:
@@ -116,7 +113,7 @@ class Node:
         node = self.get(*keys)
         return {
             name: (word, value)
-            for name, (key, value) in (node._pairs() if node else {}).items()
+            for name, (key, value) in (node._pairs if node else {}).items()
             if (word := self._node(key).word)
         }
 
@@ -125,19 +122,15 @@ class Node:
         if node and isinstance(node.raw, yaml.SequenceNode):
             yield from (self._node(item) for item in node.raw.value)
 
+    @cached_property
     def _pairs(self) -> _Pairs:
-        if not self._known_pairs:
-            self._known_pairs.append(self._find_pairs())
-        return self._known_pairs[0]
-
-    def _find_pairs(self) -> _Pairs:
         """A merge key may name several mappings, and the earlier wins."""
         merged_pairs: _Pairs = {}
         pairs = self.raw.value if isinstance(self.raw, yaml.MappingNode) else ()
         for value in (value for key, value in pairs if _is_merge(key)):
             merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
             for mapping in reversed(merged):
-                merged_pairs |= self._node(mapping)._pairs()
+                merged_pairs |= self._node(mapping)._pairs
         for key, value in pairs:
             if isinstance(key, yaml.ScalarNode) and not _is_merge(key):
                 merged_pairs[str(key.value)] = (key, self._node(value))

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from firesteel.dataclass import dataclass
 from firesteel.reads.docker import DockerOption
 from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.shell import Word, make_word
 from firesteel.reads.source_text import SourceFile, SourceText
+from firesteel.values import Value
 
 _JOB = re.compile(
     r"(?:[^\S\n]*(?:(?:#|//)[^\n]*)?\n)*(?>variable\s[^{]*\{.*?\n\}\s*)*job\s+\"[^\"\n]*\"\s*\{", re.DOTALL
@@ -35,8 +35,7 @@ _STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 _OPTIONS = {"network_mode": "network", "ipc_mode": "ipc", "entrypoint": "entrypoint"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Setting:
+class _Setting(Value):
     path: tuple[str, ...]
     key: str
     words: tuple[Word, ...]

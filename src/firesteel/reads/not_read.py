@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.launch import Spot
 from firesteel.reads import formats, markdown
 from firesteel.reads.reader import MAX_SPOT, ReadLaunch
 from firesteel.reads.shell import Word
 from firesteel.reads.source_text import SourceFile
+from firesteel.values import Value
 
 MAX_NOT_READ = 50
 _WORD = r"""["',\s\[\]\\]+"""
@@ -59,16 +59,14 @@ _HELP = re.compile(r"(?:^|\s)(?:--help|-h|--version)\b")
 _VARIABLE = re.compile(r"\$\{?[A-Za-z_]\w*\}?|\{\{[^}]*\}\}")
 
 
-@dataclass(frozen=True, slots=True)
-class NotRead:
+class NotRead(Value):
     spot: Spot
     engine: str
     """`vLLM`, or `an engine` where that is not clear."""
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Value):
     """A line with those that it continues on."""
 
     text: str

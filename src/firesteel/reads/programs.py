@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from firesteel.dataclass import dataclass
 from firesteel.launch import EngineName
 from firesteel.reads.leading_words import run_the_next
+from firesteel.values import Value
 
 _MODULES: dict[str, EngineName] = {
     "vllm.entrypoints.openai.api_server": "vllm",
@@ -42,8 +42,7 @@ _DOCKER_SWITCHES = frozenset({"-D", "--debug", "--tls", "--tlsverify", "--remote
 CONTAINER_TOOLS = frozenset({"docker", "podman", "nerdctl", "nvidia-docker"})
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Value):
     engine: EngineName
     length: int
     """How many words name it."""

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from firesteel.dataclass import dataclass
 from firesteel.launch import Spot
 from firesteel.reads import markdown
 from firesteel.reads.reader import MAX_SPOT
 from firesteel.reads.source_text import SourceFile
+from firesteel.values import Value
 
 MAX_MENTIONS = 2000
 _NAME = re.compile(
@@ -22,8 +22,7 @@ _NAME = re.compile(
 _TEXTS = (".txt", ".text")
 
 
-@dataclass(frozen=True, slots=True)
-class Mention:
+class Mention(Value):
     key: str
     """`flag:NAME`, `env:NAME` or `image:REFERENCE`."""
     spot: Spot

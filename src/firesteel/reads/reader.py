@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
 
-from firesteel import engines
-from firesteel.catalog import Images, container_name, identify
-from firesteel.dataclass import dataclass
+from firesteel.catalog.docker_options import container_name
+from firesteel.catalog.image import Images, identify
+from firesteel.engines.engine import default_port, grammar, parse_argv
+from firesteel.engines.flags import ParsedCommandLine
 from firesteel.errors import UsageError
 from firesteel.launch import Container, EngineName, FlagValue, Launch, Spot
 from firesteel.reads import config_file, docker, programs, variables
@@ -18,7 +18,7 @@ from firesteel.reads.leading_words import run_the_next
 from firesteel.reads.shell import GLUED, ShellCommand, Word, unglued
 from firesteel.reads.source_text import SourceFile, parse_env_file
 from firesteel.reads.template import implied_word
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 MAX_SPOT = 200
 """Characters of a line that a spot shows."""
@@ -45,8 +45,7 @@ _MAX_NESTED = 3
 Words = tuple[Word, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadLaunch:
+class ReadLaunch(Value):
     """A launch, and the position of its parts: `image`, `program`, `model`, `flag:NAME`, `env:NAME`,
     `option:NAME`; and `flaw:NAME` where the text itself is broken: a `blank` after a backslash, flags `lost`
     behind the end of the command or `apart` from it where perhaps no shell reads them, a `dash` that is not a
@@ -54,7 +53,7 @@ class ReadLaunch:
 
     launch: Launch
     spots: Mapping[str, Spot]
-    words: Mapping[str, Words] = field(default_factory=dict)
+    words: Mapping[str, Words] = {}
     """The words of each part, for a fix to change."""
     hardware: str = ""
     """The machine whose section of a recipe this is from."""
@@ -272,7 +271,7 @@ class LaunchReader:
         texts = tuple(word.text for word in command.args)
         if command.engine == "llamacpp" or not any(text.startswith("--config") for text in texts):
             return command
-        parsed = engines.parse_argv(command.engine, texts, contained=container is not None)
+        parsed = parse_argv(command.engine, texts, contained=container is not None)
         path, start = parsed.flags.get("config"), parsed.starts.get("config", 0)
         if not isinstance(path, str):
             return command
@@ -298,7 +297,7 @@ class LaunchReader:
         command = self._with_config(command, container)
         args = tuple(part for word in command.args for part in unglued(word))
         texts = tuple(word.text for word in args)
-        parsed = engines.parse_argv(command.engine, texts, contained=container is not None)
+        parsed = parse_argv(command.engine, texts, contained=container is not None)
         words = {**words, **_flag_words(args, parsed)}
         if command.program_words or "image" in words:
             words["program"] = command.program_words or words["image"]
@@ -317,7 +316,7 @@ class LaunchReader:
             version=version,
             flags=_with_default_host(command.engine, parsed, container),
             env=env,
-            port=parsed.port or published or engines.default_port(command.engine),
+            port=parsed.port or published or default_port(command.engine),
             container=container,
             sparks=_sparks(parsed.flags.get("nnodes")),
             extra=parsed.extra,
@@ -347,7 +346,7 @@ def _env_words(env: Mapping[str, Words]) -> dict[str, Words]:
     return {f"env:{name}": words for name, words in env.items()}
 
 
-def _flag_words(args: Words, parsed: engines.ParsedCommandLine) -> dict[str, Words]:
+def _flag_words(args: Words, parsed: ParsedCommandLine) -> dict[str, Words]:
     words = {
         f"flag:{name}": args[index : parsed.ends.get(name, index + 1)]
         for name, index in parsed.starts.items()
@@ -364,9 +363,9 @@ def _option_keys(option: docker.DockerOption) -> Iterator[str]:
         yield f"env:{option.value.partition('=')[0]}"
 
 
-def _first_name(engine: EngineName, parsed: engines.ParsedCommandLine) -> str:
+def _first_name(engine: EngineName, parsed: ParsedCommandLine) -> str:
     """The first of several names: vLLM takes a list of them, llama.cpp a comma-separated string."""
-    names = parsed.flags.get(engines.grammar(engine).name_flag)
+    names = parsed.flags.get(grammar(engine).name_flag)
     if isinstance(names, str):
         return names.partition(",")[0]
     return str(names[0]) if isinstance(names, list) and names else ""
@@ -386,7 +385,7 @@ def _name(served_name: str, container: Container | None) -> tuple[str, Container
 
 
 def _with_default_host(
-    engine: EngineName, parsed: engines.ParsedCommandLine, container: Container | None
+    engine: EngineName, parsed: ParsedCommandLine, container: Container | None
 ) -> Mapping[str, FlagValue]:
     """SGLang listens on 127.0.0.1 by default, also in a container, where nobody can reach it. An image
     that is given no arguments may start anything."""

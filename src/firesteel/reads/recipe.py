@@ -9,9 +9,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
-from firesteel import engines
-from firesteel.catalog import Image, Recipe, shipped
-from firesteel.catalog.recipe import read_recipe
+from firesteel.catalog.catalog import shipped
+from firesteel.catalog.image import Image
+from firesteel.catalog.recipe import Recipe, read_recipe
+from firesteel.engines import engine
+from firesteel.engines.engine import argv, format_flag, size_flags
 from firesteel.engines.request_defaults import merged
 from firesteel.launch import Container, FlagValue, Launch
 from firesteel.launch_pipeline import DEFAULT_PORT, in_container, with_assets
@@ -43,7 +45,7 @@ def _start(document: Node, recipe: Recipe, image: Image | None) -> EngineStart:
     settings = ((name, setting.get("value")) for name, setting in document.items("env"))
     env = {name: node_word(value) for name, value in settings if value}
     if container is None or image is None:
-        program = (implied_word(word, near) for word in engines.program(recipe.engine))
+        program = (implied_word(word, near) for word in engine.program(recipe.engine))
         return EngineStart((*program, *args), env=env)
     container = with_assets(container, image, recipe)
     words = (*(implied_word(word, near) for word in container.program), *args)
@@ -60,17 +62,17 @@ def _start(document: Node, recipe: Recipe, image: Image | None) -> EngineStart:
 
 def _arguments(document: Node, recipe: Recipe, launch: Launch) -> Iterator[Word]:
     """The model and the address as the catalog writes them, then the flags, at their position."""
-    yield from (implied_word(word, _word_at(document, "model")) for word in engines.argv(launch))
+    yield from (implied_word(word, _word_at(document, "model")) for word in argv(launch))
     own = {name: setting.value for name, setting in recipe.flags.items()}
     defaults = recipe.requests.launch_flags(recipe.engine, launch.version)
     flags: list[tuple[str, FlagValue, Word]] = [
         (name, value, _word_at(document, *(("flags", name) if name in own else ("requests",))))
         for name, value in merged(defaults, own).items()
     ]
-    sizes = engines.size_flags(recipe.engine, recipe.context, recipe.users)
+    sizes = size_flags(recipe.engine, recipe.context, recipe.users)
     flags += [(name, value, _word_at(document, "serves")) for name, value in sizes.items()]
     for name, value, near in flags:
-        yield from (implied_word(word, near) for word in engines.format_flag(recipe.engine, name, value))
+        yield from (implied_word(word, near) for word in format_flag(recipe.engine, name, value))
 
 
 def _options(container: Container, near: Word) -> Iterator[DockerOption]:

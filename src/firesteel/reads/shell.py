@@ -10,12 +10,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.reads.source_text import SourceFile, SourceText
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _TOKEN = re.compile(
     r"""
@@ -59,8 +57,7 @@ NO_SPAN = (0, 0)
 """The span of a word that is not in the file as such: the value of a variable."""
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(Value):
     text: str
     line: int
     column: int = 0
@@ -83,12 +80,11 @@ class Word:
         return replace(self, text=self.text[offset:], content=self.content.part(offset, len(self.text)))
 
 
-@dataclass(frozen=True, slots=True)
-class ShellCommand:
+class ShellCommand(Value):
     """One simple command, on any number of lines."""
 
     words: tuple[Word, ...]
-    env: Mapping[str, Word] = field(default_factory=dict)
+    env: Mapping[str, Word] = {}
     """`A=b` before the command."""
     end: str = ""
     """What ends it: a line end, `&&`, `(`."""

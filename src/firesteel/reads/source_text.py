@@ -11,13 +11,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
 from functools import cached_property
 from itertools import accumulate
 from sys import maxsize
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
+from firesteel.values import Value
 
 MAX_CHARACTERS = 2**20
 
@@ -28,13 +27,12 @@ Anchor = tuple[int, int]
 one, up to the next anchor."""
 
 
-@dataclass(frozen=True)
-class SourceFile:
+class SourceFile(Value, dict=True):
     """A file, or a line that was typed; `path` is what to call it."""
 
     path: str
     text: str
-    open_beside: OpenBeside | None = field(default=None, compare=False, repr=False)
+    open_beside: OpenBeside | None = None
     """How to read a file that this one names; None: it cannot be read."""
 
     def beside(self, name: str) -> SourceFile | None:
@@ -71,8 +69,7 @@ class SourceFile:
         return SourceText(self.text, ((0, 0),))
 
 
-@dataclass(frozen=True, slots=True)
-class SourceText:
+class SourceText(Value):
     """Text, and where its characters stand in the file."""
 
     text: str

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
 
-from firesteel.dataclass import dataclass
 from firesteel.engines.flags import name_set
 from firesteel.reads import programs, variables
 from firesteel.reads.docker import DockerOption
@@ -22,6 +20,7 @@ from firesteel.reads.shell import ShellCommand, Word
 from firesteel.reads.source_text import SourceText
 from firesteel.reads.template import FilledTemplate, TemplateFiller, TemplateValues, implied_word
 from firesteel.reads.yaml_values import is_true, node_word
+from firesteel.values import Value
 
 _PLACEHOLDER = re.compile(r"\{([^{}\n]*)\}")
 _PLACEHOLDER_OR_BRACE = re.compile(r"\{\{|\}\}|\{([^{}\n]*)\}")
@@ -55,15 +54,14 @@ _REPLACED_BY = {"shm-size": "ipc"}
 """A default that is left out where the recipe sets the other option."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Runtime:
+class _Runtime(Value):
     """How sparkrun generates a command from `defaults`: the flags it knows, and their spelling."""
 
     program: tuple[str, ...]
     plain: frozenset[str]
     """Flags that are spelled like the key."""
     switches: frozenset[str]
-    renamed: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, str] = {}
     negated: frozenset[str] = frozenset()
     """Switches with a `--no-` form for `false`."""
 

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
 
-from firesteel.dataclass import dataclass
 from firesteel.launch import Launch, Spot
 from firesteel.reads.reader import ReadLaunch
 from firesteel.reads.surroundings import Line, MachineKind, Surroundings
+from firesteel.values import Value
 
 SPARK_MEMORY_GB = 128
 Evidence = tuple[MachineKind, str, int, str]
@@ -66,8 +66,7 @@ _SPREAD = {"distributed-executor-backend", "data-parallel-address", "data-parall
 """With these the ranks may be on other hosts, and their number says nothing about one."""
 
 
-@dataclass(frozen=True, slots=True)
-class StatedMachine:
+class StatedMachine(Value):
     kind: MachineKind = "unsaid"
     what: str = ""
     """What the text calls it: `H200`, `8 GPUs in one host`."""

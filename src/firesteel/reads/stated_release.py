@@ -12,20 +12,19 @@ from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from itertools import takewhile
 
-from firesteel.dataclass import dataclass
 from firesteel.engines.schema.history import version_key
 from firesteel.engines.schema.releases import known_versions
 from firesteel.launch import EngineName, Spot
 from firesteel.reads.reader import ReadLaunch
 from firesteel.reads.surroundings import Line, Surroundings
+from firesteel.values import Value
 
 _NUMBER = r"v?(?P<{0}>\d{{1,3}}\.\d{{1,3}}(?:\.\d{{1,3}})?(?:\.?post\d+)?)(?![\w.]*\d)"
 _HEADING = re.compile(r"\s*#{2,6}\s")
 _NAMES: dict[EngineName, str] = {"vllm": "vllm", "sglang": "sglang"}
 
 
-@dataclass(frozen=True, slots=True)
-class StatedRelease:
+class StatedRelease(Value):
     """The known releases at the ends of what the text allows; equal: it names one."""
 
     low: str

@@ -13,14 +13,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
-from firesteel.dataclass import dataclass
 from firesteel.reads import docker, variables
 from firesteel.reads.docker import DockerOption
 from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.shell import ShellCommand, Word, make_word
 from firesteel.reads.source_text import SourceFile, SourceText
 from firesteel.reads.template import implied_word
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _FIRST_SECTION = re.compile(r"(?:[^\S\n]*(?:[#;][^\n]*)?\n)*[^\S\n]*\[[A-Z][\w-]*\][^\S\n]*(?:\n|\Z)")
 _SECTION = re.compile(r"\[([^\]\n]*)\]\s*\Z")
@@ -58,8 +57,7 @@ _LISTS = {"Environment": "env", "Label": "label"}
 """Keys with several values, split into words."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Value):
     section: str
     key: Word
     value: SourceText

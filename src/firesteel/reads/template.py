@@ -11,12 +11,11 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.reads import shell
 from firesteel.reads.shell import NO_SPAN, ShellCommand, Word
 from firesteel.reads.source_text import MAX_CHARACTERS, SourceFile, SourceText, join_texts
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 MAX_NESTED = 8
 """How deep values may contain placeholders themselves."""
@@ -25,8 +24,7 @@ Lookup = Callable[[re.Match[str]], "SourceText | None"]
 """The value of a placeholder; None leaves it as it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilledTemplate:
+class FilledTemplate(Value):
     content: SourceText
     filled_spans: tuple[tuple[int, int], ...] = ()
     """The parts of the text that were filled in, in order."""

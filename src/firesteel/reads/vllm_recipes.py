@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.reads.docker import DockerOption
 from firesteel.reads.engine_start import EngineStart
@@ -21,7 +20,7 @@ from firesteel.reads.nodes import Node
 from firesteel.reads.shell import Word, unglued
 from firesteel.reads.template import implied_word
 from firesteel.reads.yaml_values import node_word
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 SPARK = "dgx_spark_gb10"
 _GENERATIONS = ("blackwell", "nvidia")
@@ -36,8 +35,7 @@ MAX_WORDS = 20_000
 """Arguments of all starts together."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Configuration:
+class _Configuration(Value):
     recipe: Node
     variant_name: str
     variant: Node

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from firesteel.catalog import container_name
+from firesteel.catalog.docker_options import container_name
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.reads.docker import docker_size

@@ -12,9 +12,12 @@ import shlex
 from collections.abc import Iterable, Mapping
 from itertools import cycle, takewhile
 
-from firesteel import catalog, engines
-from firesteel.catalog import SWITCHES, Image, container_name
+from firesteel.catalog.catalog import shipped
+from firesteel.catalog.docker_options import SWITCHES, container_name
+from firesteel.catalog.image import Image, identify
 from firesteel.command import Command
+from firesteel.engines import engine
+from firesteel.engines.engine import argv
 from firesteel.errors import UsageError
 from firesteel.launch import Container, EngineName, Launch, Mount
 from firesteel.launch_pipeline import in_container
@@ -53,7 +56,7 @@ def docker(launch: Launch, facts: LaunchFacts | None = None) -> str:
         "".join(f"{line}\n" for line in comments(heading(launch, facts, with_reasons=True))) if facts else ""
     )
     if not launch.container:
-        program = " ".join(engines.program(launch.engine))
+        program = " ".join(engine.program(launch.engine))
         head += f"# firesteel runs this as a child process (`{program}`); this is its official image\n"
     launch = containerized(launch)
     lines = argument_groups(launch, detach=True)
@@ -79,7 +82,7 @@ def containerized(launch: Launch) -> Launch:
 def _official(launch: Launch) -> Image:
     """The image that the engine's project publishes, of the launch's version where tags have one."""
     reference = _OFFICIAL[launch.engine].format(version=launch.version)
-    image = catalog.identify(reference, catalog.shipped().images)
+    image = identify(reference, shipped().images)
     if image is None:
         version = launch.version or "of unknown version"
         raise UsageError(
@@ -147,7 +150,7 @@ def _option(name: str, value: str | None) -> Group:
 def container_arguments(launch: Launch, container: Container) -> list[Group]:
     """The arguments after the image: program and model, then the flags with their values. A shell's script
     is one argument."""
-    words = engines.argv(launch)
+    words = argv(launch)
     if is_script(container.program):
         script = f"{container.program[-1]} {shlex.join(words)}"
         return [(*container.program[:-1], script)]

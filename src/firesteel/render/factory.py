@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from shlex import join
 
-from firesteel.dataclass import dataclass
 from firesteel.render.unit_text import unit_line
 from firesteel.render.yaml_text import document, explain
+from firesteel.values import Value
 
 UNIT = "firesteel-images"
 RUNNER = "act-runner"
@@ -25,8 +25,7 @@ _MINUTES = 720
 """An image with CUDA kernels takes hours on a Spark; what hangs ends some time."""
 
 
-@dataclass(frozen=True, slots=True)
-class FactoryJob:
+class FactoryJob(Value):
     """What to run, and how often."""
 
     file: str

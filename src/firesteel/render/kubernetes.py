@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from math import ceil
 from pathlib import PurePosixPath
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.launch import ENGINE_KEY_VARIABLES, Container, Launch, Mount
 from firesteel.render.docker import container_of, containerized, has_script
@@ -36,7 +35,7 @@ from firesteel.render.launch_facts import (
 )
 from firesteel.render.yaml_text import Explained, argument_list, document, explain
 from firesteel.units import GIB, MIB
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 SHM_BYTES = 10 * GIB
 """Replaces the host's IPC namespace."""
@@ -51,8 +50,7 @@ _SGLANG_KEY = "FIRESTEEL_API_KEY"
 _DOLLAR = re.compile(rf"\$(?=[$(])(?!\((?:LWS_[A-Z_]+|{_SGLANG_KEY})\))")
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(Value):
     """What depends on the cluster and not on the launch."""
 
     service: str | None = None
@@ -65,8 +63,7 @@ class Cluster:
 CLUSTER = Cluster()
 
 
-@dataclass(frozen=True, slots=True)
-class PodVariant:
+class PodVariant(Value):
     name: str
     launch: Launch
     facts: LaunchFacts

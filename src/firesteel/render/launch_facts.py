@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 
-from firesteel import engines
-from firesteel.catalog import Images
-from firesteel.dataclass import dataclass
+from firesteel.catalog.image import Images
+from firesteel.engines import engine
+from firesteel.engines.engine import format_flag
 from firesteel.errors import UsageError
 from firesteel.hub_id import is_hub_id
 from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK, Launch
 from firesteel.printable import printable
 from firesteel.units import show_bytes, show_seconds
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 RESTARTS = 3
 """How often a failed start is repeated: each attempt may leak memory on a GB10."""
@@ -28,11 +27,10 @@ DOWNLOAD_BYTES_PER_S = 25_000_000
 _REVISION_ENGINES = ("vllm", "sglang")
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchFacts:
-    flag_reasons: Mapping[str, str] = field(default_factory=dict)
+class LaunchFacts(Value):
+    flag_reasons: Mapping[str, str] = {}
     """By flag, as in `Launch.flags`."""
-    env_reasons: Mapping[str, str] = field(default_factory=dict)
+    env_reasons: Mapping[str, str] = {}
     start_up_s: float | None = None
     """The high end of its band; None: unknown."""
     needed_bytes: int | None = None
@@ -147,7 +145,7 @@ def flag_comments(launch: Launch, facts: LaunchFacts) -> dict[str, str]:
     return {
         spelled[0]: why
         for name, why in facts.flag_reasons.items()
-        if name in launch.flags and (spelled := engines.format_flag(launch.engine, name, launch.flags[name]))
+        if name in launch.flags and (spelled := format_flag(launch.engine, name, launch.flags[name]))
     }
 
 
@@ -165,7 +163,7 @@ def heading(launch: Launch, facts: LaunchFacts, *, with_reasons: bool = False) -
     if sizes:
         lines.append("Planned: " + "; ".join(sizes))
     if facts.is_embedded:
-        program = " ".join(engines.program(launch.engine))
+        program = " ".join(engine.program(launch.engine))
         lines.append(f"firesteel runs it as a child process (`{program}`); this is its official image")
     lines += _unpinned(launch, facts)
     if with_reasons:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from firesteel import engines
-from firesteel.catalog import container_name
+from firesteel.catalog.docker_options import container_name
+from firesteel.engines.engine import argv
 from firesteel.errors import UsageError
 from firesteel.launch import Launch
 from firesteel.render.launch_facts import NO_FACTS, LaunchFacts, comments, heading, require_one_spark
@@ -32,7 +32,7 @@ def native_unit(launch: Launch, facts: LaunchFacts = NO_FACTS) -> str:
         "[Service]",
         "Type=exec",
         *(f"Environment={unit_word(f'{variable}={value}')}" for variable, value in launch.env.items()),
-        unit_line("ExecStart", [launch.program.argv, engines.argv(launch)]),
+        unit_line("ExecStart", [launch.program.argv, argv(launch)]),
         *restart_lines(launch),
         "KillMode=mixed",
         f"TimeoutStartSec={start_timeout_s(facts)}",

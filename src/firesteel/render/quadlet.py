@@ -9,7 +9,7 @@ Seen in https://docs.podman.io/en/latest/markdown/podman-container.unit.5.html, 
 
 from __future__ import annotations
 
-from firesteel.catalog import container_name
+from firesteel.catalog.docker_options import container_name
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.reads.docker import docker_size

@@ -13,7 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from firesteel import catalog, engines
+from firesteel.catalog.catalog import shipped
+from firesteel.catalog.image import identify
+from firesteel.engines import engine
+from firesteel.engines.engine import argv
 from firesteel.errors import UsageError
 from firesteel.launch import Container, EngineName, Launch
 from firesteel.render.docker import container_arguments, container_of, containerized, is_script, quote
@@ -86,7 +89,7 @@ def _command(launch: Launch, container: Container) -> str:
         placeholders["--tensor-parallel-size"] = "{tensor_parallel}"
     program = container.program or _entrypoint(launch, container)
     if is_script(program):
-        arguments = " ".join(_double_braces(quote(word)) for word in engines.argv(launch))
+        arguments = " ".join(_double_braces(quote(word)) for word in argv(launch))
         return f"{_double_braces(program[-1])} {arguments}\n"
     lines = []
     for first, *values in container_arguments(launch, replace(container, program=program)):
@@ -102,8 +105,8 @@ def _command(launch: Launch, container: Container) -> str:
 
 def _entrypoint(launch: Launch, container: Container) -> tuple[str, ...]:
     """The image's own entrypoint, which sparkrun clears."""
-    image = catalog.identify(container.image, catalog.shipped().images)
-    return (image.entrypoint if image else None) or engines.program(launch.engine)
+    image = identify(container.image, shipped().images)
+    return (image.entrypoint if image else None) or engine.program(launch.engine)
 
 
 def _double_braces(text: str) -> str:

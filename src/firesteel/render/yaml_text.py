@@ -10,17 +10,16 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from firesteel.dataclass import dataclass
 from firesteel.launch import Launch
 from firesteel.render.docker import container_arguments, container_of
 from firesteel.render.launch_facts import LaunchFacts, comments, flag_comments
+from firesteel.values import Value
 
 _PLAIN = re.compile(r"(?:-{0,2}[A-Za-z_/]|~/|\./)[A-Za-z0-9_./@+-]*(?::[A-Za-z0-9_./@+-]+)*\Z", re.ASCII)
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(Value):
     """A value with the reason for it, which becomes a comment above."""
 
     value: object

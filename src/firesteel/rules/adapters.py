@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import date
 
-from firesteel.dataclass import dataclass
 from firesteel.engines.adapters import FIRST_LLAMACPP, FORMATS, VLLM_RANKS
 from firesteel.errors import FiresteelError
-from firesteel.facts import Architecture
 from firesteel.facts.evidence import Evidence
 from firesteel.facts.model.adapter import Adapter, misfits
+from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import Launch
 from firesteel.rules.checker import TITLES, Finding
+from firesteel.values import Value
 
 _SEEN = date(2026, 11, 16)
 _LLAMACPP = "https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md"
@@ -21,8 +21,7 @@ _SGLANG = "https://github.com/sgl-project/sglang/tree/main/python/sglang/srt/lor
 _SOURCES = {"llamacpp": _LLAMACPP, "vllm": _VLLM, "sglang": _SGLANG}
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadAdapter:
+class UnreadAdapter(Value):
     """One that was named and cannot be read."""
 
     name: str

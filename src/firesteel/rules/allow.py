@@ -13,10 +13,10 @@ import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
-from firesteel.reads import ReadLaunch
+from firesteel.reads.reader import ReadLaunch
 from firesteel.rules.checker import Finding
+from firesteel.values import Value
 
 _COMMENT = re.compile(
     r"firesteel:\s*allow(?P<file>-file)?\s+(?P<rules>[\w.*-]+(?:\s*,\s*[\w.*-]+)*)(?P<reason>[^\n]*)"
@@ -30,8 +30,7 @@ class NoReason(UsageError):
     """An allow comment without a reason: the file is not checked until it has one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
+class Allowed(Value):
     rules: tuple[str, ...]
     reason: str
     first: int

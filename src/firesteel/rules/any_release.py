@@ -12,9 +12,8 @@ from difflib import get_close_matches
 from functools import cache, lru_cache
 
 from firesteel import shipped_data
-from firesteel.catalog import is_preview, is_upstream
-from firesteel.dataclass import dataclass
-from firesteel.engines import grammar
+from firesteel.catalog.image import is_preview, is_upstream
+from firesteel.engines.engine import grammar
 from firesteel.engines.flags import name_set
 from firesteel.engines.schema.history import SymbolHistory, SymbolTable, version_key
 from firesteel.engines.schema.releases import (
@@ -28,6 +27,7 @@ from firesteel.engines.schema.resolve import AmbiguousFlag, ResolvedFlag, resolv
 from firesteel.engines.schema.symbols import SymbolValue
 from firesteel.launch import EngineName
 from firesteel.rules.context import Context, Match, is_final
+from firesteel.values import Value
 
 _OTHER_PARSERS = frozenset({"omni", "config"})
 """Flags that hand the command line to a plugin, or take more flags from a file."""
@@ -52,8 +52,7 @@ BUILD_VARIABLES = name_set(
 Source: https://github.com/vllm-project/vllm/blob/main/setup.py and `CMakeLists.txt`, seen 2026-11-16."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Need:
+class _Need(Value):
     key: str
     shown: str
     first: str

@@ -11,16 +11,14 @@ from collections import Counter
 from collections.abc import Iterable
 from posixpath import normpath
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.rules.checker import Finding
-from firesteel.values import from_json
+from firesteel.values import Value, from_json
 
 _Identity = tuple[str, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class KnownFinding:
+class KnownFinding(Value):
     """The part of a finding in JSON by which it is known again."""
 
     file: str | None
@@ -28,8 +26,7 @@ class KnownFinding:
     saw: str
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
+class Baseline(Value):
     document: str
     findings: tuple[KnownFinding, ...]
 

@@ -8,9 +8,8 @@ from datetime import date
 from functools import cache
 from types import MappingProxyType
 
-from firesteel import catalog
-from firesteel.catalog import ImageProblem, Images
-from firesteel.dataclass import dataclass
+from firesteel.catalog.catalog import shipped
+from firesteel.catalog.image import ImageProblem, Images, identify
 from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName, Launch, Spot
 from firesteel.printable import escape_unprintable
@@ -18,14 +17,14 @@ from firesteel.rules.context import NEWEST_KNOWN, Context, Match
 from firesteel.rules.match import matches
 from firesteel.rules.rule import SEVERITY, Confidence, Fix, Level, Rule, rules
 from firesteel.rules.triggers import RuleIndex, names
+from firesteel.values import Value
 
 TITLES: dict[EngineName, str] = {"vllm": "vLLM", "llamacpp": "llama.cpp", "sglang": "SGLang"}
 _IMAGE_CHECKS_SEEN = date(2026, 11, 15)
 _NO_SPOTS: Mapping[str, Spot] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Value):
     rule: str
     level: Level
     says: str
@@ -57,8 +56,8 @@ def check(
     counts as the newest known version, and findings that depend on that are warnings at most.
     """
     container = launch.container
-    known = catalog.shipped().images if images is None else images
-    image = catalog.identify(container.image, known) if container else None
+    known = shipped().images if images is None else images
+    image = identify(container.image, known) if container else None
     flaws = frozenset(key.removeprefix("flaw:") for key in spots if key.startswith("flaw:"))
     program = spots["program"].text if "program" in spots else ""
     context = Context(launch, hardware, image, flaws, known.releases, is_own_build, program)

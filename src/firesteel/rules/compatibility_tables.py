@@ -12,15 +12,16 @@ from itertools import groupby
 
 from packaging.version import Version
 
-from firesteel import catalog, shipped_data
-from firesteel.dataclass import dataclass
+from firesteel import shipped_data
+from firesteel.catalog.catalog import shipped
+from firesteel.catalog.image import identify
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
-from firesteel.reads import read
+from firesteel.reads.launches import read
 from firesteel.rules.context import Context
 from firesteel.rules.match import matches
 from firesteel.rules.rule import SEVERITY, Level, Rule, explain
-from firesteel.values import FileValue
+from firesteel.values import FileValue, Value
 
 TABLES = {"sm121": "gb10"}
 """Table name -> hardware."""
@@ -41,8 +42,7 @@ class TableSchema(FileValue, kw_only=True):
     rows: tuple[RowSchema, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SupportRange:
+class SupportRange(Value):
     """Consecutive releases with the same outcome; `last` None: up to the newest."""
 
     first: str
@@ -52,8 +52,7 @@ class SupportRange:
     rules: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CompatibilityRow:
+class CompatibilityRow(Value):
     what: str
     guides: str
     """What guides recommend."""
@@ -61,8 +60,7 @@ class CompatibilityRow:
     spans: tuple[SupportRange, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CompatibilityTable:
+class CompatibilityTable(Value):
     title: str
     rows: tuple[CompatibilityRow, ...]
 
@@ -81,13 +79,11 @@ def _row(row: RowSchema, hardware: str) -> CompatibilityRow:
 
 
 def _outcome(row: RowSchema, version: str, deciding: list[Rule], hardware: str) -> Outcome:
-    images = catalog.shipped().images
+    images = shipped().images
     line = row.line.replace("{image}", _image(version))
     (reading,) = read(line, row.what, images)
     container = reading.launch.container
-    context = Context(
-        reading.launch, hardware, catalog.identify(container.image, images) if container else None
-    )
+    context = Context(reading.launch, hardware, identify(container.image, images) if container else None)
     hits = [rule for rule in deciding if matches(rule, context)]
     level = min((rule.level for rule in hits), key=SEVERITY.__getitem__, default=None)
     return level, tuple(rule.id for rule in hits)

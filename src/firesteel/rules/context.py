@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
 from functools import cached_property
 from math import isfinite
 
 from packaging.version import InvalidVersion, Version
 
-from firesteel import engines
-from firesteel.catalog import Image
-from firesteel.dataclass import dataclass
+from firesteel.catalog.image import Image
+from firesteel.engines.engine import expand_shortcuts
 from firesteel.engines.schema.symbols import Schema
 from firesteel.launch import EngineName, FlagValue, Launch
+from firesteel.values import Value
 
 _PLACEHOLDER = re.compile(
     r"""[$`<>\u2039\u203a]            # $DTYPE, <dtype>
@@ -38,8 +37,7 @@ NEWEST_KNOWN: dict[EngineName, str] = {"vllm": "0.32.0", "sglang": "0.5.23", "ll
 """The newest releases that the rules were checked against, November 2026. A moving tag counts as these."""
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Value):
     """A part of the launch that a rule matched: its key (`flag:NAME`), its text, its name and value."""
 
     key: str
@@ -48,14 +46,13 @@ class Match:
     value: str = ""
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(Value, dict=True):
     launch: Launch
     hardware: str | None
     image: Image | None
     flaws: frozenset[str] = frozenset()
     """Errors in the text itself: see `reads.ReadLaunch`."""
-    releases: Mapping[tuple[EngineName, str], Schema] = field(default_factory=dict)
+    releases: Mapping[tuple[EngineName, str], Schema] = {}
     """Releases learned on this machine (`firesteel learn`)."""
 
     is_own_build: bool = False
@@ -89,7 +86,7 @@ class Context:
     @cached_property
     def flags(self) -> Mapping[str, FlagValue]:
         """The launch's flags, with shortcuts expanded."""
-        return engines.expand_shortcuts(self.launch)
+        return expand_shortcuts(self.launch)
 
     @property
     def is_assumed(self) -> bool:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from firesteel import catalog, shipped_data
-from firesteel.dataclass import dataclass
+from firesteel import shipped_data
+from firesteel.catalog.catalog import shipped
 from firesteel.engines.schema.releases import release_ranges
 from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName
 from firesteel.rules.checker import TITLES
 from firesteel.rules.rule import Confidence
-from firesteel.values import FileValue
+from firesteel.values import FileValue, Value
 
 WRITTEN = ("hardware", "drivers", "variables")
 TABLES = ("hardware", "drivers", "images", "variables")
@@ -37,8 +37,7 @@ class FactTableSchema(FileValue, kw_only=True):
     rows: tuple[FactRowSchema, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FactRow:
+class FactRow(Value):
     what: str
     values: tuple[str, ...]
     note: str | None
@@ -46,8 +45,7 @@ class FactRow:
     source: Evidence
 
 
-@dataclass(frozen=True, slots=True)
-class FactTable:
+class FactTable(Value):
     title: str
     columns: tuple[str, ...]
     rows: tuple[FactRow, ...]
@@ -76,7 +74,7 @@ def _releases(engine: EngineName, variable: str) -> str:
 
 
 def _image_rows() -> Iterator[FactRow]:
-    for name, image in catalog.shipped().images.named.items():
+    for name, image in shipped().images.named.items():
         if not image.sources:
             continue
         engine = f"{TITLES[image.engine]} {image.version or 'of the day'}"

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from firesteel.errors import UsageError
 from firesteel.launch import Launch
-from firesteel.reads import ReadLaunch
+from firesteel.reads.reader import ReadLaunch
 from firesteel.rules.checker import Finding
 from firesteel.values import replace
 

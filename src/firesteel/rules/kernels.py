@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from firesteel.catalog import is_upstream
+from firesteel.catalog.image import is_upstream
 from firesteel.engines.flags import name_set
 from firesteel.engines.schema.releases import find_schema, known_versions, release_ranges
 from firesteel.launch import EngineName

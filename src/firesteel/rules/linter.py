@@ -4,41 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Literal
 
-from firesteel.catalog import Images, is_upstream
-from firesteel.dataclass import dataclass
+from firesteel.catalog.image import Images, is_upstream
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
 from firesteel.facts.host.discrete_gpus import discrete_gpu
 from firesteel.facts.host.hardware import hardware
 from firesteel.launch import EngineName, Launch
-from firesteel.reads import (
-    ReadLaunch,
-    SourceFile,
-    StatedMachine,
-    StatedRelease,
-    Surroundings,
-    chooses_program,
-    find_doubt,
-    find_machine,
-    find_release,
-    may_be_fork,
-    may_have_more_flags,
-    mentions,
-    scan,
-    source_file,
-)
+from firesteel.reads.doubts import chooses_program, find_doubt, may_be_fork, may_have_more_flags
+from firesteel.reads.launches import scan
+from firesteel.reads.prose_mentions import mentions
+from firesteel.reads.reader import ReadLaunch
+from firesteel.reads.source_text import SourceFile, source_file
+from firesteel.reads.stated_machine import StatedMachine, find_machine
+from firesteel.reads.stated_release import StatedRelease, find_release
+from firesteel.reads.surroundings import Surroundings
 from firesteel.rules.across import check_across
 from firesteel.rules.allow import allowed
 from firesteel.rules.checker import TITLES, Finding, check
 from firesteel.rules.fix import fix
 from firesteel.rules.mentions import check_mentions, is_about_engines
 from firesteel.rules.rule import SEVERITY, Level, explain, rules
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 SPARK = "gb10"
 STATED: Literal["stated"] = "stated"
@@ -52,15 +42,14 @@ _SINCE_A_RELEASE = frozenset({"llamacpp-flash-attn-bare"})
 """What older builds accept."""
 
 
-@dataclass(frozen=True, slots=True)
-class LintOptions:
+class LintOptions(Value):
     """What to check a text against, and which findings to report."""
 
     images: Images
     hardware: str | Literal["stated"] | None = "stated"
     """The machine that launches are for: the one that the text speaks of, or else a Spark; None: leave out
     what depends on the machine."""
-    versions: Mapping[EngineName, str] = field(default_factory=dict)
+    versions: Mapping[EngineName, str] = {}
     """Engine versions to assume where the text gives none."""
     select: tuple[str, ...] = ()
     """Patterns of rule ids; empty: all rules."""
@@ -81,8 +70,7 @@ class LintOptions:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LintResult:
+class LintResult(Value):
     path: str
     readings: tuple[ReadLaunch, ...]
     findings: tuple[Finding, ...]

@@ -13,12 +13,12 @@ from functools import cache
 
 from packaging.version import Version
 
-from firesteel import engines
-from firesteel.catalog import is_upstream, plain_reference
-from firesteel.engines import compact_json
-from firesteel.engines.flags import name_set
+from firesteel.catalog.docker_options import plain_reference
+from firesteel.catalog.image import is_upstream
+from firesteel.engines.engine import format_flag, grammar
+from firesteel.engines.flags import compact_json, name_set
 from firesteel.launch import FlagValue, Launch
-from firesteel.reads import is_shell
+from firesteel.reads.programs import is_shell
 from firesteel.rules.context import (
     NEWEST_KNOWN,
     Context,
@@ -130,7 +130,7 @@ def _typed(launch: Launch, name: str, key: str | None) -> str:
     """The flag as given in the launch: this one, or a shortcut for it."""
     shortcuts = [
         (target, short)
-        for short, target in engines.grammar(launch.engine).shortcuts.items()
+        for short, target in grammar(launch.engine).shortcuts.items()
         if short in launch.flags and target[0] == name
     ]
     exact = dict(shortcuts).get((name, key or ""))
@@ -171,7 +171,7 @@ def _shown(launch: Launch, name: str, key: str | None, value: object) -> str:
     given: FlagValue = launch.flags[name]
     if key and isinstance(given, dict):
         return f"--{name} with {compact_json(key)}: {compact_json(value)}"[:_MAX_SHOWN]
-    return " ".join(engines.format_flag(launch.engine, name, given))[:_MAX_SHOWN]
+    return " ".join(format_flag(launch.engine, name, given))[:_MAX_SHOWN]
 
 
 def _environment(patterns: Iterable[str], launch: Launch) -> Iterator[Match]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from firesteel import catalog, engines
+from firesteel.catalog.catalog import shipped
+from firesteel.engines.engine import served_capacity
+from firesteel.engines.kv_cache import size_kv_cache
 from firesteel.errors import FiresteelError
-from firesteel.facts import Host
 from firesteel.facts.host.hardware import hardware, idle_host
+from firesteel.facts.host.host import Host
 from firesteel.rules.context import Context, Match
 from firesteel.units import GIB, show_bytes
 from firesteel.values import replace
@@ -44,18 +46,18 @@ def promised_twice(context: Context) -> list[Match]:
 
 def too_large(context: Context) -> list[Match]:
     """Weights and one request exceed the engine's share, even with no other overhead counted."""
-    model, launch = catalog.shipped().models.get(context.launch.model), context.launch
+    model, launch = shipped().models.get(context.launch.model), context.launch
     if model is None or model.weights.provenance not in ("counted", "derived"):
         return []
     if context.hardware is None or not _is_decidable(context):
         return []
-    if launch.engine == "vllm" and engines.served_capacity(launch).users:  # one request at a time
+    if launch.engine == "vllm" and served_capacity(launch).users:  # one request at a time
         launch = replace(launch, flags={**launch.flags, "max-num-seqs": "1"})
-    capacity = engines.served_capacity(launch)
+    capacity = served_capacity(launch)
     tokens = capacity.context or model.architecture.max_context
     try:
         host = idle_host(hardware(context.hardware))
-        cache = engines.size_kv_cache(launch, model.architecture, tokens, capacity.users or 1)
+        cache = size_kv_cache(launch, model.architecture, tokens, capacity.users or 1)
     except FiresteelError:
         return []
     share, explanation = _share(context, host)

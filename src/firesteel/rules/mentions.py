@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 
-from firesteel import catalog
+from firesteel.catalog.catalog import shipped
+from firesteel.catalog.image import identify
 from firesteel.engines.schema.releases import find_schema, release_ranges
 from firesteel.engines.schema.resolve import resolve_flag
 from firesteel.launch import Container, EngineName, Launch
-from firesteel.reads import Mention
+from firesteel.reads.prose_mentions import Mention
 from firesteel.rules.checker import Finding, check
 from firesteel.rules.context import NEWEST_KNOWN
 from firesteel.rules.rule import rules
@@ -87,7 +88,7 @@ def is_about_engines(mention: Mention) -> bool:
     kind, _, name = mention.key.partition(":")
     if kind == "flag":
         return any(_has_flag(engine, name) for engine in NEWEST_KNOWN) or _is_obsolete(f"--{name}")
-    return kind == "env" or catalog.identify(name, catalog.shipped().images) is not None
+    return kind == "env" or identify(name, shipped().images) is not None
 
 
 def _find_notes(key: str, hardware: str | None) -> Iterator[Finding]:

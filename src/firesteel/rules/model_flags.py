@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from firesteel import catalog, engines
+from firesteel.catalog.catalog import shipped
+from firesteel.engines.engine import served_capacity
 from firesteel.hub_id import is_valid_hub_id
 from firesteel.rules.context import Context, Match, is_final
 
@@ -76,8 +77,8 @@ _MANY_FAMILIES = ("deepseek_r1", "deepseek-r1", "llama3_json", "llama4_pythonic"
 def context_beyond_model(context: Context) -> list[Match]:
     """More tokens than the model's config has; vLLM refuses, unless it is told otherwise."""
     flag = "max-model-len" if context.launch.engine == "vllm" else "context-length"
-    model = catalog.shipped().models.get(context.launch.model)
-    asked = engines.served_capacity(context.launch).context
+    model = shipped().models.get(context.launch.model)
+    asked = served_capacity(context.launch).context
     if model is None or asked is None or context.launch.engine == "llamacpp" or flag not in context.flags:
         return []
     if _OTHER_CONTEXT & context.flags.keys() or any("ALLOW_" in name for name in context.launch.env):

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from firesteel.catalog import Images
-from firesteel.dataclass import dataclass
+from firesteel.catalog.image import Images
 from firesteel.launch import Launch
 from firesteel.rules.checker import check
 from firesteel.rules.rule import Level
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseFinding:
+class ReleaseFinding(Value):
     recipe: str
     level: Level
     rule: str

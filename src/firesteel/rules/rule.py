@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from firesteel import shipped_data
-from firesteel.catalog import VersionRange
+from firesteel.catalog.image import VersionRange
 from firesteel.errors import UsageError
 from firesteel.facts.evidence import Sources
 from firesteel.launch import EngineName

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files import state_file
+from firesteel.values import Value
 
 STATUS_FILE = "cluster.json"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStatus:
+class NodeStatus(Value):
     host: str
     rank: int
     phase: str
@@ -23,8 +22,7 @@ class NodeStatus:
     log: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterStatus:
+class ClusterStatus(Value):
     phase: str
     why: str | None
     transport: str

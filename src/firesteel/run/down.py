@@ -13,7 +13,7 @@ from firesteel.edge.files.home import Home, Locked, lock, remove
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import FiresteelError
-from firesteel.facts import Meminfo
+from firesteel.facts.host.host import Meminfo
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import (
     FILES,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from firesteel.values import Value
 
 if TYPE_CHECKING:  # whoever only stops a service needs no planner
     from firesteel.proposals import Proposal
@@ -12,8 +13,7 @@ if TYPE_CHECKING:  # whoever only stops a service needs no planner
 PhaseName = Literal["plan", "check", "pull", "launch", "warm", "verify", "stop", "boot"]
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseProgress:
+class PhaseProgress(Value):
     """Progress within a phase; on a screen it replaces the progress before it."""
 
     phase: PhaseName
@@ -22,21 +22,18 @@ class PhaseProgress:
     """How long the launch will still take, if that is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseDone:
+class PhaseDone(Value):
     """The result of a phase, or of a part of it."""
 
     phase: PhaseName
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlanReady:
+class PlanReady(Value):
     proposal: Proposal
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceReady:
+class ServiceReady(Value):
     report: Report
     already: bool = False
     """It was already running; nothing was started."""

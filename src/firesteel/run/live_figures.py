@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from firesteel.dataclass import dataclass
 from firesteel.run.report import read_report
 from firesteel.run.service import api_key
 from firesteel.run.verify.expected import stored_expected
+from firesteel.values import Value
 
 if TYPE_CHECKING:
     from firesteel.run.service import Service
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 3
 
 
-@dataclass(frozen=True, slots=True)
-class LiveFigures:
+class LiveFigures(Value):
     """None: the engine does not tell."""
 
     decode_tokens_per_s: float | None = None

@@ -10,15 +10,14 @@ Imports little: the gateway forgets proofs too.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.state_file import read_state, write_state
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(Value):
     digest: str
     """Of everything that its answers depend on (`verify.brief.proof_digest`)."""
     answer: str

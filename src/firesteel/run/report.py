@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from firesteel.edge.files.home import write_text
 from firesteel.edge.http.answer import Answer
-from firesteel.engines import ReportedMemory
+from firesteel.engines.logs.memory import ReportedMemory
 from firesteel.planner import Band, Plan
 from firesteel.run.verify.checks import CheckResult
-from firesteel.values import from_json, plain
+from firesteel.values import Value, from_json, plain
 
 PROVED_BEFORE = "proved before"
 """The check of a brief proof (`verify/brief.py`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Value):
     """One figure, planned and measured."""
 
     what: str
@@ -35,8 +33,7 @@ class Compared:
         return self.planned.low - slack <= self.measured <= self.planned.high + slack
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Value):
     name: str
     url: str
     model: str

@@ -15,9 +15,10 @@ import os
 import shlex
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+
+from msgspec import field
 
 from firesteel.edge.docker.containers import is_container_running
 from firesteel.edge.files import state_file
@@ -29,7 +30,7 @@ from firesteel.edge.host.process_list import oldest_child, started_at
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK, Ask, EngineName
 from firesteel.run.supervisors import supervisors
-from firesteel.values import InvalidValue, from_json, replace
+from firesteel.values import InvalidValue, Value, from_json, replace
 
 T = TypeVar("T")
 
@@ -50,15 +51,14 @@ WHY_FILE = "why.txt"
 """In a service's folder: why what the supervisor ran has ended, where that knows more than a code."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceSpec:
+class ServiceSpec(Value):
     """What the supervisor starts, and how it stops it."""
 
     name: str
     url: str
     model: str
     start: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     ask: Ask = field(default_factory=Ask)
     """What it answers: its recipe, or the path or Hub id it was planned from, with its own port and name."""
     listen: str = LOOPBACK
@@ -114,8 +114,7 @@ class ServiceSpec:
         return f"firesteel up {shlex.join(self.up_arguments)}"
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceState:
+class ServiceState(Value):
     supervisor: Pid
     engine: Pid | None
     started_at: float
@@ -133,8 +132,7 @@ class ServiceState:
     """What its supervisor sees of an engine that seems to hang; None: it answers or works."""
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Value):
     name: str
     folder: Path
     spec: ServiceSpec

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.launch import LOOPBACK, AdapterReference, Ask
+from firesteel.values import Value
 
 if TYPE_CHECKING:
     from firesteel.service_file import ServiceFile
@@ -23,8 +23,7 @@ def asks(file: ServiceFile) -> dict[str, Ask]:
     return {name: ask for name, ask in _all_asks(file).items() if not file.models[name].node}
 
 
-@dataclass(frozen=True, slots=True)
-class NodeModel:
+class NodeModel(Value):
     """A model that other hosts serve, each by itself."""
 
     ask: Ask

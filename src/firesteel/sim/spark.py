@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from msgspec import field
+
 from firesteel.units import GB, GIB
-from firesteel.values import FileValue, from_json, plain
+from firesteel.values import FileValue, Value, from_json, plain
 
 FaultKind = Literal[
     "bad-usage",  # `usage` counts `times` the tokens that came, from request `after` on
@@ -82,8 +83,7 @@ class TrueSpeed(FileValue):
     prefill_times: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class SimSpark:
+class SimSpark(Value):
     name: str = ""
     """The scenario that it was created from; empty: none."""
     memory_total_bytes: int = round(121.69 * GIB)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.chosen_releases import EngineRelease
+from firesteel.values import Value
 
 if TYPE_CHECKING:  # loads the statistics of benchmarks
     from firesteel.upgrade.verdict import AnswerPolicy
@@ -13,8 +13,7 @@ if TYPE_CHECKING:  # loads the statistics of benchmarks
 Outcome = Literal["switched", "kept", "newest"]
 
 
-@dataclass(frozen=True, slots=True)
-class UpgradeOptions:
+class UpgradeOptions(Value):
     to: str | None = None
     answers: AnswerPolicy = "equal"
     budget_s: float = 240.0
@@ -22,8 +21,7 @@ class UpgradeOptions:
     """False: it switches once the candidate is verified."""
 
 
-@dataclass(frozen=True, slots=True)
-class UpgradeResult:
+class UpgradeResult(Value):
     model: str
     outcome: Outcome
     before: EngineRelease

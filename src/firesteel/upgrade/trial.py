@@ -12,12 +12,11 @@ from firesteel.bench.load.recorded import find_server
 from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.results.history import new_run_id, open_history
 from firesteel.bench.results.serialize import StoredRun
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Home
 from firesteel.edge.http.answer import Answer
 from firesteel.edge.native.build import BuildProgress
 from firesteel.upgrade.verdict import AnswerPolicy, TrialVerdict, judge_trial
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 
 async def try_beside(
@@ -40,8 +39,7 @@ async def try_beside(
     yield judge_trial(comparison, policy, asked)
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredService:
+class MeasuredService(Value):
     """One service, measured by itself, to be held against another that gets the same prompts."""
 
     run: StoredRun

@@ -11,7 +11,7 @@ from typing import Literal
 from firesteel.bench.compare.quality import QualityComparison
 from firesteel.bench.compare.runs import ComparedFigure, Comparison
 from firesteel.bench.report.formatting import load
-from firesteel.dataclass import dataclass
+from firesteel.values import Value
 
 _DOUBTFUL = 0.05
 """Slower by so much, users would notice."""
@@ -20,8 +20,7 @@ AnswerPolicy = Literal["equal", "as_good"]
 some words."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrialVerdict:
+class TrialVerdict(Value):
     accepted: bool
     reasons: tuple[str, ...]
     """Why it is refused, or what speaks for it."""

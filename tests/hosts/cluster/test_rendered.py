@@ -13,7 +13,8 @@ import pytest
 import yaml
 from tests.conftest import Firesteel
 
-from firesteel.catalog import Image, shipped
+from firesteel.catalog.catalog import shipped
+from firesteel.catalog.image import Image
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from firesteel.hosts.cluster.rendered import BY_NODE, render_by_node, render_for_kubernetes, usual_hosts
@@ -22,7 +23,7 @@ from firesteel.launch import Ask, EngineProgram
 from firesteel.launch_pipeline import native
 from firesteel.library.plans import host
 from firesteel.proposals import Proposal
-from firesteel.reads import read
+from firesteel.reads.launches import read
 from firesteel.values import replace
 from firesteel.workspace import Workspace
 

@@ -8,7 +8,6 @@ whether two figures differ by more than setups are known to differ.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from firesteel.bench.compare.variation import Measure
@@ -18,6 +17,7 @@ from firesteel.planner import Band
 from firesteel.planner.speed import published
 from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.published import PublishedRun
+from firesteel.values import Value
 
 _NEAR_DEPTH = 1.5
 """Published figures are shown beside a point if the depths differ by at most this factor."""
@@ -30,8 +30,7 @@ PLANNER_TEXTS: Mapping[Text, str] = {
 """How plans name these kinds of text."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanComparison:
+class PlanComparison(Value):
     """A measured figure against a planned band."""
 
     point: Point
@@ -46,8 +45,7 @@ class PlanComparison:
         return self.measured.value / self.planned.expected
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedComparison:
+class PublishedComparison(Value):
     """A measured decode figure against a published one."""
 
     point: Point

@@ -23,12 +23,11 @@ from firesteel import shipped_data
 from firesteel.bench.compare.stats import mean_interval
 from firesteel.bench.load.recorded import FoundServer
 from firesteel.bench.values import MeasuredFigure
-from firesteel.dataclass import dataclass
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer, TokenLogprob
 from firesteel.edge.http.engine_client import EngineRefused
 from firesteel.errors import FiresteelError
-from firesteel.values import NOT_EMPTY, FileValue, Regex
+from firesteel.values import NOT_EMPTY, FileValue, Regex, Value
 
 QualityVerdict = Literal["first is better", "second is better", "cannot tell"]
 TOP_LOGPROBS = 20
@@ -60,8 +59,7 @@ def quality_questions() -> QualityQuestions:
     return shipped_data.load("bench/questions.yaml", QualityQuestions)
 
 
-@dataclass(frozen=True, slots=True)
-class AskedPair:
+class AskedPair(Value):
     """One prompt and both answers."""
 
     ask: str
@@ -79,8 +77,7 @@ class AskedPair:
         return bool(self.pattern and re.search(self.pattern, text, re.IGNORECASE))
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionScore:
+class QuestionScore(Value):
     asked: int
     first: MeasuredFigure
     """The share of right answers, with its interval (Wilson's)."""
@@ -93,8 +90,7 @@ class QuestionScore:
     verdict: QualityVerdict
 
 
-@dataclass(frozen=True, slots=True)
-class QualityComparison:
+class QualityComparison(Value):
     first: str
     second: str
     prompts: int

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import log, sqrt
 
 from firesteel.bench.compare import stats
@@ -35,7 +34,7 @@ from firesteel.bench.compare.variation import (
 from firesteel.bench.results.rates import by_repetition, decode_tokens_per_s, prefill_tokens_per_s, ttft_ms
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, RequestSample
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 Rate = Callable[[RequestSample], float | None]
 _MAX_CACHE_DIFFERENCE = 0.1
@@ -47,8 +46,7 @@ INTERLEAVED_WITH = "measured in turns with "
 """The note of each run of an A/B comparison, before the id of the other run."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedFigure:
+class ComparedFigure(Value):
     """One figure of one point in both runs. `difference` is the second against the first."""
 
     point: Point
@@ -62,8 +60,7 @@ class ComparedFigure:
         return "ms" if self.measure == "TTFT" else "tok/s"
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerComparison:
+class AnswerComparison(Value):
     """Answers of two servers to the same prompts at temperature 0."""
 
     compared: int
@@ -74,8 +71,7 @@ class AnswerComparison:
         return self.compared - self.equal
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Value):
     first: str
     second: str
     rows: tuple[ComparedFigure, ...] = ()
@@ -171,8 +167,7 @@ def _launch_differences(a: BenchRun, b: BenchRun) -> Iterator[str]:
 # --- one figure of one point ---
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
+class _Side(Value):
     """One point of one run."""
 
     stored: StoredRun
@@ -196,14 +191,13 @@ class _Side:
         return {number: value for number, value in values.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class _Variations:
+class _Variations(Value):
     """How much runs vary by themselves, for each figure that is compared."""
 
     first: BenchRun
     second: BenchRun
     earlier: Sequence[BenchRun]
-    found: dict[Measure, RunVariation] = field(default_factory=dict)
+    found: dict[Measure, RunVariation] = {}
 
     def of(self, point: Point, measure: Measure) -> RunVariation:
         variation = run_variation(point, measure, self.first, self.second, self.earlier)

@@ -14,7 +14,6 @@ test and never contradict each other. Values that depend on the ones before (hea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from math import exp, floor, fsum, isfinite, lgamma, log, log1p, pi, sqrt
@@ -23,6 +22,7 @@ from typing import Literal
 
 from firesteel.bench.compare.variation import RunVariation
 from firesteel.bench.values import MeasuredFigure
+from firesteel.values import Value
 
 Verdict = Literal["faster", "slower", "no difference seen", "too few"]
 _CONFIDENCE = 0.95
@@ -35,8 +35,7 @@ _MAX_STEPS = 300
 _TINY = 1e-300
 
 
-@dataclass(frozen=True, slots=True)
-class FigureDifference:
+class FigureDifference(Value):
     """One set of values against another: their ratio, its interval, and whether it is more than chance."""
 
     ratio: float

@@ -8,14 +8,13 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import log
 from statistics import fmean, variance
 from typing import Literal
 
 from firesteel.bench.load.contention import NOTE as CONTENTION
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 Measure = Literal["decode", "total", "prefill", "TTFT"]
 FIELDS: Mapping[Measure, str] = {
@@ -38,8 +37,7 @@ _KNOWN = 1e6
 """Degrees of freedom of a figure that counts as known."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunVariation:
+class RunVariation(Value):
     spread: float = DEFAULT_SPREAD
     """Standard deviation of a run's figure, as a share of it."""
     freedom: float = _KNOWN

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from firesteel.bench.compare.against import PlanComparison, against_plan
@@ -15,15 +14,14 @@ from firesteel.bench.report.data import has_no_gpu
 from firesteel.bench.results.context import SHARE_HIGH, SHARE_LOW
 from firesteel.bench.values import BenchRun, Point
 from firesteel.units import show_seconds
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 PACES = (50, 20, 10)
 """tok/s per user for which it reports how many users there may be; a stated target takes precedence."""
 _FEW_REPETITIONS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictLine:
+class VerdictLine(Value):
     kind: Literal["fact", "good", "warning", "unknown"]
     text: str
 

@@ -16,7 +16,6 @@ import json
 import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
@@ -24,6 +23,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from firesteel.errors import UsageError
+from firesteel.values import Value
 
 End = Literal["whole", "closed", "refused", "stalled", "endless", "not HTTP"]
 """whole: the response ended as HTTP requires. closed: the connection ended first."""
@@ -37,13 +37,15 @@ _STARTED_PIECES = 3
 """Pieces until a response counts as started: some engines send the role at once and then read the prompt."""
 
 
-@dataclass(frozen=True, slots=True)
-class TargetServer:
+class TargetServer(Value):
     host: str
     port: int
     is_tls: bool = False
     path: str = "/v1/chat/completions"
-    key: str | None = field(default=None, repr=False)
+    key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"TargetServer({self.host!r}, {self.port})"  # a traceback may be pasted somewhere
 
     @classmethod
     def at(cls, url: str, key: str | None = None) -> TargetServer:
@@ -66,8 +68,7 @@ class TargetServer:
         return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + body
 
 
-@dataclass(frozen=True, slots=True)
-class RequestTimeouts:
+class RequestTimeouts(Value):
     """How long a stream may be silent before it counts as stalled, and how long it may take in total."""
 
     first_s: float = 120.0
@@ -75,8 +76,7 @@ class RequestTimeouts:
     whole_s: float = 1800.0
 
 
-@dataclass(frozen=True, slots=True)
-class RawResponse:
+class RawResponse(Value):
     """A response as it arrived. Times are of `time.perf_counter`."""
 
     sent: float

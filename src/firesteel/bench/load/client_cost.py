@@ -18,7 +18,8 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from firesteel.bench.compare.stats import percentile
 from firesteel.bench.load import ticker
@@ -28,14 +29,13 @@ MAX_LAG_MS = 1.0
 _MAX_VALUES = 100_000
 
 
-@dataclass(slots=True)
-class Lateness:
+class Lateness(Struct):
     """Of the client and of the machine, in seconds, one value per tick."""
 
     began: float = 0.0
     """By `time.perf_counter`. Ticks from before waited for something else than the load."""
-    client_s: list[float] = field(default_factory=list)
-    machine_s: list[float] = field(default_factory=list)
+    client_s: list[float] = []
+    machine_s: list[float] = []
 
     @property
     def p99_s(self) -> float:

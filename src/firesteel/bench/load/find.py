@@ -14,10 +14,11 @@ load that cannot be told does not count as holding: the answer is what certainly
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import sqrt
 from statistics import fmean
 from typing import Literal
+
+from msgspec import Struct, field
 
 from firesteel.bench.compare.stats import mean_interval, percentile
 from firesteel.bench.load.repetition import MIN_ARRIVALS
@@ -25,7 +26,7 @@ from firesteel.bench.load.shapes import MAX_RATE, MAX_USERS, OPEN_USERS
 from firesteel.bench.results.point_notes import KEEPS_UP, served_share
 from firesteel.bench.results.rates import by_repetition, decode_tokens_per_s, ttft_ms, warm_repetitions
 from firesteel.bench.values import FoundLoad, LoadKind, Point, RequestSample
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _PERCENTILE = 90
 _TOLERATED_FAILURES = 0.1
@@ -43,8 +44,7 @@ _MIN_RATE = 0.01
 _MAX_LOADS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class LoadJudgement:
+class LoadJudgement(Value):
     verdict: Literal["holds", "misses", "cannot tell"]
     why: str = ""
 
@@ -135,8 +135,7 @@ def found_load(tried: Mapping[float, LoadJudgement], kind: LoadKind, *, is_final
     return FoundLoad(kind, held, misses, tuple(between), is_final, why)
 
 
-@dataclass(slots=True)
-class LoadSearch:
+class LoadSearch(Struct):
     """Chooses what to measure next, as `Schedule` does; `points` grows with the search."""
 
     points: list[Point]
@@ -145,13 +144,13 @@ class LoadSearch:
     budget_s: float
     samples_of: Callable[[int], Sequence[RequestSample]]
     repetitions: list[int] = field(default_factory=lambda: [0])
-    dropped: set[int] = field(default_factory=set)
+    dropped: set[int] = set()
     spent_s: float = 0.0
     kind: LoadKind = "users"
     _tried: dict[LoadKind, dict[float, LoadJudgement]] = field(
         default_factory=lambda: {"users": {}, "requests per second": {}}
     )
-    _is_final: dict[LoadKind, bool] = field(default_factory=dict)
+    _is_final: dict[LoadKind, bool] = {}
     """Whether the search for it ended by itself, and not because time was up."""
 
     @property

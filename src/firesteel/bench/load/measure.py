@@ -14,11 +14,12 @@ import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast, get_args
 from urllib.parse import urlsplit
 from uuid import uuid4
+
+from msgspec import field
 
 from firesteel.bench.load.client import RequestTimeouts, TargetServer
 from firesteel.bench.load.client_cost import ClientCost, late_text
@@ -41,26 +42,25 @@ from firesteel.bench.results.context import PointContext
 from firesteel.bench.results.figures import figures
 from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample, RequestSettings, Subject
 from firesteel.launch import EngineName
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _POINTS_OF_SEARCH = 4
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-@dataclass(frozen=True, slots=True)
-class RunOrder:
+class RunOrder(Value):
     """What to measure, and how."""
 
     subject: Subject
     points: tuple[Point, ...]
     settings: RequestSettings = field(default_factory=RequestSettings)
     limits: RunLimits = field(default_factory=RunLimits)
-    key: str | None = field(default=None, repr=False)
+    key: str | None = None
     id: str = field(default_factory=lambda: uuid4().hex[:12])
     salt: str = ""
     """Two runs with the same salt get the same prompts, so that answers can be compared. Empty: the run's
     id."""
-    requests: Mapping[str, Any] = field(default_factory=dict)
+    requests: Mapping[str, Any] = {}
     """More fields for every request."""
     earlier_samples: tuple[RequestSample, ...] = ()
     """Of the same run, before it was interrupted."""
@@ -74,27 +74,26 @@ class RunOrder:
     is_search: bool = False
     """Find the highest load that holds `settings.target`, beginning with the one point."""
 
+    def __repr__(self) -> str:
+        return f"RunOrder({self.id!r})"  # not the key: a traceback may be pasted somewhere
 
-@dataclass(frozen=True, slots=True)
-class RunProgress:
+
+class RunProgress(Value):
     text: str
     left_s: float | None = None
     """At most, as far as is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunStarted:
+class RunStarted(Value):
     run: BenchRun
     """Without figures, so that it can be stored from the start. A search repeats it with each new point."""
 
 
-@dataclass(frozen=True, slots=True)
-class SampleTaken:
+class SampleTaken(Value):
     sample: RequestSample
 
 
-@dataclass(frozen=True, slots=True)
-class RunFinished:
+class RunFinished(Value):
     run: BenchRun
     samples: tuple[RequestSample, ...]
 
@@ -127,7 +126,7 @@ async def _measure(order: RunOrder, sampler: Sampler) -> AsyncGenerator[Event]:
         key=order.key,
         requests=order.requests,
     )
-    state = _RunState(order, prepared, sampler, began, began_at, list(order.earlier_samples))
+    state = _RunState(order, prepared, sampler, began, began_at)
     if order.own:
         yield RunProgress("counting the tokens of your prompts")
         await state.choose_prompts(order.own)
@@ -142,35 +141,34 @@ async def _measure(order: RunOrder, sampler: Sampler) -> AsyncGenerator[Event]:
     yield RunFinished(state.run(), tuple(state.samples))
 
 
-@dataclass(slots=True)
 class _RunState:
-    order: RunOrder
-    prepared: Prepared
-    sampler: Sampler
-    began: float
-    began_at: str
-    samples: list[RequestSample]
-    cost: ClientCost = field(default_factory=ClientCost)
-    windows: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
-    """By point, when its load was applied."""
-    counters: dict[int, list[Counters]] = field(default_factory=dict)
-    """By point, the engine's counters over each repetition."""
-    queued: int = 0
-    own: tuple[Prompt, ...] = ()
-    schedule: Schedule | LoadSearch = field(init=False)
+    def __init__(
+        self, order: RunOrder, prepared: Prepared, sampler: Sampler, began: float, began_at: str
+    ) -> None:
+        self.order = order
+        self.prepared = prepared
+        self.sampler = sampler
+        self.began = began
+        self.began_at = began_at
+        self.samples = list(order.earlier_samples)
+        self.cost = ClientCost()
+        self.windows: dict[int, list[tuple[float, float]]] = {}
+        """By point, when its load was applied."""
+        self.counters: dict[int, list[Counters]] = {}
+        """By point, the engine's counters over each repetition."""
+        self.queued = 0
+        self.own: tuple[Prompt, ...] = ()
+        self.schedule = self._plan_points()
+        if self.samples and not order.is_search:  # a resumed run's clock continues where it was interrupted
+            self.began -= max(sample.started_s + sample.total_s for sample in self.samples) + 1.0
 
-    def __post_init__(self) -> None:
+    def _plan_points(self) -> Schedule | LoadSearch:
         order = self.order
         if order.is_search:
             (point,), budget_s = order.points, order.limits.budget_s
-            self.schedule = LoadSearch([point], order.settings.target, budget_s, self._samples)
-            return
+            return LoadSearch([point], order.settings.target, budget_s, self._samples)
         repetitions = [len({s.repetition for s in self._samples(i)}) for i in range(len(order.points))]
-        self.schedule = Schedule(
-            order.points, order.limits, order.settings.seed, self._is_precise, repetitions
-        )
-        if self.samples:  # the clock of a resumed run continues where the run was interrupted
-            self.began -= max(sample.started_s + sample.total_s for sample in self.samples) + 1.0
+        return Schedule(order.points, order.limits, order.settings.seed, self._is_precise, repetitions)
 
     async def choose_prompts(self, own: OwnPrompts) -> None:
         order, prepared = self.order, self.prepared

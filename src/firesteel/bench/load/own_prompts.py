@@ -13,7 +13,6 @@ import hashlib
 import json
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -22,7 +21,7 @@ from firesteel.bench.load.prompts import Message, Prompt
 from firesteel.edge.files import text_files
 from firesteel.errors import UsageError
 from firesteel.printable import printable
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 MAX_USED = 500
 """Prompts that are counted and sent; chosen by the seed where a file has more."""
@@ -36,8 +35,7 @@ _ROLES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class OwnPrompts:
+class OwnPrompts(Value):
     label: str
     """The file's name and the beginning of its digest: other prompts are another load."""
     prompts: tuple[Prompt, ...]

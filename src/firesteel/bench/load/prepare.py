@@ -8,15 +8,17 @@ reported through its samples, not by a refusal to measure it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct
 
 from firesteel.bench.load.prompts import Count, PromptWriter, text_blocks
 from firesteel.bench.values import RequestSettings, Subject
 from firesteel.edge.http.engine_client import EngineRefused, chat, count_tokens
 from firesteel.errors import FiresteelError
 from firesteel.launch import Text
+from firesteel.values import Value
 
 _TIMEOUT_S = 120.0
 _EOS_PROBE_TOKENS = 24
@@ -30,8 +32,7 @@ _FIXED_SLACK = 2
 """Tokens by which a prompt may be off even with a tokenizer: its text touches that of the template."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Value):
     """How to send requests to this server."""
 
     writers: Mapping[Text, PromptWriter]
@@ -49,12 +50,11 @@ class Prepared:
         return _FIXED_SLACK + round(self.slack_share * tokens)
 
 
-@dataclass(slots=True)
-class _Probe:
+class _Probe(Struct):
     subject: Subject
     key: str | None
     extra: dict[str, Any]
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = []
 
     async def count(self, text: str) -> int | None:
         return await count_tokens(self.subject.url, self.subject.model, text, timeout_s=60, key=self.key)

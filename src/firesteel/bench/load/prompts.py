@@ -14,12 +14,14 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 
+from msgspec import Struct
+
 from firesteel import shipped_data
 from firesteel.launch import Text
+from firesteel.values import Value
 
 Count = Callable[[str], Awaitable[int]]
 _INSTRUCTIONS: Mapping[Text, str] = {
@@ -119,8 +121,7 @@ def _problem(rng: random.Random) -> str:
 Message = dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Value):
     text: str
     tokens: int
     """Counted or estimated."""
@@ -128,13 +129,12 @@ class Prompt:
     """Messages before it, in prompts of the user's own."""
 
 
-@dataclass(slots=True)
-class PromptWriter:
+class PromptWriter(Struct):
     """Writes prompts for one engine's tokenizer. Equal arguments give an equal prompt, in any order of
     calls."""
 
     count: Count
-    chars_per_token: dict[Text, float] = field(default_factory=dict)
+    chars_per_token: dict[Text, float] = {}
     """By kind of text; measured once, on a text that is always the same."""
 
     async def prompt(self, kind: Text, tokens: int, seed: str, tag: str, prefix: str = "") -> Prompt:
@@ -161,8 +161,7 @@ class PromptWriter:
         return self.chars_per_token[kind]
 
 
-@dataclass(slots=True)
-class _Draft:
+class _Draft(Struct):
     """A prompt that is corrected until its length is exact: whole lines of text, and single filler words."""
 
     kind: Text
@@ -170,8 +169,8 @@ class _Draft:
     prefix: str
     tag: str
     rng: random.Random
-    lines: list[str] = field(default_factory=list)
-    filler: list[str] = field(default_factory=list)
+    lines: list[str] = []
+    filler: list[str] = []
     is_bare: bool = False
     """Too short for text of a kind: filler words only."""
     is_cut: bool = False

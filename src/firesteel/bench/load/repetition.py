@@ -17,9 +17,10 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass, field
 from statistics import median
 from typing import TypeVar
+
+from msgspec import Struct, field
 
 from firesteel.bench.load.client import (
     RawResponse,
@@ -43,7 +44,7 @@ from firesteel.bench.load.transcript import (
 from firesteel.bench.results.rates import is_hidden, usual_gap_s
 from firesteel.bench.values import Point, RequestSample
 from firesteel.edge.host.process import uptime
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 T = TypeVar("T")
 _TOKENIZE_AT_ONCE = 8
@@ -65,8 +66,7 @@ _MAX_WAIT_S = 1800.0
 Messages = list[Message]
 
 
-@dataclass(frozen=True, slots=True)
-class SharedLoad:
+class SharedLoad(Value):
     """What all repetitions of a run share."""
 
     server: TargetServer
@@ -90,8 +90,7 @@ class SharedLoad:
     """Prompts of the user's own; empty: they are generated."""
 
 
-@dataclass(slots=True)
-class _Exchange:
+class _Exchange(Struct):
     """One request and its response."""
 
     expected: ExpectedSample
@@ -99,8 +98,7 @@ class _Exchange:
     transcript: Transcript | None = None
 
 
-@dataclass(slots=True)
-class Repetition:
+class Repetition(Struct):
     load: SharedLoad
     point_index: int
     point: Point
@@ -112,8 +110,8 @@ class Repetition:
     """When the load was applied, by `uptime`."""
     queued: int = 0
     """Requests of an open loop that had to wait for a free slot."""
-    _exchanges: list[_Exchange] = field(default_factory=list)
-    _unsent: list[RequestSample] = field(default_factory=list)
+    _exchanges: list[_Exchange] = []
+    _unsent: list[RequestSample] = []
     _deadline: float = float("inf")
     """When an open loop ends, even with requests still open."""
     _timeouts: RequestTimeouts = field(default_factory=RequestTimeouts)

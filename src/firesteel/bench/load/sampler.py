@@ -13,11 +13,13 @@ import select
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
 from functools import reduce
 from math import ceil
 from operator import or_
 from typing import Any, TextIO, get_args
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from firesteel.edge.host import memory
 from firesteel.edge.host.gpu import read_gpus
@@ -26,7 +28,7 @@ from firesteel.edge.http.poll import get_from_engine
 from firesteel.engines.metrics import activity, totals
 from firesteel.facts.host.gpu_reading import GpuReading
 from firesteel.launch import EngineName
-from firesteel.values import plain, replace
+from firesteel.values import Value, plain, replace
 
 INTERVAL_S = 1.0
 _MAX_READINGS = 4096
@@ -49,8 +51,7 @@ _COUNTERS: Mapping[EngineName, Mapping[str, str]] = {
 running llama.cpp build 11549, both seen 2026-11-15."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostReading:
+class HostReading(Value):
     at_s: float
     clock_mhz: float | None = None
     power_w: float | None = None
@@ -91,8 +92,7 @@ def read_host(at_s: float) -> HostReading:
     return replace(gpu, memory_available_bytes=host_memory.available_bytes if host_memory else None)
 
 
-@dataclass(slots=True)
-class Sampler:
+class Sampler(Struct):
     """Takes a reading every second while it is open, in a process of its own: starting a program stops all
     threads of a process for a moment, and reading an engine's metrics takes the loop some time as well."""
 
@@ -100,7 +100,7 @@ class Sampler:
     engine: EngineName | None
     key: str | None = None
     is_local: bool = True
-    readings: list[HostReading] = field(default_factory=list)
+    readings: list[HostReading] = []
     _child: asyncio.subprocess.Process | None = None
     _task: asyncio.Task[None] | None = None
 
@@ -184,8 +184,7 @@ def mean_watts(readings: Sequence[HostReading]) -> float | None:
 # --- counters of the engine ---
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
+class Counters(Value):
     """Totals since the engine started; the difference of two is what happened in between."""
 
     preemptions: int | None = None

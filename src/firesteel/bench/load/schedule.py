@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from math import ceil
+
+from msgspec import Struct
 
 from firesteel.bench.load.repetition import is_closed_loop
 from firesteel.bench.values import Point
 from firesteel.units import show_seconds
+from firesteel.values import Value
 
 _MAX_FAILURES = 2
 """Repetitions in a row without a good sample, after which a point is given up."""
@@ -36,8 +38,7 @@ def describe_users(point: Point) -> str:
     return f"{point.text} with {point.users} user{'s' if point.users > 1 else ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class RunLimits:
+class RunLimits(Value):
     budget_s: float = 120.0
     precision: float = 0.02
     """Half the width of an interval, as a share of its figure."""
@@ -47,8 +48,7 @@ class RunLimits:
     """Warm repetitions from which on the precision is checked."""
 
 
-@dataclass(slots=True)
-class Schedule:
+class Schedule(Struct):
     points: Sequence[Point]
     limits: RunLimits
     seed: int
@@ -56,15 +56,15 @@ class Schedule:
     """Whether the intervals of a point are narrow enough."""
     repetitions: list[int]
     """By point, how many there were, including the cold one and those of a run that is resumed."""
-    dropped: set[int] = field(default_factory=set)
+    dropped: set[int] = set()
     spent_s: float = 0.0
-    _durations_s: dict[int, list[float]] = field(default_factory=dict)
+    _durations_s: dict[int, list[float]] = {}
     """By point, including prompts and counting; the first is the cold repetition."""
-    _failures: dict[int, int] = field(default_factory=dict)
+    _failures: dict[int, int] = {}
     """By point, repetitions in a row without a good sample."""
-    _rounds: dict[int, int] = field(default_factory=dict)
+    _rounds: dict[int, int] = {}
     _rounds_started: int = 0
-    _queue: list[int] = field(default_factory=list)
+    _queue: list[int] = []
 
     @property
     def left_s(self) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from typing import Annotated
@@ -14,7 +13,7 @@ from firesteel import shipped_data
 from firesteel.bench.values import Point
 from firesteel.errors import UsageError
 from firesteel.launch import Text
-from firesteel.values import FileValue, replace
+from firesteel.values import FileValue, Value, replace
 
 MAX_POINTS = 200
 MAX_USERS = 1024
@@ -41,8 +40,7 @@ class Shape(FileValue, kw_only=True):
     texts: list[Text] = field(default_factory=lambda: ["prose"])
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Value):
     """Sizes that replace those of a shape; empty: the shape's own."""
 
     users: tuple[int, ...] = ()

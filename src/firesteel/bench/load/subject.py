@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from firesteel import engines
 from firesteel.bench.values import Subject
 from firesteel.edge.http.engine_client import offered_count, offered_models, status
 from firesteel.edge.http.poll import get_from_engine
+from firesteel.engines.engine import served_capacity
 from firesteel.errors import ServerNotReady, UsageError
-from firesteel.facts import Host
+from firesteel.facts.host.host import Host
 from firesteel.launch import Launch
 from firesteel.planner import Plan, PlanSummary, launch_key, summarize
 from firesteel.printable import printable
 from firesteel.run.service import Service
 from firesteel.run.verify.expected import Expected
-from firesteel.values import plain
+from firesteel.values import Value, plain
 
 _SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD")
 _PLAN_KEYS = (
@@ -28,8 +27,7 @@ _PLAN_KEYS = (
 """Named alike in a summary and in a stored run."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSubject:
+class FoundSubject(Value):
     """A subject, and what its server offers: without it points could be asked that it cannot answer."""
 
     subject: Subject
@@ -52,7 +50,7 @@ def of_service(service: Service, expect: Expected, plan: Plan | None, host: Host
         host=host_of(host),
         plan=plan_json(summarize(plan) if plan else expect.plan, drafts=expect.drafts is not None),
     )
-    users = engines.served_capacity(plan.launch).users if plan else None
+    users = served_capacity(plan.launch).users if plan else None
     return FoundSubject(subject, expect.context, users)
 
 

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from msgspec import Struct
+
 from firesteel.bench.load.client import RawResponse
 from firesteel.bench.values import RequestSample, Wrong
 from firesteel.edge.http import sse
 from firesteel.printable import printable
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _MAX_QUOTE = 300
 _MAX_SPLIT_CHUNKS = 2
@@ -36,8 +37,7 @@ _DONE = sse.DONE.encode()
 _SSE_FIELDS = (b"event:", b"id:", b"retry:", b":")
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedSample:
+class ExpectedSample(Value):
     """What was asked of the server: the sample is checked against it."""
 
     point: int
@@ -59,11 +59,10 @@ class ExpectedSample:
     """The longest wait for a first chunk in this repetition: other prompts may delay a stream this long."""
 
 
-@dataclass(slots=True)
-class Transcript:
+class Transcript(Struct):
     """A stream after parsing."""
 
-    times: list[float] = field(default_factory=list)
+    times: list[float] = []
     """When each chunk with text arrived, in seconds since the request was sent."""
     text: str = ""
     first_text: str = ""
@@ -71,8 +70,8 @@ class Transcript:
     shows_reasoning: bool = False
     """Reasoning arrived as text."""
     finish: str | None = None
-    usage: dict[str, Any] = field(default_factory=dict)
-    timings: dict[str, Any] = field(default_factory=dict)
+    usage: dict[str, Any] = {}
+    timings: dict[str, Any] = {}
     is_done: bool = False
     error: str = ""
     garbage: str = ""

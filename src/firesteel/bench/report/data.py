@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from firesteel.bench.compare.against import (
@@ -19,13 +18,13 @@ from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.published import PublishedRun, run_sources
 from firesteel.render.charts.line_plot import LinePlot
 from firesteel.render.charts.row_chart import RowChart
+from firesteel.values import Value
 
 _MAX_PUBLISHED = 24
 _MIN_VALUE, _MAX_VALUE = 1e-9, 1e15
 
 
-@dataclass(frozen=True, slots=True)
-class ChartSection:
+class ChartSection(Value):
     """A drawing and its table. A chart without data has neither: `missing` says what it needs."""
 
     title: str
@@ -49,8 +48,7 @@ def section(
     return ChartSection(chart.title, chart.svg(name), *(table or chart.table()), note=note)
 
 
-@dataclass(frozen=True, slots=True)
-class ReportData:
+class ReportData(Value):
     run: BenchRun
     samples: tuple[RequestSample, ...] = ()
     published: tuple[PublishedRun, ...] = ()

@@ -4,10 +4,10 @@ Pure."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from firesteel.bench.values import MeasuredFigure, Point, RequestSettings, Subject
+from firesteel.values import Value
 
 SHARE_LOW, SHARE_HIGH = 0.45, 0.95
 """Share of the bandwidth that decode of one user reached in 222 published runs on a GB10; outside of it,
@@ -16,12 +16,11 @@ _MAX_SHARE_DEPTH = 4096
 """Depth up to which the plan's bytes per token, given for about a thousand tokens, are close enough."""
 
 
-@dataclass(frozen=True, slots=True)
-class PointContext:
+class PointContext(Value):
     """What is known about a point besides its samples; None: unknown."""
 
-    plan: Mapping[str, Any] = field(default_factory=dict)
-    target: Mapping[str, float] = field(default_factory=dict)
+    plan: Mapping[str, Any] = {}
+    target: Mapping[str, float] = {}
     watts: float | None = None
     accepted_per_step: float | None = None
     cached_share: float | None = None

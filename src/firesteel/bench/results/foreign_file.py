@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
 from firesteel.bench.compare.stats import mean_interval, student_quantile
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, RequestSettings, Subject
 from firesteel.errors import UsageError
+from firesteel.values import Value
 
 MAX_ENTRIES = 10_000
 MAX_VALUES = 200_000
@@ -17,8 +17,7 @@ UNCHANGED = "use the file as the tool wrote it"
 _MAX_NUMBER = 1e12
 
 
-@dataclass(frozen=True, slots=True)
-class FileNode:
+class FileNode(Value):
     """A value in a file with its place; a wrong type is an error that names the place."""
 
     value: Any

@@ -16,7 +16,6 @@ import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +29,7 @@ from firesteel.edge.files.home import Home, Locked, lock, writable_folder
 from firesteel.edge.files.own_runs import SCHEMA, history_path
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.printable import printable, printable_json
-from firesteel.values import plain, replace
+from firesteel.values import Value, plain, replace
 
 _APPLICATION_ID = 0x46495245
 """`FIRE`, so that the database of another program is not mistaken for ours."""
@@ -65,8 +64,7 @@ CREATE TABLE IF NOT EXISTS figures (
 """
 
 
-@dataclass(frozen=True, slots=True)
-class RunSummary:
+class RunSummary(Value):
     """A run in a list."""
 
     id: str

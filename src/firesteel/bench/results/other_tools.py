@@ -20,8 +20,9 @@ import io
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
+
+from msgspec import Struct
 
 from firesteel.bench.compare.stats import mean_interval, spread
 from firesteel.bench.results import guidellm, llama_bench, serialize
@@ -153,8 +154,7 @@ def _over_repetitions(values: Sequence[float], users: int) -> MeasuredFigure | N
 _TEST_NAME = re.compile(r"(pp|tg|ctx_pp|ctx_tg)(\d{1,9})?(?: @ d(\d{1,9}))?(?: \(c(\d{1,6})\))?")
 
 
-@dataclass(slots=True)
-class _CsvRow:
+class _CsvRow(Struct):
     """Lines of the table that belong to one point."""
 
     prompt_tokens: int = 0

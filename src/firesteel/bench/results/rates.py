@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
 from statistics import fmean, median
 
 from firesteel.bench.values import Point, RequestSample
+from firesteel.values import Value
 
 _MIN_PROMPT_TOKENS = 128
 """The time of a shorter prompt is mostly overhead."""
@@ -138,8 +138,7 @@ def _tokens_within(sample: RequestSample, low: float, high: float) -> tuple[floa
     return tokens, duration_s
 
 
-@dataclass(frozen=True, slots=True)
-class RepetitionSamples:
+class RepetitionSamples(Value):
     """The samples of one repetition of a point."""
 
     every: Sequence[RequestSample]

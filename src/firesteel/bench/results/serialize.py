@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample
 from firesteel.errors import UsageError
 from firesteel.printable import printable, printable_json
-from firesteel.values import InvalidValue, from_json, plain
+from firesteel.values import InvalidValue, Value, from_json, plain
 
 FORM = 2
 OWN = "measured here"
@@ -24,8 +23,7 @@ MAX_SAMPLES = 200_000
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRun:
+class StoredRun(Value):
     """A run with its samples, if there are any, and its origin."""
 
     run: BenchRun

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 
 from firesteel.bench.load.measure import RunOrder, RunProgress
 from firesteel.bench.load.subject import of_service
@@ -15,7 +14,7 @@ from firesteel.bench.values import Point, RequestSettings
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import port_is_free
 from firesteel.errors import FiresteelError
-from firesteel.facts import Host
+from firesteel.facts.host.host import Host
 from firesteel.proposals import Proposal
 from firesteel.run.down import stop
 from firesteel.run.events import Event as RunEvent
@@ -23,12 +22,12 @@ from firesteel.run.service import load
 from firesteel.run.start.options import RunOptions
 from firesteel.run.up import bring_up
 from firesteel.run.verify.expected import stored_expected
+from firesteel.values import Value
 
 _PORTS_TRIED = 100
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateOrder:
+class CandidateOrder(Value):
     """What to measure of a candidate, and how."""
 
     tune: str
@@ -42,8 +41,7 @@ class CandidateOrder:
     is_beaten: Callable[[Sequence[float]], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateRunner:
+class CandidateRunner(Value):
     home: Home
     history: History
     host: Callable[[], Host]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.bench.compare.stats import FigureDifference
@@ -11,10 +10,10 @@ from firesteel.bench.tune.journal import Journal, Role, Trial
 from firesteel.bench.tune.space import SearchSpace
 from firesteel.bench.tune.summary import DraftRow
 from firesteel.run.events import Event as RunEvent
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class SpacePlanned:
+class SpacePlanned(Value):
     """What can be tried."""
 
     space: SearchSpace
@@ -22,22 +21,19 @@ class SpacePlanned:
     """Single changes that are never tried, with the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrialStarted:
+class TrialStarted(Value):
     number: int
     role: Role
     changes: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class TrialFinished:
+class TrialFinished(Value):
     number: int
     trial: Trial
     changes: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class TuneResult:
+class TuneResult(Value):
     journal: Journal
     space: SearchSpace
     changes: dict[str, str]

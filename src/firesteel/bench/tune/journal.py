@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from firesteel.bench.tune.knobs import Goal
 from firesteel.edge.files.home import Home, write_text
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, Text
 from firesteel.run.service import up_arguments
-from firesteel.values import from_json, plain
+from firesteel.values import Value, from_json, plain
 
 FORM = 2
 _MAX_BYTES = 16 * 2**20
@@ -29,8 +30,7 @@ Role = Literal["search", "confirm", "twin", "start"]
 start: only how long it takes to start."""
 
 
-@dataclass(frozen=True, slots=True)
-class TuneOptions:
+class TuneOptions(Value):
     """What the user asked for."""
 
     goal: Goal = "latency"
@@ -49,8 +49,7 @@ class TuneOptions:
     """Names of the knobs to turn; empty: all."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunningBefore:
+class RunningBefore(Value):
     """The service that ran when the tune began."""
 
     ask: Ask
@@ -66,8 +65,7 @@ class RunningBefore:
         return f"firesteel up {shlex.join(given)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Value):
     """One finished run."""
 
     labels: Mapping[str, str]
@@ -86,8 +84,7 @@ class Trial:
     """Tokens per second by kind of text and users, of a run that swept over them."""
 
 
-@dataclass(slots=True)
-class Journal:
+class Journal(Struct):
     id: str
     began: str
     name: str
@@ -95,7 +92,7 @@ class Journal:
     ask: Ask
     options: TuneOptions
     before: RunningBefore | None = None
-    trials: list[Trial] = field(default_factory=list)
+    trials: list[Trial] = []
     spent_s: float = 0.0
     ended: str | None = None
     """How it ended; None: it is running, or was killed."""

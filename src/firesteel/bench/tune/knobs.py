@@ -8,20 +8,20 @@ value that the engine's release does not accept is never a choice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
 
-from firesteel import engines, shipped_data
-from firesteel.catalog import Recipe
+from firesteel import shipped_data
+from firesteel.catalog.recipe import Recipe
 from firesteel.edge.embedded import server
+from firesteel.engines.engine import expand_shortcuts, served_capacity, size_flags
 from firesteel.engines.schema.releases import nearest_schemas, newest_schema
 from firesteel.engines.schema.symbols import Schema
-from firesteel.facts import Role
 from firesteel.facts.evidence import Evidence
+from firesteel.facts.model.tensors import Role
 from firesteel.launch import FlagValue, Launch
 from firesteel.proposals import Proposal
-from firesteel.values import FileValue
+from firesteel.values import FileValue, Value
 
 Goal = Literal["latency", "throughput"]
 Moves = Literal["speed", "start"]
@@ -52,15 +52,13 @@ class KnobSchema(FileValue, kw_only=True):
     source: Evidence
 
 
-@dataclass(frozen=True, slots=True)
-class KnobChoice:
+class KnobChoice(Value):
     label: str
-    flags: Mapping[str, FlagValue | None] = field(default_factory=dict)
+    flags: Mapping[str, FlagValue | None] = {}
     """The flags that it sets; None: left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Knob:
+class Knob(Value):
     name: str
     choices: tuple[KnobChoice, ...]
     is_ladder: bool = False
@@ -175,7 +173,7 @@ def _speculation(base: Proposal, recipes: Iterable[Recipe]) -> Knob | None:
 
 
 def _speculation_vllm(base: Proposal, recipes: Iterable[Recipe]) -> Knob | None:
-    own = engines.expand_shortcuts(base.plan.launch).get("speculative-config")
+    own = expand_shortcuts(base.plan.launch).get("speculative-config")
     config = own if isinstance(own, dict) else _config_of_another_recipe(base, recipes)
     if config is None or not _accepts(base, "speculative-config"):
         return None
@@ -235,17 +233,16 @@ def _speculation_sglang(launch: Launch) -> Knob | None:
 
 def _sequences(launch: Launch, goal: Goal, users: int) -> Knob | None:
     """How many sequences at once; never fewer than users, except for throughput, where queueing may pay."""
-    served = engines.served_capacity(launch)
+    served = served_capacity(launch)
     if served.context is None or served.users is None:
         return None
     least = users // 2 if goal == "throughput" and users >= 4 else users
     counts = sorted({served.users, *(count for count in (least, users, 2 * users) if count >= 1)})
     choices = tuple(
-        KnobChoice(str(count), dict(engines.size_flags(launch.engine, served.context, count)))
-        for count in counts
+        KnobChoice(str(count), dict(size_flags(launch.engine, served.context, count))) for count in counts
     )
     # The knob is named after the flag whose value is the number itself.
-    probe = engines.size_flags(launch.engine, served.context, 7)
+    probe = size_flags(launch.engine, served.context, 7)
     name = next((flag for flag, value in probe.items() if value == "7"), "users")
     why = "sequences that decode together; with more of them, users wait less and each is slower"
     return Knob(name, choices, True, why=why)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from statistics import geometric_mean
 
 from firesteel.bench.load.measure import RunFinished, RunOrder, RunProgress, measure
@@ -19,11 +18,10 @@ from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.results.history import History
 from firesteel.bench.tune.knobs import Goal
 from firesteel.bench.values import BenchRun, Point, RequestSample
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
+class Effort(Value):
     """How much time one candidate gets."""
 
     brief: RunLimits
@@ -35,8 +33,7 @@ class Effort:
         return cls(RunLimits(min(300.0, seconds), 0.02, 3, 3), RunLimits(min(900.0, seconds), 0.01, 5, 30))
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateScore:
+class CandidateScore(Value):
     run: BenchRun
     samples: tuple[RequestSample, ...]
     values: tuple[float, ...]

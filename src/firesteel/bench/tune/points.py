@@ -3,9 +3,9 @@ Pure."""
 
 from __future__ import annotations
 
-from firesteel import engines
 from firesteel.bench.tune.journal import TuneOptions
 from firesteel.bench.values import Point
+from firesteel.engines.engine import served_capacity
 from firesteel.launch import Text
 from firesteel.proposals import Proposal
 
@@ -19,7 +19,7 @@ def goal_texts(options: TuneOptions) -> tuple[Text, ...]:
 
 
 def served_users(base: Proposal) -> int:
-    return engines.served_capacity(base.plan.launch).users or 1
+    return served_capacity(base.plan.launch).users or 1
 
 
 def goal_users(options: TuneOptions, base: Proposal) -> int:

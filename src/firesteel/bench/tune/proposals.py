@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from firesteel.catalog import Images, Recipe
-from firesteel.engines import PLANNED_FLAGS
+from firesteel.catalog.image import Images
+from firesteel.catalog.recipe import Recipe
+from firesteel.engines.kv_cache import PLANNED_FLAGS
 from firesteel.errors import FiresteelError
 from firesteel.launch import FlagValue
 from firesteel.launch_pipeline import with_flags
 from firesteel.planner import MeasuredMemory, launch_key, plan
 from firesteel.proposals import Proposal, require_runnable
-from firesteel.rules import check
-from firesteel.values import replace
+from firesteel.rules.checker import check
+from firesteel.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class PlanningContext:
+class PlanningContext(Value):
     """What a plan needs besides the launch. Not the user's own measurements: they cover a few settings only,
     and a measured figure among estimates would decide the ranking."""
 
     images: Images
-    realised: Mapping[str, MeasuredMemory] = field(default_factory=dict)
+    realised: Mapping[str, MeasuredMemory] = {}
     recipes: tuple[Recipe, ...] = ()
     """All known recipes; another one of the same model may show how to draft."""
 

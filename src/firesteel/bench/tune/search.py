@@ -19,13 +19,15 @@ Measured on the simulated Spark against the full grid, random search and Optuna'
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import product
 from math import erfc, exp, fsum, inf, log, pi, prod, sqrt
 from random import Random
 
+from msgspec import Struct
+
 from firesteel.bench.compare.stats import mean_interval
 from firesteel.bench.tune.space import Setting
+from firesteel.values import Value
 
 MIN_IMPROVEMENT = 0.001
 """Expected improvement, as a share, below which no further engine is started."""
@@ -45,8 +47,7 @@ _MAX_FAILURES = 2
 """Failures of a choice that never worked, after which it is given up."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchAxis:
+class SearchAxis(Value):
     """A knob, as the search sees it."""
 
     size: int
@@ -58,8 +59,7 @@ class SearchAxis:
         return float(_NEIGHBOUR_SIMILARITY ** abs(one - other)) if self.is_ladder else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(Value):
     setting: Setting
     values: tuple[float, ...]
     """More is better; empty: it failed."""
@@ -79,8 +79,7 @@ class Observation:
         return max(_MIN_NOISE, sqrt(variance / n))
 
 
-@dataclass(slots=True)
-class Search:
+class Search(Struct):
     axes: Sequence[SearchAxis]
     start: Setting
     expected: Callable[[Setting], float | None] = lambda setting: None
@@ -88,7 +87,7 @@ class Search:
     is_excluded: Callable[[Setting], bool] = lambda setting: False
     max_runs: int = 100
     seed: int = 0
-    observations: list[Observation] = field(default_factory=list)
+    observations: list[Observation] = []
 
     def ask(self) -> Setting | None:
         """The next setting; None: the search is over."""
@@ -184,8 +183,7 @@ class Search:
         return _PLAN_TRUST * log(after / before) if before and after else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Prediction:
+class _Prediction(Value):
     """A Gaussian process over settings, given the observations."""
 
     observations: Sequence[Observation]

@@ -11,8 +11,9 @@ The search sees only these numbers; what a choice means for the launch stands he
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
+
+from msgspec import Struct
 
 from firesteel.bench.compare.against import PLANNER_TEXTS
 from firesteel.bench.tune.knobs import Goal, Knob, knobs_of
@@ -25,13 +26,12 @@ Setting = tuple[int, ...]
 """The index of a choice for each knob."""
 
 
-@dataclass(slots=True)
-class SearchSpace:
+class SearchSpace(Struct):
     base: Proposal
     knobs: tuple[Knob, ...]
     start: Setting
     context: PlanningContext
-    _proposals: dict[Setting, Proposal | str] = field(default_factory=dict)
+    _proposals: dict[Setting, Proposal | str] = {}
 
     @property
     def size(self) -> int:

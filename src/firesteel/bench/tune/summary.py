@@ -4,18 +4,17 @@ Pure."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from firesteel.bench.compare.stats import FigureDifference, compare_values
 from firesteel.bench.tune.journal import Trial
+from firesteel.values import Value
 
 _MIN_GAIN = 0.02
 """A gain that is smaller than this is none: it is not worth another measurement."""
 
 
-@dataclass(frozen=True, slots=True)
-class DraftRow:
+class DraftRow(Value):
     """With drafting against without, for one kind of text and number of users."""
 
     text: str

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
 from statistics import fmean
 
 from firesteel.bench.compare.stats import FigureDifference, compare_values
@@ -42,14 +41,13 @@ from firesteel.proposals import Proposal, require_runnable
 from firesteel.run.events import ServiceReady
 from firesteel.run.start.options import RunOptions
 from firesteel.units import show_seconds
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _LEAST_RUNS = 5
 """Runs that a budget has to allow: the current setting, three changes, and the best again."""
 
 
-@dataclass(frozen=True, slots=True)
-class TuneEnvironment:
+class TuneEnvironment(Value):
     """Where a tune runs, and how it gets its proposals."""
 
     home: Home
@@ -75,19 +73,17 @@ async def tune(journal: Journal, environment: TuneEnvironment) -> AsyncIterator[
         raise FiresteelError("another tune is running on this machine", next="firesteel ps") from None
 
 
-@dataclass(slots=True)
 class _Tune:
-    journal: Journal
-    environment: TuneEnvironment
-    began: float = field(default_factory=uptime)
-    spent_before_s: float = 0.0
-    notes: list[str] = field(default_factory=list)
-    space: SearchSpace = field(init=False)
-    search: Search = field(init=False)
+    space: SearchSpace
+    search: Search
     """Both are there once it is planned what to try."""
 
-    def __post_init__(self) -> None:
-        self.spent_before_s = self.journal.spent_s
+    def __init__(self, journal: Journal, environment: TuneEnvironment) -> None:
+        self.journal = journal
+        self.environment = environment
+        self.began = uptime()
+        self.spent_before_s = journal.spent_s
+        self.notes: list[str] = []
 
     @property
     def spent_s(self) -> float:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from firesteel.cli.output.ci_annotations import filled
 
 if TYPE_CHECKING:
-    from firesteel.rules import Finding, LintResult
+    from firesteel.rules.checker import Finding
+    from firesteel.rules.linter import LintResult
 
 _TITLES = {"stop": "Does not start, or does harm", "warn": "Has no effect, or is likely to do harm"}
 """Notes are for whoever runs the launch, not for its author."""

@@ -14,8 +14,9 @@ from firesteel.library.check import explain
 from firesteel.printable import escape_unprintable
 
 if TYPE_CHECKING:
-    from firesteel.rules import Finding, Rule
-    from firesteel.rules.checkpoint_checks import CheckpointFinding
+    from firesteel.rules.checker import Finding
+    from firesteel.rules.checkpoint_checks.checks import CheckpointFinding
+    from firesteel.rules.rule import Rule
 
 _SARIF_LEVELS = {"stop": "error", "warn": "warning", "note": "note"}
 _GITHUB_LEVELS = {"stop": "error", "warn": "warning", "note": "notice"}

@@ -12,8 +12,9 @@ from rich.text import Text
 from firesteel.units import show_figure, show_rate, show_seconds
 
 if TYPE_CHECKING:
-    from firesteel.catalog import Model, Recipe, RecipeRequests
-    from firesteel.catalog.recipe import Quality
+    from firesteel.catalog.model import Model
+    from firesteel.catalog.recipe import Quality, Recipe
+    from firesteel.catalog.request_settings import RecipeRequests
     from firesteel.planner import Band, Speed
     from firesteel.planner.speed.startup import StartUp
     from firesteel.proposals import Proposal

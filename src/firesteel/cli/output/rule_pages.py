@@ -12,7 +12,7 @@ from firesteel.library import documents
 from firesteel.library.check import explain
 
 if TYPE_CHECKING:
-    from firesteel.rules import Rule
+    from firesteel.rules.rule import Rule
 
 
 def show(pattern: str, as_json: bool) -> None:

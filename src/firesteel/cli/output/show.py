@@ -26,11 +26,12 @@ from firesteel.printable import escape_unprintable
 from firesteel.units import show_bytes, show_count, show_figure, show_rate, show_seconds
 
 if TYPE_CHECKING:  # `check` prints its findings without a planner
-    from firesteel.catalog import Model, Recipe
-    from firesteel.facts import Host
+    from firesteel.catalog.model import Model
+    from firesteel.catalog.recipe import Recipe
+    from firesteel.facts.host.host import Host
     from firesteel.planner import Band, MemoryAccount, Plan, Speed
     from firesteel.proposals import Proposal
-    from firesteel.rules import Finding
+    from firesteel.rules.checker import Finding
 
 _PIPED_WIDTH = 160
 _width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH

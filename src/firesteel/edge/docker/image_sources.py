@@ -23,12 +23,12 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 from uuid import uuid4
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.docker.containers import docker_unavailable, last_line
 from firesteel.edge.embedded.wheels import TooMuchText, read_members
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.launch import EngineName
 from firesteel.units import MIB
+from firesteel.values import Value
 
 _TIMEOUT_S = 60
 _STREAM_TIMEOUT_S = 600
@@ -51,8 +51,7 @@ _BUILD = re.compile(r"^version: (?:(\d+) \(|\S+ \(build ([1-9]\d*),)", re.MULTIL
 _SERVERS = ("/app/llama-server", "/usr/local/bin/llama-server", "/usr/bin/llama-server", "/llama-server")
 
 
-@dataclass(frozen=True, slots=True)
-class InspectedContainerImage:
+class InspectedContainerImage(Value):
     """An image on this machine, as `docker image inspect` describes it."""
 
     reference: str
@@ -66,8 +65,7 @@ class InspectedContainerImage:
     """Its working directory."""
 
 
-@dataclass(frozen=True, slots=True)
-class PackageSources:
+class PackageSources(Value):
     """An engine's package inside an image."""
 
     engine: EngineName
@@ -76,8 +74,7 @@ class PackageSources:
     files: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class LlamaServerInfo:
+class LlamaServerInfo(Value):
     """What llama-server prints about itself."""
 
     path: str

@@ -21,10 +21,10 @@ from contextlib import contextmanager
 from typing import IO
 from urllib.parse import quote, urlencode, urlsplit
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.http.sync_client import bearer, open_stream
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.units import MIB
+from firesteel.values import Value
 
 _MAX_DOCUMENT_BYTES = 4 * MIB
 """What registries themselves accept as a manifest."""
@@ -45,8 +45,7 @@ _REFERENCE = re.compile(
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryReference:
+class RegistryReference(Value):
     host: str
     repository: str
     version: str

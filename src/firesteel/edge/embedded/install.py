@@ -17,11 +17,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Home, require_disk_space, wait_for_lock
 from firesteel.edge.host.process import run
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.units import MIB
+from firesteel.values import Value
 
 SERVER = Path(__file__).with_name("server.py")
 ENGINE_BYTES = 200 * MIB
@@ -32,8 +32,7 @@ SYSTEM_LIBRARIES = {"libgomp.so.1": "libgomp1", "libstdc++.so.6": "libstdc++6"}
 it. A bare Debian or Ubuntu lacks the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class WheelFile:
+class WheelFile(Value):
     """One file inside a wheel, identified by its digest."""
 
     package: str

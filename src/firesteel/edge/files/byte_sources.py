@@ -11,7 +11,7 @@ from typing import Self
 
 from firesteel.edge.http.sync_client import Deadline, get_file
 from firesteel.errors import FiresteelError
-from firesteel.facts import truncated
+from firesteel.facts.formats.byte_source import truncated
 
 _FRONT_BYTES = 2**20
 

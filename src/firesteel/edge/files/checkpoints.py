@@ -20,20 +20,15 @@ from firesteel.edge.files.home import find_home
 from firesteel.edge.http.sync_client import Deadline, bearer, get_file
 from firesteel.edge.hub.cache import find_store, local_snapshot, repository_of
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.facts import (
-    ByteSource,
-    Checkpoint,
-    Weights,
-    architecture_of_config,
-    architecture_of_gguf,
-    sum_weights,
-)
 from firesteel.facts.formats import gguf, safetensors
-from firesteel.facts.formats.byte_source import BadHeader
+from firesteel.facts.formats.byte_source import BadHeader, ByteSource
+from firesteel.facts.formats.gguf_architecture import architecture_of_gguf
 from firesteel.facts.model.architecture import UnknownArchitecture
-from firesteel.facts.model.config import as_llama
+from firesteel.facts.model.checkpoint import Checkpoint
+from firesteel.facts.model.config import architecture_of_config, as_llama
 from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.quantization import Quantization, read_quantization, weights_of_config
+from firesteel.facts.model.tensors import Weights, sum_weights
 from firesteel.facts.model.typical import heavier_weights, is_gguf, typical_weights
 from firesteel.facts.model.weight_format import UnknownQuantization
 from firesteel.printable import printable

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, exclusive
 from firesteel.launch import EngineName
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class EngineRelease:
+class EngineRelease(Value):
     """One of `image`, `package` and `engine_path`, as the model runs in a container, embedded or natively."""
 
     engine: EngineName
@@ -26,8 +24,7 @@ class EngineRelease:
         return self.image or self.package or f"{self.engine_path} ({self.version})"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRelease:
+class ModelRelease(Value):
     model: str
     """The name of its service."""
     current: EngineRelease | None

@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.byte_sources import FileSource, UrlSource
 from firesteel.edge.files.home import find_home
 from firesteel.edge.files.scale_reader import FROM_DISK, FROM_HUB, ReadLimits, ScaleReader
@@ -28,7 +27,7 @@ from firesteel.facts.model.architecture import UnknownArchitecture
 from firesteel.facts.model.checkpoint_contents import CheckpointContents, Defect, TokenizerFacts, WeightFile
 from firesteel.facts.model.config import architecture_of_config
 from firesteel.facts.model.tokenizer_files import TOKENIZER_FILES, read_tokenizer
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 INDEX = "model.safetensors.index.json"
 _MAX_TEXT = 64 * 2**20
@@ -40,8 +39,7 @@ _MAX_TENSORS = 2_000_000
 _POINTER = b"version https://git-lfs.github.com/"
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
+class _Files(Value):
     """A folder, wherever it is."""
 
     origin: str

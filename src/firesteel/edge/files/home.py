@@ -23,16 +23,15 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.host.machine_files import sim_free_bytes
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.units import show_bytes
+from firesteel.values import Value
 
 _MAX_SHELF_FILES, _MAX_SHELF_BYTES = 1000, 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(Value):
     root: Path
 
     @property

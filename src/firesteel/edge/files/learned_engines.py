@@ -17,9 +17,8 @@ from datetime import date
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
-from firesteel.catalog import plain_reference
+from firesteel.catalog.docker_options import plain_reference
 from firesteel.catalog.image import InspectedImage, is_upstream, split_reference
-from firesteel.dataclass import dataclass
 from firesteel.edge.docker import image_sources
 from firesteel.edge.docker.image_sources import (
     ContainerRuntime,
@@ -44,10 +43,10 @@ from firesteel.engines.sglang import learn as learn_sglang
 from firesteel.engines.vllm import learn as learn_vllm
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import EngineName
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSources:
+class EngineSources(Value):
     """The package that carries an engine's sources, and the functions that read them."""
 
     package: str

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from datetime import date
 from typing import get_args
+
+from msgspec.structs import fields
 
 from firesteel.edge.files.home import Home, exclusive
 from firesteel.edge.files.state_file import read_json, write_state

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.formats.byte_source import ByteSource
 from firesteel.facts.formats.number_bytes import ValueSummary, is_number_type, read_scalar, summarize
 from firesteel.facts.model.checkpoint_contents import WeightFile
 from firesteel.facts.model.stored_modules import SCALES, split_name
 from firesteel.facts.model.tensors import Tensor
+from firesteel.values import Value
 
 _Wanted = tuple[Tensor, int, int]
 """A tensor, where its bytes start in the file, and how many of them are read."""
@@ -22,8 +22,7 @@ _SMALL_SCALES = ("F32", "BF16", "F16", "F64")
 """Scales of rows and blocks in these types are a thousandth of a checkpoint; E4M3 scales are an eighth."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadLimits:
+class ReadLimits(Value):
     """What reading scales may cost."""
 
     gap_bytes: int

@@ -18,9 +18,15 @@ from firesteel.edge.host import nvidia_smi
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import HostNotReady
-from firesteel.facts import Gpu, Host, keep_free_bytes, parse_gpus
 from firesteel.facts.host.hardware import hardware
-from firesteel.facts.host.host import BandwidthKind, keep_free_under_limit_bytes
+from firesteel.facts.host.host import (
+    BandwidthKind,
+    Gpu,
+    Host,
+    keep_free_bytes,
+    keep_free_under_limit_bytes,
+    parse_gpus,
+)
 from firesteel.units import GIB, MIB, show_bytes
 
 _MEASUREMENTS = 5

@@ -16,14 +16,13 @@ from collections.abc import Iterable
 from functools import cache, partial
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.host import nvidia_smi
 from firesteel.edge.host.kernel_log import KernelLog
 from firesteel.edge.host.machine_files import machine_file, sim_folder
 from firesteel.edge.host.process import uptime
 from firesteel.errors import HostNotReady
-from firesteel.facts import Meminfo, parse_meminfo
 from firesteel.facts.host import cgroup
+from firesteel.facts.host.host import Meminfo, parse_meminfo
 from firesteel.facts.host.memory_sample import (
     GpuProcess,
     MemorySample,
@@ -33,6 +32,7 @@ from firesteel.facts.host.memory_sample import (
     parse_pressure,
     parse_vmstat,
 )
+from firesteel.values import Value
 
 _APPS = ("--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader")
 _CACHESTAT = 451
@@ -117,8 +117,7 @@ def gpu_processes() -> tuple[GpuProcess, ...] | None:
     return None if output is None else parse_gpu_processes(output)
 
 
-@dataclass(frozen=True, slots=True)
-class Evicted:
+class Evicted(Value):
     files: int
     bytes: int | None
     """Dropped from the page cache; None: not known (a kernel before 6.5, or another user's file)."""

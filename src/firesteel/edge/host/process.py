@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
+from firesteel.values import Value
 
 GPU_DEVICES = "/dev/nvidia"
 """How the names of NVIDIA's devices begin: a process that uses a GPU has some of them open."""
@@ -25,8 +25,7 @@ _PR_SET_PDEATHSIG = 1
 _LEFT_TREE_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Pid:
+class Pid(Value):
     number: int
     started_ticks: int
 
@@ -54,8 +53,7 @@ def is_stopped(pid: Pid) -> bool:
     return is_alive(pid) and (fields := _stat(pid.number)) is not None and fields[0] == "T"
 
 
-@dataclass(frozen=True, slots=True)
-class TreeActivity:
+class TreeActivity(Value):
     """What a process and its children did so far."""
 
     cpu_s: float
@@ -84,8 +82,7 @@ def _stat(number: int) -> list[str] | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessMemory:
+class ProcessMemory(Value):
     """Memory of a process and its children; what they share with each other counts once."""
 
     total_bytes: int

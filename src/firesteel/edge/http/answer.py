@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from firesteel.dataclass import dataclass
+from firesteel.values import Value
 
 STOP_REASONS = frozenset({"stop", "eos", "eos_token", "stop_sequence", "end_turn"})
 LENGTH_REASONS = frozenset({"length", "max_tokens"})
 """As OpenAI, TGI (`eos_token`, `stop_sequence`) and Anthropic (`end_turn`, `max_tokens`) call them."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Value):
     name: str
     arguments: str
     """JSON as the engine sent it."""
@@ -18,8 +17,7 @@ class ToolCall:
     """False for a streamed call whose pieces do not say which call they belong to: clients need that."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLogprob:
+class TokenLogprob(Value):
     """One token of an answer, its log probability, and the highest one among the tokens in its place."""
 
     text: bytes
@@ -29,8 +27,7 @@ class TokenLogprob:
     """The likeliest tokens in its place with their log probabilities, as many as were asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Value):
     """One completion. Token counts are the engine's own (`usage`), never a count of chunks."""
 
     text: str

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 import time
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from firesteel.edge.http.answer import Answer, TokenLogprob, ToolCall
 from firesteel.edge.http.sse import DONE, event_data
@@ -36,8 +37,7 @@ def whole_answer(document: dict[str, Any], start: float) -> Answer:
     )  # fmt: skip
 
 
-@dataclass(slots=True)
-class StreamedAnswer:
+class StreamedAnswer(Struct):
     """A streamed answer as it comes in."""
 
     start: float
@@ -47,8 +47,8 @@ class StreamedAnswer:
     reasoning: str = ""
     finish_reason: str | None = None
     usage: Any = None
-    timings: dict[str, Any] = field(default_factory=dict)
-    calls: dict[int, tuple[str, str]] = field(default_factory=dict)
+    timings: dict[str, Any] = {}
+    calls: dict[int, tuple[str, str]] = {}
     """By index: name and arguments so far."""
     is_done: bool = False
     has_indices: bool = True

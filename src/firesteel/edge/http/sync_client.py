@@ -12,19 +12,17 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import field
 from http.client import HTTPMessage
 from typing import IO
 from urllib.parse import urlsplit
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import FiresteelError
+from firesteel.values import Value
 
 _STALL_S = 30
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(Value):
     status: int
     body: bytes = b""
     """At most `limit_bytes`; empty for an error that came through a redirecting client."""
@@ -33,15 +31,11 @@ class HttpResponse:
     """The body is longer than the limit."""
 
 
-@dataclass(slots=True)
 class Deadline:
     """How long several requests may take together."""
 
-    seconds: float = 300
-    _end: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._end = time.monotonic() + self.seconds
+    def __init__(self, seconds: float = 300) -> None:
+        self._end = time.monotonic() + seconds
 
     @property
     def left_s(self) -> float:

@@ -19,7 +19,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Home, free_bytes, nearest_existing, writable_folder, write_text
 from firesteel.edge.files.state_file import read_json
 from firesteel.edge.hub.digests import MAX_RECORD_BYTES, StoredFile, VerifiedFiles
@@ -27,14 +26,13 @@ from firesteel.edge.hub.listing import HubFile, Listing, check_listing, check_re
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.hub_id import is_valid_hub_id
 from firesteel.units import show_bytes
-from firesteel.values import plain
+from firesteel.values import Value, plain
 
 PART = ".firesteel.incomplete"
 _MAX_FILES = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(Value):
     root: Path
     records: Path
     """Listings and verified blobs, under FIRESTEEL_HOME."""

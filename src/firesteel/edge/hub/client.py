@@ -15,14 +15,12 @@ import logging
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import field
 from io import RawIOBase
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import is_locked, wait_for_lock, writable_folder
 from firesteel.edge.http.sync_client import bearer
 from firesteel.edge.hub import cache
@@ -33,6 +31,7 @@ from firesteel.edge.hub.listing import HubFile, Listing, check_listing, check_re
 from firesteel.edge.hub.transfer import TransferCounter, TransferProgress, TransferStopped, run_in_threads
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.units import MIB
+from firesteel.values import Value
 
 _HUB = "https://huggingface.co"
 _IDLE_TRIES = 5
@@ -44,10 +43,12 @@ _MAX_FILES = 100_000
 _LOCK_TIMEOUT_S = 6 * 3600
 
 
-@dataclass(frozen=True, slots=True)
-class Hub:
+class Hub(Value):
     endpoint: str
-    token: str | None = field(default=None, repr=False)
+    token: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Hub({self.endpoint!r})"  # a traceback may be pasted somewhere
 
     @property
     def page(self) -> str:

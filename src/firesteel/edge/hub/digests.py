@@ -16,13 +16,13 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from pathlib import Path
 from typing import Any
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import write_text
 from firesteel.edge.files.state_file import read_json
 from firesteel.edge.hub.listing import HubFile
 from firesteel.edge.hub.transfer import TransferCounter, TransferProgress, run_in_threads
 from firesteel.errors import HostNotReady
 from firesteel.units import MIB
+from firesteel.values import Value
 
 _HEAD_BYTES = MIB
 MAX_RECORD_BYTES = 64 * MIB
@@ -31,23 +31,20 @@ _DAMAGE = (errno.EIO, errno.ENOENT)
 FileStamp = list[int | str]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
+class StoredFile(Value):
     """A published file and where it is on this disk."""
 
     file: HubFile
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class DigestResult:
+class DigestResult(Value):
     damaged: tuple[StoredFile, ...]
     read_bytes: int
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class VerifiedFiles:
+class VerifiedFiles(Value):
     """Digests of files that were read and matched, with the file's stamp at that time: a JSON file."""
 
     record: Path

@@ -7,8 +7,8 @@ import re
 from itertools import pairwise
 from typing import Any
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import FiresteelError, UsageError
+from firesteel.values import Value
 
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _DIGEST = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
@@ -22,8 +22,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _NOT_THE_HUB = "check HF_ENDPOINT: the Hub does not answer like this"
 
 
-@dataclass(frozen=True, slots=True)
-class HubFile:
+class HubFile(Value):
     path: str
     bytes: int
     digest: str
@@ -36,8 +35,7 @@ class HubFile:
         return hashlib.sha1(b"blob %d\0" % self.bytes, usedforsecurity=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Value):
     """What a repository holds at one commit."""
 
     repository: str

@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from typing import TypeVar
 
-from firesteel.dataclass import dataclass
 from firesteel.units import show_bytes, show_seconds
+from firesteel.values import Value
 
 _WORKERS = 4
 _PROGRESS_INTERVAL_S = 0.5
@@ -24,8 +24,7 @@ _RATE_WINDOW_S = 15.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class TransferProgress:
+class TransferProgress(Value):
     """How far a fetch or a check has come."""
 
     done_bytes: int

@@ -21,7 +21,6 @@ from collections.abc import AsyncIterator
 from datetime import date
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.embedded import install
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, require_disk_space, wait_for_lock
@@ -32,8 +31,9 @@ from firesteel.edge.native.build_recipe import BuildSettings, build_recipe, buil
 from firesteel.edge.native.installed import RECORD, InstalledEngine
 from firesteel.edge.native.programs import describe
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.facts import Gpu
+from firesteel.facts.host.host import Gpu
 from firesteel.units import GIB, MIB
+from firesteel.values import Value
 
 _CPU_BYTES, _CUDA_BYTES = 700 * MIB, 6 * GIB
 """What a build takes on the disk, as seen with b11434: 410 MB without CUDA; with it, generously."""
@@ -45,8 +45,7 @@ _STEP = re.compile(rb"^\[(\d+)/(\d+)\] ", re.M)
 _NVCC = ("/usr/local/cuda/bin/nvcc", "/usr/bin/nvcc")
 
 
-@dataclass(frozen=True, slots=True)
-class BuildProgress:
+class BuildProgress(Value):
     text: str
     left_s: float | None = None
 

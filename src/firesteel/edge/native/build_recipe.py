@@ -7,10 +7,9 @@ import json
 from collections.abc import Mapping, Sequence
 
 from firesteel import shipped_data
-from firesteel.dataclass import dataclass
-from firesteel.facts import Gpu
 from firesteel.facts.evidence import Sources
-from firesteel.values import FileValue
+from firesteel.facts.host.host import Gpu
+from firesteel.values import FileValue, Value
 
 
 class BuildOption(FileValue, kw_only=True):
@@ -34,8 +33,7 @@ def build_recipe(engine: str = "llamacpp") -> BuildRecipe:
     return shipped_data.load(f"builds/{engine}.yaml", BuildRecipe)
 
 
-@dataclass(frozen=True, slots=True)
-class BuildSettings:
+class BuildSettings(Value):
     """Everything that decides what comes out, so that equal settings need not be built twice."""
 
     version: str

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home
 from firesteel.launch import EngineName
+from firesteel.values import Value
 
 RECORD = "engine.json"
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledEngine:
+class InstalledEngine(Value):
     """What `engine.json` says. Its paths are relative to the folder, so that a home can be moved."""
 
     engine: EngineName

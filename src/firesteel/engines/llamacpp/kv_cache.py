@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil
 
-from firesteel.dataclass import dataclass
 from firesteel.engines.flags import positive_int
 from firesteel.engines.kv_dtypes import LLAMACPP_DTYPES, bytes_per_value, text_flag
 from firesteel.errors import UsageError
@@ -40,6 +39,7 @@ from firesteel.facts.model.architecture import (
     SparseAttention,
 )
 from firesteel.launch import FlagValue
+from firesteel.values import Value
 
 _PADDING = 256
 _DEFAULT_UBATCH = 512
@@ -47,8 +47,7 @@ MAX_SEQUENCES = 256
 """`LLAMA_MAX_SEQ` in `src/llama-cparams.h`: llama.cpp refuses more."""
 
 
-@dataclass(frozen=True, slots=True)
-class KvCells:
+class KvCells(Value):
     """The cache of all layers."""
 
     bytes_per_cell: Fraction
@@ -72,8 +71,7 @@ class KvCells:
         return self.window_bytes // self.streams + self.state_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeBuffers:
+class ComputeBuffers(Value):
     """For one micro-batch."""
 
     mask_bytes: int

@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from firesteel.dataclass import dataclass
 from firesteel.engines.schema.self_check import layout_changed, self_check
 from firesteel.engines.schema.symbols import Flag, Kind, Schema, SymbolValue, Takes
+from firesteel.values import Value
 
 ENGINE = "llama.cpp"
 _OPTION = re.compile(r"\badd_opt\(\s*common_arg\(")
@@ -30,8 +30,7 @@ _BOOLEAN_WORDS = {
 _SERVER = "LLAMA_EXAMPLE_SERVER"
 
 
-@dataclass(frozen=True, slots=True)
-class _Option:
+class _Option(Value):
     """The arguments of one `common_arg(...)`, and the calls chained after it."""
 
     parts: tuple[str, ...]

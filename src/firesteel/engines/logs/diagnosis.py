@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import field
 from itertools import islice
 from typing import Literal
 
-from firesteel.dataclass import dataclass
+from msgspec import Struct, field
+
 from firesteel.engines.logs.data import (
     CauseRow,
     Confidence,
@@ -32,7 +32,7 @@ from firesteel.engines.logs.lines import numbered_lines, strip_prefix
 from firesteel.engines.logs.progress import StartProgress, find_version, start_progress
 from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 State = Literal["failed", "healthy", "unfinished"]
 """healthy: it listened, and nothing failed after. unfinished: neither yet."""
@@ -46,8 +46,7 @@ _ERROR = re.compile(r"\berror\b|^\S{0,20} E (?:srv|cmn|llama)", re.IGNORECASE)
 _TRACE = re.compile(r"Traceback \(most|\s|\^|\d+ +0x|#\d|During handling|The above exception|$")
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Value):
     """A known line, and what it means."""
 
     id: str
@@ -65,8 +64,7 @@ class Cause:
     sources: tuple[Evidence, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Folded:
+class Folded(Value):
     """A harmless line that looks like an error, and how often it appears."""
 
     id: str
@@ -75,8 +73,7 @@ class Folded:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseMark:
+class PhaseMark(Value):
     """A line with which a stage of the start begins."""
 
     line: int
@@ -86,8 +83,7 @@ class PhaseMark:
     """The message of that line, without time and process."""
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Value):
     engine: EngineName | None
     version: str | None
     state: State
@@ -119,19 +115,18 @@ def diagnose(text: str | Iterable[str], engine: EngineName | None = None) -> Dia
     return scan.diagnosis()
 
 
-@dataclass(slots=True)
-class _LogScan:
+class _LogScan(Struct):
     """What was found so far on the way through a log."""
 
     engine: EngineName | None
     votes: Counter[EngineName] = field(default_factory=Counter)
-    versions: dict[EngineName, str] = field(default_factory=dict)
-    causes: dict[str, Cause] = field(default_factory=dict)
+    versions: dict[EngineName, str] = {}
+    causes: dict[str, Cause] = {}
     last_failure: int = 0
-    noise: dict[str, Folded] = field(default_factory=dict)
-    reached: dict[EngineName, StartProgress] = field(default_factory=dict)
-    phases: dict[EngineName, list[PhaseMark]] = field(default_factory=dict)
-    listened: dict[EngineName, int] = field(default_factory=dict)
+    noise: dict[str, Folded] = {}
+    reached: dict[EngineName, StartProgress] = {}
+    phases: dict[EngineName, list[PhaseMark]] = {}
+    listened: dict[EngineName, int] = {}
     unknown_exception: tuple[int, str] | None = None
     unknown_error: tuple[int, str] | None = None
     skips_trace: bool = False

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from firesteel.dataclass import dataclass
 from firesteel.launch import EngineName
 from firesteel.units import GIB, MIB
+from firesteel.values import Value
 
 _KV_GIB = (
     r"(?:Available KV cache memory: |reserved |(?:Explicitly|Auto) set \()"
@@ -14,8 +14,7 @@ _KV_GIB = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedMemory:
+class ReportedMemory(Value):
     """As the engine itself reports it; None where it does not."""
 
     weights_bytes: int | None = None

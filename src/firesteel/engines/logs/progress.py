@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from firesteel.dataclass import dataclass
 from firesteel.engines.logs.data import EngineRow, MarkRow, Stage, engine_rows
 from firesteel.launch import EngineName
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class StartProgress:
+class StartProgress(Value):
     """What one line reports: the stage, and how much of it is done where the line counts."""
 
     stage: Stage

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from firesteel.engines.schema.source_tree import SourceTree
 from firesteel.engines.schema.symbols import Default, Flag, Kind, SymbolValue, Takes
@@ -25,8 +26,7 @@ _KINDS: Mapping[str, Kind] = {
 _NO_VALUE = {"store_true", "store_false", "store_const", "count", "help", "version"}
 
 
-@dataclass
-class DraftFlag:
+class DraftFlag(Struct):
     kind: Kind = "str"
     takes: Takes = "value"
     values: tuple[str, ...] = ()
@@ -55,15 +55,14 @@ class DraftFlag:
         return tuple(sorted(once.values()))
 
 
-@dataclass
-class FunctionReader:
+class FunctionReader(Struct):
     """One function being read: its file, and what its local names hold so far."""
 
     tree: SourceTree
     path: str
     fields_of: Callable[[str, str], Drafts] = lambda name, path: {}
     """(class name, file) -> its fields as drafts: what the engine's own `get_kwargs` returns for them."""
-    names: dict[str, object] = field(default_factory=dict)
+    names: dict[str, object] = {}
 
 
 def read_arguments(reader: FunctionReader, body: list[ast.stmt]) -> Iterator[Flag]:

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from functools import cache
 
 from firesteel import shipped_data
-from firesteel.dataclass import dataclass
 from firesteel.engines.schema.releases import SCHEMA_FILE
 from firesteel.launch import EngineName
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class FlagArity:
+class FlagArity(Value):
     switches: frozenset[str]
     """Flags without a value."""
     values: frozenset[str]

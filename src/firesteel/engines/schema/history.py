@@ -15,22 +15,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
 from functools import lru_cache
 from typing import Any, cast
 
-from firesteel.dataclass import dataclass
+from msgspec.structs import fields
+
 from firesteel.engines.flags import compact_json
 from firesteel.engines.schema.symbols import Config, Flag, Schema, SymbolValue
 from firesteel.errors import FiresteelError
 from firesteel.launch import EngineName
+from firesteel.values import Value
 
 Facts = dict[str, Any]
 SymbolTable = Mapping[str, "SymbolHistory"]
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseRange:
+class ReleaseRange(Value):
     """First and last release with equal facts; None for last: the newest known release has it too."""
 
     first: str
@@ -38,16 +38,14 @@ class ReleaseRange:
     facts: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class SymbolHistory:
+class SymbolHistory(Value):
     """The releases that have a symbol, and each of its values."""
 
     ranges: tuple[ReleaseRange, ...]
     values: Mapping[str, tuple[ReleaseRange, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class EngineHistory:
+class EngineHistory(Value):
     engine: EngineName
     versions: tuple[str, ...]
     """The releases that were read, oldest first."""
@@ -231,7 +229,7 @@ def _facts(symbol: Flag | SymbolValue) -> Facts:
 
 def _fields(facts: Mapping[str, Any], cls: type[Flag | SymbolValue]) -> Facts:
     """The inverse of `_facts`: those that are fields of this class."""
-    own = {name: value for name, value in facts.items() if name in cls.__dataclass_fields__}
+    own = {name: value for name, value in facts.items() if name in cls.__struct_fields__}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in own.items()}
 
 

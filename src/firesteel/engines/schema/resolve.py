@@ -11,17 +11,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.engines.schema.symbols import Flag, Schema, SymbolValue
 from firesteel.launch import EngineName
+from firesteel.values import Value
 
 _ABBREVIATES: frozenset[EngineName] = frozenset({"vllm", "sglang"})
 _TAKES_KEYS: frozenset[EngineName] = frozenset({"vllm"})
 _UNDERSCORES: frozenset[EngineName] = frozenset({"vllm", "llamacpp"})
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedFlag:
+class ResolvedFlag(Value):
     flag: Flag
     spelling: str
     """The full spelling that the argument stands for."""
@@ -31,8 +30,7 @@ class ResolvedFlag:
     abbreviated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AmbiguousFlag:
+class AmbiguousFlag(Value):
     """An abbreviation of several flags; the engine refuses it."""
 
     spellings: tuple[str, ...]

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from functools import reduce
 
-from firesteel.dataclass import dataclass
+from firesteel.values import Value
 
 _PLAIN = {"str", "int", "float", "bool", "dict", "list", "tuple", "set", "None"}
 _BUILTIN_OF = {
@@ -26,16 +26,14 @@ _MAX_DEPTH = 12
 """Aliases of aliases; a cycle ends here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(Value):
     """A class, a function or the value of an assignment, and the file that holds it."""
 
     node: ast.ClassDef | ast.FunctionDef | ast.expr
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class TypeHint:
+class TypeHint(Value):
     """The meaning of an annotation."""
 
     plain: frozenset[str] = frozenset()

@@ -8,12 +8,11 @@ never whether it is a good idea.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from functools import cached_property
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.launch import EngineName
+from firesteel.values import Value
 
 Takes = Literal["value", "nothing", "optional", "many"]
 """How many arguments follow a flag: one, none, one or none, one or more."""
@@ -24,8 +23,7 @@ Kind = Literal["str", "int", "size", "float", "bool", "json"]
 Default = str | int | float | bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class SymbolValue:
+class SymbolValue(Value):
     """The values that a flag, a key or a variable accepts."""
 
     kind: Kind = "str"
@@ -49,8 +47,7 @@ class SymbolValue:
         return _folded(text) in map(_folded, self.values)
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(Value):
     name: str
     """The long spelling without its dashes, as a Launch has it."""
     value: SymbolValue = SymbolValue()
@@ -68,8 +65,7 @@ class Flag:
         return (f"--{self.name}", *self.aliases)
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(Value):
     """The keys that a JSON flag may have."""
 
     name: str
@@ -78,15 +74,14 @@ class Config:
     """An unknown key is refused. False: it is silently ignored."""
 
 
-@dataclass(frozen=True)
-class Schema:
+class Schema(Value, dict=True):
     """One release of one engine."""
 
     engine: EngineName
     version: str
-    flags: Mapping[str, Flag] = field(default_factory=dict)
-    configs: Mapping[str, Config] = field(default_factory=dict)
-    variables: Mapping[str, SymbolValue] = field(default_factory=dict)
+    flags: Mapping[str, Flag] = {}
+    configs: Mapping[str, Config] = {}
+    variables: Mapping[str, SymbolValue] = {}
     asked: str = ""
     """The version that was asked for, when it is not known: this one is the nearest."""
 

@@ -18,7 +18,6 @@ import re
 from collections.abc import Mapping
 from math import ceil
 
-from firesteel.dataclass import dataclass
 from firesteel.engines.flags import positive_int
 from firesteel.engines.kv_dtypes import SGLANG_DTYPES, STATE_DTYPES, bytes_per_value, text_flag
 from firesteel.engines.vllm.kv_settings import parse_release, speculative_tokens
@@ -37,7 +36,7 @@ from firesteel.facts.model.architecture import (
 )
 from firesteel.launch import FlagValue
 from firesteel.units import GIB
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _WINDOW_SHARE = 0.8
 _STATE_SHARE = 0.9
@@ -59,8 +58,7 @@ _TWO_POOL_FAMILIES = frozenset({
 """Families whose windows have their own pool; others keep every token in every layer."""
 
 
-@dataclass(frozen=True, slots=True)
-class SglangPool:
+class SglangPool(Value):
     cell_bytes: float
     """One token, in all layers; sliding layers count by their share."""
     page_size: int

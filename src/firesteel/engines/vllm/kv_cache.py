@@ -12,7 +12,6 @@ from bisect import bisect_right
 from contextlib import suppress
 from math import ceil
 
-from firesteel.dataclass import dataclass
 from firesteel.engines.vllm.kv_groups import KvGroup, block_bytes, group_layers
 from firesteel.engines.vllm.kv_settings import KvSettings, candidate_releases, read_settings
 from firesteel.engines.vllm.kv_specs import KvSpec, layer_specs
@@ -20,11 +19,10 @@ from firesteel.errors import UsageError
 from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import Launch
 from firesteel.units import GIB
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class KvRefusal:
+class KvRefusal(Value):
     """vLLM will not start: the figures of its own message."""
 
     needed_bytes: int
@@ -34,8 +32,7 @@ class KvRefusal:
     """The longest request that the pool would hold; 0: none."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedKv:
+class ReportedKv(Value):
     """The two figures of the boot log, and the blocks behind them."""
 
     num_blocks: int
@@ -52,8 +49,7 @@ class ReportedKv:
         return f"{self.concurrency:.2f}"
 
 
-@dataclass(frozen=True, slots=True)
-class VllmPool:
+class VllmPool(Value):
     settings: KvSettings
     specs: tuple[KvSpec, ...]
     groups: tuple[KvGroup, ...]
@@ -75,12 +71,14 @@ class VllmPool:
         """What that many requests of full length hold at once, in whole blocks.
 
         The tokens of a step are shared: while one request is read, the others hold what they keep between
-        steps, which for a sliding window is the window. Releases before 0.14 count only the pages that layers
-        fill when they check their pool at start (`request_bytes`), but allocate whole blocks too.
+        steps, which for a sliding window is the window. Releases before 0.14 count the pages of single layers
+        when they check their pool at start (`request_bytes`): mostly fewer than the blocks that they use,
+        but more where short windows were turned into full attention.
         """
         one_token = replace(self.settings, in_flight_tokens=1 + self.settings.draft_tokens)
         between_steps = replace(self, settings=one_token)._held_bytes
-        return self._held_bytes + (users - 1) * between_steps
+        first = max(self._held_bytes, self.block_bytes * ceil(self.request_bytes / max(1, self.block_bytes)))
+        return first + (users - 1) * between_steps
 
     @property
     def _held_bytes(self) -> int:
@@ -91,7 +89,7 @@ class VllmPool:
         usable = self.num_blocks(pool_bytes) * self.block_bytes - self.block_bytes  # block 0 is never used
         if usable < self._held_bytes:
             return 0
-        each = self.bytes_for(2) - self._held_bytes
+        each = self.bytes_for(2) - self.bytes_for(1)
         return 1 + (usable - self._held_bytes) // max(1, each)
 
     @property

@@ -13,17 +13,15 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
 from math import ceil
 
-from firesteel.dataclass import dataclass
 from firesteel.engines.vllm.kv_settings import KvSettings, Release
 from firesteel.engines.vllm.kv_specs import Kind, KvSpec, unsupported_model
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _OUTERMOST = frozenset({"BLHNC", "BLNHC", "BHLNC"})
 """KV layouts in which a block holds the pages of all its layers side by side."""
 
 
-@dataclass(frozen=True)
-class KvGroup:
+class KvGroup(Value, dict=True):
     specs: tuple[KvSpec, ...]
     """One per layer."""
     is_mixed: bool = False

@@ -12,7 +12,6 @@ from typing import Literal
 
 from packaging.version import InvalidVersion, Version
 
-from firesteel.dataclass import dataclass
 from firesteel.engines.engine import expand_shortcuts
 from firesteel.engines.flags import positive_int
 from firesteel.engines.kv_dtypes import STATE_DTYPES, VLLM_DTYPES, bytes_per_value, text_flag
@@ -26,6 +25,7 @@ from firesteel.facts.model.architecture import (
     SlidingAttention,
 )
 from firesteel.launch import FlagValue, Launch
+from firesteel.values import Value
 
 Release = tuple[int, ...]
 MambaCacheMode = Literal["none", "align", "all"]
@@ -62,8 +62,7 @@ _BLOCK_OF_16_BACKENDS = frozenset(
 """Attention backends that take blocks of 16 tokens. The first is whatever vLLM picks on a GB10."""
 
 
-@dataclass(frozen=True, slots=True)
-class KvSettings:
+class KvSettings(Value):
     release: Release
     value_bytes: int
     """Bytes per value of a key."""

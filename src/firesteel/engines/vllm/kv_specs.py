@@ -13,7 +13,6 @@ from itertools import chain
 from math import ceil, lcm
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.engines.vllm.kv_settings import SLIDING_DRAFTER_FAMILIES, KvSettings, is_hybrid
 from firesteel.errors import UsageError
 from firesteel.facts.model.architecture import (
@@ -32,6 +31,7 @@ from firesteel.facts.model.architecture import (
     SlidingAttention,
     SparseAttention,
 )
+from firesteel.values import Value
 
 Kind = Literal["full", "mla", "sliding", "sliding_mla", "chunked", "mamba"]
 
@@ -52,8 +52,7 @@ _MAMBA_CHUNKS = {"nemotron_h": 128, "granitemoehybrid": 256}
 """Tokens that the Mamba-2 kernel processes at once, as in published configs (`chunk_size`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class KvSpec:
+class KvSpec(Value):
     """The cache of one layer. Layers with equal specs are of one kind."""
 
     kind: Kind

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from firesteel.dataclass import dataclass
 from firesteel.engines.schema.argparse_reader import (
     DraftFlag,
     Drafts,
@@ -24,7 +23,7 @@ from firesteel.engines.schema.argparse_reader import (
 from firesteel.engines.schema.self_check import layout_changed, self_check
 from firesteel.engines.schema.source_tree import Definition, SourceTree, TypeHint, enum_members
 from firesteel.engines.schema.symbols import Config, Flag, Kind, Schema, SymbolValue
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 ENGINE = "vLLM"
 _ALWAYS_STRICT = {"SpeculativeConfig"}
@@ -35,8 +34,7 @@ _REQUIRED_FLAGS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Conversion:
+class _Conversion(Value):
     """How the `get_kwargs` of this release converts some types."""
 
     sizes: frozenset[str]

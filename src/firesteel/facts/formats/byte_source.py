@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import FiresteelError
 from firesteel.printable import printable
+from firesteel.values import Value
 
 MAX_ERROR_CHARS = 300
 """Of a message that quotes a file."""
@@ -33,8 +33,7 @@ class ByteSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySource:
+class MemorySource(Value):
     name: str
     data: bytes
 

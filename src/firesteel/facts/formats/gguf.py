@@ -18,13 +18,12 @@ import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.formats.byte_cursor import ByteCursor
 from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_header, truncated
 from firesteel.facts.formats.ggml_types import GGML_TYPES
 from firesteel.facts.model.roles import role_of
 from firesteel.facts.model.tensors import Tensor
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 MAX_HEADER_BYTES = 256 * 1024 * 1024
 MAX_KEYS = 65_536
@@ -53,8 +52,7 @@ _NUMBERS = {
 _UINT32, _STRING, _ARRAY = 4, 8, 9
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayInfo:
+class ArrayInfo(Value):
     """An array too long to keep."""
 
     type: str
@@ -65,8 +63,7 @@ Number = int | float | bool
 MetadataValue = Number | str | tuple[Number, ...] | tuple[str, ...] | ArrayInfo
 
 
-@dataclass(frozen=True, slots=True)
-class GgufHeader:
+class GgufHeader(Value):
     name: str
     version: int
     metadata: Mapping[str, MetadataValue]

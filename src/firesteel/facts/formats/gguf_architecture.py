@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.formats.gguf import ArrayInfo, GgufHeader, MetadataValue, model_layer_count
 from firesteel.facts.model.architecture import (
     Architecture,
@@ -30,6 +29,7 @@ from firesteel.facts.model.architecture import (
     UnknownArchitecture,
 )
 from firesteel.facts.model.config_values import MAX_LAYERS
+from firesteel.values import Value
 
 _MAX_VALUE = 2**40
 
@@ -51,8 +51,7 @@ Pattern = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class _GgufFamily:
+class _GgufFamily(Value):
     pattern: Pattern = "full"
     every: int = 0
     """Every n-th layer has full attention, where the file does not set it."""

@@ -14,11 +14,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.formats.ggml_types import GGML_TYPES
 from firesteel.facts.model.parameters import ParameterGroups
 from firesteel.facts.model.tensor_groups import TensorGroup
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 BASE_TYPES: Mapping[str, str] = {
     "q8_0": "Q8_0", "q6_k": "Q6_K", "q5_k_m": "Q5_K", "q5_k_s": "Q5_K", "q5_1": "Q5_1", "q5_0": "Q5_0",
@@ -46,8 +45,7 @@ _RICHER_OUTPUT = frozenset({
 _BLOCKS = {name: (elements, size) for name, elements, size in GGML_TYPES.values()}
 
 
-@dataclass(frozen=True, slots=True)
-class StoredType:
+class StoredType(Value):
     """A group of equal tensors, and the type that they are stored in."""
 
     group: TensorGroup
@@ -98,8 +96,7 @@ def _fitting_type(kind: str, columns: int) -> str:
     return other if columns % _BLOCKS[other][0] == 0 else "F16"
 
 
-@dataclass(frozen=True, slots=True)
-class _Model:
+class _Model(Value):
     layers: int
     experts: int
     queries_per_key: int

@@ -13,7 +13,7 @@ import sys
 from array import array
 from collections import Counter
 
-from firesteel.dataclass import dataclass
+from firesteel.values import Value
 
 E4M3_MAX = 448.0
 _CODES = {"F64": "Q", "F32": "I", "F16": "H", "BF16": "H", "F8_E4M3": "B", "F8_E5M2": "B", "F8_E8M0": "B"}
@@ -21,8 +21,7 @@ _CODES |= {"U8": "B"}
 """The unsigned integer that holds the bits of one value. MXFP4's exponents are stored as `U8` too."""
 
 
-@dataclass(frozen=True, slots=True)
-class ValueSummary:
+class ValueSummary(Value):
     count: int
     low: float
     """The lowest number; NaN where there is none."""

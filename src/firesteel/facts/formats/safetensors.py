@@ -17,11 +17,11 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from sys import getsizeof, intern
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_header, truncated
 from firesteel.facts.formats.json_text import PIECE_BYTES, JsonText, text_pieces
 from firesteel.facts.model.roles import role_of
 from firesteel.facts.model.tensors import Tensor
+from firesteel.values import Value
 
 MAX_HEADER_BYTES = 100_000_000
 """The format's own limit."""
@@ -51,8 +51,7 @@ _PLAIN_INFO = re.compile(
 """A tensor as the reference library writes it, which almost every file comes from."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderTable:
+class HeaderTable(Value):
     """What a header promises, whether or not the file has the bytes."""
 
     tensors: tuple[Tensor, ...]

@@ -13,9 +13,8 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import PurePosixPath
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.host.host import Meminfo
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 ReadText = Callable[[str], str]
 """The text of a file in a cgroup's folder; empty: there is none."""
@@ -23,8 +22,7 @@ _NO_LIMIT = 2**60
 """Version 1 writes a number near 2^63 where there is no limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class CgroupMemory:
+class CgroupMemory(Value):
     limit_bytes: int
     used_bytes: int
     cache_bytes: int = 0

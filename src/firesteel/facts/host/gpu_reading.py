@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from firesteel.dataclass import dataclass
+from firesteel.values import Value
 
 COLUMNS = (
     "name", "driver_version", "compute_cap", "memory.total", "temperature.gpu", "power.draw", "clocks.sm",
@@ -27,8 +27,7 @@ _SLOWDOWNS = {
 """Those that mean trouble; not the power cap, which a GB10 under load reaches as designed."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuReading:
+class GpuReading(Value):
     """A GPU at one moment. None: not reported; a GB10 prints `[N/A]` for some fields, which is no fault."""
 
     name: str

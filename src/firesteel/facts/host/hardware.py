@@ -12,19 +12,17 @@ from functools import cache
 from typing import Annotated
 
 from firesteel import shipped_data
-from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.facts.evidence import Confidence, Evidence, Sources
 from firesteel.facts.host.host import Host, keep_free_bytes
 from firesteel.units import parse_size
-from firesteel.values import Expand, FileValue, PositiveInt, YamlFile
+from firesteel.values import Expand, FileValue, PositiveInt, Value, YamlFile
 
 SIZE = Expand(lambda value: parse_size(value) if isinstance(value, str) else value)
 Size = Annotated[int, SIZE]
 
 
-@dataclass(frozen=True, slots=True)
-class HardwareFigure:
+class HardwareFigure(Value):
     """One number about a machine, with its observed spread and its evidence."""
 
     value: int
@@ -35,8 +33,7 @@ class HardwareFigure:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
+class Hardware(Value):
     name: str
     title: str
     memory_bytes: int

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.units import GIB, KIB, MIB
+from firesteel.values import Value
 
 BandwidthKind = Literal["measured", "reported"]
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(Value):
     name: str
     driver: str
     compute_capability: str
@@ -24,8 +23,7 @@ class Gpu:
         return self.compute_capability == "12.1" or "GB10" in self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Value):
     name: str
     """`local` for this machine, `gb10` for an idle Spark from the hardware data."""
     title: str
@@ -52,8 +50,7 @@ class Host:
         return max(0, self.memory_available_bytes - self.keep_free_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class Meminfo:
+class Meminfo(Value):
     total_bytes: int
     available_bytes: int
     """The kernel's estimate of what it can allocate: free memory and the page cache that it can drop."""

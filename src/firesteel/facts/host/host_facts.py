@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
 from statistics import median
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.host.gpu_reading import GpuReading, parse_gpu_readings
 from firesteel.facts.host.host import Meminfo, parse_meminfo
 from firesteel.facts.host.memory_sample import GpuProcess, Pressure, parse_gpu_processes, parse_pressure
 from firesteel.facts.host.network import Interface, parse_interfaces
 from firesteel.facts.host.probe import Probe, Section
+from firesteel.values import Value
 
 _SPARKS = re.compile(r"GB10|DGX.Spark|GX10|ZGX|PGX|EdgeXpert|GN100|AI TOP ATOM", re.I)
 """Names of NVIDIA's machine and its siblings in `product_name` and `product_family`."""
@@ -25,8 +24,7 @@ BUSY_PERCENT = 50
 """From this use of the GPU on, its clock says something."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(Value):
     """A systemd unit."""
 
     name: str
@@ -35,8 +33,7 @@ class Unit:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class DiskUse:
+class DiskUse(Value):
     purpose: str
     """`hf` (the Hub cache), `own` (FIRESTEEL_HOME), `docker`, `root`."""
     path: str
@@ -54,8 +51,7 @@ class DiskUse:
         return re.sub(r"p\d+$", "", name) if name.startswith(("nvme", "mmc")) else name.rstrip("0123456789")
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessRow:
+class ProcessRow(Value):
     pid: int
     parent: int
     user: str
@@ -64,8 +60,7 @@ class ProcessRow:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class HostMeasurement:
+class HostMeasurement(Value):
     """A figure of `doctor --measure`."""
 
     name: str
@@ -74,8 +69,7 @@ class HostMeasurement:
     day: str
 
 
-@dataclass(frozen=True, slots=True)
-class HostFacts:
+class HostFacts(Value):
     probe: Probe
     product: str
     is_spark: bool
@@ -95,7 +89,7 @@ class HostFacts:
     disks: tuple[DiskUse, ...]
     processes: tuple[ProcessRow, ...]
     packages: Mapping[str, str]
-    measured: Mapping[str, HostMeasurement] = field(default_factory=dict)
+    measured: Mapping[str, HostMeasurement] = {}
 
     @property
     def rails(self) -> tuple[Interface, ...]:

@@ -16,9 +16,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.host.host import Meminfo, smi_bytes
 from firesteel.units import MIB
+from firesteel.values import Value
 
 LARGE_BLOCK_BYTES = 2 * MIB
 """What the driver needs in one piece: the page cache of a checkpoint once left no free block of that size,
@@ -39,16 +39,14 @@ _RECORD = re.compile(r"\d+,\d+,\d+,[^;]*;")
 """The beginning of a `/dev/kmsg` record: level, number, microseconds, flags."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pressure:
+class Pressure(Value):
     """The percentage of the last ten seconds in which some or all tasks waited for memory."""
 
     some_avg10: float
     full_avg10: float
 
 
-@dataclass(frozen=True, slots=True)
-class StallCounters:
+class StallCounters(Value):
     """Counted since boot."""
 
     direct_reclaims: int
@@ -58,14 +56,12 @@ class StallCounters:
     oom_kills: int
 
 
-@dataclass(frozen=True, slots=True)
-class KernelEvent:
+class KernelEvent(Value):
     kind: EventKind
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySample:
+class MemorySample(Value):
     at_s: float
     """On a monotonic clock."""
     memory: Meminfo | None
@@ -77,16 +73,14 @@ class MemorySample:
     """What the kernel logged since the previous sample; None: its log cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
+class GpuProcess(Value):
     pid: int
     name: str
     used_bytes: int | None = None
     """None where the driver does not report it (`[N/A]`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shm:
+class Shm(Value):
     """`/dev/shm`: shared memory, which takes up memory."""
 
     total_bytes: int

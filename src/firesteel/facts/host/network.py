@@ -12,16 +12,15 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.host.probe import Probe
+from firesteel.values import Value
 
 _MELLANOX = "0x15b3"
 _RAIL_NAME = re.compile(r"en[pP]\d+(?:p\d+)?s\d+f\d+np(\d+)")
 _NETPLAN_NM = re.compile(r"(?:etc|run)/netplan/90-NM-")
 
 
-@dataclass(frozen=True, slots=True)
-class Rdma:
+class Rdma(Value):
     device: str
     state: str
     rate: str
@@ -30,8 +29,7 @@ class Rdma:
     """A RoCE v2 GID with an IPv4 address: what NCCL uses."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interface:
+class Interface(Value):
     name: str
     is_up: bool
     has_carrier: bool

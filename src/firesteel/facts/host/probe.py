@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from firesteel import shipped_data
-from firesteel.dataclass import dataclass
+from firesteel.values import Value
 
 WATCHED = (
     "gpu", "gpu-processes", "proc/meminfo", "proc/pressure/memory", "net", "kernel-log", "sensors", "uname",
@@ -31,8 +31,7 @@ NOT_FOUND = 127
 _SIM_ROOT = '"${FIRESTEEL_SIM:-}"'
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Value):
     text: str
     code: int = 0
     """Of the command; of a file: 0 when it was read, 2 when there is none, else it may not be read."""
@@ -43,8 +42,7 @@ class Section:
         return self.code in (124, 137)
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(Value):
     sections: Mapping[str, Section]
 
     def text(self, name: str) -> str:

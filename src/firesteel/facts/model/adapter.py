@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
 from typing import Literal
 
-from firesteel.dataclass import dataclass
+from msgspec import field
+
 from firesteel.errors import FiresteelError
 from firesteel.facts.formats.gguf import GgufHeader
 from firesteel.facts.model.architecture import (
@@ -25,6 +25,7 @@ from firesteel.facts.model.architecture import (
 )
 from firesteel.facts.model.tensors import Tensor
 from firesteel.printable import printable
+from firesteel.values import Value
 
 AdapterFormat = Literal["peft", "gguf"]
 _LORA = re.compile(
@@ -39,8 +40,7 @@ _GGUF_MODULES = {
 _GROUPED = (FullAttention, SlidingAttention, ChunkedAttention, SparseAttention)
 
 
-@dataclass(frozen=True, slots=True)
-class AdapterModule:
+class AdapterModule(Value):
     """One kind of module that an adapter changes, in all layers."""
 
     name: str
@@ -49,8 +49,7 @@ class AdapterModule:
     outputs: int
 
 
-@dataclass(frozen=True, slots=True)
-class Adapter:
+class Adapter(Value):
     name: str
     """The model that clients ask for."""
     path: str

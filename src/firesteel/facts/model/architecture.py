@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field
 from functools import cached_property
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import FiresteelError
 from firesteel.facts.formats.byte_source import MAX_ERROR_CHARS
 from firesteel.printable import printable
+from firesteel.values import Value
 
 
 class UnknownArchitecture(FiresteelError):
@@ -25,23 +24,20 @@ class UnknownArchitecture(FiresteelError):
         super().__init__(printable(what, MAX_ERROR_CHARS), next=next)
 
 
-@dataclass(frozen=True, slots=True)
-class FullAttention:
+class FullAttention(Value):
     kv_heads: int
     key_dim: int
     value_dim: int
 
 
-@dataclass(frozen=True, slots=True)
-class SlidingAttention:
+class SlidingAttention(Value):
     kv_heads: int
     key_dim: int
     value_dim: int
     window: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkedAttention:
+class ChunkedAttention(Value):
     """Sees back to the start of its own chunk of tokens, never further (Llama 4)."""
 
     kv_heads: int
@@ -50,16 +46,14 @@ class ChunkedAttention:
     chunk: int
 
 
-@dataclass(frozen=True, slots=True)
-class Indexer:
+class Indexer(Value):
     """Scores the past to pick what a sparse layer attends to; caches one key of its own per token."""
 
     heads: int
     head_dim: int
 
 
-@dataclass(frozen=True, slots=True)
-class LatentAttention:
+class LatentAttention(Value):
     """MLA: one vector per token, from which the key and value of every head are recomputed."""
 
     kv_lora_rank: int
@@ -74,8 +68,7 @@ class LatentAttention:
         return self.kv_lora_rank + self.qk_rope_head_dim
 
 
-@dataclass(frozen=True, slots=True)
-class SparseAttention:
+class SparseAttention(Value):
     """A key and a value per token as in FullAttention, but a step reads only what the indexer picks."""
 
     kv_heads: int
@@ -85,8 +78,7 @@ class SparseAttention:
     attends: int
 
 
-@dataclass(frozen=True, slots=True)
-class CompressedAttention:
+class CompressedAttention(Value):
     """DeepSeek-V4: the last `window` tokens, and one compressed vector for every `ratio` tokens before.
 
     A vector of `head_dim` is key and value in one. A ratio of 0 keeps the window only.
@@ -112,8 +104,7 @@ class CompressedAttention:
         return overlap * self.ratio * 2 * overlap * width
 
 
-@dataclass(frozen=True, slots=True)
-class LinearAttention:
+class LinearAttention(Value):
     """Gated DeltaNet, KDA: a state of fixed size per sequence, whatever its length."""
 
     state_elements: int
@@ -121,8 +112,7 @@ class LinearAttention:
     conv_kernel: int
 
 
-@dataclass(frozen=True, slots=True)
-class Mamba2:
+class Mamba2(Value):
     """A state of fixed size per sequence, and the last columns of a convolution, like LinearAttention."""
 
     heads: int
@@ -144,23 +134,20 @@ class Mamba2:
         return self.inner_size + 2 * self.groups * self.state_size
 
 
-@dataclass(frozen=True, slots=True)
-class SharedKv:
+class SharedKv(Value):
     """Attends to the cache of an earlier layer and has none of its own."""
 
     of: int
     """The number of that layer."""
 
 
-@dataclass(frozen=True, slots=True)
-class NoCache:
+class NoCache(Value):
     """A layer without a cache: in Nemotron-H MLP and MoE blocks are separate layers."""
 
     block: Literal["mlp", "moe", "none"]
 
 
-@dataclass(frozen=True, slots=True)
-class Speech:
+class Speech(Value):
     """What a piece of sound of 30 seconds is to a model that writes down what is said."""
 
     encoder_positions: int
@@ -177,8 +164,7 @@ Layer = (
 )
 
 
-@dataclass(frozen=True)
-class Architecture:
+class Architecture(Value, dict=True):
     model_type: str
     """`model_type` of a config.json, or `general.architecture` of a GGUF."""
     layers: tuple[Layer, ...]
@@ -194,15 +180,15 @@ class Architecture:
     each."""
     state_dtype: str | None = None
     """The dtype of recurrent states in the config; None: not given."""
-    attention_heads: int = field(default=0, compare=False)
+    attention_heads: int = 0
     """Query heads, which are split over several Sparks; 0: not known."""
-    generates: bool = field(default=True, compare=False)
+    generates: bool = True
     """False: its head classifies or scores texts, or it has none."""
-    speech: Speech | None = field(default=None, compare=False)
+    speech: Speech | None = None
     """None: it is not made to write down sound."""
-    feed_forward_size: int = field(default=0, compare=False)
+    feed_forward_size: int = 0
     """The width of a dense MLP, or of one expert in an MoE model; 0: not known."""
-    expert_input_size: int = field(default=0, compare=False)
+    expert_input_size: int = 0
     """What experts read, where narrower than the hidden size (Nemotron-3's latent experts); 0: it is not."""
 
     @cached_property

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.model.architecture import Architecture
 from firesteel.facts.model.tensors import Weights
+from firesteel.values import Value
 
 Format = Literal["gguf", "safetensors"]
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Value):
     name: str
     model: str
     """What the engine gets: a path or a Hub id."""

@@ -7,19 +7,17 @@ value too: an audit names everything that is wrong, where a plan stops at the fi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.formats.gguf import MetadataValue
 from firesteel.facts.formats.number_bytes import ValueSummary
 from firesteel.facts.model.tensors import Tensor
+from firesteel.values import Value
 
 Defect = Literal["missing", "pointer", "damaged", "truncated", "too long", "wrong size", "wrong digest"]
 
 
-@dataclass(frozen=True, slots=True)
-class WeightFile:
+class WeightFile(Value):
     name: str
     bytes: int
     tensors: tuple[Tensor, ...] = ()
@@ -32,8 +30,7 @@ class WeightFile:
     """In the index, or there is none. Engines do not load a file that is not."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenizerFacts:
+class TokenizerFacts(Value):
     files: frozenset[str]
     """Which of the known tokenizer files there are."""
     defect: str = ""
@@ -45,8 +42,7 @@ class TokenizerFacts:
     templates_differ: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointContents:
+class CheckpointContents(Value):
     origin: str
     """The path or the Hub id, as a user would write it."""
     format: Literal["gguf", "safetensors"]
@@ -61,14 +57,14 @@ class CheckpointContents:
     index_defect: str = ""
     index_bytes: int | None = None
     """`total_size` of the index."""
-    scalars: Mapping[str, float] = field(default_factory=dict)
+    scalars: Mapping[str, float] = {}
     """Tensors of one element that scale others."""
-    values: Mapping[str, ValueSummary] = field(default_factory=dict)
+    values: Mapping[str, ValueSummary] = {}
     """Other scale tensors, or their beginning."""
-    weight_values: Mapping[str, ValueSummary] = field(default_factory=dict)
+    weight_values: Mapping[str, ValueSummary] = {}
     """Weights; only a deep audit reads them."""
     tokenizer: TokenizerFacts | None = None
-    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    metadata: Mapping[str, MetadataValue] = {}
     """Of a GGUF."""
     read_bytes: int = 0
     is_deep: bool = False

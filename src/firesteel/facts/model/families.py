@@ -13,11 +13,9 @@ code beside its checkpoint.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Literal
 
-from firesteel.dataclass import dataclass
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 Pattern = Literal[
     "full",  # every layer has full attention
@@ -42,19 +40,18 @@ Attention = Literal["grouped", "latent", "compressed"]
 Recurrence = Literal["none", "delta_net", "kda", "lightning", "mamba", "mamba2", "short_conv"]
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Value):
     pattern: Pattern = "full"
     """How layers alternate where the config has no `layer_types`."""
     every: int = 0
     """The n of an alternating pattern, where the config does not set it."""
     every_key: str = ""
     """The key of that n."""
-    defaults: Mapping[str, int | str] = field(default_factory=dict)
+    defaults: Mapping[str, int | str] = {}
     """The default of the model class for a missing key: a number, or the key whose value it takes."""
-    full_keys: Mapping[str, str] = field(default_factory=dict)
+    full_keys: Mapping[str, str] = {}
     """Keys with other values for full-attention layers."""
-    window_keys: Mapping[str, str] = field(default_factory=dict)
+    window_keys: Mapping[str, str] = {}
     """Keys with other values for sliding layers."""
     attention: Attention = "grouped"
     """What full-attention layers cache."""

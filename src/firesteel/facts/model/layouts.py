@@ -12,14 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from firesteel.dataclass import dataclass
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 Drafter = Literal["none", "eh_proj", "fc", "input_proj", "blocks", "two_proj"]
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Value):
     prefix: str = "model."
     nested_prefix: str = "model.language_model."
     """The prefix where the checkpoint also holds other models, such as towers."""

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from fnmatch import translate
 from functools import lru_cache
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.model.weight_format import UnknownQuantization
+from firesteel.values import Value
 
 _MAX_PATTERNS = 256
 _WILDCARDS = frozenset("*?[")
@@ -22,8 +22,7 @@ _RISKY = re.compile(r"\)[*+{]|\(\?|\\\d|[*+}][*+{]")
 """A repeated group, and other constructs that can make a regular expression run for ever."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModulePatterns:
+class ModulePatterns(Value):
     """A set of modules."""
 
     names: frozenset[str] = frozenset()

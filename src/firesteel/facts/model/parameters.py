@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.model.architecture import Architecture, Layer, NoCache, UnknownArchitecture
 from firesteel.facts.model.attention_weights import AttentionWeights
 from firesteel.facts.model.config import architecture_of_config, language_model_values, thinker_config
@@ -21,11 +20,10 @@ from firesteel.facts.model.speech import audio_groups, whisper_groups
 from firesteel.facts.model.tensor_groups import Part, TensorGroup, linear, norm
 from firesteel.facts.model.tensors import Role
 from firesteel.facts.model.vision import vision_groups
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class ParameterGroups:
+class ParameterGroups(Value):
     groups: tuple[TensorGroup, ...]
     experts: int
     experts_per_token: int

@@ -8,10 +8,10 @@ The keys of ModelOpt, compressed-tensors, AutoGPTQ, AutoAWQ, AutoRound and bitsa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import Literal
 
-from firesteel.dataclass import dataclass
+from msgspec import field
+
 from firesteel.facts.model.module_patterns import ModulePatterns, parse_modules
 from firesteel.facts.model.parameters import ParameterGroups
 from firesteel.facts.model.tensor_groups import TensorGroup
@@ -31,7 +31,7 @@ from firesteel.facts.model.weight_format import (
     fp8_block,
     unquantized,
 )
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 Method = Literal[
     "modelopt", "compressed-tensors", "fp8", "mxfp4", "gptq", "awq", "auto-round", "bitsandbytes"
@@ -44,8 +44,7 @@ _MODELOPT = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Quantization:
+class Quantization(Value):
     method: Method
     format: WeightFormat | None
     """Of the linear layers without a format of their own; None: they are not quantized."""

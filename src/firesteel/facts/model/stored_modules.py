@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.model.tensors import Role, Tensor
+from firesteel.values import Value
 
 WrittenAs = Literal["compressed-tensors", "modelopt", "block-fp8", "mxfp4-blocks", "gptq-awq", "fp8", "plain"]
 StoredFormat = Literal["nvfp4", "mxfp4", "mxfp8", "fp8", "int", "plain", "other"]
@@ -38,8 +38,7 @@ _EXPERT = re.compile(r"(\.experts\.)\d+(\.)")
 PLAIN_TYPES = frozenset({"BF16", "F16", "F32", "F64"})
 
 
-@dataclass(frozen=True, slots=True)
-class StoredModule:
+class StoredModule(Value):
     name: str
     role: Role
     parts: Mapping[str, Tensor]

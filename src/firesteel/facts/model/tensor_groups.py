@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from math import prod
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.model.tensors import Role
+from firesteel.values import Value
 
 Part = Literal[
     "embedding", "head", "attention", "recurrence", "indexer", "dense_mlp", "routed_experts",
@@ -22,8 +22,7 @@ _ROLES: Mapping[Part, Role] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class TensorGroup:
+class TensorGroup(Value):
     """`count` equal tensors."""
 
     name: str

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from enum import StrEnum
 from typing import Literal
 
-from firesteel.dataclass import dataclass
+from firesteel.values import Value
 
 
 class Role(StrEnum):
@@ -36,8 +35,7 @@ Provenance = Literal["counted", "derived", "reported"]
 quantization. reported: a figure that somebody published."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(Value):
     name: str
     dtype: str
     """As the format spells it: `BF16`, `F8_E4M3`, `Q4_1`, `MXFP4`."""
@@ -46,14 +44,13 @@ class Tensor:
     role: Role = Role.OTHER
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(Value):
     bytes_by_role: Mapping[Role, int]
     provenance: Provenance
     source: str
     tied_head: bool = False
     """The head is the embedding table, so decoding reads the whole table."""
-    bytes_by_format: Mapping[tuple[Role, str], int] = field(default_factory=dict)
+    bytes_by_format: Mapping[tuple[Role, str], int] = {}
     """The same bytes by storage format; empty where only the sums are known."""
     spread: tuple[float, float] = (1.0, 1.0)
     """The least and the most of the total, as shares of it: files with one quantization label differ."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from math import ceil, prod
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import FiresteelError
 from firesteel.facts.formats.byte_source import MAX_ERROR_CHARS
 from firesteel.printable import printable
+from firesteel.values import Value
 
 
 class UnknownQuantization(FiresteelError):
@@ -21,8 +21,7 @@ class UnknownQuantization(FiresteelError):
         super().__init__(printable(what, MAX_ERROR_CHARS), next="firesteel models")
 
 
-@dataclass(frozen=True, slots=True)
-class WeightFormat:
+class WeightFormat(Value):
     name: str
     bits: int
     group_size: int = 0

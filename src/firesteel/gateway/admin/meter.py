@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from firesteel.gateway.admin.prometheus import Kind, Labels, MetricFamily, MetricSample
 from firesteel.gateway.http.routes import DIRECT_ROUTES, ROUTES
 from firesteel.gateway.interfaces import RequestOutcome
+from firesteel.values import Value
 
 K = TypeVar("K")
 UNKNOWN = "unknown"
@@ -127,8 +127,7 @@ class ModelCounters:
                     self.cached_firsts[first] += 1
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTotals:
+class ModelTotals(Value):
     """The counters of one model, all keys together, as of now."""
 
     firsts: tuple[int, ...]
@@ -144,8 +143,7 @@ class ModelTotals:
     """Requests that the engine broke off or answered with 5xx."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelGauges:
+class ModelGauges(Value):
     phase: str = "off"
     """One of `PHASES`."""
     busy: int = 0
@@ -154,11 +152,10 @@ class ModelGauges:
     """Memory that it holds, measured if possible; 0 when it is off."""
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayGauges:
+class GatewayGauges(Value):
     """Values that only the dispatcher knows, at the time of the request."""
 
-    models: Mapping[str, ModelGauges] = field(default_factory=dict)
+    models: Mapping[str, ModelGauges] = {}
     ceiling_bytes: int | None = None
     available_bytes: int | None = None
     """Free on the host."""

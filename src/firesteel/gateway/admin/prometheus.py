@@ -20,11 +20,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, NamedTuple
 
+from msgspec import Struct
+
 from firesteel.engines.prometheus import is_metric_name, is_number, parse_raw_sample
+from firesteel.values import Value
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Kind = Literal["counter", "gauge", "histogram", "summary", "untyped"]
@@ -52,8 +54,7 @@ class MetricSample(NamedTuple):
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class MetricFamily:
+class MetricFamily(Value):
     name: str
     kind: Kind
     help: str
@@ -101,19 +102,17 @@ def _number(value: float) -> str:
     return _SPECIAL_VALUES.get(text, text)
 
 
-@dataclass(slots=True)
-class _Merged:
+class _Merged(Struct):
     """One family with the samples of several engines."""
 
     kind: str
     help: str
-    lines: list[str] = field(default_factory=list)
+    lines: list[str] = []
 
 
-@dataclass(slots=True)
-class _Pages:
-    families: dict[str, _Merged] = field(default_factory=dict)
-    claimed: dict[str, str] = field(default_factory=dict)
+class _Pages(Struct):
+    families: dict[str, _Merged] = {}
+    claimed: dict[str, str] = {}
     """Sample name -> its family: `x_count` may be a family of its own, or a part of `x`."""
     samples: int = 0
 

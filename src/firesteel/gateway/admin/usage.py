@@ -14,7 +14,6 @@ import io
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from firesteel.gateway.admin.request_rows import USAGE_OF_ROWS, VERSION
 from firesteel.gateway.budgets import BudgetPeriod, TokenBudget, period_of
 from firesteel.gateway.key_file import keys_path, read_keys
 from firesteel.gateway.sqlite_file import open_read_only
-from firesteel.values import plain
+from firesteel.values import Value, plain
 
 USAGE_COLUMNS = ("day", "key", "model")
 _COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens")
@@ -34,8 +33,7 @@ _DEFAULT_DAYS = 30
 MAX_ROWS = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class UsageQuery:
+class UsageQuery(Value):
     since: date | None = None
     until: date | None = None
     """Both days included; by default the last 30."""
@@ -44,8 +42,7 @@ class UsageQuery:
     by: tuple[str, ...] = USAGE_COLUMNS
 
 
-@dataclass(frozen=True, slots=True)
-class UsageRow:
+class UsageRow(Value):
     day: str | None
     """In the timezone of the report. None, as for `key` and `model`: all of them, `by` does not have it."""
     key: str | None
@@ -59,8 +56,7 @@ class UsageRow:
     """The part of the prompts that the engine had processed before."""
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetStatus:
+class BudgetStatus(Value):
     key: str
     tokens: int
     period: BudgetPeriod
@@ -70,8 +66,7 @@ class BudgetStatus:
     """When the next period begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class UsageReport:
+class UsageReport(Value):
     timezone: str
     """Of the days: `CET, UTC+01:00`."""
     since: str

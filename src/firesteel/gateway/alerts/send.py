@@ -15,11 +15,10 @@ import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from firesteel.gateway.alerts.tracker import Alert
 from firesteel.gateway.service_config import AlertSettings
-from firesteel.values import plain
+from firesteel.values import Value, plain
 
 _MAX_WAITING = 100
 _TIMEOUT_S = 10.0
@@ -29,8 +28,7 @@ _PAUSE_S = 2.0
 _STDERR_BYTES = 300
 
 
-@dataclass(frozen=True, slots=True)
-class AlertDocument:
+class AlertDocument(Value):
     """What is delivered, as JSON."""
 
     kind: str

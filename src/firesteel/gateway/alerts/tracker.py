@@ -11,10 +11,9 @@ others later.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from firesteel.gateway.alerts.conditions import AlertKey, AlertKind
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 AT_ONCE: frozenset[AlertKind] = frozenset(("load_failed", "guard"))
 SETTLE_S = 60.0
@@ -24,8 +23,7 @@ _HOUR_S = 3600.0
 _FORGET_S = 86400.0
 
 
-@dataclass(frozen=True, slots=True)
-class Alert:
+class Alert(Value):
     kind: AlertKind
     subject: str
     text: str
@@ -33,8 +31,7 @@ class Alert:
     """The problem is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Value):
     """One condition, from when it was first seen until it is forgotten."""
 
     text: str
@@ -46,10 +43,9 @@ class Problem:
     """And its end was not."""
 
 
-@dataclass(frozen=True, slots=True)
-class AlertTracker:
+class AlertTracker(Value):
     repeat_s: float = 6 * 3600.0
-    problems: Mapping[AlertKey, Problem] = field(default_factory=dict)
+    problems: Mapping[AlertKey, Problem] = {}
     told_at: tuple[float, ...] = ()
     """Of the last hour."""
 

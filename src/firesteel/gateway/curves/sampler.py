@@ -16,8 +16,9 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import astuple, dataclass
 from typing import Any
+
+from msgspec.structs import astuple
 
 from firesteel.edge.host.gpu import read_gpu
 from firesteel.edge.host.memory import meminfo
@@ -30,6 +31,7 @@ from firesteel.gateway.curves.store import SAMPLE_S, CurveStore
 from firesteel.gateway.executor import ModelView
 from firesteel.gateway.periodic import BackgroundTasks, repeat
 from firesteel.launch import EngineName
+from firesteel.values import Value
 
 RECENT_S = 300
 """What a verdict is based on."""
@@ -41,8 +43,7 @@ _PREFIXES: Mapping[str, EngineName] = {"vllm:": "vllm", "sglang:": "sglang", "ll
 _NONE = ModelTotals((), (), 0.0, (), (), 0, 0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSample:
+class ModelSample(Value):
     """What happened to one model between two samples."""
 
     seconds: float
@@ -57,8 +58,7 @@ class ModelSample:
     preempted: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RecentActivity:
+class RecentActivity(Value):
     """The last minutes of one model, added up."""
 
     seconds: float = 0.0

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from firesteel.gateway.admin.meter import FIRST_S, GAP_S
+from firesteel.values import Value
 
 Counts = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CurveRow:
+class CurveRow(Value):
     """`model` is empty for the whole machine. None: not known."""
 
     model: str

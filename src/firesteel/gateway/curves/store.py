@@ -18,7 +18,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from firesteel.gateway.curves.samples import (
     unpacked,
 )
 from firesteel.gateway.sqlite_file import SqliteFile, open_read_only
+from firesteel.values import Value
 
 MAX_MODELS = 400
 """Names with rows, old ones of the service file included; beyond it the longest unused go first."""
@@ -40,8 +40,7 @@ _ROLL_UP_S = 60
 _VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class CurveRange:
+class CurveRange(Value):
     """A resolution: `points` steps back from now."""
 
     name: str

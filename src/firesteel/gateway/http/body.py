@@ -17,7 +17,8 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from firesteel.gateway.interfaces import Rejection
 
@@ -38,8 +39,7 @@ MAX_PART_HEAD_BYTES = 4096
 PREFIX_BYTES = 2048
 
 
-@dataclass(slots=True)
-class ModelField:
+class ModelField(Struct):
     """The model that a body names, and its position: `body[start:end]` is the name as it is spelled there.
 
     `end` is 0 if the query named it.

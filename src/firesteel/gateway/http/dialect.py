@@ -7,17 +7,15 @@ received, and what its requests need of an endpoint.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from firesteel.gateway.http.error_format import wait_comment
 from firesteel.gateway.http.responses import EVENT_STREAM
 from firesteel.gateway.http.translation import NDJSON, OllamaCall
 from firesteel.gateway.interfaces import Endpoint, WaitStatus
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Value):
     stream_type: bytes = EVENT_STREAM
     comment: Callable[[WaitStatus], bytes] = wait_comment
     """For a client that waits for the next event of a stream."""

@@ -11,17 +11,16 @@ are not counted; keys with a limit of tokens may not do this (`dispatcher.check_
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
 from firesteel.gateway.http.head import RequestHead
 from firesteel.gateway.http.request_checks import model_in_query
 from firesteel.gateway.http.routes import UPSTREAM_AT
 from firesteel.gateway.interfaces import Rejection
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class DirectRequest:
+class DirectRequest(Value):
     model: str
     head: RequestHead
     """As the server gets it."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from firesteel.values import Value
 
 KIB = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
+class HttpLimits(Value):
     """Every loop and every buffer of the HTTP server is bounded by one of these."""
 
     head_bytes: int = 32 * KIB

@@ -13,12 +13,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from firesteel.gateway.http.body import Edit
 from firesteel.gateway.interfaces import Rejection
 from firesteel.gateway.service_config import ModelParameters
+from firesteel.values import Value
 
 MAX_BRACKETS = 100_000
 """Of one body: 30 ms."""
@@ -46,8 +46,7 @@ class _Invalid(Exception):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
+class _Member(Value):
     """`body[start:end]` is `"name": value`, and `body[value:end]` its value."""
 
     name: str
@@ -107,8 +106,7 @@ def _text(token: bytes) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class RouteRules:
+class RouteRules(Value):
     """The parameters of a model for one kind of route; values as JSON."""
 
     defaults: Mapping[str, bytes]

@@ -6,8 +6,6 @@ the parameters of the model and the question for token counts are edits by posit
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from firesteel.gateway.http.body import (
     SEARCH_BYTES,
     Edit,
@@ -23,6 +21,7 @@ from firesteel.gateway.http.usage_filter import UsageFilter
 from firesteel.gateway.http.usage_request import UsageRequest, request_usage
 from firesteel.gateway.interfaces import Endpoint, GatewayResponse, Rejection
 from firesteel.gateway.translate.stream import StreamTranslator
+from firesteel.values import Value
 
 ContentFilter = UsageFilter | StreamTranslator
 """Changes the content of a stream on its way to the client."""
@@ -30,11 +29,10 @@ _KEPT_BYTES = 64 * 1024
 """Of a body, for a log that keeps prompts; it stores no more."""
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointBody:
+class EndpointBody(Value):
     """What one endpoint gets of a body, and what that asks of its response."""
 
-    edits: list[Edit] = field(default_factory=list)
+    edits: list[Edit] = []
     usage: UsageRequest | None = None
     """Token counts that the client did not ask for."""
     translation: Translation | None = None

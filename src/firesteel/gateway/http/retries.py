@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 
 from firesteel.gateway.http.attempt import Attempt
 from firesteel.gateway.interfaces import FallbackReason
+from firesteel.values import Value
 
 _RETRYABLE: dict[int, FallbackReason] = {429: "full", 502: "down", 503: "down", 504: "down"}
 """Statuses of a server that cannot serve a request now."""
@@ -28,8 +28,7 @@ class Judgement(Enum):
     """Read the error to its end first, and judge again with its body."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Value):
     """Another replica or another model may do better."""
 
     reason: FallbackReason

@@ -17,18 +17,17 @@ replicas only one has it, and the gateway does not know which: this does not wor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import unquote_to_bytes
 
 from firesteel.gateway.interfaces import ApiFamily, Rejection
+from firesteel.values import Value
 
 BodyKind = Literal["json", "multipart", "either", "none"]
 """none: the model is named only in the query."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Value):
     """What a path is for."""
 
     family: ApiFamily

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import json
 import time
-from dataclasses import dataclass
 from uuid import uuid4
 
 from firesteel.gateway.http.body import ModelField, edited, find_model, model_edit
@@ -36,7 +35,7 @@ from firesteel.gateway.translate.values import (
     dump,
     parse_object,
 )
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 """Of an answer that is not streamed and must be parsed."""
@@ -45,8 +44,7 @@ _ANTHROPIC_VERSION = b"anthropic-version: 2023-06-01\r\n"
 _NOT_FORWARDED = (b"accept-encoding:", b"content-type:", b"accept:", b"anthropic-", b"openai-")
 
 
-@dataclass(frozen=True, slots=True)
-class OllamaCall:
+class OllamaCall(Value):
     """A request of an Ollama client, as one of OpenAI's API."""
 
     path: bytes
@@ -91,8 +89,7 @@ def with_parameters(body: bytes, target: bytes, endpoint: Endpoint) -> bytes:
     return b"{}" if isinstance(edits, Rejection) else b"".join(edited(body, edits))
 
 
-@dataclass(frozen=True, slots=True)
-class Translation:
+class Translation(Value):
     """Of one request, to one endpoint."""
 
     target: bytes

@@ -13,17 +13,16 @@ this is counted by its deltas (`usage.py`).
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from firesteel.gateway.http.body import STREAM, STREAM_OPTIONS, Edit, find_near_ends
 from firesteel.gateway.interfaces import Counting
+from firesteel.values import Value
 
 _MAX_OPTIONS_BYTES = 1024
 _DECODER = json.JSONDecoder()
 
 
-@dataclass(frozen=True, slots=True)
-class UsageRequest:
+class UsageRequest(Value):
     edit: Edit
     strips_event: bool
     """The client did not ask for the event with the counts at the end."""

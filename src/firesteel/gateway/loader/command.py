@@ -12,7 +12,6 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from firesteel.edge.files.home import Home, Locked, lock, remove
 from firesteel.edge.host import process
@@ -30,7 +29,7 @@ from firesteel.run.start.listen import LOOPBACK, reached_at
 from firesteel.run.start.options import REAPER
 from firesteel.run.start.start import start_failure, start_supervisor
 from firesteel.units import show_bytes, show_seconds
-from firesteel.values import plain, replace
+from firesteel.values import Value, plain, replace
 
 _START_LIMIT_S = 1800
 _POLL_S = 0.1
@@ -40,8 +39,7 @@ _NODE_GRACE_S = 120.0
 """For ssh, and for an engine there to end and give its memory back."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandJob:
+class CommandJob(Value):
     """What to start; the fields of `ModelConfig.ask`."""
 
     name: str
@@ -51,7 +49,7 @@ class CommandJob:
     memory_bytes: int
     floor_bytes: int = 0
     """The guard stops it when the host has less."""
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     path: str = ""
     address: str = LOOPBACK
     """Another host's, of a model on a `node`: the command watches it there and stops it at its end."""

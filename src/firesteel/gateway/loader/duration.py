@@ -7,17 +7,15 @@ time. Used only by the loader process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from firesteel.edge.files.home import Home
 from firesteel.proposals import Proposal
 from firesteel.run.events import PhaseDone, PhaseProgress
 from firesteel.run.proofs import read_proof
 from firesteel.run.start.start_times import earlier_starts, last_verified, record_verified
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class LoadTime:
+class LoadTime(Value):
     """Expected seconds of a load; None: unknown."""
 
     launch_s: float | None

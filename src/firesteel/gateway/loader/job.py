@@ -13,7 +13,6 @@ import json
 import re
 import shlex
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from firesteel.edge.host import process
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.edge.hub.cache import find_store
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.facts import Host
+from firesteel.facts.host.host import Host
 from firesteel.gateway.discovery import identity, outside_identity, running_model
 from firesteel.gateway.loader.child import end_with_parent, reason_of, say
 from firesteel.gateway.loader.command import CommandJob, load_command
@@ -56,7 +55,7 @@ from firesteel.service_file import ModelEntry, NodeModel, ServiceFile, asks, on_
 from firesteel.service_file.alerts import AlertEntry
 from firesteel.service_file.asks import own_ports
 from firesteel.units import MIB, show_bytes
-from firesteel.values import plain, replace
+from firesteel.values import Value, plain, replace
 from firesteel.workspace import Workspace
 
 _UNKNOWN_LOAD_S = 60.0
@@ -266,8 +265,7 @@ def in_the_file(reason: Reason, name: str, path: str) -> Reason:
 # --- load ---
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Value):
     """What to start; the fields of `ModelConfig.ask`."""
 
     name: str
@@ -281,7 +279,7 @@ class Job:
     engine_path: str | None = None
     sparks: int | None = None
     fallback: str | None = None
-    adapters: Mapping[str, str] = field(default_factory=dict)
+    adapters: Mapping[str, str] = {}
 
 
 def read_job(text: str) -> Job | CommandJob:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from firesteel.edge.host.memory import meminfo
 from firesteel.edge.host.process import uptime
 from firesteel.errors import HostNotReady
 from firesteel.units import MIB, show_bytes
+from firesteel.values import Value
 
 LIMIT_S = 60.0
 CALM_S = 1.0
@@ -28,14 +28,12 @@ _NOISE_BYTES = 32 * MIB
 _POLL_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class AvailableSample:
+class AvailableSample(Value):
     time_s: float
     available_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedRelease:
+class ExpectedRelease(Value):
     """Memory available on the host before the stop, and memory that the engine held."""
 
     available_bytes: int = 0

@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from subprocess import PIPE
 from typing import IO, Any, Protocol, TypeVar
 
@@ -22,7 +21,7 @@ from firesteel.edge.host.process import uptime
 from firesteel.gateway.loader.memory_release import ExpectedRelease
 from firesteel.gateway.service_config import ModelConfig, Reason, RunningModel, ServiceConfig
 from firesteel.units import show_seconds
-from firesteel.values import InvalidValue, from_json
+from firesteel.values import InvalidValue, Value, from_json
 
 _MAX_LINE_BYTES = 4 * 2**20
 _MAX_LINES = 10_000
@@ -38,8 +37,7 @@ T = TypeVar("T")
 _RESULTS = ("read", "up", "gone", "failed")
 
 
-@dataclass(frozen=True, slots=True)
-class LoadProgress:
+class LoadProgress(Value):
     phase: str
     text: str
     eta_s: float | None = None
@@ -64,8 +62,7 @@ class Loader(Protocol):
     async def read(self, path: str) -> ServiceConfig: ...
 
 
-@dataclass(frozen=True, slots=True)
-class LoaderTimeouts:
+class LoaderTimeouts(Value):
     """The longest silence of a child, and the longest time in all; downloads do not count."""
 
     silence_s: float

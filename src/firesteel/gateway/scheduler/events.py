@@ -11,11 +11,13 @@ Values that every request creates are not frozen: that alone would cost a third 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from math import inf
 from typing import Literal, TypeAlias
 
+from msgspec import Struct
+
 from firesteel.gateway.service_config import ModelConfig
+from firesteel.values import Value
 
 ModelPhase = Literal["off", "loading", "ready", "unloading"]
 RejectionKind = Literal["unknown", "full", "too large", "no memory", "failed"]
@@ -23,8 +25,7 @@ RejectionKind = Literal["unknown", "full", "too large", "no memory", "failed"]
 run."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerLimits:
+class SchedulerLimits(Value):
     ceiling_bytes: int
     never_together: tuple[frozenset[str], ...] = ()
     """At most one model of each group is loaded at a time."""
@@ -38,30 +39,26 @@ class SchedulerLimits:
     """A model that has been idle for this long may be evicted before its `min_dwell_s` is over."""
 
 
-@dataclass(slots=True)
-class RequestArrived:
+class RequestArrived(Struct):
     request: Hashable
     """Any value that identifies it among active requests."""
     model: str
     priority: int = 0
 
 
-@dataclass(slots=True)
-class RequestAbandoned:
+class RequestAbandoned(Struct):
     """The client left while the request waited. A served request ends with `RequestFinished` instead."""
 
     request: Hashable
 
 
-@dataclass(slots=True)
-class RequestFinished:
+class RequestFinished(Struct):
     """A granted request has ended; unknown requests are ignored."""
 
     request: Hashable
 
 
-@dataclass(slots=True)
-class RequestReturned:
+class RequestReturned(Struct):
     """A granted request whose engine failed before anything of its answer was passed on. It waits again, for
     the engine to come back; it was admitted before, so it is not rejected for a full queue."""
 
@@ -70,8 +67,7 @@ class RequestReturned:
     priority: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ModelLoaded:
+class ModelLoaded(Value):
     """The model answers. From `off`: it was found running. From `ready`: it was measured again."""
 
     model: str
@@ -79,23 +75,20 @@ class ModelLoaded:
     """Measured; None: use the planned size."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadFailed:
+class LoadFailed(Value):
     """A load failed; nothing of it is left."""
 
     model: str
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class ModelUnloaded:
+class ModelUnloaded(Value):
     """No process is left, and the memory is free."""
 
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCrashed:
+class ModelCrashed(Value):
     """A running model died, or an outside one stopped answering."""
 
     model: str
@@ -104,32 +97,28 @@ class ModelCrashed:
     """Its supervisor restarts it: `ModelLoaded` or `LoadFailed` will follow."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadRequested:
+class LoadRequested(Value):
     """An operator, or `preload`, asks to load or unload a model by name."""
 
     model: str
     is_loaded: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigChanged:
+class ConfigChanged(Value):
     """A complete new service file. Models that did not change keep running."""
 
     models: tuple[ModelConfig, ...]
     limits: SchedulerLimits
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryReading:
+class MemoryReading(Value):
     """A memory reading of the host. It can only lower the limit."""
 
     available_bytes: int
     keep_free_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TimePassed:
+class TimePassed(Value):
     """`next_tick_s` says when the scheduler needs this event."""
 
 
@@ -149,14 +138,12 @@ SchedulerEvent: TypeAlias = (
 )
 
 
-@dataclass(slots=True)
-class GrantRequest:
+class GrantRequest(Struct):
     request: Hashable
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class RejectRequest:
+class RejectRequest(Value):
     request: Hashable
     kind: RejectionKind
     why: str
@@ -164,13 +151,11 @@ class RejectRequest:
     """None: a retry is useless until the service file changes."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadModel:
+class LoadModel(Value):
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class UnloadModel:
+class UnloadModel(Value):
     """Stop what runs, or clean up after a crash; ends with `ModelUnloaded` once the memory is free."""
 
     model: str
@@ -179,8 +164,7 @@ class UnloadModel:
 Effect: TypeAlias = GrantRequest | RejectRequest | LoadModel | UnloadModel
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledModel:
+class ScheduledModel(Value):
     """One model as its scheduler sees it at one moment."""
 
     name: str

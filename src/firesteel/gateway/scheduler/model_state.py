@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 from math import exp2
+
+from msgspec import Struct, field
 
 from firesteel.gateway.scheduler.events import ModelPhase, ScheduledModel, SchedulerLimits
 from firesteel.gateway.service_config import ModelConfig
@@ -24,16 +25,14 @@ _STABLE_S = 300.0
 """A crash after this long counts as the first: the load itself was fine."""
 
 
-@dataclass(slots=True)
-class Waiter:
+class Waiter(Struct):
     arrived_s: float
     priority: int
     sequence: int
     """Arrival order, for requests with the same timestamp."""
 
 
-@dataclass(slots=True, eq=False)
-class ModelState:
+class ModelState(Struct, eq=False):
     """Compared by object identity."""
 
     config: ModelConfig
@@ -49,12 +48,12 @@ class ModelState:
     held_bytes: int = 0
     """Memory held by what runs."""
     load_s: float = 0.0
-    busy: set[Hashable] = field(default_factory=set)
+    busy: set[Hashable] = set()
     waiting: OrderedDict[Hashable, Waiter] = field(default_factory=OrderedDict)
     """In order of arrival. Changed only by `Requests`, which keeps the next two in step. Not a plain `dict`:
     finding its first key is slow once many before it were deleted."""
     oldest: Waiter | None = None
-    priorities: dict[int, int] = field(default_factory=dict)
+    priorities: dict[int, int] = {}
     """How many of the waiting requests have each priority."""
     requested_s: float | None = None
     """When it was requested by name or because it is pinned. In the future after a failed load."""

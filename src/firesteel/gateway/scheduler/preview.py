@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from firesteel.gateway.scheduler.capacity import Capacity
 from firesteel.gateway.scheduler.model_state import ModelState
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class LoadPreview:
+class LoadPreview(Value):
     evicts: tuple[str, ...] = ()
     """Models that have to be unloaded first; a busy one finishes its requests before."""
     why_not: str | None = None

@@ -10,7 +10,6 @@ Ignored, as Ollama itself ignores what it does not know: options about loading (
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from firesteel.gateway.translate.ollama_response import (
     ChatWriter,
@@ -34,6 +33,7 @@ from firesteel.gateway.translate.values import (
     required,
     text_of,
 )
+from firesteel.values import Value
 
 _OPTIONS: dict[str, type] = {
     "temperature": float, "top_p": float, "top_k": int, "min_p": float, "typical_p": float, "seed": int,
@@ -49,8 +49,7 @@ _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 FOREVER = -1.0
 
 
-@dataclass(frozen=True, slots=True)
-class OllamaRequest:
+class OllamaRequest(Value):
     """A request, translated."""
 
     path: bytes

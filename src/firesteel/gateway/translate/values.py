@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from firesteel.values import Value
 
 Json = dict[str, Any]
 MAX_PARSED_BYTES = 64 * 1024 * 1024
@@ -22,8 +23,7 @@ class Untranslatable(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class TranslationContext:
+class TranslationContext(Value):
     """What is known about a request besides its body."""
 
     model: str
@@ -53,8 +53,7 @@ class ChunkReader(Protocol):
     def take(self, event: Json) -> Iterable[Json]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ClientApi:
+class ClientApi(Value):
     """What a client speaks, translated to and from chat."""
 
     request: Callable[[Json], Json]
@@ -62,8 +61,7 @@ class ClientApi:
     writer: Callable[[TranslationContext], ChunkWriter]
 
 
-@dataclass(frozen=True, slots=True)
-class ServerApi:
+class ServerApi(Value):
     """What a server speaks, translated from and to chat."""
 
     path: bytes

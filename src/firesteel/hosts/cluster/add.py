@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from firesteel.dataclass import dataclass
 from firesteel.edge import ssh
 from firesteel.edge.files.home import Home, writable_folder
 from firesteel.errors import FiresteelError, HostNotReady
@@ -21,10 +20,10 @@ from firesteel.hosts.cluster.nodes import (
     save_node,
     target_of,
 )
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Added:
+class Added(Value):
     node: ClusterNode
     facts: NodeFacts
     folder: str

@@ -17,13 +17,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.edge import ssh
 from firesteel.edge.files.home import Home
 from firesteel.edge.host import reaper
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import HostNotReady
 from firesteel.hosts.cluster.nodes import ClusterNode, target_of
+from firesteel.values import Value
 
 Script = Literal["agent", "probe", "reaper"]
 NODE_FOLDER = ".local/share/firesteel/cluster"
@@ -62,8 +62,7 @@ def sent_bytes() -> int:
     return sum(len(text) for _, text in _sources().values())
 
 
-@dataclass(frozen=True, slots=True)
-class Channel:
+class Channel(Value):
     """`target` None: this host."""
 
     name: str

@@ -6,25 +6,22 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import field
 
-from firesteel.dataclass import dataclass
 from firesteel.edge import ssh
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.hosts.cluster.channel import Channel
 from firesteel.hosts.cluster.node_facts import Link, NodeFacts, links
 from firesteel.hosts.cluster.pairs import PairFinding, Reached, Tried, judge_pairs
-from firesteel.values import from_json
+from firesteel.values import Value, from_json
 
 _MEASURE_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterCheck:
+class ClusterCheck(Value):
     facts: dict[str, NodeFacts]
     links: tuple[Link, ...]
     findings: tuple[PairFinding, ...]
-    tried: Tried = field(default_factory=dict)
+    tried: Tried = {}
 
     @property
     def unreachable(self) -> tuple[str, ...]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 
-from firesteel.dataclass import dataclass
 from firesteel.hosts.cluster.check import ClusterCheck
 from firesteel.hosts.cluster.nodes import ClusterNode
 from firesteel.hosts.cluster.ranks import RankHost
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedHosts:
+class JoinedHosts(Value):
     head: str
     nodes: tuple[ClusterNode, ...]
     check: ClusterCheck

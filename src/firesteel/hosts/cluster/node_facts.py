@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from ipaddress import IPv4Interface, IPv4Network
 from itertools import combinations
 
-from firesteel.dataclass import dataclass
+from firesteel.values import Value
 
 RAIL_NAME = re.compile(r"en[pP]\d?p?1s0f\d+np\d+\Z")
 """The four interfaces of a GB10's ConnectX-7: enp1s0f0np0, enP2p1s0f0np0 and those of port 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeInterface:
+class NodeInterface(Value):
     name: str
     mtu: int | None = None
     state: str | None = None
@@ -40,8 +39,7 @@ class NodeInterface:
         return bool(RAIL_NAME.match(self.name))
 
 
-@dataclass(frozen=True, slots=True)
-class RdmaDevice:
+class RdmaDevice(Value):
     name: str
     state: str | None = None
     rate: str | None = None
@@ -53,8 +51,7 @@ class RdmaDevice:
         return (self.state or "").endswith("ACTIVE")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
+class NodeFacts(Value):
     hostname: str
     time_s: float
     kernel: str
@@ -90,8 +87,7 @@ class NodeFacts:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Value):
     """Two interfaces in one subnet, on two hosts."""
 
     one: str

@@ -12,19 +12,18 @@ import shutil
 import socket
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, writable_folder
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import FiresteelError, UsageError
+from firesteel.values import Value
 
 MAX_NODES = 8
 """With this host: more Sparks are beyond what anybody has reported."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}\Z", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterNode:
+class ClusterNode(Value):
     name: str
     host: str
     """What ssh is given: a name or an address."""

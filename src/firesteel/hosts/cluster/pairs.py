@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.hosts.cluster.node_facts import Link, NodeFacts, best_link
+from firesteel.values import Value
 
 Level = Literal["good", "note", "warn", "stop"]
 MAX_SKEW_S = 2.0
@@ -23,8 +23,7 @@ _NETWORKING = "eugr/spark-vllm-docker docs/NETWORKING.md, 2026-07"
 _DEGRADED = "NVIDIA/dgx-spark-playbooks PR 108, 2026-08-24"
 
 
-@dataclass(frozen=True, slots=True)
-class PairFinding:
+class PairFinding(Value):
     check: str
     level: Level
     hosts: tuple[str, ...]
@@ -34,8 +33,7 @@ class PairFinding:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(Value):
     """What one direction of a link did."""
 
     rtt_ms: float | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firesteel.catalog import container_name
+from firesteel.catalog.docker_options import container_name
 from firesteel.edge.files.home import Home, expand_home
 from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.ranks import (

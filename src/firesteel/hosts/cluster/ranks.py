@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import FiresteelError, Stopped
 from firesteel.hosts.cluster.node_facts import Link, NodeFacts, best_link
 from firesteel.launch import EngineName, FlagValue, Launch
 from firesteel.launch_pipeline import on_rank
+from firesteel.values import Value
 
 RPC_PORT = 50052
 MASTER_PORT = 29501
@@ -25,8 +25,7 @@ NCCL_BY_TCP = "NET/Socket"
 Transport = Literal["rdma", "tcp"]
 
 
-@dataclass(frozen=True, slots=True)
-class RankHost:
+class RankHost(Value):
     """A host's part in the cluster: its rank, and how the others reach it."""
 
     name: str
@@ -39,8 +38,7 @@ class RankHost:
     hcas: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RankSpec:
+class RankSpec(Value):
     """What the agent of one host runs. Of rank 0 only the environment: its command is the service's own."""
 
     host: str
@@ -58,8 +56,7 @@ class RankSpec:
     lease_s: float = LEASE_S
 
 
-@dataclass(frozen=True, slots=True)
-class FallbackSpec:
+class FallbackSpec(Value):
     """What this host serves alone, in the service's name, while a node does not answer."""
 
     recipe: str
@@ -68,8 +65,7 @@ class FallbackSpec:
     stop: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterSpec:
+class ClusterSpec(Value):
     """`ranks.json`: everything that the runner knows."""
 
     name: str

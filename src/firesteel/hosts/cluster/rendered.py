@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firesteel import render
-from firesteel.catalog import Images
-from firesteel.dataclass import dataclass
+from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
 from firesteel.hosts.cluster.rank_specs import as_rank
 from firesteel.hosts.cluster.ranks import RankHost
@@ -21,7 +20,7 @@ from firesteel.proposals.rendered import launch_facts
 from firesteel.render import Cluster, LaunchFacts
 from firesteel.render.launch_facts import comments, rank_alone
 from firesteel.render.leader_worker_set import LEADER_ADDRESS, WORKER_INDEX, leader_worker_set
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _FORMS = {
     "docker": (render.docker, "sh"),
@@ -33,8 +32,7 @@ BY_NODE = tuple(_FORMS)
 _RANK_FLAGS = ("nnodes", "node-rank", "master-addr", "dist-init-addr")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFile:
+class NodeFile(Value):
     host: str
     rank: int
     file: str

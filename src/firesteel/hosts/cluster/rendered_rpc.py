@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from firesteel import render
-from firesteel.catalog import Image, Images, container_name
+from firesteel.catalog.docker_options import container_name
+from firesteel.catalog.image import Image, Images
 from firesteel.errors import UsageError
 from firesteel.hosts.cluster.ranks import RPC_PORT, RankHost
 from firesteel.launch import Launch

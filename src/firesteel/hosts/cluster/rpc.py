@@ -7,19 +7,18 @@ import io
 import tarfile
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.edge import ssh
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import HostNotReady, Stopped
 from firesteel.hosts.cluster.channel import NODE_FOLDER
 from firesteel.launch import EngineProgram
+from firesteel.values import Value
 
 _NAMES = ("ggml-rpc-server", "rpc-server")
 """The second is what builds before 2026-06-27 called it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RpcProgram:
+class RpcProgram(Value):
     path: Path
     files: tuple[Path, ...]
     """It and the libraries beside it."""

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from firesteel.dataclass import dataclass
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 TOLD_S = 3.0
 LOST_S = 12.0
@@ -26,8 +25,7 @@ _REPORT_S, _MAX_BUSY_S = 2.0, 48.0
 """Reports of this host come every second."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankReport:
+class RankReport(Value):
     """What an agent says of its rank."""
 
     is_alive: bool
@@ -42,8 +40,7 @@ class RankReport:
     """A connection to another rank on which nothing is acknowledged any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankWatch:
+class RankWatch(Value):
     host: str
     good_s: float
     """When it last reported, with a carrier on every rail."""
@@ -56,14 +53,12 @@ class RankWatch:
     """When the trouble began that was told."""
 
 
-@dataclass(frozen=True, slots=True)
-class Happened:
+class Happened(Value):
     notices: tuple[str, ...] = ()
     loss: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterWatch:
+class ClusterWatch(Value):
     ranks: tuple[RankWatch, ...]
 
     @classmethod

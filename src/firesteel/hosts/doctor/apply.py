@@ -13,18 +13,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Locked, lock
 from firesteel.errors import FiresteelError
 from firesteel.hosts.doctor import journal
 from firesteel.hosts.doctor.journal import JournalEntry, PathState, content_of, read_before, saved
 from firesteel.rules.host_checks.fix_plan import Change, FixPlan
+from firesteel.values import Value
 
 _COMMAND_TIMEOUT_S = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Undone:
+class Undone(Value):
     entry: JournalEntry
     left: tuple[str, ...]
     """What was not taken back, and why."""

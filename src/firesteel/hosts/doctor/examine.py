@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files import text_files
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.host_measurements import latest
@@ -14,15 +13,14 @@ from firesteel.edge.host.probe import read_probe
 from firesteel.errors import UsageError
 from firesteel.facts.host.host_facts import HostFacts, host_facts, measured_section
 from firesteel.facts.host.probe import Probe, parse_probe
-from firesteel.rules.host_checks import HostFinding, judge, worst
+from firesteel.rules.host_checks.findings import HostFinding, judge, worst
 from firesteel.rules.host_checks.verdict import CheckLevel
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _MAX_BUNDLE_BYTES = 20 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class Examination:
+class Examination(Value):
     facts: HostFacts
     findings: tuple[HostFinding, ...]
     """The worst first."""

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.errors import HostNotReady, UsageError
@@ -17,10 +16,10 @@ from firesteel.hosts.doctor.journal import JournalEntry
 from firesteel.rules.host_checks.check import host_check
 from firesteel.rules.host_checks.fix_plan import FixPlan
 from firesteel.rules.host_checks.fixes import FIXERS, ONLY_BY_NAME, plan_fix
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(Value):
     check: str
     verified: bool
     says: str

@@ -15,17 +15,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.state_file import read_state
 from firesteel.rules.host_checks.fix_plan import Change, FixPlan
-from firesteel.values import plain, replace
+from firesteel.values import Value, plain, replace
 
 FOLDER = Path("var/lib/firesteel/doctor")
 EntryState = Literal["applying", "done", "undone"]
 
 
-@dataclass(frozen=True, slots=True)
-class PathState:
+class PathState(Value):
     """What was at a path; both None: nothing."""
 
     content: str | None = None
@@ -36,8 +34,7 @@ class PathState:
     gid: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
+class JournalEntry(Value):
     number: int
     check: str
     at: str

@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Home, free_bytes
 from firesteel.edge.files.host_measurements import add_measurements
 from firesteel.edge.host.disk_speed import MODES, read_speed, temporary_file
@@ -29,6 +28,7 @@ from firesteel.errors import HostNotReady
 from firesteel.facts.host.gpu_reading import GpuReading
 from firesteel.facts.host.host_facts import HostFacts, HostMeasurement, busy_clock_mhz, host_facts
 from firesteel.units import GIB
+from firesteel.values import Value
 
 _ROUNDS = 3
 _READ_AHEADS = ("128", "4096", "8192")
@@ -38,15 +38,13 @@ _READ_S = 2.0
 _GPU_S, _GPU_TIMEOUT_S = 3.0, 60
 
 
-@dataclass(frozen=True, slots=True)
-class Measuring:
+class Measuring(Value):
     """What is measured now."""
 
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class NotMeasured:
+class NotMeasured(Value):
     what: str
     why: str
 

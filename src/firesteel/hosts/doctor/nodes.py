@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from firesteel.dataclass import dataclass
 from firesteel.edge import ssh
 from firesteel.edge.files.home import Home
 from firesteel.edge.ssh import SshTarget
@@ -13,14 +12,15 @@ from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.facts.host.probe import parse_probe, probe_script
 from firesteel.hosts.cluster.nodes import local_name, require_nodes, target_of
 from firesteel.hosts.doctor.examine import Examination, examine, examine_probe
-from firesteel.rules.host_checks import NodeDifference, differences, worst
+from firesteel.rules.host_checks.findings import worst
+from firesteel.rules.host_checks.parity import NodeDifference, differences
 from firesteel.rules.host_checks.verdict import CheckLevel
+from firesteel.values import Value
 
 _TIMEOUT_S = 30
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterExamination:
+class ClusterExamination(Value):
     hosts: Mapping[str, Examination]
     """This host first."""
     unreachable: Mapping[str, str]

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Home
 from firesteel.facts.host.probe import WATCHED
 from firesteel.hosts.doctor.examine import Examination, examine
-from firesteel.rules.host_checks import WATCHED_CHECKS
+from firesteel.rules.host_checks.findings import WATCHED_CHECKS
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Alarm:
+class Alarm(Value):
     check: str
     level: str
     says: str
@@ -24,8 +23,7 @@ class Alarm:
     """It was not there in the reading before."""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchReading:
+class WatchReading(Value):
     at: str
     clock_mhz: float | None
     power_w: float | None

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.images.factory.policy import ImagePolicy, UpstreamRelease
 from firesteel.images.retention import OwnImage, removable
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 Stage = Literal["seen", "built", "compared", "promoted", "refused"]
 _MAX_ATTEMPTS = 3
@@ -21,8 +20,7 @@ _MAX_REMEMBERED = 200
 """Releases in the state; older ones that were refused or never tried are forgotten."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseProgress:
+class ReleaseProgress(Value):
     """A release and how far it has come."""
 
     tag: str
@@ -47,8 +45,7 @@ class ReleaseProgress:
         return UpstreamRelease(self.tag, self.version, self.pin)
 
 
-@dataclass(frozen=True, slots=True)
-class FactoryState:
+class FactoryState(Value):
     looked_s: float | None = None
     releases: tuple[ReleaseProgress, ...] = ()
     """Newest first."""
@@ -68,8 +65,7 @@ class FactoryState:
         return next(found for found in self.releases if found.tag == tag)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageStock:
+class ImageStock(Value):
     """What docker has, and what of it is needed."""
 
     images: tuple[OwnImage, ...] = ()
@@ -82,28 +78,24 @@ class ImageStock:
 # --- actions and results ---
 
 
-@dataclass(frozen=True, slots=True)
-class LookUpstream:
+class LookUpstream(Value):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseAction:
+class ReleaseAction(Value):
     do: Literal["build", "compare", "promote", "give up"]
     """Giving up needs nobody: it is only written down."""
     tag: str
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveImage:
+class RemoveImage(Value):
     image: OwnImage
 
 
 FactoryAction = LookUpstream | ReleaseAction | RemoveImage
 
 
-@dataclass(frozen=True, slots=True)
-class ActionResult:
+class ActionResult(Value):
     """Of any action; the fields that do not concern it are empty."""
 
     found: tuple[UpstreamRelease, ...] = ()

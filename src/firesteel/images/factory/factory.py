@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Protocol
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, Locked, lock
 from firesteel.edge.native.build import BuildProgress
@@ -26,6 +25,7 @@ from firesteel.images.factory.decide import (
 )
 from firesteel.images.factory.policy import ImagePolicy
 from firesteel.images.retention import OwnImage
+from firesteel.values import Value
 
 
 class FactoryEffects(Protocol):
@@ -38,8 +38,7 @@ class FactoryEffects(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ActionDone:
+class ActionDone(Value):
     action: FactoryAction
     result: ActionResult
     state: FactoryState

@@ -18,14 +18,13 @@ from typing import Annotated, Literal
 
 from firesteel import values
 from firesteel.catalog.image_recipe import BuildStage, BuildStep, ImageRecipe, PinnedSource
-from firesteel.dataclass import dataclass
 from firesteel.edge.docker.registry import parse_reference
 from firesteel.edge.files.image_recipes import load_image_recipe
 from firesteel.edge.files.text_files import read_text
 from firesteel.errors import UsageError
 from firesteel.service_file.scalars import seconds
 from firesteel.upgrade.verdict import AnswerPolicy
-from firesteel.values import NOT_EMPTY, Expand, FileValue, PositiveInt, Regex, replace
+from firesteel.values import NOT_EMPTY, Expand, FileValue, PositiveInt, Regex, Value, replace
 
 _SAFE_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """A tag comes from outside and ends in a Dockerfile."""
@@ -76,8 +75,7 @@ class FactoryFile(FileValue, kw_only=True):
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamRelease:
+class UpstreamRelease(Value):
     tag: str
     version: str
     pin: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from firesteel.catalog import ImageProblem
+from firesteel.catalog.image import ImageProblem
 from firesteel.images.compare import ImageDifference
 from firesteel.images.contents import Component, GpuLibrary, Part
 from firesteel.images.factory.decide import ReleaseProgress

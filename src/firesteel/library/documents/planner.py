@@ -7,7 +7,9 @@ from typing import Self
 
 from msgspec import field
 
-from firesteel import engines
+from firesteel.engines.engine import argv as engine_argv
+from firesteel.engines.engine import program
+from firesteel.engines.kv_cache import requested_kv_cache_bytes
 from firesteel.launch import EngineName, FlagValue, Launch
 from firesteel.library.documents.document import Document
 from firesteel.planner.band import Band
@@ -126,7 +128,7 @@ class LaunchJson(Document, kw_only=True):
 
 def cache_json(plan: Plan) -> CacheJson:
     cache, pool = plan.cache, plan.cache.pool
-    told = engines.requested_kv_cache_bytes(plan.launch)
+    told = requested_kv_cache_bytes(plan.launch)
     return CacheJson.of(
         cache,
         pool_bytes=cache.pool_bytes if told is None else told,
@@ -151,6 +153,6 @@ def launch_json(launch: Launch) -> LaunchJson:
     return LaunchJson.of(
         launch,
         image=launch.container.image if launch.container else None,
-        argv=(*engines.program(launch.engine), *engines.argv(launch)),
+        argv=(*program(launch.engine), *engine_argv(launch)),
         docker=docker(launch),
     )

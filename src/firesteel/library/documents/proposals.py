@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from firesteel.catalog import Model, Recipe
-from firesteel.catalog.recipe import Quality
-from firesteel.facts import Provenance
+from firesteel.catalog.model import Model
+from firesteel.catalog.recipe import Quality, Recipe
 from firesteel.facts.evidence import Evidence
+from firesteel.facts.model.tensors import Provenance
 from firesteel.launch import EngineName
 from firesteel.library.documents.document import Document, HostJson
 from firesteel.library.documents.planner import (

@@ -9,17 +9,19 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from firesteel import engines
-from firesteel.dataclass import dataclass
-from firesteel.engines import KvCache
-from firesteel.facts import Architecture, Role, Weights
+from firesteel.engines.adapters import lora_slots
+from firesteel.engines.kv_cache import KvCache
+from firesteel.engines.vllm.kv_settings import speculative_tokens
 from firesteel.facts.model.adapter import slot_bytes
+from firesteel.facts.model.architecture import Architecture
+from firesteel.facts.model.tensors import Role, Weights
 from firesteel.launch import Launch
 from firesteel.planner.band import Band
 from firesteel.planner.memory.loaded import LoadedWeights
 from firesteel.planner.memory.pool import MemoryPool
 from firesteel.planner.memory.step_memory import StepLoad, activations, graphs, rotary_tables
 from firesteel.units import GIB, MIB
+from firesteel.values import Value
 
 Verdict = Literal["fits", "tight", "does not fit"]
 """fits: even the high end leaves 2 % of the budget. tight: the expected need fits but the high end may not,
@@ -31,16 +33,14 @@ _SPARE_SHARE = 0.02
 """Of the budget: a smaller remainder is within the error of the figures."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPart:
+class MemoryPart(Value):
     name: str
     bytes: Band
     basis: Basis
     explanation: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryAccount:
+class MemoryAccount(Value):
     parts: tuple[MemoryPart, ...]
     budget_bytes: int
     """What the launch may use: the memory available now, less what must stay free."""
@@ -103,7 +103,7 @@ def _explain_cache(cache: KvCache) -> str:
 
 def _adapter_parts(launch: Launch, shape: Architecture) -> list[MemoryPart]:
     """vLLM and SGLang allocate slots of the highest rank for every module; llama.cpp loads the files."""
-    if slots := engines.lora_slots(launch.engine, launch.flags):
+    if slots := lora_slots(launch.engine, launch.flags):
         count, rank = slots
         total = count * slot_bytes(shape, rank)
         text = f"{count} slot{'s' if count != 1 else ''} of rank {rank} for every module"
@@ -121,7 +121,7 @@ def _vllm_parts(launch: Launch, shape: Architecture, weights: Weights, cache: Kv
     engine's processes take host memory besides, which a GB10 shares: about 0.7 GiB, not measured there.
     """
     sequences = _number(launch, "max-num-seqs", cache.users)
-    rows = sequences * (1 + engines.speculative_tokens(launch.flags))
+    rows = sequences * (1 + speculative_tokens(launch.flags))
     step = "chunked-prefill-size" if launch.engine == "sglang" else "max-num-batched-tokens"
     tokens = max(_number(launch, step, 8192), 1)
     load = StepLoad(tokens, sequences, min(rows, tokens), cache.context)

@@ -7,11 +7,11 @@ allocates them, so the padding takes memory and is read with every token: Marlin
 
 from __future__ import annotations
 
-from firesteel.dataclass import dataclass
-from firesteel.engines import speculative_tokens
-from firesteel.facts import Architecture, Role, Weights
+from firesteel.engines.vllm.kv_settings import speculative_tokens
+from firesteel.facts.model.architecture import Architecture
+from firesteel.facts.model.tensors import Role, Weights
 from firesteel.launch import Launch
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _TILES = {
     **dict.fromkeys(("marlin", "flashinfer_trtllm", "flashinfer_trtllm_afp8"), (256, 128)),
@@ -24,8 +24,7 @@ _DEFAULT = "marlin"
 """The only backend that accepts a GB10; elsewhere it is the one that pads most."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedWeights:
+class LoadedWeights(Value):
     stored: Weights
     padding_bytes: int = 0
     padding_reason: str = ""

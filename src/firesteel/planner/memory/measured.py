@@ -18,13 +18,12 @@ import json
 import re
 from collections.abc import Iterator
 
-from firesteel.dataclass import dataclass
-from firesteel.engines import PLANNED_FLAGS
+from firesteel.engines.kv_cache import PLANNED_FLAGS
 from firesteel.launch import EngineName, Launch
 from firesteel.planner.band import Band
 from firesteel.planner.memory.account import MemoryAccount, MemoryPart
 from firesteel.units import MIB, show_bytes
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _IRRELEVANT_FLAGS = frozenset(
     {
@@ -49,8 +48,7 @@ _RANK_FLAGS = frozenset({
 _RANK_VARIABLE = re.compile(r"NCCL_|GLOO_|TP_SOCKET|UCX_NET|OMPI_MCA|VLLM_HOST_IP|VLLM_EXECUTE_MODEL_TIMEOUT")
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredMemory:
+class MeasuredMemory(Value):
     """What one start took; None: not known. Field names are keys of the file that records it."""
 
     key: str

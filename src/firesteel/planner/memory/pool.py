@@ -6,16 +6,14 @@ loads its weights into the GPU's memory, and the host's memory says nothing abou
 
 from __future__ import annotations
 
-from firesteel.dataclass import dataclass
-from firesteel.facts import Host
 from firesteel.facts.host.discrete_gpus import discrete_gpu
+from firesteel.facts.host.host import Host
 from firesteel.launch import Launch
 from firesteel.units import GIB
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPool:
+class MemoryPool(Value):
     total_bytes: int
     budget_bytes: int
     """What a launch may use."""

@@ -7,9 +7,9 @@ and refuses to start with room for less than one such request: `CrossAttentionSp
 
 from __future__ import annotations
 
-from firesteel import engines
-from firesteel.engines import KvCache, ReportedKv
-from firesteel.facts import Architecture
+from firesteel.engines.kv_cache import KvCache, reported_kv, size_kv_cache
+from firesteel.engines.vllm.kv_cache import ReportedKv
+from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import Launch
 from firesteel.values import replace
 
@@ -18,10 +18,10 @@ _STEP_TOKENS = 8192
 
 def size_sound_cache(launch: Launch, shape: Architecture, sound: int, context: int, users: int) -> KvCache:
     """`sound`: the vectors of a request."""
-    held = replace(engines.size_kv_cache(launch, shape, context + sound, users), pool=None)
+    held = replace(size_kv_cache(launch, shape, context + sound, users), pool=None)
     if launch.engine != "vllm":
         return held
-    admitted = engines.size_kv_cache(launch, shape, context + _admitted(launch), 1)
+    admitted = size_kv_cache(launch, shape, context + _admitted(launch), 1)
     return replace(held, bytes=max(held.bytes, admitted.bytes))
 
 
@@ -29,7 +29,7 @@ def printed_sound_cache(
     launch: Launch, shape: Architecture, context: int, pool_bytes: int
 ) -> tuple[ReportedKv, ...]:
     """vLLM counts how many requests it would admit, and calls each as long as its text."""
-    answers = engines.reported_kv(launch, shape, context + _admitted(launch), pool_bytes)
+    answers = reported_kv(launch, shape, context + _admitted(launch), pool_bytes)
     return tuple(
         replace(answer, tokens=int(answer.concurrency * context), context=context) for answer in answers
     )

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from firesteel.errors import UsageError
-from firesteel.facts import Architecture, Layer, LinearAttention, Mamba2, Role, Weights
-from firesteel.facts.model.architecture import GroupedAttention
+from firesteel.facts.model.architecture import Architecture, GroupedAttention, Layer, LinearAttention, Mamba2
+from firesteel.facts.model.tensors import Role, Weights
 from firesteel.values import replace
 
 _REPLICATED = (Role.NORMS, Role.ROUTER)

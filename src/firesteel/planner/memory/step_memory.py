@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from math import sqrt
 
-from firesteel.dataclass import dataclass
 from firesteel.engines.vllm.kv_settings import parse_release
-from firesteel.facts import Architecture
 from firesteel.facts.model.architecture import (
+    Architecture,
     ChunkedAttention,
     FullAttention,
     LatentAttention,
@@ -26,6 +25,7 @@ from firesteel.facts.model.architecture import (
 from firesteel.launch import Launch
 from firesteel.planner.band import Band
 from firesteel.units import MIB
+from firesteel.values import Value
 
 _BF16 = 2
 _BAND = sqrt(2)
@@ -40,8 +40,7 @@ _GRAPH_BYTES = Band(0.26 * MIB, 0.37 * MIB, 0.52 * MIB)
 """By layer and captured batch size: 0.23 to 0.56 MiB in nine boots on an H200."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepLoad:
+class StepLoad(Value):
     tokens: int
     sequences: int
     rows: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firesteel.engines import KvCache
+from firesteel.engines.kv_cache import KvCache
 from firesteel.planner.band import Band
 from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.speed import DEPTH, BatchSpeed

@@ -19,18 +19,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from firesteel.dataclass import dataclass
-from firesteel.facts import Architecture, Layer, Role, Weights
 from firesteel.facts.model.architecture import (
+    Architecture,
     CompressedAttention,
     LatentAttention,
+    Layer,
     LinearAttention,
     Mamba2,
     NoCache,
     SharedKv,
 )
+from firesteel.facts.model.tensors import Role, Weights
 from firesteel.launch import EngineName
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 StoredBytes = Mapping[tuple[Role, str], float]
 """Bytes by role and format; the format is empty where only the sum is known."""
@@ -57,8 +58,7 @@ _KV_WIDTH = {"fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "q8_0": 34 / 32, "q5_
 _STATE_WIDTH = 4
 
 
-@dataclass(frozen=True, slots=True)
-class StepReads:
+class StepReads(Value):
     """What a decode step reads."""
 
     weights: Mapping[str, float]

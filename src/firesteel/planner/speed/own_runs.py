@@ -13,15 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log
 from typing import TypeVar
 
-from firesteel.dataclass import dataclass
-from firesteel.engines import KvCache
-from firesteel.facts import Architecture
+from firesteel.engines.kv_cache import KvCache
+from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import Launch
 from firesteel.planner.band import Band
 from firesteel.planner.speed.decode import kv_read_bytes
 from firesteel.planner.speed.speculation import DraftedSpeed, TextKind, draft_method
 from firesteel.planner.speed.speed import DEPTH, BatchSpeed, PrefillSpeed, ServedSpeed, Speed
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 Curve = Callable[[int], float]
 """Estimated tokens per second at a depth; only ratios of it are used."""
@@ -36,8 +35,7 @@ _TEXT_KINDS: Mapping[str, TextKind] = {
 _Several = TypeVar("_Several", BatchSpeed, ServedSpeed)
 
 
-@dataclass(frozen=True, slots=True)
-class OwnRun:
+class OwnRun(Value):
     """One point of one benchmark of one launch; None: not measured. A figure is a band and a value count."""
 
     key: str
@@ -66,8 +64,7 @@ class OwnRun:
         return self.shared_tokens + self.prompt_tokens + self.answer_tokens // 2
 
 
-@dataclass(frozen=True, slots=True)
-class OwnFigure:
+class OwnFigure(Value):
     """A figure for a requested point, and how it was obtained."""
 
     band: Band

@@ -6,9 +6,10 @@ that the fit has on those runs, so depth and KV format may differ. Every band co
 
 from __future__ import annotations
 
-from firesteel.engines import KvCache
+from firesteel.engines.kv_cache import KvCache
 from firesteel.errors import UsageError
-from firesteel.facts import Architecture, Weights
+from firesteel.facts.model.architecture import Architecture
+from firesteel.facts.model.tensors import Weights
 from firesteel.launch import Launch
 from firesteel.planner.band import Band
 from firesteel.planner.memory.pool import MemoryPool

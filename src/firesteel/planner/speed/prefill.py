@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from firesteel.dataclass import dataclass
-from firesteel.facts import Architecture, FullAttention, Layer, Role
-from firesteel.facts.model.architecture import LatentAttention
+from firesteel.facts.model.architecture import Architecture, FullAttention, LatentAttention, Layer
+from firesteel.facts.model.tensors import Role
 from firesteel.launch import Launch
 from firesteel.planner.band import Band
 from firesteel.planner.speed.constants import constants
@@ -30,7 +29,7 @@ from firesteel.planner.speed.decode import (
 )
 from firesteel.planner.speed.speed import PrefillSpeed
 from firesteel.planner.speed.step_model import StepModel, fitted_costs
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _EIGHT_BITS = {"F8_E4M3", "F8_E5M2", "I8", "Q8_0", "FP8", "INT8", "8-BIT"}
 _WIDE_HEAD = 256
@@ -43,8 +42,7 @@ _STEP_FLAGS = {
 """Tokens a step, and tokens for which the weights are read once: flags and defaults (for 70 GiB and more)."""
 
 
-@dataclass(frozen=True)  # without slots: what every step needs is worked out once
-class PromptModel:
+class PromptModel(Value, dict=True):
     """What the prompts of a launch consist of, step by step."""
 
     shape: Architecture

@@ -13,15 +13,13 @@ from datetime import date
 from functools import cache
 
 from firesteel import shipped_data
-from firesteel.dataclass import dataclass
-from firesteel.values import FileValue
+from firesteel.values import FileValue, Value
 
 CALIBRATED = {"vllm": {"djangodevreng"}, "llamacpp": {"ggml", "ggml-nemotron", "llmfit"}}
 """By engine, the sources that its costs are fitted to; runs of other sources are only compared."""
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedRun:
+class PublishedRun(Value):
     """One published figure."""
 
     model: str

@@ -6,9 +6,9 @@ from functools import cache
 from typing import Literal
 
 from firesteel import shipped_data
-from firesteel.engines import KvCache
-from firesteel.facts import Architecture
+from firesteel.engines.kv_cache import KvCache
 from firesteel.facts.evidence import Sources
+from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import EngineName, Launch
 from firesteel.planner.band import Band, BandSchema
 from firesteel.planner.speed.decode import StoredBytes, step_reads

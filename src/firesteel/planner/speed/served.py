@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import hypot
 
-from firesteel.engines import KvCache
+from firesteel.engines.kv_cache import KvCache
 from firesteel.planner.band import Band
 from firesteel.planner.speed.constants import ErrorsSchema, ServedErrorsSchema, constants
 from firesteel.planner.speed.prefill import PromptModel

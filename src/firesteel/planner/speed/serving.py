@@ -12,10 +12,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 
-from firesteel.dataclass import dataclass
 from firesteel.planner.speed.decode import kv_read_bytes, step_ms, terms
 from firesteel.planner.speed.prefill import PromptModel, prompt_ms
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _MAX_STEPS_AT_ONCE = 128
 """Steps in which nobody comes or goes are taken together; the cache grows a little meanwhile."""
@@ -23,8 +22,7 @@ _DEPTH_STEP = 64
 _PROMPT_TOKENS, _ANSWER_TOKENS = 8192, 512
 
 
-@dataclass(frozen=True, slots=True)
-class RequestShape:
+class RequestShape(Value):
     """What users send."""
 
     prompt_tokens: int
@@ -85,8 +83,7 @@ class ServingModel:
         return self._kv_ms[near]
 
 
-@dataclass(frozen=True, slots=True)
-class ServedRequest:
+class ServedRequest(Value):
     arrived_ms: float
     first_token_ms: float
     end_ms: float

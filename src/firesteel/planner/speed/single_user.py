@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import hypot
 
-from firesteel.engines import KvCache
+from firesteel.engines.kv_cache import KvCache
 from firesteel.launch import Launch
 from firesteel.planner.band import Band
 from firesteel.planner.speed import published

@@ -14,12 +14,11 @@ from functools import cache
 from typing import Literal
 
 from firesteel import shipped_data
-from firesteel.dataclass import dataclass
-from firesteel.facts import Architecture
 from firesteel.facts.evidence import Evidence, Sources
+from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import Launch
 from firesteel.planner.band import Band, BandSchema
-from firesteel.values import FileValue
+from firesteel.values import FileValue, Value
 
 TextKind = Literal["prose", "conversation", "code", "reasoning", "structured", "any"]
 """any: nobody published the gain by kind of text."""
@@ -27,8 +26,7 @@ TextKind = Literal["prose", "conversation", "code", "reasoning", "structured", "
 ANY_TEXT: TextKind = "any"
 
 
-@dataclass(frozen=True, slots=True)
-class DraftedSpeed:
+class DraftedSpeed(Value):
     """Decode speed with the drafter of the launch, on one kind of text."""
 
     text: TextKind

@@ -7,8 +7,8 @@ models: the encoder computes as a dense prompt does, and the text is decoded at 
 
 from __future__ import annotations
 
-from firesteel.facts import Role
 from firesteel.facts.model.architecture import Speech
+from firesteel.facts.model.tensors import Role
 from firesteel.planner.band import Band
 from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.decode import WEIGHTS_PER_BYTE, StoredBytes

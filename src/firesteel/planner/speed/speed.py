@@ -12,21 +12,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.planner.band import Band
 from firesteel.planner.speed.speculation import DraftedSpeed
 from firesteel.planner.speed.startup import StartUp
+from firesteel.values import Value
 
 SpeedBasis = Literal["measured here", "measured recipe", "measured model", "fitted", "roofline"]
 DEPTH = 1024
 """Tokens already in the sequence when `decode_tokens_per_s` applies."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSpeed:
+class BatchSpeed(Value):
     """All users of a launch decoding at once, about a thousand tokens in, with no prompts arriving."""
 
     users: int
@@ -35,8 +33,7 @@ class BatchSpeed:
     explanation: str
 
 
-@dataclass(frozen=True, slots=True)
-class PrefillSpeed:
+class PrefillSpeed(Value):
     """One prompt on an idle server."""
 
     prompt_tokens: int
@@ -49,8 +46,7 @@ class PrefillSpeed:
     """What the first prompts after a start take in addition; None: not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServedSpeed:
+class ServedSpeed(Value):
     """All users at work: each sends the next request as soon as the last one is answered."""
 
     users: int
@@ -67,8 +63,7 @@ class ServedSpeed:
     explanation: str
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
+class Speed(Value):
     decode_tokens_per_s: Band
     """One user, no speculation, about a thousand tokens into the answer."""
     bound_tokens_per_s: float
@@ -80,7 +75,7 @@ class Speed:
     """How the figure was obtained, in words."""
     sources: tuple[str, ...] = ()
     """URLs of the runs behind the figure."""
-    parts_ms: Mapping[str, float] = field(default_factory=dict)
+    parts_ms: Mapping[str, float] = {}
     """Where the time of a step goes; empty when the basis does not tell."""
     at_depth: tuple[tuple[int, Band], ...] = ()
     """The same figure deeper into a conversation, up to the context length."""

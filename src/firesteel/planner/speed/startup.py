@@ -9,18 +9,16 @@ from __future__ import annotations
 from functools import cache
 
 from firesteel import shipped_data
-from firesteel.dataclass import dataclass
-from firesteel.facts import Host
 from firesteel.facts.evidence import Evidence
+from firesteel.facts.host.host import Host
 from firesteel.launch import EngineName, Launch
 from firesteel.planner.band import Band, BandSchema
-from firesteel.values import FileValue, replace
+from firesteel.values import FileValue, Value, replace
 
 WEIGHTS = "weights"
 
 
-@dataclass(frozen=True, slots=True)
-class StartPhase:
+class StartPhase(Value):
     name: str
     seconds: Band
     is_first_only: bool
@@ -29,8 +27,7 @@ class StartPhase:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class StartUp:
+class StartUp(Value):
     phases: tuple[StartPhase, ...]
 
     @property

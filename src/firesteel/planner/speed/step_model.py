@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import hypot, log2
 
-from firesteel.dataclass import dataclass
-from firesteel.engines import KvCache
-from firesteel.facts import Architecture
+from firesteel.engines.kv_cache import KvCache
+from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import Launch
 from firesteel.planner.band import Band
 from firesteel.planner.speed.constants import FittedEngineSchema, constants
@@ -21,13 +20,13 @@ from firesteel.planner.speed.decode import (
     step_reads,
     terms,
 )
+from firesteel.values import Value
 
 _FITTED_RELEASES = {"vllm": "0.26", "llamacpp": ""}
 """llama.cpp: builds of two people that differ by 2,400 numbers are off by no more than runs of one."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepModel:
+class StepModel(Value):
     launch: Launch
     shape: Architecture
     reads_at_start: StepReads

@@ -7,18 +7,17 @@ from itertools import pairwise
 from math import ceil
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.render.charts import svg
 from firesteel.render.charts.scale import Axis, Scale, fit_scale, format_number
 from firesteel.render.charts.svg import COLOURS, LEFT, LETTER_WIDTH, RIGHT, WIDTH
+from firesteel.values import Value
 
 _TOP, _BOTTOM = 18, 46
 _MAX_SERIES = len(COLOURS)
 _Box = tuple[float, float, float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class DataPoint:
+class DataPoint(Value):
     x: float
     y: float
     interval: tuple[float, float] | None = None
@@ -27,8 +26,7 @@ class DataPoint:
     """Only in the table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Value):
     name: str
     points: tuple[DataPoint, ...]
     """Sorted by x where they are joined."""
@@ -36,8 +34,7 @@ class Series:
     """Measured points with or without markers, a planned band, or points that others reported."""
 
 
-@dataclass(frozen=True, slots=True)
-class LinePlot:
+class LinePlot(Value):
     title: str
     x: Axis
     y: Axis

@@ -6,17 +6,16 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import floor, log10
 
-from firesteel.dataclass import dataclass
 from firesteel.render.charts import svg
 from firesteel.render.charts.scale import Axis, Scale, fit_scale, format_number
 from firesteel.render.charts.svg import COLOURS, LETTER_WIDTH, RIGHT, WIDTH, LegendEntry
+from firesteel.values import Value
 
 _LEFT, _ROW_HEIGHT = 20, 48
 _MAX_ROWS = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Value):
     """A name and a label with the figure as text; everything else is optional."""
 
     name: str
@@ -42,8 +41,7 @@ class Row:
         yield from (edge for first, last, _ in self.bins for edge in (first, last))
 
 
-@dataclass(frozen=True, slots=True)
-class RowChart:
+class RowChart(Value):
     title: str
     axis: Axis
     rows: tuple[Row, ...]

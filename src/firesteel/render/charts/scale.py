@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from math import ceil, floor, log10
 from typing import Literal
 
-from firesteel.dataclass import dataclass
+from firesteel.values import Value
 
 _MAX_TICKS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Value):
     label: str
     is_log: bool = False
     base: Literal[2, 10] = 10
@@ -24,8 +23,7 @@ class Axis:
         return f"{self.label} (log scale)" if self.is_log else self.label
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(Value):
     axis: Axis
     low: float
     high: float

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from firesteel.errors import UsageError
 from firesteel.render.clients.settings import SettingEdit
@@ -20,12 +21,11 @@ _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"')
 _PLAIN = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]{0,300})(?:\.[0-9]{1,300})?(?:[eE][+-]?[0-9]{1,3})?")
 
 
-@dataclass(slots=True)
-class _Node:
+class _Node(Struct):
     start: int
     end: int
     value: Any
-    members: dict[str, _Node] = field(default_factory=dict)
+    members: dict[str, _Node] = {}
     """Of an object."""
     content_end: int = 0
     """Of an object: the end of its last member with the comma, or of its opening brace."""

@@ -12,18 +12,16 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import UsageError
 from firesteel.render.clients import jsonc, toml_text, yaml_file
 from firesteel.render.clients.known import Format
 from firesteel.render.clients.settings import ClientSettings, SettingEdit
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 MAX_CHARACTERS = 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class _Editor:
+class _Editor(Value):
     """Parse and edit one format."""
 
     read: Callable[[str, str], dict[str, Any]]

@@ -10,17 +10,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from firesteel.dataclass import dataclass
+from firesteel.values import Value
 
 MAX_OUTPUT = 16_384
 
 
-@dataclass(frozen=True, slots=True)
-class ClientEndpoint:
+class ClientEndpoint(Value):
     url: str
     """Up to and including `/v1`."""
     model: str
@@ -33,7 +31,7 @@ class ClientEndpoint:
     """The environment variable with the API key; None: the server requires none."""
     provider: str = "firesteel"
     """What the client calls the endpoint."""
-    requests: Mapping[str, Any] = field(default_factory=dict)
+    requests: Mapping[str, Any] = {}
     """What every request should say, as in a request body: the recipe's settings."""
 
     @property
@@ -50,8 +48,7 @@ class ClientEndpoint:
         return urlsplit(self.url).hostname in ("127.0.0.1", "::1", "localhost")
 
 
-@dataclass(frozen=True, slots=True)
-class SettingEdit:
+class SettingEdit(Value):
     """One value at one path."""
 
     path: tuple[str, ...]
@@ -61,8 +58,7 @@ class SettingEdit:
     drop: remove it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientSettings:
+class ClientSettings(Value):
     edits: tuple[SettingEdit, ...]
     notes: tuple[str, ...] = ()
     """What the file cannot do: a variable to export, an address to consider."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.rules.rule import Level
+from firesteel.values import Value
 
 Mend = Literal["scales", "index", "config", "graft", "invert", "convert"]
 SEEN = "2026-11-15"
@@ -24,8 +24,7 @@ _MODELOPT = f"{_VLLM}/blob/main/vllm/model_executor/layers/quantization/modelopt
 _FORMAT = "https://github.com/huggingface/safetensors#format"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointCheck:
+class CheckpointCheck(Value):
     level: Level
     effect: str
     """What an engine will do with it."""
@@ -274,8 +273,7 @@ CHECKS: Mapping[str, CheckpointCheck] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointFinding:
+class CheckpointFinding(Value):
     check: str
     level: Level
     says: str

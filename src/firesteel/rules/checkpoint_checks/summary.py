@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 
-from firesteel.dataclass import dataclass
 from firesteel.engines.schema.releases import release_ranges
 from firesteel.facts.model.checkpoint_contents import CheckpointContents
 from firesteel.facts.model.quantization import Quantization
 from firesteel.facts.model.tensors import Role
 from firesteel.launch import EngineName
 from firesteel.rules.checkpoint_checks.subject import AuditSubject
+from firesteel.values import Value
 
 _MODELOPT_NAMES = {"nvfp4": "modelopt_fp4", "mxfp8": "modelopt_mxfp8"}
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointSummary:
+class CheckpointSummary(Value):
     format: str
     """`safetensors, nvfp4 by compressed-tensors`"""
     model_type: str | None

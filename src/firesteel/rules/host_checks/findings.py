@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.evidence import Confidence, Evidence
 from firesteel.facts.host.host_facts import HostFacts
 from firesteel.rules.host_checks import gpu, memory, rails, system
 from firesteel.rules.host_checks.check import host_check, host_checks
 from firesteel.rules.host_checks.verdict import BAD, CheckLevel, CheckVerdict, Judge, unknown
+from firesteel.values import Value
 
 JUDGES: dict[str, Judge] = {**gpu.JUDGES, **memory.JUDGES, **rails.JUDGES, **system.JUDGES}
 _ORDER: dict[CheckLevel, int] = {"stop": 0, "warn": 1, "note": 2, "unknown": 3, "good": 4, "skipped": 5}
@@ -47,8 +47,7 @@ _ASKS = {
 """section of the probe: the program that fills it, and the checks that cannot be made without its answer"""
 
 
-@dataclass(frozen=True, slots=True)
-class HostFinding:
+class HostFinding(Value):
     check: str
     title: str
     level: CheckLevel

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from firesteel.dataclass import dataclass
+from firesteel.values import Value
 
 ChangeKind = Literal["file", "link", "live", "command"]
 """file: the content of a file. link: a symbolic link. live: a value under /proc/sys or /sys, which a reboot
 resets. command: a program that changes something, with one that changes it back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Value):
     kind: ChangeKind
     path: str = ""
     """Without the leading `/`; of a command: a file that it rewrites, which is saved before; or empty."""
@@ -23,8 +22,7 @@ class Change:
     undo: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FixPlan:
+class FixPlan(Value):
     check: str
     changes: tuple[Change, ...] = ()
     activate: tuple[tuple[str, ...], ...] = ()

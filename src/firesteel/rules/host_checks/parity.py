@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.host.host_facts import HostFacts
 from firesteel.rules.host_checks.gpu import OTA_PACKAGE
+from firesteel.values import Value
 
 _WHAT: dict[str, tuple[Callable[[HostFacts], str | None], str]] = {
     "machine": (lambda facts: facts.product, "use machines of one kind, or expect the slower one's speed"),
@@ -44,8 +44,7 @@ _WHAT: dict[str, tuple[Callable[[HostFacts], str | None], str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDifference:
+class NodeDifference(Value):
     what: str
     values: Mapping[str, str]
     """By node; `not known` where it could not be read."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Literal
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.host.host_facts import HostFacts
+from firesteel.values import Value
 
 CheckLevel = Literal["good", "note", "warn", "stop", "unknown", "skipped"]
 """stop: a launch fails, hangs or runs at a fraction of its speed. warn: it may. note: worth knowing.
@@ -16,15 +15,14 @@ BAD: tuple[CheckLevel, ...] = ("stop", "warn", "note")
 _MAX_EVIDENCE = 240
 
 
-@dataclass(frozen=True, slots=True)
-class CheckVerdict:
+class CheckVerdict(Value):
     level: CheckLevel | Literal["bad"]
     """bad: the level that the check's data gives it."""
     evidence: str = ""
     """The line that was read."""
     needs: str = ""
     """Of an unknown: what would let it be read. Of a skipped one: why."""
-    values: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, str] = {}
     """For the check's texts."""
 
 

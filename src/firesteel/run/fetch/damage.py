@@ -10,7 +10,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.edge.files.home import Home
@@ -25,6 +24,7 @@ from firesteel.run.fetch.pull import hub_needs, wheel_weights
 from firesteel.run.fetch.weights import WeightsNeed, select_files
 from firesteel.run.start.steps import wheel_file
 from firesteel.units import show_bytes, show_seconds
+from firesteel.values import Value
 
 _MAX_S = 30.0
 _BYTES_PER_S = 1e9
@@ -58,8 +58,7 @@ async def explain_with_digests(
     raise type(error)(intact, next=error.otherwise or error.next)
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(Value):
     """Files with one record and one command that fetches them again."""
 
     verified: VerifiedFiles

@@ -11,27 +11,26 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from firesteel.catalog import Catalog
+from firesteel.catalog.catalog import Catalog
 from firesteel.edge.embedded import install
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import now
 from firesteel.edge.hub import client
 from firesteel.edge.hub.cache import Store, find_store
 from firesteel.errors import FiresteelError
-from firesteel.facts import Host
+from firesteel.facts.host.host import Host
 from firesteel.run.service import Service, all_services
 from firesteel.run.start.caches import driver, stale
+from firesteel.values import Value
 
 Kind = Literal["part of a download", "compiled kernels", "engine", "revision", "packages", "model"]
 _DAY_S = 24 * 3600
 
 
-@dataclass(frozen=True, slots=True)
-class UnusedFile:
+class UnusedFile(Value):
     kind: Kind
     path: Path
     bytes: int

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.container_files import WHEELS_INSIDE
@@ -38,6 +37,7 @@ from firesteel.run.fetch.weights import (
 from firesteel.run.start.caches import compiled_folder, driver, wheels_folder
 from firesteel.run.start.steps import engine_package, wheel_file
 from firesteel.units import GB, MIB, show_bytes
+from firesteel.values import Value
 
 _AGAIN = "fetched again because it was damaged"
 
@@ -166,8 +166,7 @@ async def pull_weights(
 # --- what is missing ---
 
 
-@dataclass(frozen=True, slots=True)
-class StagedFiles:
+class StagedFiles(Value):
     """A need, its files, and those of them that are not known to be here and intact."""
 
     need: WeightsNeed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import AsyncIterator
 
-from firesteel.catalog import Catalog
+from firesteel.catalog.catalog import Catalog
 from firesteel.hub_id import is_hub_id
 from firesteel.launch import Ask
 from firesteel.run.events import Event

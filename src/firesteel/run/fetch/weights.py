@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from glob import escape
 from pathlib import PurePosixPath
 
-from firesteel.catalog import Asset
+from firesteel.catalog.recipe import Asset
 from firesteel.edge.hub.listing import HubFile
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.hub_id import is_hub_id
 from firesteel.launch import EngineName, FlagValue
 from firesteel.proposals import Proposal
+from firesteel.values import Value
 
 MAIN = "main"
 _SAME_WEIGHTS = (
@@ -39,8 +39,7 @@ _FIRST_LABELS = ("Q4_K_M", "Q8_0")
 _SHOWN = 8
 
 
-@dataclass(frozen=True, slots=True)
-class WeightsNeed:
+class WeightsNeed(Value):
     """Files of a repository that have to be in the store."""
 
     repository: str

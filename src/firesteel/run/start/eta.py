@@ -8,14 +8,14 @@ planned maximum has no estimate any more, and the text says that it is late.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
-from firesteel.engines import Stage, StartProgress, stages
+from firesteel.engines.logs.data import Stage
+from firesteel.engines.logs.progress import StartProgress, stages
 from firesteel.launch import EngineName
 from firesteel.planner import Band
 from firesteel.planner.speed.startup import StartPhase
 from firesteel.units import show_seconds
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 Seconds = Mapping[Stage, float]
 """Duration of every stage of a start."""
@@ -35,8 +35,7 @@ _MIN_SHARE = 0.05
 _MIN_SHOWN_S = 5
 
 
-@dataclass(frozen=True, slots=True)
-class StartTracker:
+class StartTracker(Value):
     """Progress of a start. It never goes back: drafter weights loaded after the graphs count as `graphs`."""
 
     engine: EngineName

@@ -6,19 +6,19 @@ decide_start(sample, need, ...)      -> StartDecision(refusal, next, warnings)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-from firesteel.facts import GpuProcess, Meminfo, MemorySample, Shm
+from firesteel.facts.host.host import Meminfo
+from firesteel.facts.host.memory_sample import GpuProcess, MemorySample, Shm
 from firesteel.proposals.advice import down, services_to_stop
 from firesteel.run.supervise.guard import MIN_LARGE_BLOCKS_BYTES, NO_KERNEL_LOG
 from firesteel.units import GIB, show_bytes
+from firesteel.values import Value
 
 _LEFTOVER_BYTES = GIB
 """Swap, shared memory or huge pages above this are reported before a start."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchMemory:
+class LaunchMemory(Value):
     """What a launch takes of this host's memory, according to its plan."""
 
     peak_bytes: int
@@ -31,8 +31,7 @@ class LaunchMemory:
     """What it will use of the host's `/dev/shm`; None: it has its own, or unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartDecision:
+class StartDecision(Value):
     refusal: str | None = None
     next: str = ""
     """What to type if it is refused."""

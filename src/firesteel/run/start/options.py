@@ -9,7 +9,6 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.container_files import HUB_TOKEN
@@ -25,7 +24,7 @@ from firesteel.run.service import ServiceSpec
 from firesteel.run.start.environment import named_by
 from firesteel.run.start.listen import LOOPBACK, is_wide, reached_at
 from firesteel.run.start.steps import attach_command, make_steps
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 REAPER = str(Path(reaper.__file__))
 _GRACE_S, _CLUSTER_GRACE_S = 20.0, 60.0
@@ -33,8 +32,7 @@ _GRACE_S, _CLUSTER_GRACE_S = 20.0, 60.0
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(Value):
     """How it is to run, beyond what it is."""
 
     listen: str = LOOPBACK

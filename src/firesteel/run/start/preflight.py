@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 
 from firesteel.edge.docker.containers import DISK_FULL, image_id, last_line, require_docker
 from firesteel.edge.docker.gpu import (
@@ -29,8 +28,9 @@ from firesteel.edge.host import process
 from firesteel.edge.host.kernel_log import KernelLog
 from firesteel.edge.host.memory import gpu_processes, sample, shm
 from firesteel.errors import HostNotReady
-from firesteel.facts import Gpu, GpuProcess
 from firesteel.facts.host.driver import oldest_driver
+from firesteel.facts.host.host import Gpu
+from firesteel.facts.host.memory_sample import GpuProcess
 from firesteel.launch import Container
 from firesteel.planner.memory.pool import pool
 from firesteel.proposals import Proposal
@@ -39,6 +39,7 @@ from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import all_services
 from firesteel.run.start.host_alarms import host_alarms
 from firesteel.run.start.memory_check import LaunchMemory, decide_start
+from firesteel.values import Value
 
 OWN_DISK_BYTES = 256 * 2**20
 """For the engine's log, at most twice 64 MiB, and for state. The space for weights and images is checked
@@ -52,8 +53,7 @@ _TOOLKIT = (
 _UPGRADE = "sudo apt update && sudo apt full-upgrade, then sudo reboot, then firesteel doctor kexec-handover"
 
 
-@dataclass(frozen=True, slots=True)
-class HostProblem:
+class HostProblem(Value):
     what: str
     next: str
 

@@ -10,10 +10,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
-from firesteel import engines
 from firesteel.edge.files.home import Home, make_way
 from firesteel.edge.host import process
 from firesteel.edge.http import engine_client
+from firesteel.engines.logs.diagnosis import diagnose
+from firesteel.engines.logs.progress import start_progress
 from firesteel.errors import FiresteelError, HostNotReady, SuspectWeights
 from firesteel.planner import Plan
 from firesteel.run.events import Event, PhaseProgress
@@ -109,7 +110,7 @@ class StartReporter:
         """Pairs of text and remaining seconds."""
         text, self._read_bytes = _new_lines(self._log, self._read_bytes)
         for line in text.replace("\r", "\n").splitlines():
-            if progress := engines.start_progress(self._spec.engine, line):
+            if progress := start_progress(self._spec.engine, line):
                 self._tracker = self._tracker.advance(progress, now_s)
                 yield self._update(now_s)
         if now_s - self._reported_s > _PROGRESS_S:
@@ -149,7 +150,7 @@ def start_failure(home: Home, spec: ServiceSpec) -> FiresteelError:
     """Why it did not start, from its exit and a diagnosis of its log."""
     service = load(home, spec.name)
     lines = last_lines(service.log, MAX_LINES) if service else []
-    diagnosis = engines.diagnose("\n".join(lines), spec.engine)
+    diagnosis = diagnose("\n".join(lines), spec.engine)
     what = f"{spec.name} did not start: {death(service.state if service else None)}"
     show_log = f"firesteel logs {spec.name}"
     if diagnosis.cause is None:

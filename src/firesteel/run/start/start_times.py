@@ -6,20 +6,18 @@ counts as empty.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.state_file import read_state, write_state
 from firesteel.launch import EngineName
 from firesteel.run.start.eta import Seconds
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _MAX_STARTS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class StartTimes:
+class StartTimes(Value):
     engine: EngineName
     version: str | None
     seconds: Seconds

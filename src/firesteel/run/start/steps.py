@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
-from firesteel import engines
-from firesteel.catalog import container_name
+from firesteel.catalog.docker_options import container_name
 from firesteel.command import Command
 from firesteel.edge.embedded import install, server
 from firesteel.edge.embedded.install import WheelFile
 from firesteel.edge.files.home import Home
 from firesteel.edge.hub.cache import find_store
 from firesteel.edge.native.programs import help_of
+from firesteel.engines import engine
 from firesteel.engines.llamacpp import help_text
 from firesteel.errors import FiresteelError, Stopped, UsageError
 from firesteel.launch import EngineProgram, Launch, Step
@@ -69,7 +69,7 @@ def _native_steps(proposal: Proposal, program: EngineProgram, home: Home, named:
     return (
         Step(Command(("firesteel", "pull", named, "--weights-only")), "fetch the weights, once"),
         Step(
-            Command((*program.argv, *engines.argv(local)), {"PATH": path, **local.env}),
+            Command((*program.argv, *engine.argv(local)), {"PATH": path, **local.env}),
             f"serve it with the {launch.engine} of this machine, a child process of the supervisor",
             expects=f"HTTP 200 at http://127.0.0.1:{launch.port}/health",
         ),
@@ -144,7 +144,7 @@ def _embedded_command(proposal: Proposal, home: Home) -> Command:
     launch = proposal.plan.launch
     weights = install.weights_path(home, wheel_file(proposal)) if proposal.model else launch.model
     launch = llamacpp_process(launch, str(weights), proposal.plan.host.cores)
-    argv = engines.argv(launch)
+    argv = engine.argv(launch)
     try:  # the embedded engine refuses flags that it does not know: say so before anything is pulled
         server.settings(list(argv))
     except server.UnsupportedFlag as error:

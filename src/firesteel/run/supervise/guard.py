@@ -21,13 +21,13 @@ Weights load fast, which is normal: down to what the plan leaves, memory may fal
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from firesteel.facts import KernelEvent, Meminfo, MemorySample
+from firesteel.facts.host.host import Meminfo
+from firesteel.facts.host.memory_sample import KernelEvent, MemorySample
 from firesteel.units import GIB, MIB, show_bytes
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 HORIZON_S = 5.0
 """The engine is stopped if the danger line is nearer than that, at the speed of the last two seconds. A host
@@ -64,8 +64,7 @@ _HISTORY_S = 15.0
 StopKind = Literal["floor", "rate", "pressure", "swap", "driver", "oom"]
 
 
-@dataclass(frozen=True, slots=True)
-class GuardStop:
+class GuardStop(Value):
     kind: StopKind
     why: str
     """With the figures that led to it."""
@@ -73,8 +72,7 @@ class GuardStop:
     """Kill at once: a graceful stop may take longer than the host has."""
 
 
-@dataclass(frozen=True, slots=True)
-class GuardLimits:
+class GuardLimits(Value):
     floor_bytes: int
     """The engine is stopped when less is available. 0: no limit."""
     expected_bytes: int = 0
@@ -89,8 +87,7 @@ class GuardLimits:
         return round(self.floor_bytes * DANGER_SHARE)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryWatch:
+class MemoryWatch(Value):
     """The samples so far and the decision. `after` returns the next watch; the first `stop` stays."""
 
     limits: GuardLimits

@@ -24,11 +24,9 @@ Frozen is told from busy by two signals, each within seconds:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from firesteel.engines.metrics import Activity
 from firesteel.units import show_seconds
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 QUIET_S = 180.0
 """Without progress. A late kernel compilation or a first image has taken a minute or two; clients give up
@@ -49,8 +47,7 @@ BLIND_S = 10.0
 """Without a reading: the watch itself did not run (the host was suspended, say), and starts anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class ActivityReading:
+class ActivityReading(Value):
     at_s: float
     """By a monotonic clock."""
     activity: Activity | None
@@ -59,8 +56,7 @@ class ActivityReading:
     """CPU time so far of an engine that computes on the CPU; None: of any other."""
 
 
-@dataclass(frozen=True, slots=True)
-class IdleTime:
+class IdleTime(Value):
     """Since when an engine has made no progress."""
 
     now_s: float = 0.0
@@ -116,8 +112,7 @@ class IdleTime:
         return f"the engine is stuck: {requests}, and no progress for {show_seconds(quiet_s)}{tokens}"
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessReading:
+class ProcessReading(Value):
     at_s: float
     answered_at_s: float | None
     """When it answered a request last; None: never yet, so its silence says nothing."""
@@ -127,8 +122,7 @@ class ProcessReading:
     """One of its processes is in state T."""
 
 
-@dataclass(frozen=True, slots=True)
-class FrozenTime:
+class FrozenTime(Value):
     """Since when an engine has shown no sign of life."""
 
     now_s: float | None = None

@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from firesteel.engines.metrics import activity
 from firesteel.run.service import ServiceSpec, ServiceState, all_services, api_key
 from firesteel.run.supervise import guard, hang, oom, restart
 from firesteel.run.supervise.disk_writer import DiskWriter
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _SAMPLE_S = 1.0
 _SIGNAL_S = 0.1
@@ -32,8 +31,7 @@ _HEALTH_S, _METRICS_S = 2.0, 5.0
 """How often the engine is asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class StopReason:
+class StopReason(Value):
     """Why the supervisor stops an engine that would go on."""
 
     kind: restart.ExitKind

@@ -10,16 +10,16 @@ log. A log that can be read tells more: what the process held at the end.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-from firesteel.facts import Meminfo, MemorySample
+from firesteel.facts.host.host import Meminfo
+from firesteel.facts.host.memory_sample import MemorySample
 from firesteel.units import KIB, show_bytes
+from firesteel.values import Value
 
 _KILLED = re.compile(r"Killed process \d+ .*anon-rss:(\d{1,15})kB")
 
 
-@dataclass(frozen=True, slots=True)
-class OomCounts:
+class OomCounts(Value):
     """Processes that the kernel has killed so far; None: not counted."""
 
     in_cgroup: int | None = None

@@ -12,11 +12,11 @@ requested stop, arguments that the engine does not understand, a missing program
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from firesteel.run.service import STOP_REQUESTED
 from firesteel.units import show_seconds
+from firesteel.values import Value
 
 ExitKind = Literal["died", "stuck", "guard", "requested"]
 """died: by itself. stuck: killed after a hang. guard: stopped by the guard. requested: stopped by a user."""
@@ -39,8 +39,7 @@ _FINAL_CODES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EngineExit:
+class EngineExit(Value):
     kind: ExitKind
     ran_s: float
     exit_code: int | None = None
@@ -50,16 +49,14 @@ class EngineExit:
     """A restart cannot help: its answers are wrong, a flag is unknown, weights are missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class RestartAfter:
+class RestartAfter(Value):
     seconds: float
     number: int
     """Of this restart since the last good run: 1, 2, 3."""
     of: int
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Value):
     reason: str
 
 

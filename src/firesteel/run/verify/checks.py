@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from firesteel.edge.http.answer import Answer
 from firesteel.run.verify.expected import Size
 from firesteel.run.verify.garbage import find_faults, quote
+from firesteel.values import Value
 
 Level = Literal["gate", "note"]
 Cause = Literal["wrong", "refused", "silent"]
@@ -34,8 +34,7 @@ _SPARE_TOKENS, _SPARE_SHARE = 4, 0.1
 """Engines count tokens that make no text: the end of the answer, the marks around thoughts."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckResult(Value):
     name: str
     passed: bool
     observed: str

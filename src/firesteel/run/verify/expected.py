@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from firesteel import engines
-from firesteel.catalog import RecipeRequests
+from msgspec import field
+
+from firesteel.catalog.request_settings import RecipeRequests
 from firesteel.edge.files import state_file
 from firesteel.engines import introspection
+from firesteel.engines.engine import expand_shortcuts
 from firesteel.facts.model.tensors import Role, Weights
 from firesteel.launch import EngineName, FlagValue, Launch, Task
 from firesteel.planner import Plan, PlanSummary, summarize
 from firesteel.proposals import Proposal
-from firesteel.values import InvalidValue, from_json
+from firesteel.values import InvalidValue, Value, from_json
 
 Size = Literal["unknown", "tiny", "small", "able"]
 TINY_BELOW, ABLE_FROM = 1_000_000_000, 4_000_000_000
@@ -32,8 +33,7 @@ _BITS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(Value):
     """None or empty: not expected, or not known."""
 
     engine: EngineName | None = None
@@ -44,13 +44,13 @@ class Expected:
     """Tokens that one request may use."""
     tool_parser: str | None = None
     reasoning_parser: str | None = None
-    requests: Mapping[str, Any] = field(default_factory=dict)
+    requests: Mapping[str, Any] = {}
     """Request settings that the model's makers recommend, as in a request body."""
-    tool_requests: Mapping[str, Any] = field(default_factory=dict)
+    tool_requests: Mapping[str, Any] = {}
     """The same, for requests with tools."""
-    thinking_request: Mapping[str, Any] = field(default_factory=dict)
+    thinking_request: Mapping[str, Any] = {}
     """Request settings that turn thinking on, where it is off by default."""
-    kernels: Mapping[str, str] = field(default_factory=dict)
+    kernels: Mapping[str, str] = {}
     """Flags that select kernels: `moe-backend` -> `marlin`."""
     drafts: str | None = None
     """Speculation method: `mtp`, `dflash`; None: no speculation."""
@@ -174,7 +174,7 @@ def _thinking(requests: RecipeRequests) -> dict[str, Any]:
 
 
 def _kernels(launch: Launch) -> dict[str, str]:
-    flags: Iterable[tuple[str, FlagValue]] = engines.expand_shortcuts(launch).items()
+    flags: Iterable[tuple[str, FlagValue]] = expand_shortcuts(launch).items()
     known = introspection.kernel_flags(launch.engine)
     return {
         name: value for name, value in flags if name in known and isinstance(value, str) and value != "auto"

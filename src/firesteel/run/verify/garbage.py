@@ -20,11 +20,11 @@ import re
 import unicodedata
 import zlib
 from collections import Counter
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
 from firesteel.printable import escape_unprintable
+from firesteel.values import Value
 
 Kind = Literal["empty", "bytes", "special", "loop", "script", "soup"]
 Script = Literal["latin", "cjk", "cyrillic", "arabic", "any"]
@@ -116,8 +116,7 @@ _RANGES: tuple[tuple[int, int, str], ...] = (
 """Chinese, Japanese and Korean count as one: an answer in one of them may quote another."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextFault:
+class TextFault(Value):
     kind: Kind
     observed: str
 

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from datetime import date
 from pathlib import Path
 
-from firesteel import engines
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.measured_memory import save_measured_memory
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.edge.http.poll import get_from_engine
+from firesteel.engines.logs.memory import reported_memory
 from firesteel.errors import FiresteelError, SuspectWeights
 from firesteel.launch import Launch
 from firesteel.planner import MeasuredMemory, launch_key
@@ -125,7 +125,7 @@ def _summary(checks: tuple[CheckResult, ...]) -> str:
 
 def _report(proposal: Proposal, service: Service, verification: Verification, start_s: float) -> Report:
     launch, spec = proposal.plan.launch, service.spec
-    reported = engines.reported_memory(launch.engine, _log(service.folder))
+    reported = reported_memory(launch.engine, _log(service.folder))
     engine = service.state.engine if service.state else None
     return Report(
         name=spec.name,
@@ -147,7 +147,7 @@ def _record_memory(proposal: Proposal, home: Home, service: Service) -> None:
     taken_bytes = _taken_bytes(service, launch)
     if taken_bytes is None:
         return
-    reported = engines.reported_memory(launch.engine, _log(service.folder))
+    reported = reported_memory(launch.engine, _log(service.folder))
     save_measured_memory(
         home,
         MeasuredMemory(

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 
-from firesteel import engines
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer
 from firesteel.engines import prometheus
+from firesteel.engines.logs.memory import reported_memory
 from firesteel.engines.prometheus import PrometheusSample
 from firesteel.run.verify import api_checks, checks, engine_checks, repeats, warm_up
 from firesteel.run.verify.checks import CheckResult
@@ -230,7 +230,7 @@ async def key(session: VerifySession) -> list[CheckResult]:
 async def engine_reports(session: VerifySession) -> list[CheckResult]:
     now, log = await _metrics(session), session.read_log() if session.read_log else ""
     expected, engine = session.expected, session.expected.engine
-    logged_tokens = engines.reported_memory(engine, log).kv_tokens if engine and log else None
+    logged_tokens = reported_memory(engine, log).kv_tokens if engine and log else None
     results = [
         engine_checks.kv_cache(expected, now, logged_tokens),
         engine_checks.speculation(expected, session.metrics, now, session.answers),

@@ -13,12 +13,12 @@ is reported.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from firesteel.edge.http.answer import Answer, TokenLogprob
 from firesteel.run.verify import checks
 from firesteel.run.verify.checks import CheckResult, Level, common_prefix_chars
 from firesteel.run.verify.garbage import find_faults, quote
+from firesteel.values import Value
 
 MIN_EQUAL_CHARS = checks.MIN_FIRST_CHARS
 """Seen 2026-11-18 in llama.cpp on a CPU: a text that was cached in part differed after 33 characters."""
@@ -30,8 +30,7 @@ _MIN_INSERTED_CHARS, _MAX_INSERTED_CHARS = 12, 80
 _MIN_REJOINED_CHARS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Value):
     """How a later answer differs from all earlier ones to its prompt."""
 
     observed: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer
@@ -13,6 +14,7 @@ from firesteel.engines.prometheus import PrometheusSample
 from firesteel.run.verify import engine_checks
 from firesteel.run.verify.checks import Level
 from firesteel.run.verify.expected import Expected
+from firesteel.values import Value
 
 _IDLE_S = 30
 """Seconds between two tokens after which a stream has stalled."""
@@ -20,8 +22,7 @@ _MIN_RATE = 0.2
 """Tokens per second of the slowest server whose plain answers are waited for."""
 
 
-@dataclass(frozen=True, slots=True)
-class AskedQuestion:
+class AskedQuestion(Value):
     prompt: str
     max_tokens: int
     answer: Answer
@@ -29,8 +30,7 @@ class AskedQuestion:
     """The prompt was all that was sent: no system prompt, no earlier turns, no tools."""
 
 
-@dataclass(slots=True)
-class VerifySession:
+class VerifySession(Struct):
     url: str
     model: str
     expected: Expected
@@ -41,9 +41,9 @@ class VerifySession:
     seed: int
     text_tokens: int = 128
     """`max_tokens` of the longer answers."""
-    texts: list[Answer] = field(default_factory=list)
-    exchanges: list[AskedQuestion] = field(default_factory=list)
-    firsts: dict[str, list[Answer]] = field(default_factory=dict)
+    texts: list[Answer] = []
+    exchanges: list[AskedQuestion] = []
+    firsts: dict[str, list[Answer]] = {}
     """The first answers to the prompts that are asked again, by prompt."""
     metrics: tuple[PrometheusSample, ...] = ()
     log: str = ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.http.engine_client import (
@@ -20,15 +19,14 @@ from firesteel.run.proofs import forget_proof
 from firesteel.run.service import Service, api_key, death, last_lines
 from firesteel.run.verify.expected import Expected, stored_expected
 from firesteel.run.verify.verify import Verification, verify
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 _LOG_LINES = 100_000
 _ENGINES: dict[str, EngineName] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp"}
 """By what engines say in `owned_by` of `/v1/models`."""
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyTarget:
+class VerifyTarget(Value):
     """A server to verify, and what is known about it."""
 
     name: str

@@ -13,7 +13,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer
@@ -22,6 +21,7 @@ from firesteel.run.verify import api_questions, media, questions, vectors
 from firesteel.run.verify.checks import Cause, CheckResult
 from firesteel.run.verify.expected import Expected
 from firesteel.run.verify.session import VerifySession
+from firesteel.values import Value
 
 _BUSY = frozenset({429, 502, 503, 504})
 """Overloaded, or a proxy without an engine behind it: the model did not answer."""
@@ -29,8 +29,7 @@ _USUAL_TOKENS_PER_S = 5.0
 """From this speed on the usual time limits are enough."""
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyBudget:
+class VerifyBudget(Value):
     """Time limits for everything and for one answer. A model of 120 billion parameters needs a minute."""
 
     total_s: float = 120
@@ -44,8 +43,7 @@ class VerifyBudget:
         return cls(cls().total_s * slowness, cls().request_s * slowness)
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(Value):
     checks: tuple[CheckResult, ...]
     texts: tuple[Answer, ...] = ()
     """The longer streamed answers, which are also the first speed measurements."""
@@ -68,8 +66,7 @@ class Verification:
         return bool(self.failed) and all(check.cause == "silent" for check in self.failed)
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(Value):
     name: str
     progress: str
     run: Callable[[VerifySession], Awaitable[list[CheckResult]]]

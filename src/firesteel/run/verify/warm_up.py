@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer
@@ -21,7 +22,7 @@ from firesteel.run.service import ServiceSpec
 from firesteel.run.verify.expected import Expected
 from firesteel.run.verify.prompts import TOKENS_PER_WORD, filler
 from firesteel.units import show_seconds
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 SMALL, MIDDLE, LARGE = 32, 512, 26_000
 """Tokens. Seen 2026-11-15: warming with about 26,000 real tokens cured a stall and garbage at 20,000
@@ -37,8 +38,7 @@ _TEMPLATE_TOKENS = 64
 _ORDINALS = ("first", "second", "third", "fourth")
 
 
-@dataclass(frozen=True, slots=True)
-class WarmUpLimits:
+class WarmUpLimits(Value):
     """Time limits. They are short on a CPU, where engines compile nothing."""
 
     prompt_s: float
@@ -58,8 +58,7 @@ class WarmUpLimits:
         return self.compile_s + _TIMEOUT_FACTOR * (reading_s + writing_s)
 
 
-@dataclass(frozen=True, slots=True)
-class HostRates:
+class HostRates(Value):
     """Tokens per second, planned at the least or measured; None: not known."""
 
     prefill: float | None = None
@@ -130,8 +129,7 @@ async def warm(
     yield PhaseDone("warm", f"{summary} (with the chat template's tokens)" if summary else "nothing was sent")
 
 
-@dataclass(slots=True)
-class _Sender:
+class _Sender(Struct):
     spec: ServiceSpec
     key: str | None
     limits: WarmUpLimits

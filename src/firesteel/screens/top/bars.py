@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.text import Text
 
 from firesteel.gateway.state import MemoryStatus, ModelStatus
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Glyphs:
+class Glyphs(Value):
     """Of a terminal that has them, or ASCII."""
 
     fills: str = "█▓▒"
@@ -56,8 +55,7 @@ def _level(value: float | None, top: float, glyphs: Glyphs) -> str:
     return glyphs.levels[max(1, min(highest, round(value / top * highest)))]
 
 
-@dataclass(frozen=True, slots=True)
-class BarPart:
+class BarPart(Value):
     name: str
     bytes: int
     fill: str

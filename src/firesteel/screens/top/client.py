@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http.client
 import json
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -18,6 +17,7 @@ from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.state import GatewayState
 from firesteel.printable import printable
 from firesteel.screens.top.snapshot import CurveRangeName, Curves, LoggedRequest
+from firesteel.values import Value
 
 T = TypeVar("T")
 Action = Literal["load", "unload", "pin", "unpin"]
@@ -39,8 +39,7 @@ class Refused(FiresteelError):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class RequestQuery:
+class RequestQuery(Value):
     """Which requests of the log."""
 
     model: str | None = None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from rich.text import Text
@@ -18,6 +17,7 @@ from firesteel.screens.top.bars import UNICODE, Glyphs, memory_bar, memory_parts
 from firesteel.screens.top.panels import bar_legend, log_lines, queue_lines, request_lines
 from firesteel.screens.top.snapshot import CurveRangeName, Snapshot
 from firesteel.units import GIB, show_bytes
+from firesteel.values import Value
 
 Panel = Literal["log", "requests", "queue"]
 PANELS: tuple[Panel, ...] = ("log", "requests", "queue")
@@ -48,8 +48,7 @@ HELP = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Value):
     """What the user chose to see."""
 
     model: str = ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from datetime import datetime
 
 from rich.text import Text
@@ -12,6 +11,7 @@ from firesteel.printable import printable
 from firesteel.screens.top.bars import Glyphs
 from firesteel.screens.top.snapshot import LoggedRequest, Snapshot
 from firesteel.units import show_seconds
+from firesteel.values import Value
 
 _PARTS = ("wait", "prompt", "answer")
 _STYLES = ("yellow", "magenta", "cyan")
@@ -63,8 +63,7 @@ def request_lines(snapshot: Snapshot, width: int, glyphs: Glyphs) -> list[Text]:
     return lines + [_request(row, snapshot.at, columns, width - len(head), glyphs) for row in rows]
 
 
-@dataclass(frozen=True, slots=True)
-class _RequestColumns:
+class _RequestColumns(Value):
     model: int
     key: int
     """0: no request had a key."""

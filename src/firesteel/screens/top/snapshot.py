@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import field
+
 from firesteel.gateway.state import GatewayState
+from firesteel.values import Value
 
 CurveRangeName = Literal["15m", "24h", "30d"]
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
+class Curve(Value):
     name: str
     model: str | None
     values: tuple[float | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Curves:
+class Curves(Value):
     """`/api/curves`."""
 
     step_s: int = 5
@@ -30,8 +30,7 @@ class Curves:
         return next(found, ())
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedRequest:
+class LoggedRequest(Value):
     """A row of `/api/requests`."""
 
     id: int
@@ -49,8 +48,7 @@ class LoggedRequest:
     cached_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Value):
     """Everything that a frame shows, as of one moment."""
 
     url: str

@@ -18,16 +18,21 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from firesteel import catalog, engines, reads
-from firesteel.catalog import Catalog
+from firesteel.catalog.catalog import Catalog, overlay, shipped
+from firesteel.catalog.catalog import weights as catalog_weights
 from firesteel.edge.files import checkpoints
 from firesteel.edge.files.home import catalog_files, find_home
+from firesteel.engines.engine import expand_shortcuts, parse_argv, served_capacity, size_flags
+from firesteel.engines.flags import compact_json
+from firesteel.engines.vllm.kv_settings import speculative_tokens
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.facts import Architecture, Weights
 from firesteel.facts.host.hardware import hardware, idle_host
+from firesteel.facts.model.architecture import Architecture
+from firesteel.facts.model.tensors import Weights
 from firesteel.launch import Launch
 from firesteel.planner import Plan, plan
 from firesteel.reads.docker import DockerOption, environment, name_and_value, parse_options
+from firesteel.reads.launches import read
 from firesteel.reads.shell import split
 from firesteel.reads.source_text import source_file
 from firesteel.sim import nvidia_smi
@@ -139,9 +144,9 @@ def _run_other_program(
 
 def _engine(text: str, command: list[str], spark: SimSpark) -> dict[str, Any]:
     # Not the Workspace: this stands for docker and the engine, which do not know what was measured before.
-    known = catalog.overlay(catalog.shipped(), catalog_files(find_home()))
+    known = overlay(shipped(), catalog_files(find_home()))
     try:
-        launch = reads.read(text, "docker run", known.images)[0].launch
+        launch = read(text, "docker run", known.images)[0].launch
     except UsageError as error:
         raise DockerError(
             f"docker: a simulated container runs an engine, and this starts none: {error}", 127
@@ -152,7 +157,7 @@ def _engine(text: str, command: list[str], spark: SimSpark) -> dict[str, Any]:
         "engine": launch.engine,
         "version": launch.version,
         "model": launch.model,
-        "served": engines.parse_argv(launch.engine, command, contained=True).name or launch.name,
+        "served": parse_argv(launch.engine, command, contained=True).name or launch.name,
         "port": launch.port,
         "headless": launch.flags.get("headless") is True,
         "key": launch.flags.get("api-key") if isinstance(launch.flags.get("api-key"), str) else None,
@@ -180,7 +185,7 @@ def _model(launch: Launch, known: Catalog) -> tuple[Architecture, Weights]:
         model = known.models[launch.model]
         recipe = known.recipes.get(launch.name)
         if recipe is not None and recipe.model == model.id:
-            return model.architecture, catalog.weights(known, recipe)
+            return model.architecture, catalog_weights(known, recipe)
         return model.architecture, model.weights
     path = _on_disk(launch)
     if path is not None:
@@ -217,8 +222,8 @@ def engine_speed(planned: Plan, spark: SimSpark) -> dict[str, Any]:
     times = (slow.times if slow else 1.0) / prod(truth.decode_times for truth in truths)
     single_ms = 1000 / speed.decode_tokens_per_s.expected if speed else 50.0
     scale = times * (1000 / decode / single_ms if decode else 1.0)
-    users = engines.served_capacity(launch).users or _DEFAULT_USERS[launch.engine]
-    drafts = engines.speculative_tokens(launch.flags)
+    users = served_capacity(launch).users or _DEFAULT_USERS[launch.engine]
+    drafts = speculative_tokens(launch.flags)
     return {
         "step_ms": [(count, ms * scale) for count, ms in _steps(planned, users, single_ms)],
         "depths": [(0, 1.0)] if decode else _depths(planned),
@@ -240,8 +245,8 @@ def engine_speed(planned: Plan, spark: SimSpark) -> dict[str, Any]:
 
 def applies(truth: TrueSpeed, launch: Launch) -> bool:
     flags = {
-        name: value if isinstance(value, str) else engines.compact_json(value)
-        for name, value in engines.expand_shortcuts(launch).items()
+        name: value if isinstance(value, str) else compact_json(value)
+        for name, value in expand_shortcuts(launch).items()
     }
     has_flags = all(flags.get(name) == value for name, value in truth.when.items())
     return has_flags and fnmatchcase(launch.model, truth.model)
@@ -251,7 +256,7 @@ def _steps(planned: Plan, users: int, single_ms: float) -> list[tuple[int, float
     """Milliseconds of a step with 1, 2, 4, ... concurrent users."""
     steps = [(1, single_ms)]
     for count in (count for count in _USER_COUNTS if 1 < count <= max(2, users)):
-        sizes = engines.size_flags(planned.launch.engine, planned.cache.context, count)
+        sizes = size_flags(planned.launch.engine, planned.cache.context, count)
         flags = {**planned.launch.flags, **sizes}
         replanned = plan(replace(planned.launch, flags=flags), planned.shape, planned.weights, planned.host)
         batch = replanned.speed.batch if replanned.speed else None

@@ -11,25 +11,23 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from firesteel.edge.files.home import write_text
 from firesteel.edge.host.process import Pid, is_alive
-from firesteel.values import from_json, plain, replace
+from firesteel.values import Value, from_json, plain, replace
 
 _KILLED = 137
 _KEEP_CODE_S = 60
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerRecord:
+class ContainerRecord(Value):
     id: str
     name: str
     image: str
     command: tuple[str, ...]
     created: float
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = {}
     ports: tuple[tuple[str, int, int], ...] = ()
     """Address, port on the host, port inside."""
     remove: bool = False

@@ -12,8 +12,11 @@ import random
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
+
+from firesteel.values import Value
 
 _MAX_LATE_S = 1.0
 """When it is further behind, the clock restarts: a burst would be worse than a pause."""
@@ -21,8 +24,7 @@ _BLOCK = 16
 CACHED_BLOCKS = 60_000
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSpeed:
+class EngineSpeed(Value):
     """The true speed of one engine, as `engine_config` wrote it."""
 
     step_ms: Sequence[tuple[int, float]]
@@ -70,14 +72,13 @@ def _interpolate(points: Sequence[tuple[int, float]], x: float) -> float:
     return max(min(y for _, y in points) / 2, y0 + (y1 - y0) * (x - x0) / (x1 - x0))
 
 
-@dataclass(eq=False)
-class ActiveAnswer:
+class ActiveAnswer(Struct, eq=False):
     """One answer in progress."""
 
     prompt_tokens: int
     pieces: list[tuple[str, str]]
     text: str
-    blocks: list[int] = field(default_factory=list)
+    blocks: list[int] = []
     unread: int = 0
     """Tokens of the prompt that are still to be read."""
     cached: int = 0
@@ -96,8 +97,7 @@ class ActiveAnswer:
         return self.prompt_tokens + len(self.pieces)
 
 
-@dataclass
-class BatchCounters:
+class BatchCounters(Struct):
     """Totals since the engine started."""
 
     prompt_tokens: int = 0
@@ -107,10 +107,10 @@ class BatchCounters:
     drafts: int = 0
     drafted: int = 0
     accepted: int = 0
-    by_position: list[int] = field(default_factory=list)
+    by_position: list[int] = []
     prompt_s: float = 0.0
     decode_s: float = 0.0
-    first_token_s: list[float] = field(default_factory=list)
+    first_token_s: list[float] = []
 
 
 class Batch:

@@ -14,7 +14,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from firesteel import shipped_data
-from firesteel.engines import speculative_tokens
+from firesteel.engines.vllm.kv_settings import speculative_tokens
 from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName, Launch
 from firesteel.planner import Plan

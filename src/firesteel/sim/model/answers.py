@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from firesteel.sim.model import prose
 from firesteel.sim.model.arithmetic import first_sum
 from firesteel.sim.spark import Text
+from firesteel.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class SimReply:
+class SimReply(Value):
     content: str
     text: Text
     """The kind of text, which decides how well it can be drafted."""

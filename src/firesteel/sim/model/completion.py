@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from firesteel.sim.model import answers, media, prose, schemas, tokenizer
 from firesteel.sim.model.answers import SimReply
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 Channel = Literal["reasoning", "content", "call"]
 Piece = tuple[Channel, str]
@@ -21,8 +20,7 @@ class BadRequest(Exception):
     """The engine's message with HTTP 400."""
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(Value):
     prompt: str
     pieces: tuple[Piece, ...]
     text: str
@@ -34,8 +32,7 @@ class Completion:
         return max(1, tokenizer.count(self.prompt))
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerStyle:
+class AnswerStyle(Value):
     """The parts of a launch that decide how the engine answers."""
 
     thinks: bool

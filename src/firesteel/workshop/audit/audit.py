@@ -6,21 +6,17 @@ import os
 import time
 from collections.abc import Callable, Mapping
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.contents import read_contents
 from firesteel.facts.model.checkpoint_contents import CheckpointContents
-from firesteel.rules.checkpoint_checks import (
-    CheckpointFinding,
-    CheckpointSummary,
-    judge,
-    summarize_checkpoint,
-)
+from firesteel.rules.checkpoint_checks.checks import CheckpointFinding
+from firesteel.rules.checkpoint_checks.judge import judge
 from firesteel.rules.checkpoint_checks.subject import AuditSubject
+from firesteel.rules.checkpoint_checks.summary import CheckpointSummary, summarize_checkpoint
+from firesteel.values import Value
 from firesteel.workshop.audit.deep import read_everything
 
 
-@dataclass(frozen=True, slots=True)
-class AuditReport:
+class AuditReport(Value):
     model: str
     summary: CheckpointSummary
     findings: tuple[CheckpointFinding, ...]

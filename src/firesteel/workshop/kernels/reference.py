@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firesteel.dataclass import dataclass
+from firesteel.values import Value
 from firesteel.workshop.kernels.float_formats import (
     E2M1_MAX,
     E4M3_MAX,
@@ -39,8 +39,7 @@ class NotFinite(ArithmeticError):
     """A weight is infinite or NaN: no scale can be computed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quantized:
+class Quantized(Value):
     values: U8
     """One byte a weight, or two weights a byte."""
     scales: NDArray[Any]

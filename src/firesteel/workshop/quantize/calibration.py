@@ -9,10 +9,10 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import DoesNotFit, UsageError
-from firesteel.facts import Host
+from firesteel.facts.host.host import Host
 from firesteel.units import GB, show_bytes
+from firesteel.values import Value
 from firesteel.workshop.quantize.source import SourceCheckpoint
 
 IMAGE = "nvcr.io/nvidia/tensorrt-llm/release:spark-single-gpu-dev"
@@ -25,8 +25,7 @@ _SAMPLES = 512
 _SCRIPT = "/app/examples/hf_ptq/hf_ptq.py"
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrationPlan:
+class CalibrationPlan(Value):
     needed_bytes: int
     hours_low: float
     hours_high: float

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firesteel.dataclass import dataclass
-from firesteel.facts import Checkpoint, Host, Tensor, Weights, sum_weights
+from firesteel.facts.host.host import Host
+from firesteel.facts.model.checkpoint import Checkpoint
+from firesteel.facts.model.tensors import Tensor, Weights, sum_weights
 from firesteel.launch import Ask
 from firesteel.planner import Band
 from firesteel.proposals import Proposal, propose_checkpoint
+from firesteel.values import Value
 from firesteel.workshop.kernels.native import Kernel
 from firesteel.workshop.kernels.reference import global_scale
 from firesteel.workshop.quantize.formats import Scheme
@@ -25,8 +27,7 @@ _RATED_THREADS = 0.8
 """The share of perfect scaling that two threads reached in `benchmarks/quantize.py`, 2026-11-16."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServedForecast:
+class ServedForecast(Value):
     """A checkpoint as it would be served."""
 
     weights_bytes: int
@@ -34,8 +35,7 @@ class ServedForecast:
     decode_tokens_per_s: Band | None
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizationForecast:
+class QuantizationForecast(Value):
     host: str
     before: ServedForecast
     after: ServedForecast

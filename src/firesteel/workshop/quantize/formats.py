@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, Literal
 
-from firesteel.dataclass import dataclass
-from firesteel.facts import Role
+from firesteel.facts.model.tensors import Role
+from firesteel.values import Value
 
 Scheme = Literal["fp8-rows", "fp8-block", "nvfp4", "nvfp4-w4a4", "mxfp4"]
 """How one matrix is stored."""
@@ -21,16 +21,14 @@ PINNED_INPUT_SCALE = 1.0
 `nvfp4_experts_only_input_scale1`, seen 2026-11-15."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputTensor:
+class OutputTensor(Value):
     name: str
     dtype: str
     shape: tuple[int, ...]
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizedFormat:
+class QuantizedFormat(Value):
     name: str
     about: str
     scheme: Scheme

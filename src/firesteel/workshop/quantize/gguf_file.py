@@ -13,7 +13,6 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.byte_sources import FileSource
 from firesteel.edge.files.home import Home, free_bytes
 from firesteel.edge.native.programs import find_program
@@ -21,6 +20,7 @@ from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.formats import gguf
 from firesteel.facts.formats.gguf_labels import BASE_TYPES, NEEDS_IMATRIX
 from firesteel.units import show_bytes
+from firesteel.values import Value
 
 QUANTIZER, CONVERTER = "llama-quantize", "convert_hf_to_gguf.py"
 _BUFFER_MIB = 1024
@@ -30,8 +30,7 @@ _SIZE = re.compile(r"quant size\s*=\s*([0-9.]+) MiB")
 _MAX_SHOWN = 400
 
 
-@dataclass(frozen=True, slots=True)
-class GgufPlan:
+class GgufPlan(Value):
     source: Path
     """A GGUF file, or a folder with safetensors that is converted first."""
     label: str

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import Stopped, UsageError
-from firesteel.facts import Role
 from firesteel.facts.model.module_patterns import ModulePatterns, parse_modules
+from firesteel.facts.model.tensors import Role
 from firesteel.facts.tensor_roles import quantize_policy, scale_partners, split_leaf
-from firesteel.values import replace
+from firesteel.values import Value, replace
 from firesteel.workshop.quantize.formats import QuantizedFormat, Scheme, why_not
 from firesteel.workshop.quantize.source import SourceCheckpoint, SourceTensor
 
@@ -27,8 +26,7 @@ _SMALL = 2**18
 _SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class BlockScale:
+class BlockScale(Value):
     """The scales of FP8 in blocks, one for each block."""
 
     tensor: SourceTensor
@@ -36,8 +34,7 @@ class BlockScale:
     """Rows and columns, as `weight_block_size` has them; blocks at the edges may be smaller."""
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+class Matrix(Value):
     """A matrix of the result, [outputs, inputs], and where it is in the source."""
 
     module: str
@@ -64,8 +61,7 @@ class Matrix:
         return self.source.dtype in ("BF16", "F8_E4M3")
 
 
-@dataclass(frozen=True, slots=True)
-class KeptTensor:
+class KeptTensor(Value):
     source: SourceTensor
     why: str
     block_scale: BlockScale | None = None
@@ -81,8 +77,7 @@ class KeptTensor:
         return self.source.bytes * 2 if self.block_scale else self.source.bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SortedTensors:
+class SortedTensors(Value):
     matrices: tuple[Matrix, ...]
     kept: tuple[KeptTensor, ...]
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from firesteel.dataclass import dataclass
-from firesteel.facts import Role, Tensor
 from firesteel.facts.formats import safetensors
+from firesteel.facts.model.tensors import Role, Tensor
 from firesteel.facts.tensor_roles import scale_groups, split_leaf
+from firesteel.values import Value
 from firesteel.workshop.quantize.formats import (
     FORMATS,
     OutputTensor,
@@ -33,8 +33,7 @@ _PLAN_VERSION = 1
 """Goes up when the same command would write other bytes, so that no run continues an older one."""
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixGroup:
+class MatrixGroup(Value):
     """Matrices that share a global scale; without one, a matrix by itself."""
 
     matrices: tuple[Matrix, ...]
@@ -47,8 +46,7 @@ class MatrixGroup:
 Item = MatrixGroup | KeptTensor
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFile:
+class OutputFile(Value):
     name: str
     header: bytes
     offsets: Mapping[str, int]
@@ -56,8 +54,7 @@ class OutputFile:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizationPlan:
+class QuantizationPlan(Value):
     source: SourceCheckpoint
     format: QuantizedFormat
     keep: tuple[str, ...]

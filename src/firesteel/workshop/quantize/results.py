@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import sqrt
 
-from firesteel.dataclass import dataclass
+from firesteel.values import Value
 from firesteel.workshop.quantize.worker import BlockError
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixError:
+class MatrixError(Value):
     module: str
     relative: float
     """The norm of the difference, divided by the norm of the weights."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizationResult:
+class QuantizationResult(Value):
     errors: tuple[MatrixError, ...]
     """The largest first."""
     bytes: int

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.home import Locked, free_bytes, lock
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.units import show_bytes
+from firesteel.values import Value
 from firesteel.workshop.kernels.native import Kernel
 from firesteel.workshop.quantize.card import write_documents
 from firesteel.workshop.quantize.formats import is_nvfp4
@@ -37,8 +37,7 @@ _SPARE_BYTES = 64 * 2**20
 """Of disk, for tokenizer and other small files."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizationProgress:
+class QuantizationProgress(Value):
     done_bytes: int
     """Of the source."""
     total_bytes: int

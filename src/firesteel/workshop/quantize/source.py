@@ -10,23 +10,23 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.byte_sources import FileSource
 from firesteel.edge.files.home import find_home
 from firesteel.edge.hub.cache import find_store, local_snapshot
 from firesteel.edge.model_reference import is_path
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.facts import Architecture, Role, architecture_of_config
 from firesteel.facts.formats import safetensors
-from firesteel.facts.model.config import language_model_values
+from firesteel.facts.model.architecture import Architecture
+from firesteel.facts.model.config import architecture_of_config, language_model_values
+from firesteel.facts.model.tensors import Role
+from firesteel.values import Value
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 _PREFIX_BYTES = 8
 _MAX_TEXT_BYTES = 64 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class SourceTensor:
+class SourceTensor(Value):
     name: str
     dtype: str
     shape: tuple[int, ...]
@@ -37,8 +37,7 @@ class SourceTensor:
     """Where its data starts in the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceCheckpoint:
+class SourceCheckpoint(Value):
     folder: Path
     name: str
     """Of the model: the folder's, or the second part of the Hub id."""

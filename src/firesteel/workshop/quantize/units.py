@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from firesteel.dataclass import dataclass
+from firesteel.values import Value
 from firesteel.workshop.quantize.formats import FP8_BLOCK
 from firesteel.workshop.quantize.matrices import KeptTensor, Matrix
 from firesteel.workshop.quantize.plan import MatrixGroup, QuantizationPlan
@@ -16,8 +16,7 @@ from firesteel.workshop.quantize.plan import MatrixGroup, QuantizationPlan
 UNIT_ELEMENTS = 8 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class RowBlock:
+class RowBlock(Value):
     """Rows of a matrix of the result."""
 
     matrix: Matrix
@@ -29,8 +28,7 @@ class RowBlock:
         return (self.stop - self.start) * self.matrix.shape[1]
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizeUnit:
+class QuantizeUnit(Value):
     group: MatrixGroup
     blocks: tuple[RowBlock, ...]
 
@@ -48,8 +46,7 @@ class QuantizeUnit:
         return self.blocks[0].matrix.transposed
 
 
-@dataclass(frozen=True, slots=True)
-class CopyUnit:
+class CopyUnit(Value):
     tensor: KeptTensor
     start: int
     """In bytes; in rows where FP8 is dequantized."""

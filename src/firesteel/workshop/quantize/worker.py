@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firesteel.dataclass import dataclass
 from firesteel.errors import FiresteelError
+from firesteel.values import Value
 from firesteel.workshop.kernels import dequantize
 from firesteel.workshop.kernels.float_formats import f32_to_bf16
 from firesteel.workshop.kernels.native import Kernel
@@ -29,8 +29,7 @@ from firesteel.workshop.quantize.units import CopyUnit, QuantizeUnit, RowBlock
 _ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1}
 
 
-@dataclass(frozen=True, slots=True)
-class BlockError:
+class BlockError(Value):
     """How far a block of a matrix is from its source: sums of squares."""
 
     module: str

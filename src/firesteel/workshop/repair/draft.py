@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.contents import INDEX
 from firesteel.facts.formats.safetensors import DTYPE_BITS
 from firesteel.facts.model.checkpoint_contents import CheckpointContents, WeightFile
@@ -19,11 +17,10 @@ from firesteel.facts.model.roles import role_of
 from firesteel.facts.model.stored_modules import StoredModule, stored_modules
 from firesteel.facts.model.tensors import Tensor
 from firesteel.rules.checkpoint_checks.subject import AuditSubject
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class DraftTensor:
+class DraftTensor(Value):
     name: str
     dtype: str
     shape: tuple[int, ...]
@@ -45,25 +42,23 @@ class DraftTensor:
         return Tensor(self.name, self.dtype, self.shape, self.size)
 
 
-@dataclass(frozen=True, slots=True)
-class DraftFile:
+class DraftFile(Value):
     name: str
     tensors: tuple[DraftTensor, ...]
     origin: Path | None = None
     """The file that has these tensors in this order, so that only changed bytes differ; None: a new file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Value):
     folder: Path
     """The checkpoint that is repaired."""
     files: tuple[DraftFile, ...]
     config: Mapping[str, Any] | None
     modelopt_config: Mapping[str, Any] | None
     has_index: bool
-    texts: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = {}
     """Further files that are written."""
-    copied: Mapping[str, Path] = field(default_factory=dict)
+    copied: Mapping[str, Path] = {}
     """Further files that are copied from elsewhere."""
     done: tuple[str, ...] = ()
     """What was changed, for the user."""

@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from firesteel.dataclass import dataclass
 from firesteel.edge.files.contents import local_folder, read_contents, read_folder
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.model.checkpoint_contents import CheckpointContents
-from firesteel.rules.checkpoint_checks import CheckpointFinding, Mend, judge
-from firesteel.values import replace
+from firesteel.rules.checkpoint_checks.checks import CheckpointFinding, Mend
+from firesteel.rules.checkpoint_checks.judge import judge
+from firesteel.values import Value, replace
 from firesteel.workshop.repair.config import fix_config
 from firesteel.workshop.repair.draft import Draft, contents_of, draft_of
 from firesteel.workshop.repair.graft import graft
@@ -24,8 +24,7 @@ _OWN: tuple[Mend, ...] = ("scales", "invert", "index", "config")
 """What needs no other checkpoint."""
 
 
-@dataclass(frozen=True, slots=True)
-class RepairOptions:
+class RepairOptions(Value):
     mends: frozenset[Mend] = frozenset()
     """What is mended; empty: everything that needs no other checkpoint."""
     graft: str | None = None
@@ -39,8 +38,7 @@ class RepairOptions:
         return self.in_place or self.out is not None
 
 
-@dataclass(frozen=True, slots=True)
-class RepairReport:
+class RepairReport(Value):
     model: str
     done: tuple[str, ...]
     """What was changed, or would be."""

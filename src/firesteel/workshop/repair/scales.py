@@ -13,13 +13,12 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from firesteel.dataclass import dataclass
 from firesteel.facts.formats.number_bytes import E4M3_MAX, e4m3_values
 from firesteel.facts.model.checkpoint_contents import CheckpointContents
 from firesteel.facts.model.stored_modules import split_name
 from firesteel.rules.checkpoint_checks.scales import differing_groups, inverted_scales
 from firesteel.rules.checkpoint_checks.subject import AuditSubject
-from firesteel.values import replace
+from firesteel.values import Value, replace
 from firesteel.workshop.repair.draft import Draft, DraftTensor
 
 ReadTensor = Callable[[DraftTensor], bytes]
@@ -28,8 +27,7 @@ _POSITIVE = _VALUES[:127]
 """The codes of positive numbers, in ascending order; 127 is not a number."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReconciledGroup:
+class ReconciledGroup(Value):
     modules: tuple[str, ...]
     ratio: float
     divisor: float
@@ -40,8 +38,7 @@ class ReconciledGroup:
     """What rounding the block scales again costs."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Matrix:
+class _Matrix(Value):
     name: str
     divisor: float
     is_factor: bool
