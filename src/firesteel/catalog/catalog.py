@@ -1,29 +1,24 @@
 """The catalog: recipes, models and images together, found by name.
 
-What ships is read from package data, each file when it is first asked for: its path has its name. A user's
-folder lies over it: the same three kinds of file, a recipe or a model of the same name takes the place of
-ours, and every mistake has its file and line.
+What ships is read from package data. A user's folder lies over it: the same three kinds of file, a recipe or
+a model of the same name takes the place of ours, and every mistake has its file and line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from functools import cache, partial
+from functools import cache
 from pathlib import PurePosixPath
-from typing import TypeVar
 
 from firesteel import shipped_data
 from firesteel.catalog.image import Images, read_images
-from firesteel.catalog.lazy_dict import LazyDict
-from firesteel.catalog.model import Model
-from firesteel.catalog.model_schema import read_model
+from firesteel.catalog.model import Model, read_model
 from firesteel.catalog.recipe import Recipe, read_recipe
 from firesteel.errors import UsageError
 from firesteel.facts.model.tensors import Role, Weights
 from firesteel.values import Value, YamlFile, replace
 
-T = TypeVar("T")
 File = tuple[str, str]
 """A path as the user would write it, and the text of the file."""
 
@@ -37,28 +32,16 @@ class Catalog(Value):
 @cache
 def shipped() -> Catalog:
     """What comes with firesteel."""
-    images = read_images(shipped_data.yaml_file("images.yaml"), Images())
-    models: dict[str, Callable[[], Model]] = {
-        _model_id(path): partial(_shipped_model, path) for path in shipped_data.names("models")
-    }
-    recipes: dict[str, Callable[[], Recipe]] = {
-        PurePosixPath(path).stem: partial(_shipped_recipe, path) for path in shipped_data.names("recipes")
-    }
-    return Catalog(LazyDict(recipes), LazyDict(models), images)
-
-
-def _shipped_model(path: str) -> Model:
-    return read_model(shipped_data.yaml_file(path))
-
-
-def _shipped_recipe(path: str) -> Recipe:
-    return read_recipe(PurePosixPath(path).stem, shipped_data.yaml_file(path))
-
-
-def _model_id(path: str) -> str:
-    """`models/ORG/NAME.yaml`, and `models/ORG/NAME/QUANTIZATION.yaml` for one file of a GGUF repository."""
-    _, organisation, name, *quantization = path.removesuffix(".yaml").split("/")
-    return ":".join([f"{organisation}/{name}", *quantization])
+    models = [shipped_data.load(path, Model) for path in shipped_data.names("models")]
+    recipes = [
+        read_recipe(PurePosixPath(path).stem, shipped_data.yaml_file(path))
+        for path in shipped_data.names("recipes")
+    ]
+    return Catalog(
+        {recipe.name: recipe for recipe in recipes},
+        {model.id: model for model in models},
+        read_images(shipped_data.yaml_file("images.yaml"), Images()),
+    )
 
 
 def overlay(catalog: Catalog, files: Iterable[File]) -> Catalog:
@@ -90,18 +73,10 @@ def overlay(catalog: Catalog, files: Iterable[File]) -> Catalog:
             recipe = read_recipe(PurePosixPath(path).stem, file)
             _once(seen, f"recipe `{recipe.name}`", file)
             own_recipes[recipe.name], written[recipe.name] = recipe, file
-    recipes, models = layered(own_recipes, catalog.recipes), layered(own_models, catalog.models)
+    recipes, models = {**catalog.recipes, **own_recipes}, {**catalog.models, **own_models}
     for name, file in written.items():
         check_recipe(recipes[name], file, models, images)
     return Catalog(recipes, models, images)
-
-
-def layered(own: dict[str, T], under: Mapping[str, T]) -> Mapping[str, T]:
-    """Both, without opening what lies under."""
-    if not own:
-        return under
-    readers: dict[str, Callable[[], T]] = {name: partial(under.__getitem__, name) for name in under}
-    return LazyDict({**readers, **{name: partial(own.__getitem__, name) for name in own}})
 
 
 def _once(seen: dict[str, str], what: str, file: YamlFile) -> None:

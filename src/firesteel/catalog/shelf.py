@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 
 from firesteel import shipped_data
-from firesteel.catalog.catalog import Catalog, File, check_recipe, layered
+from firesteel.catalog.catalog import Catalog, File, check_recipe
 from firesteel.catalog.recipe import Recipe, read_recipe
 from firesteel.errors import UsageError
 from firesteel.launch import EngineName
@@ -67,7 +67,7 @@ def with_shelf(catalog: Catalog, files: Iterable[File]) -> tuple[Catalog, tuple[
             taken[name] = _labelled(recipe)
     if not taken:
         return catalog, tuple(refused)
-    return replace(catalog, recipes=layered(taken, catalog.recipes)), tuple(refused)
+    return replace(catalog, recipes={**catalog.recipes, **taken}), tuple(refused)
 
 
 def _labelled(recipe: Recipe) -> Recipe:
