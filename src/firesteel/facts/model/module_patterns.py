@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from fnmatch import translate
 from functools import lru_cache
+from itertools import accumulate
 
 from firesteel.facts.model.weight_format import UnknownQuantization
 from firesteel.values import Value
@@ -33,11 +34,11 @@ class ModulePatterns(Value):
 
     def match(self, name: str) -> bool:
         parts = name.split(".")[:16]
-        return (
-            any(".".join(parts[:end]) in self.trees for end in range(1, len(parts) + 1))
-            or any(path in self.names for path in _subpaths(parts, _lengths(self.names)))
-            or any(pattern.match(name) for pattern in self.patterns)
-        )
+        if self.trees and not self.trees.isdisjoint(accumulate(parts, "{}.{}".format)):
+            return True
+        if self.names and not self.names.isdisjoint(_subpaths(parts, _lengths(self.names))):
+            return True
+        return any(pattern.match(name) for pattern in self.patterns) if self.patterns else False
 
 
 def parse_modules(entries: Iterable[object]) -> ModulePatterns:

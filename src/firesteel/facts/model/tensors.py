@@ -84,14 +84,15 @@ _REPLICATED = re.compile(r"(^|[._ ])(q_a_proj|kv_a_proj|wq_a|wkv)|\.(indexer|com
 
 def sum_weights(tensors: Iterable[Tensor], provenance: Provenance, source: str) -> Weights:
     """Sum tensors by role. A model without a separate head uses its embedding table."""
-    by_role: dict[Role, int] = {}
     by_format: dict[tuple[Role, str], int] = {}
     replicated = 0
     for tensor in tensors:
         stored = tensor.role, tensor.dtype
         if tensor.role is Role.ATTENTION and _REPLICATED.search(tensor.name[:256]):
             replicated += tensor.bytes
-        by_role[tensor.role] = by_role.get(tensor.role, 0) + tensor.bytes
         by_format[stored] = by_format.get(stored, 0) + tensor.bytes
+    by_role: dict[Role, int] = {}
+    for (role, _), size in by_format.items():
+        by_role[role] = by_role.get(role, 0) + size
     tied = Role.HEAD not in by_role
     return Weights(by_role, provenance, source, tied, by_format, replicated_bytes=replicated)

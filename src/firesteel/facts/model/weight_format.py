@@ -6,6 +6,7 @@ Layouts as ModelOpt, compressed-tensors, AutoGPTQ, AutoAWQ and bitsandbytes writ
 
 from __future__ import annotations
 
+from functools import cache
 from math import ceil, prod
 
 from firesteel.errors import FiresteelError
@@ -49,6 +50,7 @@ class WeightFormat(Value):
         return values + ceil(scales * self.scale_bits / 8) + columns * self.column_bytes + self.tensor_bytes
 
 
+@cache
 def unquantized(bits: int) -> WeightFormat:
     return WeightFormat(f"{bits}-bit", bits)
 
