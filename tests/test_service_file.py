@@ -6,8 +6,7 @@ import pytest
 
 from firesteel.errors import UsageError
 from firesteel.service_file import asks, chosen, on_nodes, read_service_file
-from firesteel.service_file.fallbacks import FallbackEntry
-from firesteel.service_file.parameters import ParameterEntry
+from firesteel.service_settings import FallbackEntry, ParameterEntry
 from firesteel.units import GIB
 
 GOOD = """\

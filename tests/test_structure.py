@@ -15,9 +15,9 @@ from importlinter.cli import lint_imports
 PACKAGE = Path(__file__).parents[1] / "src" / "firesteel"
 
 PURE = (
-    "catalog", "command", "container_files", "engines", "errors", "facts", "hub_id", "launch",
-    "launch_pipeline", "planner", "printable", "proposals", "reads", "render", "rules", "service_file",
-    "units", "values", "version_range", "web_origin", "yaml_reader",
+    "catalog", "engines", "errors", "facts", "launch",
+    "launch_pipeline", "planner", "proposals", "reads", "render", "rules", "service_file",
+    "service_settings", "units", "values", "version_range", "web_origin", "yaml_reader",
 )  # fmt: skip
 """Packages and modules that decide: values in, values out."""
 DOES_IO = {

@@ -1,17 +1,31 @@
 """The values that every package passes on: Ask -> Recipe -> Launch -> Plan (+ Findings) -> Steps -> Report.
 
-A Launch is everything needed to start one model, and nothing that was decided about it:
-the engine, its flags as a map, its environment, and the container around it. Recipes make
-launches, readers of `docker run` lines make launches, renderers and planners take them.
+A Launch is everything needed to start one model: the engine, its flags as a map, its environment, and the
+container around it. It does not record why it was chosen. Recipes make launches, readers of `docker run`
+lines make launches, renderers and planners take them. A Step is one Command to run, or to print in a dry run.
+
+Below the values are the conventions that makers and readers of launches share: the form of Hub ids
+(`ORG/NAME`, for GGUF files also `ORG/NAME:LABEL`), where a container sees the files of its host, the
+variables that tell each engine about these folders, and names in `docker run`.
 """
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping
 from typing import Literal
 
-from firesteel.command import Command
 from firesteel.values import Value
+
+
+class Command(Value):
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = {}
+
+    def __str__(self) -> str:
+        return shlex.join((*(f"{name}={value}" for name, value in self.env.items()), *self.argv))
+
 
 EngineName = Literal["vllm", "llamacpp", "sglang"]
 Runtime = Literal["container", "native"]
@@ -165,3 +179,110 @@ class Step(Value):
     """What is seen when it went well."""
     host: str = "local"
     """Where it runs."""
+
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/\w[\w.-]*\Z", re.ASCII)
+_LABEL = re.compile(r":[\w.-]+\Z", re.ASCII)
+_MAX_PART_CHARS = 96
+
+
+def is_hub_id(text: str) -> bool:
+    """Whether a text has the form of a Hub id; only the Hub knows whether the repository exists."""
+    return _HUB_ID.match(text) is not None
+
+
+def is_hub_model(model: str, *, with_label: bool = False) -> bool:
+    """Whether an engine takes this name from the Hub, as opposed to a GGUF file in a folder of that name.
+
+    `with_label` accepts `ORG/NAME:Q4_K_M` too, which llama.cpp downloads.
+    """
+    repository = _LABEL.sub("", model) if with_label else model
+    return is_hub_id(repository) and not model.lower().endswith(".gguf")
+
+
+def is_valid_hub_id(text: str) -> bool:
+    """Whether the Hub accepts such a name: `--` separates the parts in the folder names of its cache."""
+    fits = all(len(part) <= _MAX_PART_CHARS for part in text.split("/"))
+    return is_hub_id(text) and fits and "--" not in text and ".." not in text
+
+
+HUB_CACHE = "~/.cache/huggingface"
+"""On the host. Whoever runs or prints a launch replaces `~` by the user's home."""
+HUB_INSIDE = "/hub"
+"""Where a container sees it, whoever its user is: each engine is told through the variable that it reads."""
+HUB_CACHE_INSIDE = f"{HUB_INSIDE}/hub"
+MODELS_INSIDE = "/models"
+ADAPTERS_INSIDE = "/adapters"
+COMPILED_INSIDE = "/compiled"
+WHEELS_INSIDE = "/wheels"
+HUB_TOKEN = "HF_TOKEN"
+DOWNLOAD_ENV = (
+    HUB_TOKEN, "HF_ENDPOINT",
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+)  # fmt: skip
+HUB_ENV: Mapping[EngineName, Mapping[str, str]] = {
+    "vllm": {"HF_HOME": HUB_INSIDE},
+    "sglang": {"HF_HOME": HUB_INSIDE},
+    "llamacpp": {"LLAMA_CACHE": HUB_CACHE_INSIDE},
+}
+_OFFLINE_PYTHON = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+OFFLINE_ENV: Mapping[EngineName, Mapping[str, str]] = {
+    "vllm": _OFFLINE_PYTHON,
+    "sglang": _OFFLINE_PYTHON,
+    "llamacpp": {"LLAMA_ARG_OFFLINE": "1", "LLAMA_OFFLINE": "1"},
+}
+"""What keeps an engine from asking the Hub. llama.cpp renamed its variable between builds 9310 and 9360."""
+_PYTORCH_CACHES = {
+    "TORCHINDUCTOR_CACHE_DIR": f"{COMPILED_INSIDE}/inductor",
+    "TRITON_CACHE_DIR": f"{COMPILED_INSIDE}/triton",
+    "FLASHINFER_WORKSPACE_BASE": COMPILED_INSIDE,
+    "CUDA_CACHE_PATH": f"{COMPILED_INSIDE}/cuda",
+    # gpt-oss: its vocabulary comes from elsewhere than the Hub, at the first start
+    "TIKTOKEN_RS_CACHE_DIR": f"{COMPILED_INSIDE}/tiktoken",
+}
+COMPILE_CACHE_ENV: Mapping[EngineName, Mapping[str, str]] = {
+    "vllm": {"VLLM_CACHE_ROOT": f"{COMPILED_INSIDE}/vllm", **_PYTORCH_CACHES},
+    "sglang": {"SGLANG_CACHE_DIR": f"{COMPILED_INSIDE}/sglang", **_PYTORCH_CACHES},
+    "llamacpp": {"CUDA_CACHE_PATH": f"{COMPILED_INSIDE}/cuda"},
+}
+"""Where an engine keeps what it compiles, whoever its user is in the container.
+
+vllm/envs.py and flashinfer/jit/env.py in their releases, seen 2026-11-15; tiktoken:
+https://github.com/openai/harmony/issues/46.
+"""
+
+
+def health_options(image_port: int | None, port: int) -> tuple[tuple[str, str], ...]:
+    """For an image whose own check asks another port than the engine's: it would be unhealthy for ever.
+
+    Failures do not count while it loads, which takes minutes.
+    """
+    if image_port in (None, port):
+        return ()
+    return (
+        ("health-cmd", f"curl -fsS http://{LOOPBACK}:{port}/health"),
+        ("health-start-period", "30m"),
+    )
+
+
+_DOCKER_HUB = ("docker.io/", "index.docker.io/", "registry-1.docker.io/")
+
+SWITCHES = frozenset({
+    "detach", "disable-content-trust", "help", "init", "interactive", "no-healthcheck", "oom-kill-disable",
+    "privileged", "publish-all", "quiet", "read-only", "rm", "sig-proxy", "tty", "use-api-socket",
+    # podman's own
+    "env-host", "http-proxy", "no-hostname", "no-hosts", "passwd", "read-only-tmpfs", "replace", "rmi",
+})  # fmt: skip
+"""Options of `docker run` that take no value."""
+
+
+def container_name(name: str) -> str:
+    """The name of the container that firesteel creates for a launch of this name."""
+    return "firesteel-" + (re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "launch")
+
+
+def plain_reference(reference: str) -> str:
+    """An image reference without the Docker Hub host, which is the default."""
+    return next(
+        (reference.removeprefix(host) for host in _DOCKER_HUB if reference.startswith(host)), reference
+    )

@@ -29,20 +29,6 @@ from pathlib import PurePosixPath
 from firesteel.catalog.catalog import Catalog, max_context
 from firesteel.catalog.image import Image
 from firesteel.catalog.recipe import Recipe
-from firesteel.container_files import (
-    ADAPTERS_INSIDE,
-    COMPILE_CACHE_ENV,
-    COMPILED_INSIDE,
-    DOWNLOAD_ENV,
-    HUB_CACHE,
-    HUB_CACHE_INSIDE,
-    HUB_ENV,
-    HUB_INSIDE,
-    MODELS_INSIDE,
-    OFFLINE_ENV,
-    WHEELS_INSIDE,
-    health_options,
-)
 from firesteel.engines.adapters import adapter_flags
 from firesteel.engines.engine import program as engine_program
 from firesteel.engines.engine import size_flags
@@ -52,7 +38,28 @@ from firesteel.engines.request_defaults import merged
 from firesteel.errors import UsageError
 from firesteel.facts.model.adapter import Adapter
 from firesteel.facts.model.checkpoint import Checkpoint
-from firesteel.launch import LOOPBACK, Ask, Container, EngineName, EngineProgram, FlagValue, Launch, Mount
+from firesteel.launch import (
+    ADAPTERS_INSIDE,
+    COMPILE_CACHE_ENV,
+    COMPILED_INSIDE,
+    DOWNLOAD_ENV,
+    HUB_CACHE,
+    HUB_CACHE_INSIDE,
+    HUB_ENV,
+    HUB_INSIDE,
+    LOOPBACK,
+    MODELS_INSIDE,
+    OFFLINE_ENV,
+    WHEELS_INSIDE,
+    Ask,
+    Container,
+    EngineName,
+    EngineProgram,
+    FlagValue,
+    Launch,
+    Mount,
+    health_options,
+)
 from firesteel.values import replace
 
 DEFAULT_PORT = 8000

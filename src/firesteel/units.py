@@ -1,11 +1,18 @@
-"""Sizes in bytes, GB and GiB.
+"""Figures as users write and read them: sizes, counts of tokens, durations, rates and bands.
 
-Bytes are ints everywhere; GB is 10^9, GiB is 2^30. Convert only for display.
+    parse_size("110GiB")                    118111600640
+    show_bytes(118111600640)                "110.0 GiB"
+    Band(low=60.0, expected=74.0, high=80.0)
+
+Bytes are ints everywhere; GB is 10^9, GiB is 2^30. Convert only for display. A `Band` is a figure that is not
+exact: the expected value and the range it may lie in.
 """
 
 from __future__ import annotations
 
 import re
+
+from firesteel.values import FileValue, Value
 
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12
@@ -78,3 +85,31 @@ def parse_count(text: str) -> int:
     if not match or (not match[2] and "." in match[1]):
         raise ValueError(f"`{text[:40]}` is not a number of tokens")
     return round(float(match[1]) * {"": 1, "k": 1024, "m": 1024**2}[match[2].lower()])
+
+
+class Band(Value):
+    low: float
+    expected: float
+    high: float
+
+    @classmethod
+    def exactly(cls, value: float) -> Band:
+        return cls(value, value, value)
+
+    @property
+    def is_exact(self) -> bool:
+        return self.low == self.high
+
+    def __add__(self, other: Band) -> Band:
+        return Band(self.low + other.low, self.expected + other.expected, self.high + other.high)
+
+    def scaled(self, factor: float) -> Band:
+        return Band(self.low * factor, self.expected * factor, self.high * factor)
+
+
+class BandSchema(FileValue, kw_only=True):
+    """A band in a file, alone or with more keys."""
+
+    low: float
+    expected: float
+    high: float

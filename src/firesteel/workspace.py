@@ -26,8 +26,7 @@ from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.facts.host.host import Host
 from firesteel.facts.model.checkpoint import Checkpoint
-from firesteel.hub_id import is_hub_id
-from firesteel.launch import AdapterReference, Ask, EngineName, EngineProgram
+from firesteel.launch import AdapterReference, Ask, EngineName, EngineProgram, is_hub_id
 from firesteel.rules import linter
 from firesteel.values import Value, replace
 

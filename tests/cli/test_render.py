@@ -8,10 +8,9 @@ import pytest
 import yaml
 
 from firesteel.catalog.catalog import shipped
-from firesteel.container_files import COMPILE_CACHE_ENV, COMPILED_INSIDE
 from firesteel.edge.files.home import Home
 from firesteel.facts.host.hardware import hardware, idle_host
-from firesteel.launch import Ask
+from firesteel.launch import COMPILE_CACHE_ENV, COMPILED_INSIDE, Ask
 from firesteel.proposals import propose
 from firesteel.proposals.rendered import launch_facts
 from firesteel.reads.launches import read

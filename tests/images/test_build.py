@@ -26,7 +26,6 @@ from firesteel.catalog.image_recipe import (
 from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.files.image_recipes import load_image_recipe
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.hub_id import is_hub_id
 from firesteel.images.build import (
     build_commands,
     build_failure,
@@ -43,6 +42,7 @@ from firesteel.images.prove import write_script
 from firesteel.images.provenance import catalog_entry, provenance, sbom
 from firesteel.images.report import ImageReport
 from firesteel.images.sources import open_image
+from firesteel.launch import is_hub_id
 from firesteel.render.dockerfile import dockerfile
 from firesteel.values import plain, replace
 from tests.conftest import Firesteel, Ran, run_firesteel

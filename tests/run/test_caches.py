@@ -9,12 +9,19 @@ import pytest
 from firesteel import render
 from firesteel.catalog.catalog import shipped
 from firesteel.catalog.image import Image
-from firesteel.container_files import COMPILE_CACHE_ENV, COMPILED_INSIDE, HUB_CACHE_INSIDE, OFFLINE_ENV
 from firesteel.edge.files.home import Home
 from firesteel.engines.schema.releases import find_schema
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.facts.host.host import Gpu
-from firesteel.launch import Ask, EngineName, Mount
+from firesteel.launch import (
+    COMPILE_CACHE_ENV,
+    COMPILED_INSIDE,
+    HUB_CACHE_INSIDE,
+    OFFLINE_ENV,
+    Ask,
+    EngineName,
+    Mount,
+)
 from firesteel.launch_pipeline import in_container
 from firesteel.proposals import Proposal, propose
 from firesteel.run.start.caches import cache_name, staged, stale

@@ -21,11 +21,10 @@ from typing import Annotated, Any, Literal
 
 from packaging.version import InvalidVersion, Version
 
-from firesteel.catalog.docker_options import plain_reference
 from firesteel.engines.schema.history import EngineHistory, schema_at
 from firesteel.engines.schema.symbols import Schema
 from firesteel.facts.evidence import Evidence, Sources
-from firesteel.launch import EngineName
+from firesteel.launch import EngineName, plain_reference
 from firesteel.values import ExpandText, FileValue, Regex, Value, YamlFile, replace
 from firesteel.version_range import check_range, is_in_range
 

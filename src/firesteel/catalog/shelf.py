@@ -18,9 +18,8 @@ from pathlib import PurePosixPath
 from firesteel import shipped_data
 from firesteel.catalog.catalog import Catalog, File, check_recipe
 from firesteel.catalog.recipe import Recipe, read_recipe
-from firesteel.errors import UsageError
+from firesteel.errors import UsageError, printable
 from firesteel.launch import EngineName
-from firesteel.printable import printable
 from firesteel.values import FileValue, Value, YamlFile, replace
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,:+=-]{0,99}\Z", re.ASCII)

@@ -11,9 +11,9 @@ from rich.text import Text
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import LEVEL_STYLE, err, out
+from firesteel.errors import escape_unprintable
 from firesteel.library import documents
 from firesteel.library.weights import audit
-from firesteel.printable import escape_unprintable
 from firesteel.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from firesteel.cli.options import common
 from firesteel.cli.options.bench import load_options
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import err, out, table
-from firesteel.errors import UsageError
+from firesteel.errors import UsageError, printable
 from firesteel.library import documents, history
 from firesteel.library.figures import load
-from firesteel.printable import printable
 
 if TYPE_CHECKING:
     from firesteel.bench.compare.ab import Side

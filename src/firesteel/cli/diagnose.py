@@ -12,10 +12,10 @@ from rich.text import Text
 from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import out
+from firesteel.errors import escape_unprintable
 from firesteel.launch import EngineName
 from firesteel.library import documents
 from firesteel.library.check import LogDiagnosis, diagnose_log
-from firesteel.printable import escape_unprintable
 
 if TYPE_CHECKING:
     from firesteel.engines.logs.diagnosis import Cause, Diagnosis

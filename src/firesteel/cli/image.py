@@ -14,9 +14,9 @@ from firesteel.cli.options import common
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import last_of, told_on_interrupt
 from firesteel.cli.output.show import LEVEL_STYLE, err, line, out
+from firesteel.errors import escape_unprintable
 from firesteel.library import documents, images
 from firesteel.library.images import BuiltImage
-from firesteel.printable import escape_unprintable
 from firesteel.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:

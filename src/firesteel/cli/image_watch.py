@@ -13,9 +13,8 @@ from firesteel.cli.options import common
 from firesteel.cli.output.progress import SlowLines, build_line, told_on_interrupt
 from firesteel.cli.output.show import line
 from firesteel.edge.host.signals import cancel_on_signals
-from firesteel.errors import FiresteelError
+from firesteel.errors import FiresteelError, escape_unprintable
 from firesteel.library import documents, images
-from firesteel.printable import escape_unprintable
 
 if TYPE_CHECKING:
     from firesteel.images.factory.decide import FactoryState

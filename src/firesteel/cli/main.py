@@ -13,9 +13,8 @@ from firesteel import __version__
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.streams import OutputLost, discard_output, open_standard_streams, require_stdout
 from firesteel.edge.host.signals import interrupted_by_signals
-from firesteel.errors import FiresteelError, UsageError
+from firesteel.errors import FiresteelError, UsageError, escape_unprintable, printable
 from firesteel.library import documents
-from firesteel.printable import escape_unprintable, printable
 
 SECTIONS = {
     "Choose and plan": {

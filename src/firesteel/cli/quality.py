@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from firesteel.cli.options import common
 from firesteel.cli.output.show import err, out
+from firesteel.errors import printable
 from firesteel.library import documents
 from firesteel.library.bench import ask_both
 from firesteel.library.run import environment_key
-from firesteel.printable import printable
 
 if TYPE_CHECKING:
     from firesteel.bench.compare.quality import QualityComparison

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from firesteel.catalog.image import ImageProblem
 from firesteel.catalog.inspection import ImageInspection
+from firesteel.errors import escape_unprintable
 from firesteel.facts.host.driver import oldest_driver
 from firesteel.images.contents import Component, GpuLibrary, ImageContents, Part
 from firesteel.images.layers import Counts
 from firesteel.images.sources import OpenedImage, SourceKind
 from firesteel.launch import EngineName
-from firesteel.printable import escape_unprintable
 from firesteel.values import Value
 
 _NAMES = {

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, BinaryIO, TextIO
 from firesteel.edge.files import text_files
 from firesteel.edge.files.home import find_home
 from firesteel.edge.process_pool import map_in_processes
-from firesteel.errors import FiresteelError, UsageError
+from firesteel.errors import FiresteelError, UsageError, escape_unprintable
 from firesteel.launch import EngineName
-from firesteel.printable import escape_unprintable
 from firesteel.reads import launches
 from firesteel.reads.launches import no_launch_error
 from firesteel.rules import compatibility_tables, linter

@@ -15,10 +15,9 @@ from firesteel.catalog.shelf import RefusedRecipe, reasons
 from firesteel.edge.files import text_files
 from firesteel.edge.files.home import find_home, shelf_files, write_text
 from firesteel.edge.host.machine_files import SIM
-from firesteel.errors import UsageError
+from firesteel.errors import UsageError, printable
 from firesteel.launch import Ask
 from firesteel.library import run
-from firesteel.printable import printable
 from firesteel.values import Value, YamlFile, plain, replace
 from firesteel.workspace import find_workspace
 

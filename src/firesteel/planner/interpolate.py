@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from firesteel.planner.band import Band
 from firesteel.planner.memory.account import MemoryAccount, MemoryPart
 from firesteel.planner.speed.speed import BatchSpeed, PrefillSpeed, ServedSpeed, Speed
 from firesteel.planner.speed.startup import StartPhase, StartUp
+from firesteel.units import Band
 from firesteel.values import replace
 
 _EXPLANATION = "the label does not say which layers stay in 16 bits, so the band covers both usual layouts"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from firesteel.planner.band import Band
 from firesteel.planner.plan import Plan
 from firesteel.planner.speed.speed import SpeedBasis
+from firesteel.units import Band
 from firesteel.values import Value
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from firesteel.planner.band import Band
 from firesteel.planner.speed.constants import constants
 from firesteel.proposals.propose import Proposal
-from firesteel.units import show_bytes, show_figure, show_rate
+from firesteel.units import Band, show_bytes, show_figure, show_rate
 from firesteel.values import Value, replace
 
 PAYS = 1.15

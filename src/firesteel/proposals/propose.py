@@ -14,7 +14,7 @@ from firesteel.catalog.model import Model
 from firesteel.catalog.recipe import Recipe
 from firesteel.engines.engine import served_capacity
 from firesteel.engines.schema.releases import known_versions
-from firesteel.errors import DoesNotFit, Stopped, UsageError
+from firesteel.errors import DoesNotFit, Stopped, UsageError, printable
 from firesteel.facts.host.host import Host
 from firesteel.facts.model.adapter import Adapter
 from firesteel.facts.model.architecture import Architecture
@@ -24,7 +24,6 @@ from firesteel.launch import Ask, EngineName, EngineProgram, Goal, Launch
 from firesteel.launch_pipeline import from_checkpoint, from_recipe, native, with_user_options
 from firesteel.planner import MeasuredMemory, OwnRun, Plan, launch_key, longest_context, plan
 from firesteel.planner.speed.serving import RequestShape, usual_requests
-from firesteel.printable import printable
 from firesteel.proposals.adapters import OpenedAdapters, add_adapters, named_adapters
 from firesteel.rules.checker import Finding, check
 from firesteel.rules.checkpoint_checks.checks import CheckpointFinding

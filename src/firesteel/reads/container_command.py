@@ -15,8 +15,7 @@ from firesteel.engines.schema.releases import find_schema, known_versions
 from firesteel.engines.schema.resolve import ResolvedFlag, resolve_flag
 from firesteel.engines.schema.symbols import Schema
 from firesteel.errors import UsageError
-from firesteel.hub_id import is_hub_id
-from firesteel.launch import EngineName
+from firesteel.launch import EngineName, is_hub_id
 from firesteel.reads import docker, programs, shell, variables
 from firesteel.reads.shell import ShellCommand, Word
 from firesteel.reads.source_text import SourceFile, SourceText

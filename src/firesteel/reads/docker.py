@@ -13,8 +13,7 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 
-from firesteel.catalog.docker_options import SWITCHES
-from firesteel.launch import Container, Mount
+from firesteel.launch import SWITCHES, Container, Mount
 from firesteel.reads.shell import NO_SPAN, Word
 from firesteel.reads.source_text import SourceText
 from firesteel.units import GIB, KIB, MIB, parse_size

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from firesteel.catalog.docker_options import container_name
 from firesteel.catalog.image import Images, identify
 from firesteel.engines.engine import default_port, grammar, parse_argv
 from firesteel.engines.flags import ParsedCommandLine
 from firesteel.errors import UsageError
-from firesteel.launch import Container, EngineName, FlagValue, Launch, Spot
+from firesteel.launch import Container, EngineName, FlagValue, Launch, Spot, container_name
 from firesteel.reads import config_file, docker, programs, variables
 from firesteel.reads.container_command import EngineCommand, engine_in_container, exports, split_script
 from firesteel.reads.engine_start import EngineStart

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import re
 
-from firesteel.catalog.docker_options import container_name
 from firesteel.errors import UsageError
-from firesteel.launch import Container, Launch, Mount
+from firesteel.launch import Container, Launch, Mount, container_name
 from firesteel.reads.docker import docker_size
 from firesteel.render.docker import container_of, containerized, has_script, quote
 from firesteel.render.launch_facts import (

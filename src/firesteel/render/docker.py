@@ -13,13 +13,11 @@ from collections.abc import Iterable, Mapping
 from itertools import cycle, takewhile
 
 from firesteel.catalog.catalog import shipped
-from firesteel.catalog.docker_options import SWITCHES, container_name
 from firesteel.catalog.image import Image, identify
-from firesteel.command import Command
 from firesteel.engines import engine
 from firesteel.engines.engine import argv
 from firesteel.errors import UsageError
-from firesteel.launch import Container, EngineName, Launch, Mount
+from firesteel.launch import SWITCHES, Command, Container, EngineName, Launch, Mount, container_name
 from firesteel.launch_pipeline import in_container
 from firesteel.reads.docker import docker_size, mount_argument
 from firesteel.render.launch_facts import (

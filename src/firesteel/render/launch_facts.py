@@ -13,10 +13,8 @@ from collections.abc import Iterable, Mapping
 from firesteel.catalog.image import Images
 from firesteel.engines import engine
 from firesteel.engines.engine import format_flag
-from firesteel.errors import UsageError
-from firesteel.hub_id import is_hub_id
-from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK, Launch
-from firesteel.printable import printable
+from firesteel.errors import UsageError, printable
+from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK, Launch, is_hub_id
 from firesteel.units import show_bytes, show_seconds
 from firesteel.values import Value, replace
 

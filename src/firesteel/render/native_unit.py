@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from firesteel.catalog.docker_options import container_name
 from firesteel.engines.engine import argv
 from firesteel.errors import UsageError
-from firesteel.launch import Launch
+from firesteel.launch import Launch, container_name
 from firesteel.render.launch_facts import NO_FACTS, LaunchFacts, comments, heading, require_one_spark
 from firesteel.render.systemd import (
     INSTALL_SECTION,

@@ -9,9 +9,8 @@ Seen in https://docs.podman.io/en/latest/markdown/podman-container.unit.5.html, 
 
 from __future__ import annotations
 
-from firesteel.catalog.docker_options import container_name
 from firesteel.errors import UsageError
-from firesteel.launch import Container, Launch, Mount
+from firesteel.launch import Container, Launch, Mount, container_name
 from firesteel.reads.docker import docker_size
 from firesteel.render.docker import container_arguments, container_of, containerized
 from firesteel.render.launch_facts import (

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from firesteel.catalog.docker_options import container_name
-from firesteel.launch import Launch
+from firesteel.launch import Launch, container_name
 from firesteel.render.docker import (
     argument_groups,
     container_arguments,

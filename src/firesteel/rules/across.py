@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import combinations
 
+from firesteel.errors import escape_unprintable
 from firesteel.launch import Launch, Spot
-from firesteel.printable import escape_unprintable
 from firesteel.reads.not_read import NotRead
 from firesteel.reads.reader import ReadLaunch
 from firesteel.reads.stated_machine import StatedMachine

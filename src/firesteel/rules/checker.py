@@ -10,9 +10,9 @@ from types import MappingProxyType
 
 from firesteel.catalog.catalog import shipped
 from firesteel.catalog.image import ImageProblem, Images, identify
+from firesteel.errors import escape_unprintable
 from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName, Launch, Spot
-from firesteel.printable import escape_unprintable
 from firesteel.rules.context import NEWEST_KNOWN, Context, Match
 from firesteel.rules.match import matches
 from firesteel.rules.rule import SEVERITY, Confidence, Fix, Level, Rule, rules

@@ -11,9 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from firesteel.catalog.docker_options import plain_reference
-from firesteel.hub_id import is_hub_model
-from firesteel.launch import Container, Launch
+from firesteel.launch import Container, Launch, is_hub_model, plain_reference
 from firesteel.rules.context import Context, Match, as_number
 
 _ROOT_IMAGES = (

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from firesteel.hub_id import is_hub_model
-from firesteel.launch import ENGINE_KEY_VARIABLES, FlagValue
+from firesteel.launch import ENGINE_KEY_VARIABLES, FlagValue, is_hub_model
 from firesteel.rules.context import Context, Match
 
 _TOKEN = re.compile(

@@ -13,11 +13,10 @@ from functools import cache
 
 from packaging.version import Version
 
-from firesteel.catalog.docker_options import plain_reference
 from firesteel.catalog.image import is_upstream
 from firesteel.engines.engine import format_flag, grammar
 from firesteel.engines.flags import compact_json, name_set
-from firesteel.launch import FlagValue, Launch
+from firesteel.launch import FlagValue, Launch, plain_reference
 from firesteel.reads.programs import is_shell
 from firesteel.rules.context import (
     NEWEST_KNOWN,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from firesteel.catalog.catalog import shipped
 from firesteel.engines.engine import served_capacity
-from firesteel.hub_id import is_valid_hub_id
+from firesteel.launch import is_valid_hub_id
 from firesteel.rules.context import Context, Match, is_final
 
 _OTHER_CONTEXT = {"hf-overrides", "rope-scaling", "hf-config-path", "config", "json-model-override-args"}

@@ -7,13 +7,13 @@ import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from firesteel.catalog.docker_options import container_name
 from firesteel.edge.docker.containers import container_exists, last_line, require_docker
 from firesteel.edge.files.home import Home, Locked, lock, remove
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import FiresteelError
 from firesteel.facts.host.host import Meminfo
+from firesteel.launch import container_name
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import (
     FILES,

@@ -19,8 +19,7 @@ from typing import Any
 
 from firesteel.bench.load.prompts import Message, Prompt
 from firesteel.edge.files import text_files
-from firesteel.errors import UsageError
-from firesteel.printable import printable
+from firesteel.errors import UsageError, printable
 from firesteel.values import Value, replace
 
 MAX_USED = 500

@@ -10,11 +10,10 @@ from firesteel.bench.values import Subject
 from firesteel.edge.http.engine_client import offered_count, offered_models, status
 from firesteel.edge.http.poll import get_from_engine
 from firesteel.engines.engine import served_capacity
-from firesteel.errors import ServerNotReady, UsageError
+from firesteel.errors import ServerNotReady, UsageError, printable
 from firesteel.facts.host.host import Host
 from firesteel.launch import Launch
 from firesteel.planner import Plan, PlanSummary, launch_key, summarize
-from firesteel.printable import printable
 from firesteel.run.service import Service
 from firesteel.run.verify.expected import Expected
 from firesteel.values import Value, plain

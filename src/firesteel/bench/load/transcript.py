@@ -21,7 +21,7 @@ from msgspec import Struct
 from firesteel.bench.load.client import RawResponse
 from firesteel.bench.values import RequestSample, Wrong
 from firesteel.edge.http import sse
-from firesteel.printable import printable
+from firesteel.errors import printable
 from firesteel.values import Value, replace
 
 _MAX_QUOTE = 300

@@ -28,8 +28,7 @@ from firesteel.bench.results.rates import (
 )
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, MeasuredFigure, PointFigures, RequestSample
-from firesteel.errors import UsageError
-from firesteel.printable import printable
+from firesteel.errors import UsageError, printable
 
 _FIGURES: Mapping[str, Callable[[PointFigures], MeasuredFigure | None]] = {
     "decode_tokens_per_s": lambda f: f.decode_tokens_per_s,

@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from firesteel.bench.results.serialize import StoredRun, invalid, load_json
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, RequestSettings, Subject
-from firesteel.printable import printable
+from firesteel.errors import printable
 from firesteel.values import FileValue, InvalidValue, from_json, plain
 
 FORM = 1

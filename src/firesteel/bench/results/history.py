@@ -27,8 +27,7 @@ from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, RequestSample
 from firesteel.edge.files.home import Home, Locked, lock, writable_folder
 from firesteel.edge.files.own_runs import SCHEMA, history_path
-from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.printable import printable, printable_json
+from firesteel.errors import FiresteelError, HostNotReady, UsageError, printable, printable_json
 from firesteel.values import Value, plain, replace
 
 _APPLICATION_ID = 0x46495245

@@ -37,8 +37,7 @@ from firesteel.bench.results.foreign_file import (
 )
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, Subject
-from firesteel.errors import UsageError
-from firesteel.printable import printable
+from firesteel.errors import UsageError, printable
 from firesteel.values import replace
 
 _BENCHY_NOTES = (

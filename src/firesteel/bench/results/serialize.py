@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample
-from firesteel.errors import UsageError
-from firesteel.printable import printable, printable_json
+from firesteel.errors import UsageError, printable, printable_json
 from firesteel.values import InvalidValue, Value, from_json, plain
 
 FORM = 2

@@ -9,9 +9,9 @@ from rich.console import Group
 from rich.text import Text
 
 from firesteel.cli.output.show import table
+from firesteel.errors import printable
 from firesteel.library.figures import band, client_cost, figure, found_text, number
 from firesteel.library.history import planned_rows
-from firesteel.printable import printable
 
 if TYPE_CHECKING:
     from firesteel.bench.values import BenchRun, PointFigures

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from firesteel import __version__
-from firesteel.errors import FiresteelError
+from firesteel.errors import FiresteelError, escape_unprintable
 from firesteel.library.check import explain
-from firesteel.printable import escape_unprintable
 
 if TYPE_CHECKING:
     from firesteel.rules.checker import Finding

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import grid, out
+from firesteel.errors import escape_unprintable
 from firesteel.library.hosts import figure_text
-from firesteel.printable import escape_unprintable
 
 if TYPE_CHECKING:
     from firesteel.hosts.doctor.examine import Examination

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from firesteel.errors import escape_unprintable
 from firesteel.library.hosts import watch_host
-from firesteel.printable import escape_unprintable
 from firesteel.units import show_bytes
 from firesteel.values import plain
 

@@ -16,8 +16,8 @@ from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.recipe_rows import show_body, terms
 from firesteel.cli.output.show import err
 from firesteel.edge.host.signals import cancel_on_signals
+from firesteel.errors import escape_unprintable
 from firesteel.library.run import Event, PhaseDone, PhaseProgress, PlanReady
-from firesteel.printable import escape_unprintable
 from firesteel.units import show_bytes, show_rate, show_seconds
 from firesteel.values import replace
 

@@ -22,7 +22,7 @@ from firesteel.cli.output.recipe_rows import (
     start_rows,
     users_rows,
 )  # fmt: skip
-from firesteel.printable import escape_unprintable
+from firesteel.errors import escape_unprintable
 from firesteel.units import show_bytes, show_count, show_figure, show_rate, show_seconds
 
 if TYPE_CHECKING:  # `check` prints its findings without a planner

@@ -6,8 +6,7 @@ import shutil
 import subprocess
 
 from firesteel.edge.host.process import run
-from firesteel.errors import FiresteelError, HostNotReady
-from firesteel.printable import printable
+from firesteel.errors import FiresteelError, HostNotReady, printable
 
 _TIMEOUT_S = 10
 DISK_FULL = ("no space left on device", "the disk under docker is full", "docker system prune")

@@ -11,7 +11,7 @@ from firesteel.edge.model_reference import is_path
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.formats import gguf, safetensors
 from firesteel.facts.model.adapter import Adapter, adapter_of_gguf, adapter_of_peft
-from firesteel.hub_id import is_hub_id
+from firesteel.launch import is_hub_id
 
 _MAX_CONFIG = 1024 * 1024
 

@@ -19,7 +19,7 @@ from firesteel.edge.files.byte_sources import FileSource, UrlSource
 from firesteel.edge.files.home import find_home
 from firesteel.edge.http.sync_client import Deadline, bearer, get_file
 from firesteel.edge.hub.cache import find_store, local_snapshot, repository_of
-from firesteel.errors import FiresteelError, UsageError
+from firesteel.errors import FiresteelError, UsageError, printable
 from firesteel.facts.formats import gguf, safetensors
 from firesteel.facts.formats.byte_source import BadHeader, ByteSource
 from firesteel.facts.formats.gguf_architecture import architecture_of_gguf
@@ -31,7 +31,6 @@ from firesteel.facts.model.quantization import Quantization, read_quantization, 
 from firesteel.facts.model.tensors import Weights, sum_weights
 from firesteel.facts.model.typical import heavier_weights, is_gguf, typical_weights
 from firesteel.facts.model.weight_format import UnknownQuantization
-from firesteel.printable import printable
 
 _HUB = "https://huggingface.co"
 _POINTER = b"version https://git-lfs.github.com/"

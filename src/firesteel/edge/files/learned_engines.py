@@ -17,7 +17,6 @@ from datetime import date
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
-from firesteel.catalog.docker_options import plain_reference
 from firesteel.catalog.image import InspectedImage, is_upstream, split_reference
 from firesteel.edge.docker import image_sources
 from firesteel.edge.docker.image_sources import (
@@ -42,7 +41,7 @@ from firesteel.engines.schema.symbols import Schema
 from firesteel.engines.sglang import learn as learn_sglang
 from firesteel.engines.vllm import learn as learn_vllm
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.launch import EngineName
+from firesteel.launch import EngineName, plain_reference
 from firesteel.values import Value
 
 

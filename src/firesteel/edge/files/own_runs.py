@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.edge.files.home import Home
-from firesteel.planner.band import Band
+from firesteel.errors import printable
 from firesteel.planner.speed.own_runs import OwnRun
-from firesteel.printable import printable
+from firesteel.units import Band
 
 SCHEMA = 2
 """`PRAGMA user_version` of the file; it goes up when an older firesteel can no longer read it."""

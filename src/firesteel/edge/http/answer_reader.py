@@ -15,8 +15,7 @@ from msgspec import Struct
 
 from firesteel.edge.http.answer import Answer, TokenLogprob, ToolCall
 from firesteel.edge.http.sse import DONE, event_data
-from firesteel.errors import FiresteelError
-from firesteel.printable import printable
+from firesteel.errors import FiresteelError, printable
 
 MAX_TEXT_CHARS = 4 * 2**20
 """Of one answer; more than any model writes."""

@@ -30,8 +30,7 @@ from firesteel.edge.http.answer_reader import (
 )
 from firesteel.edge.http.sse import LineSplitter
 from firesteel.edge.http.sync_client import bearer
-from firesteel.errors import FiresteelError
-from firesteel.printable import printable
+from firesteel.errors import FiresteelError, printable
 
 MAX_BODY_BYTES = 16 * 2**20
 _MAX_SLOWNESS = 4

@@ -24,7 +24,7 @@ from firesteel.edge.files.state_file import read_json
 from firesteel.edge.hub.digests import MAX_RECORD_BYTES, StoredFile, VerifiedFiles
 from firesteel.edge.hub.listing import HubFile, Listing, check_listing, check_revision, is_commit, is_digest
 from firesteel.errors import HostNotReady, UsageError
-from firesteel.hub_id import is_valid_hub_id
+from firesteel.launch import is_valid_hub_id
 from firesteel.units import show_bytes
 from firesteel.values import Value, plain
 

@@ -19,9 +19,8 @@ from pathlib import Path
 from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home
 from firesteel.edge.native.installed import RECORD, InstalledEngine, installed_engines
-from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.errors import FiresteelError, HostNotReady, UsageError, printable
 from firesteel.launch import EngineName, EngineProgram
-from firesteel.printable import printable
 
 PROGRAMS: Mapping[EngineName, str] = {"vllm": "vllm", "llamacpp": "llama-server", "sglang": "sglang"}
 _MODULES = {"vllm": "vllm.entrypoints.cli.main", "sglang": "sglang.launch_server"}

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from firesteel.engines.flags import Grammar, name_set, positive_int
-from firesteel.hub_id import is_hub_model
-from firesteel.launch import FlagValue
+from firesteel.launch import FlagValue, is_hub_model
 
 PROGRAM: tuple[str, ...] = ("llama-server",)
 DEFAULT_PORT = 8080

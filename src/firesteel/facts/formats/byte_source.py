@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from firesteel.errors import FiresteelError
-from firesteel.printable import printable
+from firesteel.errors import FiresteelError, printable
 from firesteel.values import Value
 
 MAX_ERROR_CHARS = 300

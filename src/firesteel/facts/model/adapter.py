@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec import field
 
-from firesteel.errors import FiresteelError
+from firesteel.errors import FiresteelError, printable
 from firesteel.facts.formats.gguf import GgufHeader
 from firesteel.facts.model.architecture import (
     Architecture,
@@ -24,7 +24,6 @@ from firesteel.facts.model.architecture import (
     SparseAttention,
 )
 from firesteel.facts.model.tensors import Tensor
-from firesteel.printable import printable
 from firesteel.values import Value
 
 AdapterFormat = Literal["peft", "gguf"]

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Literal
 
-from firesteel.errors import FiresteelError
+from firesteel.errors import FiresteelError, printable
 from firesteel.facts.formats.byte_source import MAX_ERROR_CHARS
-from firesteel.printable import printable
 from firesteel.values import Value
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from functools import cache
 from math import ceil, prod
 
-from firesteel.errors import FiresteelError
+from firesteel.errors import FiresteelError, printable
 from firesteel.facts.formats.byte_source import MAX_ERROR_CHARS
-from firesteel.printable import printable
 from firesteel.values import Value
 
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import json
 
+from firesteel.errors import printable
 from firesteel.gateway.http.routes import Route
 from firesteel.gateway.interfaces import ApiFamily, Rejection, WaitStatus
-from firesteel.printable import printable
 
 MAX_COMMENT_CHARS = 300
 

@@ -51,9 +51,16 @@ from firesteel.run.start.listen import LOOPBACK, reached_at
 from firesteel.run.start.options import RunOptions
 from firesteel.run.start.start import adopt_all
 from firesteel.run.up import bring_up
-from firesteel.service_file import ModelEntry, NodeModel, ServiceFile, asks, on_nodes, read_service_file
-from firesteel.service_file.alerts import AlertEntry
-from firesteel.service_file.asks import own_ports
+from firesteel.service_file import (
+    ModelEntry,
+    NodeModel,
+    ServiceFile,
+    asks,
+    on_nodes,
+    own_ports,
+    read_service_file,
+)
+from firesteel.service_settings import AlertEntry
 from firesteel.units import MIB, show_bytes
 from firesteel.values import Value, plain, replace
 from firesteel.workspace import Workspace

@@ -10,7 +10,7 @@ from firesteel.gateway.interfaces import CancelPolicy, ServerApiName, Timeouts
 from firesteel.gateway.service_config import ModelParameters
 from firesteel.launch import EngineName
 from firesteel.service_file import ModelEntry
-from firesteel.service_file.parameters import ParameterEntry
+from firesteel.service_settings import ParameterEntry
 from firesteel.values import replace
 
 

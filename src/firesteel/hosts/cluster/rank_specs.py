@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firesteel.catalog.docker_options import container_name
 from firesteel.edge.files.home import Home, expand_home
 from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.ranks import (
@@ -18,7 +17,7 @@ from firesteel.hosts.cluster.ranks import (
     transport_of,
 )
 from firesteel.hosts.cluster.rpc import RpcProgram
-from firesteel.launch import Launch
+from firesteel.launch import Launch, container_name
 from firesteel.launch_pipeline import on_rank, openmp_environment
 from firesteel.proposals import Proposal
 from firesteel.run.start.steps import make_steps

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from firesteel import render
-from firesteel.catalog.docker_options import container_name
 from firesteel.catalog.image import Image, Images
 from firesteel.errors import UsageError
 from firesteel.hosts.cluster.ranks import RPC_PORT, RankHost
-from firesteel.launch import Launch
+from firesteel.launch import Launch, container_name
 from firesteel.launch_pipeline import in_container, openmp_environment
 from firesteel.render import LaunchFacts
 from firesteel.render.docker import quote

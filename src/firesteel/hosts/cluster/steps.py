@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from firesteel.command import Command
 from firesteel.edge.files.home import Home
 from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.rank_specs import cluster_spec, on_cluster
 from firesteel.hosts.cluster.rpc import find_rpc_program
-from firesteel.launch import Step
+from firesteel.launch import Command, Step
 from firesteel.proposals import Proposal
 from firesteel.run.start.steps import make_steps
 

@@ -22,7 +22,7 @@ from firesteel.edge.docker.registry import parse_reference
 from firesteel.edge.files.image_recipes import load_image_recipe
 from firesteel.edge.files.text_files import read_text
 from firesteel.errors import UsageError
-from firesteel.service_file.scalars import seconds
+from firesteel.service_settings import seconds
 from firesteel.upgrade.verdict import AnswerPolicy
 from firesteel.values import NOT_EMPTY, Expand, FileValue, PositiveInt, Regex, Value, replace
 

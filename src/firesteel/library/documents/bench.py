@@ -27,7 +27,7 @@ from firesteel.bench.values import (
 )
 from firesteel.launch import Text
 from firesteel.library.documents.document import Document
-from firesteel.planner.band import Band
+from firesteel.units import Band
 from firesteel.values import replace
 
 

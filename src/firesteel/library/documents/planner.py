@@ -12,13 +12,13 @@ from firesteel.engines.engine import program
 from firesteel.engines.kv_cache import requested_kv_cache_bytes
 from firesteel.launch import EngineName, FlagValue, Launch
 from firesteel.library.documents.document import Document
-from firesteel.planner.band import Band
 from firesteel.planner.memory.account import MemoryPart, Verdict
 from firesteel.planner.plan import Plan
 from firesteel.planner.speed.speculation import DraftedSpeed
 from firesteel.planner.speed.speed import BatchSpeed, PrefillSpeed, ServedSpeed, Speed, SpeedBasis
 from firesteel.planner.speed.startup import StartPhase
 from firesteel.render import docker
+from firesteel.units import Band
 
 
 class MemoryJson(Document, kw_only=True):

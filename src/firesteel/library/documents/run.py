@@ -11,13 +11,13 @@ from firesteel.launch import Step
 from firesteel.library.documents.document import Document
 from firesteel.library.documents.proposals import RequestsJson, TermsJson, requests_json, terms_json
 from firesteel.library.run import NodeUp
-from firesteel.planner.band import Band
 from firesteel.proposals import Proposal
 from firesteel.run.cluster_status import NodeStatus
 from firesteel.run.events import ServiceReady
 from firesteel.run.fetch.prune import UnusedFile
 from firesteel.run.report import Report
 from firesteel.run.verify.checks import CheckResult
+from firesteel.units import Band
 from firesteel.values import replace
 
 

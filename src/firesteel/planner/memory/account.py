@@ -16,11 +16,10 @@ from firesteel.facts.model.adapter import slot_bytes
 from firesteel.facts.model.architecture import Architecture
 from firesteel.facts.model.tensors import Role, Weights
 from firesteel.launch import Launch
-from firesteel.planner.band import Band
 from firesteel.planner.memory.loaded import LoadedWeights
 from firesteel.planner.memory.pool import MemoryPool
 from firesteel.planner.memory.step_memory import StepLoad, activations, graphs, rotary_tables
-from firesteel.units import GIB, MIB
+from firesteel.units import GIB, MIB, Band
 from firesteel.values import Value
 
 Verdict = Literal["fits", "tight", "does not fit"]

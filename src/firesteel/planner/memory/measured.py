@@ -20,9 +20,8 @@ from collections.abc import Iterator
 
 from firesteel.engines.kv_cache import PLANNED_FLAGS
 from firesteel.launch import EngineName, Launch
-from firesteel.planner.band import Band
 from firesteel.planner.memory.account import MemoryAccount, MemoryPart
-from firesteel.units import MIB, show_bytes
+from firesteel.units import MIB, Band, show_bytes
 from firesteel.values import Value, replace
 
 _IRRELEVANT_FLAGS = frozenset(

@@ -23,8 +23,7 @@ from firesteel.facts.model.architecture import (
     SparseAttention,
 )
 from firesteel.launch import Launch
-from firesteel.planner.band import Band
-from firesteel.units import MIB
+from firesteel.units import MIB, Band
 from firesteel.values import Value
 
 _BF16 = 2

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from firesteel.engines.kv_cache import KvCache
-from firesteel.planner.band import Band
 from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.speed import DEPTH, BatchSpeed
 from firesteel.planner.speed.step_model import StepModel, fitted_costs
+from firesteel.units import Band
 from firesteel.values import replace
 
 

@@ -16,10 +16,10 @@ from typing import TypeVar
 from firesteel.engines.kv_cache import KvCache
 from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import Launch
-from firesteel.planner.band import Band
 from firesteel.planner.speed.decode import kv_read_bytes
 from firesteel.planner.speed.speculation import DraftedSpeed, TextKind, draft_method
 from firesteel.planner.speed.speed import DEPTH, BatchSpeed, PrefillSpeed, ServedSpeed, Speed
+from firesteel.units import Band
 from firesteel.values import Value, replace
 
 Curve = Callable[[int], float]

@@ -11,7 +11,6 @@ from firesteel.errors import UsageError
 from firesteel.facts.model.architecture import Architecture
 from firesteel.facts.model.tensors import Weights
 from firesteel.launch import Launch
-from firesteel.planner.band import Band
 from firesteel.planner.memory.pool import MemoryPool
 from firesteel.planner.speed.batch import batch_speed
 from firesteel.planner.speed.constants import constants
@@ -25,6 +24,7 @@ from firesteel.planner.speed.speculation import drafted_speeds
 from firesteel.planner.speed.speed import Speed
 from firesteel.planner.speed.startup import predict_start_up
 from firesteel.planner.speed.step_model import step_model
+from firesteel.units import Band
 from firesteel.values import replace
 
 MAX_USERS = 1024

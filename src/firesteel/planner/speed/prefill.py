@@ -15,7 +15,6 @@ from functools import cached_property
 from firesteel.facts.model.architecture import Architecture, FullAttention, LatentAttention, Layer
 from firesteel.facts.model.tensors import Role
 from firesteel.launch import Launch
-from firesteel.planner.band import Band
 from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.decode import (
     UNQUANTIZED,
@@ -29,6 +28,7 @@ from firesteel.planner.speed.decode import (
 )
 from firesteel.planner.speed.speed import PrefillSpeed
 from firesteel.planner.speed.step_model import StepModel, fitted_costs
+from firesteel.units import Band
 from firesteel.values import Value, replace
 
 _EIGHT_BITS = {"F8_E4M3", "F8_E5M2", "I8", "Q8_0", "FP8", "INT8", "8-BIT"}

@@ -10,10 +10,10 @@ from firesteel.engines.kv_cache import KvCache
 from firesteel.facts.evidence import Sources
 from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import EngineName, Launch
-from firesteel.planner.band import Band, BandSchema
 from firesteel.planner.speed.decode import StoredBytes, step_reads
 from firesteel.planner.speed.speed import DEPTH, Speed
 from firesteel.planner.speed.step_model import costs_engine
+from firesteel.units import Band, BandSchema
 from firesteel.values import FileValue
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from math import hypot
 
 from firesteel.engines.kv_cache import KvCache
-from firesteel.planner.band import Band
 from firesteel.planner.speed.constants import ErrorsSchema, ServedErrorsSchema, constants
 from firesteel.planner.speed.prefill import PromptModel
 from firesteel.planner.speed.serving import RequestShape, ServingModel, serve_steadily
 from firesteel.planner.speed.speed import ServedSpeed
 from firesteel.planner.speed.step_model import StepModel, fitted_costs
+from firesteel.units import Band
 from firesteel.values import replace
 
 _MEASURED_USERS = 20

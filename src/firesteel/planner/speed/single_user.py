@@ -7,7 +7,6 @@ from math import hypot
 
 from firesteel.engines.kv_cache import KvCache
 from firesteel.launch import Launch
-from firesteel.planner.band import Band
 from firesteel.planner.speed import published
 from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.decode import StepReads, step_ms, terms
@@ -21,6 +20,7 @@ from firesteel.planner.speed.provenance import (
 from firesteel.planner.speed.published import PublishedRun
 from firesteel.planner.speed.speed import DEPTH, Speed
 from firesteel.planner.speed.step_model import StepModel
+from firesteel.units import Band
 from firesteel.values import replace
 
 _FEW_RUNS = 3

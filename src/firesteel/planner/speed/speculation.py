@@ -17,7 +17,7 @@ from firesteel import shipped_data
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import Launch
-from firesteel.planner.band import Band, BandSchema
+from firesteel.units import Band, BandSchema
 from firesteel.values import FileValue, Value
 
 TextKind = Literal["prose", "conversation", "code", "reasoning", "structured", "any"]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from firesteel.facts.model.architecture import Speech
 from firesteel.facts.model.tensors import Role
-from firesteel.planner.band import Band
 from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.decode import WEIGHTS_PER_BYTE, StoredBytes
 from firesteel.planner.speed.speed import Speed
+from firesteel.units import Band
 from firesteel.values import replace
 
 SOUND_S = 30

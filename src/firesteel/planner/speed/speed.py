@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from firesteel.planner.band import Band
 from firesteel.planner.speed.speculation import DraftedSpeed
 from firesteel.planner.speed.startup import StartUp
+from firesteel.units import Band
 from firesteel.values import Value
 
 SpeedBasis = Literal["measured here", "measured recipe", "measured model", "fitted", "roofline"]

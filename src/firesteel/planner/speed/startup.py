@@ -12,7 +12,7 @@ from firesteel import shipped_data
 from firesteel.facts.evidence import Evidence
 from firesteel.facts.host.host import Host
 from firesteel.launch import EngineName, Launch
-from firesteel.planner.band import Band, BandSchema
+from firesteel.units import Band, BandSchema
 from firesteel.values import FileValue, Value, replace
 
 WEIGHTS = "weights"

@@ -8,7 +8,6 @@ from math import hypot, log2
 from firesteel.engines.kv_cache import KvCache
 from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import Launch
-from firesteel.planner.band import Band
 from firesteel.planner.speed.constants import FittedEngineSchema, constants
 from firesteel.planner.speed.decode import (
     StepReads,
@@ -20,6 +19,7 @@ from firesteel.planner.speed.decode import (
     step_reads,
     terms,
 )
+from firesteel.units import Band
 from firesteel.values import Value
 
 _FITTED_RELEASES = {"vllm": "0.26", "llamacpp": ""}

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from firesteel.container_files import WHEELS_INSIDE
 from firesteel.edge.docker import containers
 from firesteel.edge.embedded import install
 from firesteel.edge.embedded.install import WheelFile
@@ -23,7 +22,7 @@ from firesteel.edge.hub.cache import Store, find_store, repository_of
 from firesteel.edge.hub.digests import DigestResult, StoredFile, VerifiedFiles
 from firesteel.edge.hub.listing import HubFile, Listing
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.launch import Launch
+from firesteel.launch import WHEELS_INSIDE, Launch
 from firesteel.proposals import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.fetch.weights import (

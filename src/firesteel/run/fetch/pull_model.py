@@ -6,8 +6,7 @@ import shlex
 from collections.abc import AsyncIterator
 
 from firesteel.catalog.catalog import Catalog
-from firesteel.hub_id import is_hub_id
-from firesteel.launch import Ask
+from firesteel.launch import Ask, is_hub_id
 from firesteel.run.events import Event
 from firesteel.run.fetch.pull import pull_launch, pull_weights
 from firesteel.run.fetch.stored import pulled_gguf

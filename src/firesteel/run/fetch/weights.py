@@ -19,8 +19,7 @@ from pathlib import PurePosixPath
 from firesteel.catalog.recipe import Asset
 from firesteel.edge.hub.listing import HubFile
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.hub_id import is_hub_id
-from firesteel.launch import EngineName, FlagValue
+from firesteel.launch import EngineName, FlagValue, is_hub_id
 from firesteel.proposals import Proposal
 from firesteel.values import Value
 

@@ -11,13 +11,12 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from firesteel.container_files import HUB_TOKEN
 from firesteel.edge.files.home import Home, expand_home
 from firesteel.edge.files.secrets import hub_token, new_key, read_secrets, secrets_path, write_secrets
 from firesteel.edge.host import reaper
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import Stopped
-from firesteel.launch import ENGINE_KEY_VARIABLES
+from firesteel.launch import ENGINE_KEY_VARIABLES, HUB_TOKEN
 from firesteel.planner import launch_key
 from firesteel.proposals import Proposal
 from firesteel.run.service import ServiceSpec

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
-from firesteel.catalog.docker_options import container_name
-from firesteel.command import Command
 from firesteel.edge.embedded import install, server
 from firesteel.edge.embedded.install import WheelFile
 from firesteel.edge.files.home import Home
@@ -17,7 +15,7 @@ from firesteel.edge.native.programs import help_of
 from firesteel.engines import engine
 from firesteel.engines.llamacpp import help_text
 from firesteel.errors import FiresteelError, Stopped, UsageError
-from firesteel.launch import EngineProgram, Launch, Step
+from firesteel.launch import Command, EngineProgram, Launch, Step, container_name
 from firesteel.launch_pipeline import llamacpp_process, supervised, with_native_files
 from firesteel.proposals import Proposal
 from firesteel.render import docker_argv

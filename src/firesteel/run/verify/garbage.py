@@ -23,7 +23,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import Literal
 
-from firesteel.printable import escape_unprintable
+from firesteel.errors import escape_unprintable
 from firesteel.values import Value
 
 Kind = Literal["empty", "bytes", "special", "loop", "script", "soup"]

@@ -13,9 +13,8 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from firesteel.edge.http.sync_client import Deadline, HttpResponse, bearer, get, post
-from firesteel.errors import FiresteelError, UsageError
+from firesteel.errors import FiresteelError, UsageError, printable
 from firesteel.gateway.state import GatewayState
-from firesteel.printable import printable
 from firesteel.screens.top.snapshot import CurveRangeName, Curves, LoggedRequest
 from firesteel.values import Value
 

@@ -11,8 +11,8 @@ from typing import Literal
 
 from rich.text import Text
 
+from firesteel.errors import printable
 from firesteel.gateway.state import MemoryStatus, ModelStatus
-from firesteel.printable import printable
 from firesteel.screens.top.bars import UNICODE, Glyphs, memory_bar, memory_parts, sparkline
 from firesteel.screens.top.panels import bar_legend, log_lines, queue_lines, request_lines
 from firesteel.screens.top.snapshot import CurveRangeName, Snapshot

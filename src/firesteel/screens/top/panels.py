@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rich.text import Text
 
-from firesteel.printable import printable
+from firesteel.errors import printable
 from firesteel.screens.top.bars import Glyphs
 from firesteel.screens.top.snapshot import LoggedRequest, Snapshot
 from firesteel.units import show_seconds

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from firesteel.errors import FiresteelError, ServerNotReady, UsageError
-from firesteel.hub_id import is_valid_hub_id
+from firesteel.launch import is_valid_hub_id
 
 
 def require_upload(repository: str) -> None:

@@ -1,4 +1,4 @@
-"""The service file: which models one endpoint has, in the user's own names.
+"""The service file: which models one endpoint has, in the user's own names, and what starts for them.
 
     listen: 127.0.0.1:8080
     memory: {ceiling: 110GiB}
@@ -9,50 +9,129 @@
       other: {url: "http://127.0.0.1:9000", memory: 20GiB}
     never_together: [[small, other]]
 
-Several of one model: `{urls: [...], route: prefix, key: PAIR_KEY}`. `aliases: ["gpt-oss:20b"]` is what else
-one answers to, `parameters` what is changed in its requests (`parameters.py`). `quick: smollm2` is short for
-`{recipe: smollm2}`, and a list in place of `models` has recipes, each by its own name. Several hosts:
-`nodes: 2` serves one model by two of them together, and with `hosts: {spark2: 192.168.100.11}` `node: spark2`
-serves it there; `node: [spark1, spark2]` are replicas.
+    file = read_service_file("models.yaml", text)
+    asks(file)                                      {"coder": Ask(...), "small": Ask(...)}
 
-`up -f`, `ps -f`, `render -f`, `down -f` and `serve` read it. Pure: text in, values out; whether a recipe
-exists and fits is the catalog's and the planner's answer. Keys are held against one another after the schema
-has taken the file (`_faults`), so that each mistake has the line where it stands. An API key itself never
-stands here: `key` names the variable or the file that has it.
+Replicas of one model: `{urls: [...], route: prefix, key: PAIR_KEY}`. `aliases: ["gpt-oss:20b"]` are other
+names that a model answers to, and `parameters` changes its requests (`service_settings.py`). `quick: smollm2`
+is short for `{recipe: smollm2}`, and a list in place of `models` has recipes, each by its own name. Several
+hosts: `nodes: 2` serves one model by two of them together, and with `hosts: {spark2: 192.168.100.11}`
+`node: spark2` serves it there; `node: [spark1, spark2]` are replicas.
+
+`up -f`, `ps -f`, `render -f`, `down -f` and `serve` read it. Pure: text in, values out; the catalog and the
+planner decide whether a recipe exists and fits. Keys are compared with one another after the schema
+has accepted the file (`_faults`), so that each mistake has its line. The file never contains an API key:
+`key` names the variable or the file that has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Annotated, Literal, get_args
 
 from msgspec import Meta
 
-from firesteel.launch import LOOPBACK, Runtime
-from firesteel.service_file.alerts import AlertEntry, alert_faults
-from firesteel.service_file.asks import NodeModel, asks, chosen, on_nodes, port_of
-from firesteel.service_file.commands import command_faults
-from firesteel.service_file.fallbacks import Fallback, fallback_faults
-from firesteel.service_file.names import NAME, name_faults
-from firesteel.service_file.parameters import Aliases, ParameterEntry, parameter_faults
-from firesteel.service_file.scalars import (
+from firesteel.errors import UsageError
+from firesteel.launch import LOOPBACK, AdapterReference, Ask, Runtime
+from firesteel.service_settings import (
     VARIABLE,
     Address,
+    AlertEntry,
+    Aliases,
     Bytes,
+    Fallback,
+    ParameterEntry,
+    Place,
     Seconds,
     Words,
+    alert_faults,
+    fallback_faults,
+    parameter_faults,
     shaped,
     wrong_url,
 )
-from firesteel.service_file.scalars import size as parse_bytes
+from firesteel.service_settings import size as parse_bytes
 from firesteel.units import MIB
-from firesteel.values import Expand, FileValue, KeyPath, PositiveInt, YamlFile
+from firesteel.values import Expand, FileValue, KeyPath, PositiveInt, Value, YamlFile
 from firesteel.web_origin import parse_origins
 
-__all__ = [
-    "ModelEntry", "NodeModel", "Route", "ServiceFile", "asks", "chosen", "on_nodes", "read_service_file",
-]  # fmt: skip
+
+class NodeModel(Value):
+    """A model that other hosts serve, each by itself."""
+
+    ask: Ask
+    addresses: dict[str, str]
+    """By node."""
+
+    @property
+    def has_here(self) -> bool:
+        """This host is one of them."""
+        return LOOPBACK in self.addresses.values()
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        hosts = (f"[{address}]" if ":" in address else address for address in self.addresses.values())
+        return tuple(f"http://{host}:{self.ask.port}" for host in hosts)
+
+
+_HEALTH = re.compile(r"/[!-~]{0,199}\Z")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+_NOT_OURS = ("route", "key", "context", "users", "runtime", "engine_path")
+
+
+def command_faults(name: str, entry: ModelEntry) -> Iterator[tuple[tuple[str, ...], str]]:
+    here, words = ("models", name), entry.cmd or ("",)
+    if not words[0] or any("\0" in word for word in words):
+        yield (*here, "cmd"), f"`{name}`: `cmd` begins with no program, or has a NUL in it"
+    if entry.health is not None and not _HEALTH.match(entry.health):
+        yield (*here, "health"), f"`{name}`: `health` is a path on the server; write it like `/health`"
+    for variable, value in entry.env.items():
+        if not _VARIABLE.match(variable) or "\0" in value:
+            what = f"`{name}`: `{variable[:60]}` cannot be a variable; write it like `MODEL_DIR: /data`"
+            yield (*here, "env", variable), what
+    for key in _NOT_OURS:
+        if getattr(entry, key) is not None:
+            yield (*here, key), f"`{name}`: a `cmd` has no `{key}` of ours"
+    if entry.memory is None:
+        yield here, f"`{name}`: a `cmd` needs `memory`, how much it takes; write it like 4GiB"
+    if entry.port is None and not any("${PORT}" in word for word in (*words, *entry.env.values())):
+        yield here, f"`{name}`: `cmd` has no ${{PORT}}, so that its `port` must be given"
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
+_ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z")
+
+
+def name_faults(models: Mapping[str, ModelEntry]) -> Iterator[tuple[Place, str]]:
+    """Whoever asks for one means one model."""
+    whose: dict[str, str] = {}
+    for name, entry in models.items():
+        for adapter in entry.adapters:
+            here = ("models", name, "adapters", adapter)
+            if not entry.recipe:
+                yield here, f"`{name}`: `adapters` are for a `recipe`"
+            elif not NAME.match(adapter):
+                yield (
+                    here,
+                    f"`{name}`: `{adapter[:80]}` is no name: letters, digits, dots, dashes, 63 at most",
+                )
+            elif adapter in models or adapter in entry.aliases or adapter in whose:
+                yield here, f"`{name}`: the adapter `{adapter}` has the name of another model here"
+            whose.setdefault(adapter, name)
+        for alias, parameters in entry.aliases.items():
+            here = ("models", name, "aliases", alias)
+            yield from parameter_faults(here, alias, parameters)
+            if not _ALIAS.match(alias):
+                yield here, f"`{name}`: `{alias[:80]}` cannot be asked for; write it like `gpt-oss:20b`"
+            elif alias in models:
+                yield here, f"`{name}`: the alias `{alias}` is the name of a model here"
+            elif alias in whose:
+                yield here, f"`{name}`: the alias `{alias}` is given already, to `{whose[alias]}`"
+            whose.setdefault(alias, name)
+
+
 MAX_MODELS = 100
 MIN_BUFFER_BYTES = 8 * MIB
 MAX_REPLICAS = 32
@@ -369,3 +448,71 @@ def _port_faults(file: ServiceFile, own: int | None) -> Iterator[Fault]:
             yield ("models", name, "port"), f"`{name}` has the same port as `{first[entry.port]}`"
         elif entry.port and entry.port == own:
             yield ("models", name, "port"), f"`{name}` has the port of `listen`"
+
+
+FIRST_PORT = 8000
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def asks(file: ServiceFile) -> dict[str, Ask]:
+    """What this host starts, by name, each on a port that it has every time."""
+    return {name: ask for name, ask in _all_asks(file).items() if not file.models[name].node}
+
+
+def on_nodes(file: ServiceFile) -> dict[str, NodeModel]:
+    """What the hosts of the file start, by name."""
+    return {
+        name: NodeModel(ask, {node: file.hosts[node] for node in nodes})
+        for name, ask in _all_asks(file).items()
+        if (nodes := file.models[name].node)
+    }
+
+
+def own_ports(file: ServiceFile) -> dict[str, int]:
+    """Of the models that are started, by a recipe or a command."""
+    taken = {port_of(file.listen), *(entry.port for entry in file.models.values())}
+    free = (port for port in range(FIRST_PORT, FIRST_PORT + 1000) if port not in taken)
+    ours = {name: entry for name, entry in file.models.items() if entry.recipe or entry.cmd}
+    return {name: entry.port or next(free) for name, entry in ours.items()}
+
+
+def _all_asks(file: ServiceFile) -> dict[str, Ask]:
+    ports = own_ports(file)
+    return {
+        name: Ask(
+            entry.recipe,
+            entry.context,
+            entry.users,
+            ports[name],
+            name=name,
+            sparks=entry.nodes,
+            runtime="native" if entry.engine_path else entry.runtime,
+            engine_path=entry.engine_path,
+            adapters=tuple(AdapterReference(*each) for each in entry.adapters.items()),
+        )
+        for name, entry in file.models.items()
+        if entry.recipe
+    }
+
+
+def chosen(file: ServiceFile, names: tuple[str, ...]) -> dict[str, Ask]:
+    """Those that were named, or all; none that may not meet."""
+    known = asks(file)
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"the service file starts no `{name}`; it has {', '.join(known)}",
+                next=f"name {next(iter(known), 'one')}",
+            )
+    wanted = {name: ask for name, ask in known.items() if not names or name in names}
+    for group in file.never_together:
+        meet = [name for name in group if name in wanted]
+        if len(meet) > 1:
+            raise UsageError(
+                f"{' and '.join(meet)} must not run together, says `never_together`",
+                next=f"name the ones to start, without {' or without '.join(meet)}",
+            )
+    return wanted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.hub_id import is_hub_id, is_hub_model, is_valid_hub_id
+from firesteel.launch import container_name, is_hub_id, is_hub_model, is_valid_hub_id, plain_reference
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,26 @@ def test_is_hub_model(model: str, expected: bool) -> None:
 def test_a_label_may_choose_a_file(model: str, expected: bool) -> None:
     assert is_hub_model(model, with_label=True) is expected
     assert not is_hub_model(model) or ":" not in model
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("qwen3 coder/x:y", "firesteel-qwen3-coder-x-y"), ("//", "firesteel-launch")],
+)
+def test_container_names(name: str, expected: str) -> None:
+    assert container_name(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        ("vllm/vllm-openai:v0.28.0", "vllm/vllm-openai:v0.28.0"),
+        ("docker.io/vllm/vllm-openai", "vllm/vllm-openai"),
+        ("index.docker.io/vllm/vllm-openai", "vllm/vllm-openai"),
+        ("registry-1.docker.io/vllm/vllm-openai", "vllm/vllm-openai"),
+        ("nvcr.io/nvidia/vllm:26.04-py3", "nvcr.io/nvidia/vllm:26.04-py3"),
+        ("my.docker.io/vllm", "my.docker.io/vllm"),
+    ],
+)
+def test_the_hosts_of_docker_hub(reference: str, expected: str) -> None:
+    assert plain_reference(reference) == expected
