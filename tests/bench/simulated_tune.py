@@ -4,8 +4,9 @@ record of the calls."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import field
 
 from firesteel.bench.load.measure import RunProgress
 from firesteel.bench.results.history import new_run_id
@@ -27,7 +28,6 @@ from firesteel.values import replace
 _TEXTS = {"code": "code", "prose": "prose", "json": "structured", "math": "reasoning"}
 
 
-@dataclass(frozen=True)
 class SimulatedRunner(CandidateRunner):
     world: SimSpark = field(default_factory=SimSpark)
     ups: list[Launch] = field(default_factory=list)
