@@ -26,6 +26,7 @@ from firesteel.run.service import (
     all_services,
     death,
     load,
+    read_state,
     write_spec,
     write_state,
 )
@@ -125,6 +126,7 @@ def test_kill_9_of_the_reaper_leaves_no_worker(home: Home, start: Callable[..., 
 def test_kill_9_of_the_supervisor_kills_the_engine(home: Home, start: Callable[..., Service]) -> None:
     service = start(SLEEPS)
     assert service.state is not None
+    until(lambda: read_state(service.folder) is not None)  # what it has in memory alone is gone with it
     process.send(service.state.supervisor, signal.SIGKILL)
     until(lambda: now(home).phase == "dead")  # not before its engine is gone
     assert not process.is_alive(engine_of(service))

@@ -2,13 +2,20 @@
 
 Nothing is started unless the plan fits, the rules agree, the port is free and the disk has space. After that,
 a failure or an interruption stops what was started.
+
+    bring_up = run_stages(startup, ready, fetch, stopped_on_failure(start, verify))
+
+`hosts.cluster` puts stages of its own between these.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
+from pathlib import Path
+
+from msgspec import Struct
 
 from firesteel.edge.files.home import Home, Locked, lock, remove
 from firesteel.edge.host import process
@@ -50,25 +57,53 @@ _EXIT_NOTED_S = 2
 """A supervisor notices the end of its engine within a second, and writes down how it ended."""
 
 
+class Startup(Struct):
+    """One `up` on its way: what a stage finds, the next ones use."""
+
+    proposal: Proposal
+    home: Home
+    options: RunOptions
+    spec: ServiceSpec = ServiceSpec("", "", "", ())
+    """What the supervisor gets: from `run_stages`, and with the paths of the weights from `fetch`."""
+    start_s: float = 0.0
+
+    @property
+    def folder(self) -> Path:
+        return folder_of(self.home, self.proposal.name)
+
+
 async def bring_up(proposal: Proposal, home: Home, options: RunOptions = _DEFAULTS) -> AsyncIterator[Event]:
+    startup = begin(proposal, home, options)
+    until_verified = stopped_on_failure(startup, start(startup), verify(startup))
+    async for event in run_stages(startup, ready(startup), fetch(startup), until_verified):
+        yield event
+
+
+def begin(proposal: Proposal, home: Home, options: RunOptions) -> Startup:
+    return Startup(listening(proposal, options.listen), home, options)
+
+
+async def run_stages(startup: Startup, *stages: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    """These stages with the work lock held, unless it is up already. Where an earlier `up` was interrupted
+    after its start, this one continues from there."""
+    proposal, home, options = startup.proposal, startup.home, startup.options
     name = proposal.name
-    proposal = listening(proposal, options.listen)
     yield PlanReady(proposal)
     adopt_all(home)
-    spec, running = make_spec(proposal, home, options), load(home, name)
+    startup.spec, running = make_spec(proposal, home, options), load(home, name)
     _refuse_hung(running)
     # Before the plan is checked: its memory is in use.
-    if running and running.phase == "ready" and not _is_unverified(running, spec):
-        yield _already(running, spec)
+    if running and running.phase == "ready" and not _is_unverified(running, startup.spec):
+        yield _already(running, startup.spec)
         return
-    if not (running and _is_unverified(running, spec)):
+    if not (running and _is_unverified(running, startup.spec)):
         _require_fit(proposal, home)
     need_trust(proposal, options)
     if options.at_boot:
         boot.require_systemd()
     try:
-        with lock(folder_of(home, name) / "work.lock"):
-            async for event in _bring_up(proposal, home, spec, options):
+        with lock(startup.folder / "work.lock"):
+            async for event in _run_locked(startup, stages):
                 yield event
     except Locked:
         raise FiresteelError(f"another firesteel command is working on {name}", next="firesteel ps") from None
@@ -86,30 +121,30 @@ def _require_fit(proposal: Proposal, home: Home) -> None:
         raise DoesNotFit(f"{error.what}; {running}", next=error.next) from None
 
 
-async def _bring_up(
-    proposal: Proposal, home: Home, spec: ServiceSpec, options: RunOptions
-) -> AsyncIterator[Event]:
-    """With the work lock held: continue with what runs, or start it."""
-    running = load(home, proposal.name)
+async def _run_locked(startup: Startup, stages: Iterable[AsyncIterator[Event]]) -> AsyncIterator[Event]:
+    home, name = startup.home, startup.proposal.name
+    running = load(home, name)
     _refuse_hung(running)
-    if running and running.phase == "ready" and not _is_unverified(running, spec):
-        yield _already(running, spec)
+    if running and running.phase == "ready" and not _is_unverified(running, startup.spec):
+        yield _already(running, startup.spec)
         return
-    if running and running.state and _is_unverified(running, spec):
+    if running and running.state and _is_unverified(running, startup.spec):
         yield PhaseProgress("launch", "it was already started; continuing from there")
-        supervisor = running.state.supervisor
-        async for event in _until_verified(
-            proposal, home, running.spec, lambda: not process.is_alive(supervisor)
-        ):
+        startup.spec, supervisor = running.spec, running.state.supervisor
+        healthy = _until_healthy(startup, lambda: not process.is_alive(supervisor))
+        stages = (stopped_on_failure(startup, healthy, verify(startup)),)
+    else:
+        if running:
+            forget_proof(home, name)  # it was not stopped by anybody, so it died
+            async for event in stop_processes(running):
+                yield event
+        remove_files(startup.folder)
+    for stage in stages:
+        async for event in stage:
             yield event
-        return
-    if running:
-        forget_proof(home, proposal.name)  # it was not stopped by anybody, so it died
-        async for event in stop_processes(running):
-            yield event
-    remove_files(folder_of(home, proposal.name))
-    async for event in _launch(proposal, home, spec, options):
-        yield event
+    if startup.spec.at_boot:
+        await boot.enable(name, home, startup.spec.up_arguments)
+        yield PhaseDone("boot", f"{name} starts when the machine boots")
 
 
 def _refuse_hung(running: Service | None) -> None:
@@ -160,64 +195,68 @@ def _has_report(running: Service) -> bool:
         return False
 
 
-async def _launch(
-    proposal: Proposal, home: Home, spec: ServiceSpec, options: RunOptions
-) -> AsyncIterator[Event]:
-    checks = preflight(proposal, home, spec.again)
-    for stage in (checks, pull_launch(proposal, home), audit_pulled(proposal, home)):
+async def ready(startup: Startup) -> AsyncIterator[Event]:
+    """The host can take it: port, disk, docker, memory."""
+    async for event in preflight(startup.proposal, startup.home, startup.spec.again):
+        yield event
+
+
+async def fetch(startup: Startup) -> AsyncIterator[Event]:
+    """Image and weights are on this host, and only now is it known where."""
+    proposal, home = startup.proposal, startup.home
+    for stage in (pull_launch(proposal, home), audit_pulled(proposal, home)):
         async for event in stage:
             yield event
     if proposal.plan.launch.container:
-        async for event in _final_preflight(proposal, home, spec):
+        async for event in _final_preflight(startup):
             yield event
-    folder = folder_of(home, spec.name)
-    remove(folder / "engine.log")
-    write_secrets_of(proposal, spec)
-    yield PhaseProgress("launch", "starting")
-    # Only now is it known where the Hub's files are.
-    start = start_argv(proposal, home)
-    start = await options.over_hosts(start) if options.over_hosts else start
-    # From here to the `try` of `_until_verified` nothing waits, so that nothing can come between.
-    spec = replace(spec, start=start, available_bytes=meminfo().available_bytes)
-    write_spec(folder, spec)
-    supervisor = start_supervisor(folder)
-    has_ended = partial(process.has_ended, supervisor)
-    async for event in _until_verified(proposal, home, spec, has_ended, options.proves):
-        yield event
-    if spec.at_boot:
-        await boot.enable(spec.name, home, spec.up_arguments)
-        yield PhaseDone("boot", f"{spec.name} starts when the machine boots")
+    startup.spec = replace(startup.spec, start=start_argv(proposal, home))
 
 
-async def _final_preflight(proposal: Proposal, home: Home, spec: ServiceSpec) -> AsyncIterator[Event]:
+async def _final_preflight(startup: Startup) -> AsyncIterator[Event]:
     """The image is here now, so the GPU can be tried in a container. And CUDA counts page cache as used."""
-    async for event in preflight(proposal, home, spec.again):
+    async for event in ready(startup):
         yield event
-    if files := staged_files(proposal, home):
+    if files := staged_files(startup.proposal, startup.home):
         dropped = await asyncio.to_thread(evict, files)
         if dropped.bytes:
             yield PhaseDone("check", f"{show_bytes(dropped.bytes)} of weights dropped from the page cache")
 
 
-async def _until_verified(
-    proposal: Proposal,
-    home: Home,
-    spec: ServiceSpec,
-    has_ended: Callable[[], bool],
-    proves: Callable[[], Awaitable[str]] | None = None,
-) -> AsyncIterator[Event]:
-    started = process.uptime()
+async def start(startup: Startup) -> AsyncIterator[Event]:
+    """A supervisor runs the engine, which answers. Only within `stopped_on_failure`."""
+    remove(startup.folder / "engine.log")
+    write_secrets_of(startup.proposal, startup.spec)
+    yield PhaseProgress("launch", "starting")
+    startup.spec = replace(startup.spec, available_bytes=meminfo().available_bytes)
+    write_spec(startup.folder, startup.spec)
+    supervisor = start_supervisor(startup.folder)
+    async for event in _until_healthy(startup, partial(process.has_ended, supervisor)):
+        yield event
+
+
+async def _until_healthy(startup: Startup, has_ended: Callable[[], bool]) -> AsyncIterator[Event]:
+    began, spec = process.uptime(), startup.spec
+    async for event in wait_until_healthy(startup.home, spec, startup.proposal.plan, has_ended):
+        yield event
+    startup.start_s = process.uptime() - began
+    yield PhaseDone("launch", f"{spec.engine} answers after {startup.start_s:.1f} s")
+
+
+async def verify(startup: Startup) -> AsyncIterator[Event]:
+    """Its answers are right: warm it up, check it, report."""
+    async for event in prove(startup.proposal, startup.home, startup.spec, startup.start_s):
+        yield event
+
+
+async def stopped_on_failure(startup: Startup, *stages: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    """These stages; Ctrl-C, a failed check or a bug in them stops what was started."""
+    proposal, home, spec = startup.proposal, startup.home, startup.spec  # the name and the start are the same
     try:
-        async for event in wait_until_healthy(home, spec, proposal.plan, has_ended):
-            yield event
-        start_s = process.uptime() - started
-        yield PhaseDone("launch", f"{spec.engine} answers after {start_s:.1f} s")
-        if proves:
-            yield PhaseDone("launch", await proves())
-        async for event in prove(proposal, home, spec, start_s):
-            yield event
+        for stage in stages:
+            async for event in stage:
+                yield event
     except BaseException as error:
-        # Ctrl-C, a failed check or a bug: stop what was started.
         forget_proof(home, spec.name)
         reason = await _root_cause(home, spec, error)
         listens = not isinstance(error, GeneratorExit)

@@ -1,6 +1,7 @@
 """`up --cluster`: check the hosts and their links, plan, stage what workers need, then `up` with a runner.
 
-The service is an ordinary one on this host, the head: `run.bring_up` fetches, starts, verifies and reports.
+The service is an ordinary one on this host, the head: the stages of `run.up` fetch, start, verify and report,
+with two of its own between them.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 
 from firesteel.edge.files import state_file
@@ -33,7 +33,7 @@ from firesteel.run.fetch.pull import pull_launch
 from firesteel.run.service import folder_of, last_lines, load
 from firesteel.run.start.listen import listening
 from firesteel.run.start.options import RunOptions
-from firesteel.run.up import bring_up
+from firesteel.run.up import begin, fetch, ready, run_stages, start, stopped_on_failure, verify
 from firesteel.units import show_bytes
 from firesteel.values import replace
 from firesteel.workspace import Workspace
@@ -132,17 +132,25 @@ async def up_cluster(
         async for event in pull_launch(fallback, home):
             yield event
 
-    async def over_hosts(command: tuple[str, ...]) -> tuple[str, ...]:
+    told, startup = 0, begin(proposal, home, options)
+
+    async def with_runner() -> AsyncIterator[Event]:
+        """What the ranks need is written, and the head's command becomes that of the runner of all hosts."""
+        yield PhaseProgress("launch", "comparing the files on all hosts")
         spec = cluster_spec(planned, home, cluster, rpc)
         if fallback:
             spec = replace(spec, fallback=fallback_spec(listening(fallback, options.listen), home))
         await require_equal_files(proposal, home, cluster)
         state_file.write_state(folder / "ranks.json", spec)
-        module = "firesteel.hosts.cluster.runner"
-        return (sys.executable, "-P", "-m", module, str(folder), "--", *command)
+        runner = (sys.executable, "-P", "-m", "firesteel.hosts.cluster.runner", str(folder), "--")
+        startup.spec = replace(startup.spec, start=(*runner, *startup.spec.start))
 
-    told, proves = 0, partial(_proved_transport, proposal, home, cluster)
-    async for event in bring_up(proposal, home, replace(options, over_hosts=over_hosts, proves=proves)):
+    async def proved_transport() -> AsyncIterator[Event]:
+        yield PhaseDone("launch", await _proved_transport(proposal, home, cluster))
+
+    until_verified = stopped_on_failure(startup, start(startup), proved_transport(), verify(startup))
+    stages = ready(startup), fetch(startup), with_runner(), until_verified
+    async for event in run_stages(startup, *stages):
         for notice in _notices(folder)[told:]:
             told += 1
             yield PhaseDone("launch", notice)

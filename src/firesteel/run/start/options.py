@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from firesteel.edge.files.home import Home, expand_home
@@ -16,7 +15,7 @@ from firesteel.edge.files.secrets import hub_token, new_key, read_secrets, secre
 from firesteel.edge.host import reaper
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import Stopped
-from firesteel.launch import ENGINE_KEY_VARIABLES, HUB_TOKEN
+from firesteel.launch import ENGINE_KEY_VARIABLES, HUB_TOKEN, Step
 from firesteel.planner import launch_key
 from firesteel.proposals import Proposal
 from firesteel.run.service import ServiceSpec
@@ -42,23 +41,19 @@ class RunOptions(Value):
     """The path of the service file that has it; empty: none."""
     is_swapped_in: bool = False
     """By a gateway, which loads models again and again."""
-    over_hosts: Callable[[tuple[str, ...]], Awaitable[tuple[str, ...]]] | None = None
-    """For a service over several hosts: the head's command -> the command of the runner of all of them.
-    Called when everything is fetched, just before the start."""
-    proves: Callable[[], Awaitable[str]] | None = None
-    """Beside it: looks at what has come up, before it is verified; says what it found or raises."""
 
 
 def make_spec(proposal: Proposal, home: Home, options: RunOptions) -> ServiceSpec:
     launch = proposal.plan.launch
-    start = make_steps(proposal, home)[-1]
-    is_container = launch.container is not None and options.over_hosts is None  # a runner stops its own
+    step = make_steps(proposal, home)[-1]
+    has_runner = launch.sparks > 1  # it stops the containers of all hosts
+    is_container = launch.container is not None and not has_runner
     return ServiceSpec(
         name=launch.name,
         url=reached_at(options.listen, launch.port),
         model=launch.name,
-        start=start_argv(proposal, home),
-        env=dict(start.command.env),
+        start=_under_reaper(proposal, step),
+        env=dict(step.command.env),
         ask=replace(
             proposal.ask,
             model=proposal.recipe.name if proposal.recipe else proposal.asked,
@@ -69,9 +64,9 @@ def make_spec(proposal: Proposal, home: Home, options: RunOptions) -> ServiceSpe
         trusts_code=options.trusts_code,
         service_file=options.service_file,
         is_swapped_in=options.is_swapped_in,
-        stop=start.undo.argv if start.undo and is_container else (),
+        stop=step.undo.argv if step.undo and is_container else (),
         attach=attach_command(launch).argv if is_container else (),
-        stop_grace_s=_CLUSTER_GRACE_S if options.over_hosts else _GRACE_S,
+        stop_grace_s=_CLUSTER_GRACE_S if has_runner else _GRACE_S,
         memory_floor_bytes=proposal.plan.host.keep_free_bytes // 2,
         available_bytes=meminfo().available_bytes,
         container_bytes=round(proposal.plan.memory.needed.low) if launch.container else 0,
@@ -86,8 +81,13 @@ def make_spec(proposal: Proposal, home: Home, options: RunOptions) -> ServiceSpe
 
 
 def start_argv(proposal: Proposal, home: Home) -> tuple[str, ...]:
-    """What the supervisor starts. A program gets a reaper around it, which takes its whole tree with it."""
-    argv = expand_home(make_steps(proposal, home)[-1].command.argv)
+    """What the supervisor starts."""
+    return _under_reaper(proposal, make_steps(proposal, home)[-1])
+
+
+def _under_reaper(proposal: Proposal, step: Step) -> tuple[str, ...]:
+    """A program gets a reaper around it, which takes its whole tree with it."""
+    argv = expand_home(step.command.argv)
     return (sys.executable, "-I", "-S", REAPER, *argv) if proposal.plan.launch.program else argv
 
 
