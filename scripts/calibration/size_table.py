@@ -15,8 +15,14 @@ from firesteel.catalog.catalog import Catalog
 from firesteel.catalog.model import Model
 from firesteel.errors import UsageError
 from firesteel.facts.model.parameters import parameters_of_config
-from firesteel.facts.model.quantization import Method, Quantization, weights_of_config
-from firesteel.facts.model.weight_format import NVFP4, WeightFormat, fp8_block
+from firesteel.facts.model.quantization import (
+    NVFP4,
+    Method,
+    Quantization,
+    WeightFormat,
+    fp8_block,
+    weights_of_config,
+)
 from firesteel.values import replace
 
 _FORMATS: Mapping[str, tuple[Method, WeightFormat] | None] = {

@@ -37,7 +37,7 @@ from firesteel.engines.metrics import METRICS_FLAGS
 from firesteel.engines.request_defaults import merged
 from firesteel.errors import UsageError
 from firesteel.facts.model.adapter import Adapter
-from firesteel.facts.model.checkpoint import Checkpoint
+from firesteel.facts.model.architecture import Checkpoint
 from firesteel.launch import (
     ADAPTERS_INSIDE,
     COMPILE_CACHE_ENV,

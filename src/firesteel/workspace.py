@@ -23,9 +23,8 @@ from firesteel.catalog.recipe import Recipe
 from firesteel.edge.files.home import Home, catalog_files, find_home, shelf_files
 from firesteel.edge.model_reference import is_path
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.facts.host.hardware import hardware, idle_host
-from firesteel.facts.host.host import Host
-from firesteel.facts.model.checkpoint import Checkpoint
+from firesteel.facts.host.hardware import Host, hardware, idle_host
+from firesteel.facts.model.architecture import Checkpoint
 from firesteel.launch import AdapterReference, Ask, EngineName, EngineProgram, is_hub_id
 from firesteel.rules import linter
 from firesteel.values import Value, replace

@@ -19,7 +19,7 @@ from firesteel.bench.load.sampler import (
     sum_counters,
     summarize,
 )
-from firesteel.facts.host.gpu_reading import GpuReading
+from firesteel.facts.host.gpus import GpuReading
 from firesteel.sim.setup import create_spark, environment
 from firesteel.sim.spark import SimSpark
 

@@ -16,7 +16,7 @@ from firesteel.edge.host.kernel_log import KernelLog
 from firesteel.edge.host.machine import local_host
 from firesteel.edge.host.memory import Evicted, evict, gpu_processes, sample, shm
 from firesteel.errors import HostNotReady
-from firesteel.facts.host.memory_sample import GpuProcess
+from firesteel.facts.host.memory import GpuProcess
 from firesteel.units import KIB, MIB
 
 NO_MEMORY = (

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firesteel.facts.formats.byte_source import BadHeader, MemorySource
-from firesteel.facts.formats.ggml_types import GGML_TYPES
-from firesteel.facts.formats.gguf import MAX_KEYS, ArrayInfo, GgufHeader, read_header, read_split
+from firesteel.facts.formats.gguf import GGML_TYPES, MAX_KEYS, ArrayInfo, GgufHeader, read_header, read_split
 from firesteel.facts.model.tensors import Role
 
 from .header_bytes import BigSource, array, gguf_file, key, refusal, tensor, text

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.facts.host.host import Gpu, Host, Meminfo, keep_free_bytes, parse_gpus, parse_meminfo
+from firesteel.facts.host.hardware import Gpu, Host, Meminfo, keep_free_bytes, parse_gpus, parse_meminfo
 from firesteel.units import GIB, MIB
 
 SPARK_MEMINFO = """\

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.facts.host.memory_sample import (
+from firesteel.facts.host.memory import (
     GpuProcess,
     Pressure,
     StallCounters,

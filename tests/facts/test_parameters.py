@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from firesteel.facts.model.architecture import UnknownArchitecture
 from firesteel.facts.model.config import architecture_of_config
 from firesteel.facts.model.parameters import ParameterGroups, parameters_of_config
-from firesteel.facts.model.roles import role_of
-from firesteel.facts.model.tensors import Role
+from firesteel.facts.model.tensors import Role, role_of
 
 from .test_config import CONFIGS, load_config, small
 from .test_every_config import changed_config

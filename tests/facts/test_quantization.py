@@ -5,12 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firesteel.facts.model.architecture import UnknownArchitecture
-from firesteel.facts.model.module_patterns import parse_modules
 from firesteel.facts.model.parameters import parameters_of_config
-from firesteel.facts.model.quantization import Quantization, read_quantization, weights_of_config
-from firesteel.facts.model.tensor_groups import linear
-from firesteel.facts.model.tensors import Role
-from firesteel.facts.model.weight_format import (
+from firesteel.facts.model.quantization import (
     BNB_INT8,
     FP8,
     FP8_ROWS,
@@ -19,11 +15,16 @@ from firesteel.facts.model.weight_format import (
     NF4,
     NVFP4,
     NVFP4_WEIGHTS_ONLY,
+    Quantization,
     UnknownQuantization,
     WeightFormat,
     fp8_block,
+    parse_modules,
+    read_quantization,
     unquantized,
+    weights_of_config,
 )
+from firesteel.facts.model.tensors import Role, linear
 
 from .test_config import CONFIGS, load_config
 from .test_every_config import anything

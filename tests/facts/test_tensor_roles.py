@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.facts.model.roles import role_of
-from firesteel.facts.tensor_roles import quantize_policy, scale_groups, scale_partners, split_leaf
+from firesteel.facts.model.tensors import quantize_policy, role_of, scale_groups, scale_partners, split_leaf
 
 LAYER = "model.layers.3."
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from firesteel.edge.files.home import Home
-from firesteel.facts.host.host import Meminfo
+from firesteel.facts.host.hardware import Meminfo
 from firesteel.gateway import executor
 from firesteel.gateway.executor import Executor
 from firesteel.gateway.file_watch import ServiceFileWatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.facts.host.gpu_reading import GpuReading
+from firesteel.facts.host.gpus import GpuReading
 from firesteel.gateway.admin.health_sentence import health_sentence
 from firesteel.gateway.curves.sampler import RecentActivity
 from firesteel.gateway.executor import ModelView

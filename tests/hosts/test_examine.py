@@ -13,8 +13,7 @@ import pytest
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.probe import read_probe
 from firesteel.facts.host.host_facts import host_facts
-from firesteel.facts.host.probe import Probe, Section, format_probe, probe_script
-from firesteel.facts.host.redact import redact, redact_probe
+from firesteel.facts.host.probe import Probe, Section, format_probe, probe_script, redact, redact_probe
 from firesteel.hosts.doctor.bundle import write_bundle
 from firesteel.hosts.doctor.examine import examine, examine_file, examine_probe
 from firesteel.rules.host_checks.check import host_checks

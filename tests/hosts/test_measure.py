@@ -15,7 +15,7 @@ from firesteel.edge.files.host_measurements import add_measurements, all_measure
 from firesteel.edge.host.disk_speed import MODES, read_speed, temporary_file
 from firesteel.edge.host.machine import bandwidth, local_host
 from firesteel.errors import HostNotReady
-from firesteel.facts.host.host import Host
+from firesteel.facts.host.hardware import Host
 from firesteel.facts.host.host_facts import HostMeasurement
 from firesteel.hosts.doctor.measure import _busy, measure
 from firesteel.planner import Plan, plan

@@ -9,7 +9,7 @@ import pytest
 
 import firesteel
 from firesteel.errors import UsageError
-from firesteel.facts.model.checkpoint import Checkpoint, Format
+from firesteel.facts.model.architecture import Checkpoint, Format
 from firesteel.facts.model.config import architecture_of_config
 from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.typical import is_gguf, typical_weights

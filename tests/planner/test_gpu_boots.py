@@ -14,7 +14,7 @@ import pytest
 from firesteel.edge.files.checkpoints import open_path
 from firesteel.engines.kv_cache import reported_kv
 from firesteel.facts.host.hardware import hardware, idle_host
-from firesteel.facts.model.checkpoint import Checkpoint
+from firesteel.facts.model.architecture import Checkpoint
 from firesteel.launch import FlagValue, Launch
 from firesteel.planner import plan
 

@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 
 from firesteel.edge.files.checkpoints import open_path
-from firesteel.facts.host.hardware import hardware, idle_host
-from firesteel.facts.host.host import Gpu, Host
-from firesteel.facts.model.roles import role_of
-from firesteel.facts.model.tensors import Tensor, Weights, sum_weights
+from firesteel.facts.host.hardware import Gpu, Host, hardware, idle_host
+from firesteel.facts.model.tensors import Tensor, Weights, role_of, sum_weights
 from firesteel.launch import EngineProgram, FlagValue, Launch
 from firesteel.planner import Plan, plan
 from firesteel.units import GIB, MIB

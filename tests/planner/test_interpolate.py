@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import firesteel
-from firesteel.facts.model.checkpoint import Checkpoint
+from firesteel.facts.model.architecture import Checkpoint
 from firesteel.facts.model.config import architecture_of_config
 from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.tensors import Weights

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import firesteel
 from firesteel.engines.sglang.kv_cache import sglang_pool
 from firesteel.errors import UsageError
-from firesteel.facts.host.host import Gpu, Host
+from firesteel.facts.host.hardware import Gpu, Host
 from firesteel.facts.model.architecture import Architecture, FullAttention, LinearAttention, Speech
 from firesteel.facts.model.tensors import Role, Weights
 from firesteel.launch import Ask, FlagValue

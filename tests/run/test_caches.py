@@ -11,8 +11,7 @@ from firesteel.catalog.catalog import shipped
 from firesteel.catalog.image import Image
 from firesteel.edge.files.home import Home
 from firesteel.engines.schema.releases import find_schema
-from firesteel.facts.host.hardware import hardware, idle_host
-from firesteel.facts.host.host import Gpu
+from firesteel.facts.host.hardware import Gpu, hardware, idle_host
 from firesteel.launch import (
     COMPILE_CACHE_ENV,
     COMPILED_INSIDE,

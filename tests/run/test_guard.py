@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.facts.host.host import Meminfo
-from firesteel.facts.host.memory_sample import (
+from firesteel.facts.host.hardware import Meminfo
+from firesteel.facts.host.memory import (
     GpuProcess,
     KernelEvent,
     MemorySample,

@@ -14,8 +14,8 @@ import pytest
 from tests.conftest import Ran
 
 from firesteel.edge.files.home import Home
-from firesteel.facts.host.host import Meminfo
-from firesteel.facts.host.memory_sample import KernelEvent, MemorySample, StallCounters
+from firesteel.facts.host.hardware import Meminfo
+from firesteel.facts.host.memory import KernelEvent, MemorySample, StallCounters
 from firesteel.run.service import ServiceSpec, death, load, write_spec
 from firesteel.run.supervise.oom import OomCounts, killed_for_memory
 from firesteel.units import GIB, MIB

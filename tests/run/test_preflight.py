@@ -19,7 +19,7 @@ from firesteel.catalog.catalog import shipped
 from firesteel.edge.files.home import Home
 from firesteel.edge.host import process
 from firesteel.errors import HostNotReady
-from firesteel.facts.host.host import Gpu
+from firesteel.facts.host.hardware import Gpu
 from firesteel.launch import Ask
 from firesteel.planner import Band, MemoryPart
 from firesteel.proposals import Proposal, propose

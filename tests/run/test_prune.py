@@ -12,8 +12,7 @@ from firesteel.catalog.catalog import shipped
 from firesteel.edge.embedded import install
 from firesteel.edge.files.home import Home, lock
 from firesteel.errors import FiresteelError
-from firesteel.facts.host.hardware import hardware, idle_host
-from firesteel.facts.host.host import Gpu, Host
+from firesteel.facts.host.hardware import Gpu, Host, hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.proposals import propose
 from firesteel.run.fetch.prune import UnusedFile, find_unused, remove_unused

@@ -23,7 +23,7 @@ from firesteel.edge.files import checkpoints
 from firesteel.edge.files.home import Home
 from firesteel.edge.host import process
 from firesteel.errors import HostNotReady
-from firesteel.facts.host.host import Gpu
+from firesteel.facts.host.hardware import Gpu
 from firesteel.launch import Ask, Mount
 from firesteel.proposals import Proposal, propose_checkpoint
 from firesteel.run.down import stop

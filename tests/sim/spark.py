@@ -17,7 +17,7 @@ from typing import Any
 
 from firesteel.edge.host import process
 from firesteel.edge.host.machine_files import SIM, machine_file
-from firesteel.facts.host.host import Meminfo, parse_meminfo
+from firesteel.facts.host.hardware import Meminfo, parse_meminfo
 from firesteel.sim.docker.records import ContainerRecord, all_records
 from firesteel.sim.setup import create_spark, environment
 from firesteel.sim.spark import SimSpark

@@ -22,8 +22,8 @@ from firesteel.engines.logs.diagnosis import diagnose
 from firesteel.engines.logs.memory import reported_memory
 from firesteel.engines.logs.progress import start_progress
 from firesteel.errors import InvalidFile, UsageError
-from firesteel.facts.host.host import parse_gpus
-from firesteel.facts.host.memory_sample import (
+from firesteel.facts.host.hardware import parse_gpus
+from firesteel.facts.host.memory import (
     parse_buddyinfo,
     parse_gpu_processes,
     parse_kernel_log,

@@ -13,7 +13,7 @@ from typing import Any
 
 from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.quantization import Quantization, read_quantization
-from firesteel.facts.model.tensor_groups import TensorGroup
+from firesteel.facts.model.tensors import TensorGroup
 
 CONFIGS = Path(__file__).parents[1] / "facts" / "configs"
 _SIZES = {"U8": 1, "F8_E4M3": 1, "BF16": 2, "F32": 4}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from firesteel.facts.tensor_roles import scale_groups
+from firesteel.facts.model.tensors import scale_groups
 from firesteel.workshop.kernels import reference
 from tests.workshop import made_checkpoints as made
 

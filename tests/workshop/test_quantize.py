@@ -14,8 +14,7 @@ import firesteel
 from firesteel.edge.files.checkpoints import open_path
 from firesteel.errors import FiresteelError
 from firesteel.facts.model.quantization import read_quantization
-from firesteel.facts.model.tensors import Role
-from firesteel.facts.tensor_roles import scale_groups
+from firesteel.facts.model.tensors import Role, scale_groups
 from firesteel.workshop.audit import audit
 from firesteel.workshop.kernels import dequantize, float_formats, reference
 from firesteel.workshop.kernels.native import Kernel, NumpyKernel, load_kernel

@@ -18,9 +18,7 @@ from firesteel.facts.model.architecture import UnknownArchitecture
 from firesteel.facts.model.config import architecture_of_config, language_model_values
 from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.quantization import read_quantization
-from firesteel.facts.model.roles import role_of
-from firesteel.facts.model.tensors import Role
-from firesteel.facts.tensor_roles import quantize_policy, scale_partners
+from firesteel.facts.model.tensors import Role, quantize_policy, role_of, scale_partners
 from firesteel.values import replace
 from firesteel.workshop.quantize.plan import QuantizationPlan, plan_quantization
 from firesteel.workshop.quantize.source import SourceCheckpoint, SourceTensor

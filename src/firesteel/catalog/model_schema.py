@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from msgspec import structs
 
 from firesteel.facts.evidence import Evidence
-from firesteel.facts.formats.ggml_types import GGML_TYPES
+from firesteel.facts.formats.gguf import GGML_TYPES
 from firesteel.facts.formats.safetensors import DTYPE_BITS
 from firesteel.facts.model.architecture import (
     Architecture,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import HostNotReady
-from firesteel.facts.host.host import Meminfo
+from firesteel.facts.host.hardware import Meminfo
 from firesteel.gateway.admin.meter import Meter
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.state import gateway_state

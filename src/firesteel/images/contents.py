@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from firesteel.facts import elf
+from firesteel.facts import gpu_code as elf
 from firesteel.facts.gpu_code import GpuCode, gpu_code
 from firesteel.images.layers import ImageFile
 from firesteel.images.parts import part_of, waste_of

@@ -9,7 +9,7 @@ from typing import Any
 from firesteel.edge.docker.containers import last_line
 from firesteel.edge.host import process
 from firesteel.errors import FiresteelError
-from firesteel.facts.gpu_peaks import peak_tflops
+from firesteel.facts.host.gpus import peak_tflops
 from firesteel.values import Value
 
 SCRIPT = Path(__file__).with_name("product_script.py")

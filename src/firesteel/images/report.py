@@ -9,7 +9,7 @@ from typing import Any, Literal
 from firesteel.catalog.image import ImageProblem
 from firesteel.catalog.inspection import ImageInspection
 from firesteel.errors import escape_unprintable
-from firesteel.facts.host.driver import oldest_driver
+from firesteel.facts.host.gpus import oldest_driver
 from firesteel.images.contents import Component, GpuLibrary, ImageContents, Part
 from firesteel.images.layers import Counts
 from firesteel.images.sources import OpenedImage, SourceKind

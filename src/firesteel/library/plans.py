@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from firesteel.catalog.catalog import Catalog
 from firesteel.edge.files.home import find_home
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.facts.host.host import Host
+from firesteel.facts.host.hardware import Host
 from firesteel.launch import Ask, EngineName, Goal, Matter, Who
 from firesteel.values import Value, replace
 from firesteel.workspace import find_workspace
@@ -312,7 +312,7 @@ def _first_command(fitting: Sequence[Proposal], running: Sequence[ServiceStatus]
 
 def gpu_bandwidth(name: str) -> float | None:
     """Bytes a second, as reported of a GPU with memory of its own."""
-    from firesteel.facts.host.discrete_gpus import discrete_gpu
+    from firesteel.facts.host.gpus import discrete_gpu
 
     known = discrete_gpu(name)
     return known.bandwidth if known else None

@@ -18,7 +18,7 @@ from firesteel.run.service import Service, death, hang_of
 from firesteel.values import Value
 
 if TYPE_CHECKING:
-    from firesteel.facts.host.gpu_reading import GpuReading
+    from firesteel.facts.host.gpus import GpuReading
     from firesteel.rules.host_checks.findings import HostFinding
 
 Phase = Literal[

@@ -17,7 +17,7 @@ from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.values import Value
 
 if TYPE_CHECKING:  # loaded only by those who use them
-    from firesteel.facts.host.host import Host
+    from firesteel.facts.host.hardware import Host
     from firesteel.rules.checkpoint_checks.checks import CheckpointCheck, Mend
     from firesteel.workshop.audit import AuditReport
     from firesteel.workshop.kernels.native import Kernel

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from firesteel.engines.engine import served_capacity
 from firesteel.engines.kv_cache import KvCache, reported_kv, requested_kv_cache_bytes, size_kv_cache
 from firesteel.engines.vllm.kv_cache import ReportedKv
-from firesteel.facts.host.host import Host
+from firesteel.facts.host.hardware import Host
 from firesteel.facts.model.architecture import Architecture
 from firesteel.facts.model.tensors import Weights
 from firesteel.launch import Launch

@@ -19,7 +19,7 @@ from firesteel.catalog.model import Model
 from firesteel.catalog.recipe import Recipe
 from firesteel.errors import UsageError
 from firesteel.facts.evidence import Evidence
-from firesteel.facts.host.host import Host
+from firesteel.facts.host.hardware import Host
 from firesteel.launch import Ask, Matter, Who
 from firesteel.planner import MeasuredMemory, OwnRun, Speed
 from firesteel.planner.speed.speculation import DraftedSpeed

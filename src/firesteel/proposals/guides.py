@@ -7,7 +7,7 @@ from typing import Literal
 from firesteel import shipped_data
 from firesteel.catalog.catalog import Catalog
 from firesteel.facts.evidence import Evidence
-from firesteel.facts.host.host import Host
+from firesteel.facts.host.hardware import Host
 from firesteel.launch import Ask, EngineName, Who
 from firesteel.proposals.choose import Use, choose
 from firesteel.proposals.propose import propose

@@ -15,10 +15,9 @@ from firesteel.catalog.recipe import Recipe
 from firesteel.engines.engine import served_capacity
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import DoesNotFit, Stopped, UsageError, printable
-from firesteel.facts.host.host import Host
+from firesteel.facts.host.hardware import Host
 from firesteel.facts.model.adapter import Adapter
-from firesteel.facts.model.architecture import Architecture
-from firesteel.facts.model.checkpoint import Checkpoint
+from firesteel.facts.model.architecture import Architecture, Checkpoint
 from firesteel.facts.model.tensors import Weights
 from firesteel.launch import Ask, EngineName, EngineProgram, Goal, Launch
 from firesteel.launch_pipeline import from_checkpoint, from_recipe, native, with_user_options

@@ -11,7 +11,7 @@ from typing import Literal
 from firesteel.catalog.image import Images, is_upstream
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import UsageError
-from firesteel.facts.host.discrete_gpus import discrete_gpu
+from firesteel.facts.host.gpus import discrete_gpu
 from firesteel.facts.host.hardware import hardware
 from firesteel.launch import EngineName, Launch
 from firesteel.reads.doubts import chooses_program, find_doubt, may_be_fork, may_have_more_flags

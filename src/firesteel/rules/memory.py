@@ -13,8 +13,7 @@ from firesteel.catalog.catalog import shipped
 from firesteel.engines.engine import served_capacity
 from firesteel.engines.kv_cache import size_kv_cache
 from firesteel.errors import FiresteelError
-from firesteel.facts.host.hardware import hardware, idle_host
-from firesteel.facts.host.host import Host
+from firesteel.facts.host.hardware import Host, hardware, idle_host
 from firesteel.rules.context import Context, Match
 from firesteel.units import GIB, show_bytes
 from firesteel.values import replace

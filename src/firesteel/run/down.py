@@ -12,7 +12,7 @@ from firesteel.edge.files.home import Home, Locked, lock, remove
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import FiresteelError
-from firesteel.facts.host.host import Meminfo
+from firesteel.facts.host.hardware import Meminfo
 from firesteel.launch import container_name
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from firesteel.errors import DoesNotFit
-from firesteel.facts.host.host import Host
+from firesteel.facts.host.hardware import Host
 from firesteel.proposals import Proposal
 from firesteel.run.service import Service
 from firesteel.service_file import ServiceFile, chosen

@@ -6,7 +6,7 @@ import pytest
 
 from firesteel.edge.native.build import job_count
 from firesteel.edge.native.build_recipe import architecture, build_recipe, build_settings
-from firesteel.facts.host.host import Gpu
+from firesteel.facts.host.hardware import Gpu
 from firesteel.units import GIB
 
 _GB10, _H200 = Gpu("NVIDIA GB10", "580.95", "12.1"), Gpu("NVIDIA H200", "580.95", "9.0", 141 * GIB)

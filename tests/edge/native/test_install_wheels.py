@@ -14,7 +14,7 @@ from firesteel.edge.native.build import BuildProgress
 from firesteel.edge.native.install_wheels import install_engine
 from firesteel.edge.native.installed import RECORD, InstalledEngine
 from firesteel.errors import HostNotReady
-from firesteel.facts.host.host import Gpu
+from firesteel.facts.host.hardware import Gpu
 from firesteel.launch import EngineName
 from firesteel.sim.spark import SimSpark, write_spark
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from firesteel.facts.host.host import Meminfo
-from firesteel.facts.host.memory_sample import MemorySample
+from firesteel.facts.host.hardware import Meminfo
+from firesteel.facts.host.memory import MemorySample
 from firesteel.gateway.alerts import watch
 from firesteel.gateway.alerts.conditions import AlertKey, conditions
 from firesteel.gateway.alerts.send import AlertSender, deliver

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.facts.host.gpu_reading import GpuReading
+from firesteel.facts.host.gpus import GpuReading
 from firesteel.gateway.admin.health_sentence import health_sentence
 from firesteel.gateway.admin.meter import Meter
 from firesteel.gateway.curves.sampler import CurveSampler, page_activity, pause_s

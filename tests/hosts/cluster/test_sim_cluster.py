@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.conftest import Ran, run_firesteel
 
-from firesteel.facts.host.host import parse_meminfo
+from firesteel.facts.host.hardware import parse_meminfo
 from firesteel.units import GIB
 
 MODEL = "qwen3-235b-gptq-int4-two-sparks"

@@ -26,7 +26,7 @@ from firesteel.edge.host.gpu import read_gpus
 from firesteel.edge.host.process import uptime
 from firesteel.edge.http.poll import get_from_engine
 from firesteel.engines.metrics import activity, totals
-from firesteel.facts.host.gpu_reading import GpuReading
+from firesteel.facts.host.gpus import GpuReading
 from firesteel.launch import EngineName
 from firesteel.values import Value, plain, replace
 

@@ -11,7 +11,7 @@ from firesteel.edge.http.engine_client import offered_count, offered_models, sta
 from firesteel.edge.http.poll import get_from_engine
 from firesteel.engines.engine import served_capacity
 from firesteel.errors import ServerNotReady, UsageError, printable
-from firesteel.facts.host.host import Host
+from firesteel.facts.host.hardware import Host
 from firesteel.launch import Launch
 from firesteel.planner import Plan, PlanSummary, launch_key, summarize
 from firesteel.run.service import Service

@@ -14,7 +14,7 @@ from firesteel.bench.values import Point, RequestSettings
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import port_is_free
 from firesteel.errors import FiresteelError
-from firesteel.facts.host.host import Host
+from firesteel.facts.host.hardware import Host
 from firesteel.proposals import Proposal
 from firesteel.run.down import stop
 from firesteel.run.events import Event as RunEvent

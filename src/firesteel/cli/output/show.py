@@ -28,7 +28,7 @@ from firesteel.units import show_bytes, show_count, show_figure, show_rate, show
 if TYPE_CHECKING:  # `check` prints its findings without a planner
     from firesteel.catalog.model import Model
     from firesteel.catalog.recipe import Recipe
-    from firesteel.facts.host.host import Host
+    from firesteel.facts.host.hardware import Host
     from firesteel.planner import Band, MemoryAccount, Plan, Speed
     from firesteel.proposals import Proposal
     from firesteel.rules.checker import Finding

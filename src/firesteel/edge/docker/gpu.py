@@ -12,7 +12,7 @@ from pathlib import Path
 from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.host.process import run
 from firesteel.errors import HostNotReady
-from firesteel.facts.host.memory_sample import GpuProcess
+from firesteel.facts.host.memory import GpuProcess
 
 TIMEOUT_S = 60
 _QUERY = ("--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader")

@@ -23,14 +23,17 @@ from firesteel.errors import FiresteelError, UsageError, printable
 from firesteel.facts.formats import gguf, safetensors
 from firesteel.facts.formats.byte_source import BadHeader, ByteSource
 from firesteel.facts.formats.gguf_architecture import architecture_of_gguf
-from firesteel.facts.model.architecture import UnknownArchitecture
-from firesteel.facts.model.checkpoint import Checkpoint
+from firesteel.facts.model.architecture import Checkpoint, UnknownArchitecture
 from firesteel.facts.model.config import architecture_of_config, as_llama
 from firesteel.facts.model.parameters import parameters_of_config
-from firesteel.facts.model.quantization import Quantization, read_quantization, weights_of_config
+from firesteel.facts.model.quantization import (
+    Quantization,
+    UnknownQuantization,
+    read_quantization,
+    weights_of_config,
+)
 from firesteel.facts.model.tensors import Weights, sum_weights
 from firesteel.facts.model.typical import heavier_weights, is_gguf, typical_weights
-from firesteel.facts.model.weight_format import UnknownQuantization
 
 _HUB = "https://huggingface.co"
 _POINTER = b"version https://git-lfs.github.com/"

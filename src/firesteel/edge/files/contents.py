@@ -24,9 +24,15 @@ from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.formats import gguf, safetensors
 from firesteel.facts.formats.byte_source import BadHeader, ByteSource
 from firesteel.facts.model.architecture import UnknownArchitecture
-from firesteel.facts.model.checkpoint_contents import CheckpointContents, Defect, TokenizerFacts, WeightFile
 from firesteel.facts.model.config import architecture_of_config
-from firesteel.facts.model.tokenizer_files import TOKENIZER_FILES, read_tokenizer
+from firesteel.facts.model.contents import (
+    TOKENIZER_FILES,
+    CheckpointContents,
+    Defect,
+    TokenizerFacts,
+    WeightFile,
+    read_tokenizer,
+)
 from firesteel.values import Value, replace
 
 INDEX = "model.safetensors.index.json"

@@ -11,8 +11,7 @@ from math import prod
 
 from firesteel.facts.formats.byte_source import ByteSource
 from firesteel.facts.formats.number_bytes import ValueSummary, is_number_type, read_scalar, summarize
-from firesteel.facts.model.checkpoint_contents import WeightFile
-from firesteel.facts.model.stored_modules import SCALES, split_name
+from firesteel.facts.model.contents import SCALES, WeightFile, split_name
 from firesteel.facts.model.tensors import Tensor
 from firesteel.values import Value
 

@@ -6,7 +6,7 @@ Takes tens of milliseconds, or ten seconds beside a driver in distress: never ca
 from __future__ import annotations
 
 from firesteel.edge.host import nvidia_smi
-from firesteel.facts.host.gpu_reading import COLUMNS, GpuReading, parse_gpu_readings
+from firesteel.facts.host.gpus import COLUMNS, GpuReading, parse_gpu_readings
 
 
 def read_gpus() -> tuple[GpuReading, ...]:

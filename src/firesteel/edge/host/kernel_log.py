@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from firesteel.edge.host.machine_files import machine_file, sim_folder
 from firesteel.edge.host.process import die_with_parent
-from firesteel.facts.host.memory_sample import KernelEvent, parse_kernel_log
+from firesteel.facts.host.memory import KernelEvent, parse_kernel_log
 
 _MAX_RECORDS = 2000
 """Read at once. A driver in distress logs hundreds a second; the rest is read the next time."""

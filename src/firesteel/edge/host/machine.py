@@ -18,11 +18,11 @@ from firesteel.edge.host import nvidia_smi
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import HostNotReady
-from firesteel.facts.host.hardware import hardware
-from firesteel.facts.host.host import (
+from firesteel.facts.host.hardware import (
     BandwidthKind,
     Gpu,
     Host,
+    hardware,
     keep_free_bytes,
     keep_free_under_limit_bytes,
     parse_gpus,

@@ -21,9 +21,9 @@ from firesteel.edge.host.kernel_log import KernelLog
 from firesteel.edge.host.machine_files import machine_file, sim_folder
 from firesteel.edge.host.process import uptime
 from firesteel.errors import HostNotReady
-from firesteel.facts.host import cgroup
-from firesteel.facts.host.host import Meminfo, parse_meminfo
-from firesteel.facts.host.memory_sample import (
+from firesteel.facts.host import memory as cgroup
+from firesteel.facts.host.hardware import Meminfo, parse_meminfo
+from firesteel.facts.host.memory import (
     GpuProcess,
     MemorySample,
     Shm,

@@ -31,7 +31,7 @@ from firesteel.edge.native.build_recipe import BuildSettings, build_recipe, buil
 from firesteel.edge.native.installed import RECORD, InstalledEngine
 from firesteel.edge.native.programs import describe
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.facts.host.host import Gpu
+from firesteel.facts.host.hardware import Gpu
 from firesteel.units import GIB, MIB
 from firesteel.values import Value
 

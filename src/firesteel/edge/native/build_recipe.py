@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from firesteel import shipped_data
 from firesteel.facts.evidence import Sources
-from firesteel.facts.host.host import Gpu
+from firesteel.facts.host.hardware import Gpu
 from firesteel.values import FileValue, Value
 
 

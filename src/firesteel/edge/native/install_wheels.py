@@ -25,7 +25,7 @@ from firesteel.edge.native.build import BuildProgress
 from firesteel.edge.native.installed import RECORD, InstalledEngine
 from firesteel.edge.native.programs import describe
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.facts.host.host import Gpu
+from firesteel.facts.host.hardware import Gpu
 from firesteel.launch import EngineName
 from firesteel.units import GIB, show_bytes
 

@@ -1,5 +1,10 @@
 """The GGUF format: metadata and tensors of a llama.cpp checkpoint, from its header alone.
 
+The ggml types a GGUF tensor can have: number -> name, elements in a block, bytes of a block.
+
+A quantized type packs a block of elements with their scale: Q4_1 puts 32 4-bit elements, a 16-bit scale
+and a 16-bit minimum into 20 bytes. Missing numbers were withdrawn.
+
     GGUF, version, number of tensors, number of keys
     the keys      name, type, value; `general.architecture` names the prefix of the model's own keys
     the tensors   name, dimensions, type, offset into the data
@@ -18,12 +23,23 @@ import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from firesteel.facts.formats.byte_cursor import ByteCursor
-from firesteel.facts.formats.byte_source import BadHeader, ByteSource, bad_header, truncated
-from firesteel.facts.formats.ggml_types import GGML_TYPES
-from firesteel.facts.model.roles import role_of
-from firesteel.facts.model.tensors import Tensor
+from firesteel.facts.formats.byte_source import BadHeader, ByteCursor, ByteSource, bad_header, truncated
+from firesteel.facts.model.tensors import Tensor, role_of
 from firesteel.values import Value, replace
+
+GGML_TYPES: dict[int, tuple[str, int, int]] = {
+    0: ("F32", 1, 4), 1: ("F16", 1, 2),
+    2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24),
+    8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 40),
+    10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176),
+    14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292),
+    16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74), 18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50),
+    20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82), 23: ("IQ4_XS", 256, 136),
+    24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4), 27: ("I64", 1, 8), 28: ("F64", 1, 8),
+    29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66),
+    39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18),
+}  # fmt: skip
+
 
 MAX_HEADER_BYTES = 256 * 1024 * 1024
 MAX_KEYS = 65_536

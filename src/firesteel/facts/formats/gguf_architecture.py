@@ -28,7 +28,7 @@ from firesteel.facts.model.architecture import (
     SparseAttention,
     UnknownArchitecture,
 )
-from firesteel.facts.model.config_values import MAX_LAYERS
+from firesteel.facts.model.families import MAX_LAYERS
 from firesteel.values import Value
 
 _MAX_VALUE = 2**40

@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from firesteel.facts.formats.ggml_types import GGML_TYPES
+from firesteel.facts.formats.gguf import GGML_TYPES
 from firesteel.facts.model.parameters import ParameterGroups
-from firesteel.facts.model.tensor_groups import TensorGroup
+from firesteel.facts.model.tensors import TensorGroup
 from firesteel.values import Value, replace
 
 BASE_TYPES: Mapping[str, str] = {

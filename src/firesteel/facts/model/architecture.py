@@ -1,7 +1,8 @@
-"""A model's architecture, as far as memory and speed depend on it: one value per layer, and a few counts.
+"""A model's architecture, as far as memory and speed depend on it, and the checkpoint it was read from.
 
-A layer is named by what it caches. Most cache a key and a value per token; the others something smaller: a
-window or a chunk, one compressed vector, a state of fixed size, the cache of another layer, or nothing.
+It is one value per layer, and a few counts. A layer is named by what it caches. Most cache a key and a value
+per token; the others something smaller: a window or a chunk, one compressed vector, a state of fixed size,
+the cache of another layer, or nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Literal
 
 from firesteel.errors import FiresteelError, printable
 from firesteel.facts.formats.byte_source import MAX_ERROR_CHARS
+from firesteel.facts.model.tensors import Weights
 from firesteel.values import Value
 
 
@@ -198,3 +200,25 @@ class Architecture(Value, dict=True):
     @property
     def is_moe(self) -> bool:
         return self.experts > 0
+
+
+Format = Literal["gguf", "safetensors"]
+
+
+class Checkpoint(Value):
+    name: str
+    model: str
+    """What the engine gets: a path or a Hub id."""
+    format: Format
+    origin: str
+    """Where it was read from, as a user would write it: the path or the Hub id."""
+    architecture: Architecture
+    weights: Weights
+    unknown: tuple[str, ...] = ()
+    """Parts of the checkpoint whose size is not known, described for the user."""
+    kv_cache_dtype: str | None = None
+    """The KV cache dtype that it is calibrated for; None: not given."""
+    heavier: Weights | None = None
+    """The weights in the layout that keeps more in 16 bits; None: the layout is known."""
+    doubts: tuple[str, ...] = ()
+    """What was assumed because the files do not say it, described for the user."""

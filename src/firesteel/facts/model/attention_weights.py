@@ -20,9 +20,9 @@ from firesteel.facts.model.architecture import (
     SlidingAttention,
     SparseAttention,
 )
-from firesteel.facts.model.config_values import ConfigValues
+from firesteel.facts.model.families import ConfigValues
 from firesteel.facts.model.layouts import Layout
-from firesteel.facts.model.tensor_groups import Part, TensorGroup, linear, norm
+from firesteel.facts.model.tensors import Part, TensorGroup, linear, norm
 
 
 class AttentionWeights:

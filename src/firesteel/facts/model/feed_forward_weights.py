@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from firesteel.facts.model.architecture import Architecture, Layer, NoCache, SharedKv
-from firesteel.facts.model.config_values import ConfigValues
+from firesteel.facts.model.families import ConfigValues
 from firesteel.facts.model.layouts import Layout
-from firesteel.facts.model.tensor_groups import Part, TensorGroup, linear, norm
+from firesteel.facts.model.tensors import Part, TensorGroup, linear, norm
 
 _FIRST_WITH_EXPERTS = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
 _SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")

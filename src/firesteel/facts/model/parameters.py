@@ -13,13 +13,11 @@ from typing import TypeVar
 from firesteel.facts.model.architecture import Architecture, Layer, NoCache, UnknownArchitecture
 from firesteel.facts.model.attention_weights import AttentionWeights
 from firesteel.facts.model.config import architecture_of_config, language_model_values, thinker_config
-from firesteel.facts.model.config_values import ConfigValues
+from firesteel.facts.model.encoder_weights import audio_groups, vision_groups, whisper_groups
+from firesteel.facts.model.families import ConfigValues
 from firesteel.facts.model.feed_forward_weights import FeedForwardWeights
 from firesteel.facts.model.layouts import LAYOUTS
-from firesteel.facts.model.speech import audio_groups, whisper_groups
-from firesteel.facts.model.tensor_groups import Part, TensorGroup, linear, norm
-from firesteel.facts.model.tensors import Role
-from firesteel.facts.model.vision import vision_groups
+from firesteel.facts.model.tensors import Part, Role, TensorGroup, linear, norm
 from firesteel.values import Value, replace
 
 

@@ -1,4 +1,16 @@
-"""How a checkpoint stores its weights: its `quantization_config`, and the bytes that follow from it.
+"""How weights are stored: the formats, the modules that are left out, and the bytes that follow.
+
+How one weight is stored: its values in a few bits, and scales for a group, a block, a row or the tensor.
+
+Layouts as ModelOpt, compressed-tensors, AutoGPTQ, AutoAWQ and bitsandbytes write them, read in vLLM 0.32,
+`vllm/model_executor/layers/quantization`, seen 2026-11-15.
+
+Names of modules, as quantizers write them in their ignore lists: exact, part of a path, `*` wildcards,
+`re:`.
+
+A config is untrusted input, so the number of patterns and the shape of regular expressions are limited.
+
+How a checkpoint stores its weights: its `quantization_config`, and the bytes that follow from it.
 
 Checkpoints mix formats and leave modules out by name, so a format belongs to a module, not to a model.
 The keys of ModelOpt, compressed-tensors, AutoGPTQ, AutoAWQ, AutoRound and bitsandbytes as read in vLLM 0.32,
@@ -7,31 +19,152 @@ The keys of ModelOpt, compressed-tensors, AutoGPTQ, AutoAWQ, AutoRound and bitsa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import translate
+from functools import cache, lru_cache
+from itertools import accumulate
+from math import ceil, prod
 from typing import Literal
 
 from msgspec import field
 
-from firesteel.facts.model.module_patterns import ModulePatterns, parse_modules
+from firesteel.errors import FiresteelError, printable
+from firesteel.facts.formats.byte_source import MAX_ERROR_CHARS
 from firesteel.facts.model.parameters import ParameterGroups
-from firesteel.facts.model.tensor_groups import TensorGroup
-from firesteel.facts.model.tensors import Role, Tensor, Weights, sum_weights
-from firesteel.facts.model.weight_format import (
-    BNB_INT8,
-    FP8,
-    FP8_ROWS,
-    INT8_ROWS,
-    MXFP4,
-    MXFP8,
-    NF4,
-    NVFP4,
-    NVFP4_WEIGHTS_ONLY,
-    UnknownQuantization,
-    WeightFormat,
-    fp8_block,
-    unquantized,
-)
+from firesteel.facts.model.tensors import Role, Tensor, TensorGroup, Weights, sum_weights
 from firesteel.values import Value, replace
+
+
+class UnknownQuantization(FiresteelError):
+    """A checkpoint whose size cannot be computed from its config."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(printable(what, MAX_ERROR_CHARS), next="firesteel models")
+
+
+class WeightFormat(Value):
+    name: str
+    bits: int
+    group_size: int = 0
+    """Adjacent values of a row that share a scale; 0: no groups."""
+    scale_bits: int = 0
+    """Bits of the scale and zero point of a group, or of the scale of a block or a row."""
+    block: tuple[int, int] | None = None
+    """Rows and columns that share a scale."""
+    has_row_scales: bool = False
+    column_bytes: int = 0
+    """Bytes for each input, such as GPTQ's column order."""
+    tensor_bytes: int = 0
+    """Bytes for the whole tensor, such as a global scale and an input scale."""
+
+    def bytes_of(self, shape: tuple[int, ...]) -> int:
+        rows, columns = prod(shape[:-1]), shape[-1]
+        scales = 0
+        if self.group_size:
+            scales = rows * ceil(columns / self.group_size)
+        elif self.block:
+            scales = ceil(rows / self.block[0]) * ceil(columns / self.block[1])
+        elif self.has_row_scales:
+            scales = rows
+        values = rows * ceil(columns * self.bits / 8)
+        return values + ceil(scales * self.scale_bits / 8) + columns * self.column_bytes + self.tensor_bytes
+
+
+@cache
+def unquantized(bits: int) -> WeightFormat:
+    return WeightFormat(f"{bits}-bit", bits)
+
+
+NVFP4 = WeightFormat("nvfp4", 4, 16, 8, tensor_bytes=8)
+NVFP4_WEIGHTS_ONLY = WeightFormat("nvfp4", 4, 16, 8, tensor_bytes=4)
+MXFP4 = WeightFormat("mxfp4", 4, 32, 8)
+MXFP8 = WeightFormat("mxfp8", 8, 32, 8)
+FP8 = WeightFormat("fp8", 8, tensor_bytes=8)
+FP8_ROWS = WeightFormat("fp8", 8, scale_bits=16, has_row_scales=True)
+INT8_ROWS = WeightFormat("int8", 8, scale_bits=16, has_row_scales=True)
+NF4 = WeightFormat("nf4", 4, 64, 8, tensor_bytes=4)
+BNB_INT8 = WeightFormat("int8", 8, scale_bits=32, has_row_scales=True)
+
+
+def fp8_block(rows: int, columns: int) -> WeightFormat:
+    return WeightFormat("fp8", 8, scale_bits=32, block=(rows, columns))
+
+
+_MAX_PATTERNS = 256
+_WILDCARDS = frozenset("*?[")
+_MAX_EXPRESSION_CHARS = 200
+_MAX_EXPRESSIONS, _MAX_LOOPS = 32, 3
+_RISKY = re.compile(r"\)[*+{]|\(\?|\\\d|[*+}][*+{]")
+"""A repeated group, and other constructs that can make a regular expression run for ever."""
+
+
+class ModulePatterns(Value):
+    """A set of modules."""
+
+    names: frozenset[str] = frozenset()
+    """Modules and everything inside them; any part of a path matches."""
+    trees: frozenset[str] = frozenset()
+    """The same for whole paths: the meaning of `model.layers.1*`."""
+    patterns: tuple[re.Pattern[str], ...] = ()
+
+    def match(self, name: str) -> bool:
+        parts = name.split(".")[:16]
+        if self.trees and not self.trees.isdisjoint(accumulate(parts, "{}.{}".format)):
+            return True
+        if self.names and not self.names.isdisjoint(_subpaths(parts, _lengths(self.names))):
+            return True
+        return any(pattern.match(name) for pattern in self.patterns) if self.patterns else False
+
+
+def parse_modules(entries: Iterable[object]) -> ModulePatterns:
+    """`model.layers.1*` means layer 1 and what is in it, not layers 10 to 19."""
+    names: set[str] = set()
+    trees: set[str] = set()
+    patterns: list[re.Pattern[str]] = []
+    expressions = 0
+    for entry in entries:
+        if not isinstance(entry, str):
+            continue
+        stem = entry.removesuffix("*").removesuffix(".")
+        if entry.startswith("re:"):
+            patterns.append(_expression(entry[3:]))
+            expressions += 1
+        elif _WILDCARDS.isdisjoint(entry):
+            names.add(entry)
+        elif _WILDCARDS.isdisjoint(stem):
+            trees.add(stem)
+        else:
+            patterns += [re.compile(translate(stem)), re.compile(translate(f"{stem}.*"))]
+    if len(patterns) > _MAX_PATTERNS or expressions > _MAX_EXPRESSIONS:
+        raise UnknownQuantization(
+            f"{len(patterns):,} patterns of module names are more than any real model has"
+        )
+    return ModulePatterns(frozenset(names), frozenset(trees), tuple(patterns))
+
+
+def _expression(text: str) -> re.Pattern[str]:
+    loops = sum(text.count(sign) for sign in "*+{")
+    if len(text) > _MAX_EXPRESSION_CHARS or loops > _MAX_LOOPS or _RISKY.search(text):
+        raise UnknownQuantization(f"`re:{text[:80]}` is a pattern of module names that may run for ever")
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UnknownQuantization(f"`re:{text[:80]}` is not a regular expression: {error}") from None
+
+
+@lru_cache(maxsize=64)
+def _lengths(names: frozenset[str]) -> tuple[int, ...]:
+    """How many parts these paths have: mostly one, or as many as a layer's."""
+    return tuple(sorted({name.count(".") + 1 for name in names}))
+
+
+def _subpaths(parts: Sequence[str], lengths: Iterable[int]) -> Iterable[str]:
+    """Every run of so many whole names in a path: of two, `a.b.c` has `a.b` and `b.c`."""
+    for length in lengths:
+        for start in range(len(parts) - length + 1):
+            yield ".".join(parts[start : start + length])
+
 
 Method = Literal[
     "modelopt", "compressed-tensors", "fp8", "mxfp4", "gptq", "awq", "auto-round", "bitsandbytes"

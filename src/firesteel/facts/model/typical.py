@@ -12,20 +12,21 @@ import re
 
 from firesteel.errors import UsageError
 from firesteel.facts.formats.gguf_labels import BASE_TYPES, NEEDS_IMATRIX, StoredType, stored_types
-from firesteel.facts.model.module_patterns import ModulePatterns
 from firesteel.facts.model.parameters import ParameterGroups
-from firesteel.facts.model.quantization import Quantization, weights_of_config
-from firesteel.facts.model.tensors import Tensor, Weights, sum_weights
-from firesteel.facts.model.weight_format import (
+from firesteel.facts.model.quantization import (
     FP8,
     FP8_ROWS,
     INT8_ROWS,
     MXFP4,
     NF4,
     NVFP4,
+    ModulePatterns,
+    Quantization,
     WeightFormat,
     fp8_block,
+    weights_of_config,
 )
+from firesteel.facts.model.tensors import Tensor, Weights, sum_weights
 from firesteel.values import replace
 
 _INT4 = WeightFormat("int4", 4, 128, 20)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from firesteel.facts.host.gpu_reading import GpuReading
+from firesteel.facts.host.gpus import GpuReading
 from firesteel.gateway.curves.sampler import RECENT_S, RecentActivity
 from firesteel.gateway.curves.samples import first_quantile
 from firesteel.gateway.executor import ModelView

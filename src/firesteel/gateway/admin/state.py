@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from heapq import nsmallest
 
 from firesteel import __version__
-from firesteel.facts.host.gpu_reading import GpuReading
-from firesteel.facts.host.host import Meminfo
+from firesteel.facts.host.gpus import GpuReading
+from firesteel.facts.host.hardware import Meminfo
 from firesteel.gateway.admin import status
 from firesteel.gateway.admin.health_sentence import health_sentence
 from firesteel.gateway.curves.sampler import RecentActivity

@@ -24,7 +24,7 @@ from firesteel.edge.host.gpu import read_gpu
 from firesteel.edge.host.memory import meminfo
 from firesteel.engines.metrics import Activity, activity
 from firesteel.errors import HostNotReady
-from firesteel.facts.host.gpu_reading import GpuReading
+from firesteel.facts.host.gpus import GpuReading
 from firesteel.gateway.admin.meter import ModelTotals
 from firesteel.gateway.curves.samples import Counts, CurveRow, added
 from firesteel.gateway.curves.store import SAMPLE_S, CurveStore

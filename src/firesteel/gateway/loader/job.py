@@ -23,7 +23,7 @@ from firesteel.edge.host import process
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.edge.hub.cache import find_store
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.facts.host.host import Host
+from firesteel.facts.host.hardware import Host
 from firesteel.gateway.discovery import identity, outside_identity, running_model
 from firesteel.gateway.loader.child import end_with_parent, reason_of, say
 from firesteel.gateway.loader.command import CommandJob, load_command

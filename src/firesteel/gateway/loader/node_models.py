@@ -10,7 +10,7 @@ from contextlib import suppress
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.secrets import secrets_path
 from firesteel.errors import FiresteelError
-from firesteel.facts.host.host import Host
+from firesteel.facts.host.hardware import Host
 from firesteel.gateway.loader.command import CommandJob
 from firesteel.run.service import folder_of
 from firesteel.service_file import NodeModel

@@ -15,7 +15,7 @@ from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home
 from firesteel.edge.host import process
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady, Stopped, UsageError
-from firesteel.facts.host.host import keep_free_bytes
+from firesteel.facts.host.hardware import keep_free_bytes
 from firesteel.hosts.cluster.add import all_channels
 from firesteel.hosts.cluster.check import check_cluster
 from firesteel.hosts.cluster.joined import JoinedHosts

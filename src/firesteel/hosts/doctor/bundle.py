@@ -8,8 +8,7 @@ from firesteel import __version__
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.probe import read_probe
 from firesteel.errors import UsageError
-from firesteel.facts.host.probe import Probe, Section, format_probe
-from firesteel.facts.host.redact import redact_probe
+from firesteel.facts.host.probe import Probe, Section, format_probe, redact_probe
 from firesteel.hosts.doctor.examine import with_measurements
 from firesteel.run.service import all_services, last_lines
 

@@ -25,7 +25,7 @@ from firesteel.edge.host.machine_files import sim_folder
 from firesteel.edge.host.probe import read_probe
 from firesteel.edge.host.wake_up import no_idle_states, wake_up_us
 from firesteel.errors import HostNotReady
-from firesteel.facts.host.gpu_reading import GpuReading
+from firesteel.facts.host.gpus import GpuReading
 from firesteel.facts.host.host_facts import HostFacts, HostMeasurement, busy_clock_mhz, host_facts
 from firesteel.units import GIB
 from firesteel.values import Value

@@ -16,7 +16,7 @@ from typing import Any, Self, Union, dataclass_transform, get_args, get_origin
 import msgspec
 from msgspec import field
 
-from firesteel.facts.host.host import BandwidthKind
+from firesteel.facts.host.hardware import BandwidthKind
 from firesteel.values import Value
 
 

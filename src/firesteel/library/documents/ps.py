@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from firesteel.facts.host.gpu_reading import GpuReading
+from firesteel.facts.host.gpus import GpuReading
 from firesteel.gateway.address import Address
 from firesteel.library.documents.document import Document
 from firesteel.library.services import ServiceList, ServiceStatus

@@ -6,8 +6,8 @@ loads its weights into the GPU's memory, and the host's memory says nothing abou
 
 from __future__ import annotations
 
-from firesteel.facts.host.discrete_gpus import discrete_gpu
-from firesteel.facts.host.host import Host
+from firesteel.facts.host.gpus import discrete_gpu
+from firesteel.facts.host.hardware import Host
 from firesteel.launch import Launch
 from firesteel.units import GIB
 from firesteel.values import Value, replace

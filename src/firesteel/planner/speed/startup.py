@@ -10,7 +10,7 @@ from functools import cache
 
 from firesteel import shipped_data
 from firesteel.facts.evidence import Evidence
-from firesteel.facts.host.host import Host
+from firesteel.facts.host.hardware import Host
 from firesteel.launch import EngineName, Launch
 from firesteel.units import Band, BandSchema
 from firesteel.values import FileValue, Value, replace

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from firesteel.facts.model.stored_modules import StoredModule
-from firesteel.facts.model.tensor_groups import TensorGroup
-from firesteel.facts.model.tensors import Role
+from firesteel.facts.model.contents import StoredModule
+from firesteel.facts.model.tensors import Role, TensorGroup
 from firesteel.rules.checkpoint_checks.checks import CheckpointFinding, finding
 from firesteel.rules.checkpoint_checks.subject import AuditSubject, is_linear
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from firesteel.facts.model.checkpoint_contents import WeightFile
+from firesteel.facts.model.contents import WeightFile
 from firesteel.rules.checkpoint_checks.checks import CheckpointFinding, finding
 from firesteel.rules.checkpoint_checks.subject import AuditSubject
 

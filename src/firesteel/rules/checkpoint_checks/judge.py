@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firesteel.facts.model.checkpoint_contents import CheckpointContents
+from firesteel.facts.model.contents import CheckpointContents
 from firesteel.rules.checkpoint_checks.checks import CheckpointFinding
 from firesteel.rules.checkpoint_checks.config import check_config
 from firesteel.rules.checkpoint_checks.files import check_files

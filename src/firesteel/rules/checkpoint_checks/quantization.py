@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from firesteel.facts.model.module_patterns import parse_modules
-from firesteel.facts.model.quantization import read_quantization
-from firesteel.facts.model.stored_modules import StoredModule, WrittenAs
+from firesteel.facts.model.contents import StoredModule, WrittenAs
+from firesteel.facts.model.quantization import NVFP4, UnknownQuantization, parse_modules, read_quantization
 from firesteel.facts.model.tensors import Role
-from firesteel.facts.model.weight_format import NVFP4, UnknownQuantization
 from firesteel.rules.checkpoint_checks.checks import CheckpointFinding, finding
 from firesteel.rules.checkpoint_checks.subject import AuditSubject, is_linear
 from firesteel.units import show_bytes

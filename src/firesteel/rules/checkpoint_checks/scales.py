@@ -6,10 +6,8 @@ import math
 from collections.abc import Callable, Iterator
 
 from firesteel.facts.formats.number_bytes import ValueSummary
-from firesteel.facts.model.checkpoint_contents import CheckpointContents
-from firesteel.facts.model.stored_modules import StoredModule, split_name
-from firesteel.facts.model.tensors import Role, Tensor
-from firesteel.facts.tensor_roles import scale_groups, scale_partners
+from firesteel.facts.model.contents import CheckpointContents, StoredModule, split_name
+from firesteel.facts.model.tensors import Role, Tensor, scale_groups, scale_partners
 from firesteel.rules.checkpoint_checks.checks import CheckpointFinding, finding
 from firesteel.rules.checkpoint_checks.subject import AuditSubject
 

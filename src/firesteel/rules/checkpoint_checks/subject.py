@@ -8,14 +8,21 @@ from functools import cached_property
 
 from firesteel.errors import FiresteelError
 from firesteel.facts.model.architecture import Architecture, UnknownArchitecture
-from firesteel.facts.model.checkpoint_contents import CheckpointContents
 from firesteel.facts.model.config import architecture_of_config
+from firesteel.facts.model.contents import (
+    CheckpointContents,
+    StoredModule,
+    same_in_every_expert,
+    stored_modules,
+)
 from firesteel.facts.model.parameters import ParameterGroups, parameters_of_config
-from firesteel.facts.model.quantization import Quantization, read_quantization
-from firesteel.facts.model.stored_modules import StoredModule, same_in_every_expert, stored_modules
-from firesteel.facts.model.tensor_groups import Part, TensorGroup
-from firesteel.facts.model.tensors import Role, Tensor
-from firesteel.facts.model.weight_format import UnknownQuantization, WeightFormat
+from firesteel.facts.model.quantization import (
+    Quantization,
+    UnknownQuantization,
+    WeightFormat,
+    read_quantization,
+)
+from firesteel.facts.model.tensors import Part, Role, Tensor, TensorGroup
 
 LINEAR_ROLES = (Role.ATTENTION, Role.DENSE_MLP, Role.ROUTED_EXPERTS, Role.SHARED_EXPERT)
 _LINEAR_LEAVES = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from firesteel.engines.schema.releases import release_ranges
-from firesteel.facts.model.checkpoint_contents import CheckpointContents
+from firesteel.facts.model.contents import CheckpointContents
 from firesteel.facts.model.quantization import Quantization
 from firesteel.facts.model.tensors import Role
 from firesteel.launch import EngineName

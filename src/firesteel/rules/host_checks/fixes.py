@@ -10,8 +10,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from firesteel.facts.host.host_facts import HostFacts
-from firesteel.facts.host.network import Interface, is_networkmanager_netplan
+from firesteel.facts.host.host_facts import HostFacts, Interface, is_networkmanager_netplan
 from firesteel.rules.host_checks.fix_plan import Change, FixPlan, command, file, link, live
 from firesteel.rules.host_checks.system import is_in_group
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from firesteel.facts.host.gpu_reading import (
+from firesteel.facts.host.gpus import (
     APPLICATION_CLOCKS,
     HW_POWER_BRAKE,
     HW_SLOWDOWN,

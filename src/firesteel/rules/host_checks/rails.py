@@ -6,8 +6,7 @@ import ipaddress
 import re
 from itertools import combinations
 
-from firesteel.facts.host.host_facts import HostFacts
-from firesteel.facts.host.network import Interface
+from firesteel.facts.host.host_facts import HostFacts, Interface
 from firesteel.rules.host_checks.verdict import CheckVerdict, Judge, bad, good, skipped, unknown
 
 _JUMBO = 9000

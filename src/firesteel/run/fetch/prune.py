@@ -21,7 +21,7 @@ from firesteel.edge.host.process import now
 from firesteel.edge.hub import client
 from firesteel.edge.hub.cache import Store, find_store
 from firesteel.errors import FiresteelError
-from firesteel.facts.host.host import Host
+from firesteel.facts.host.hardware import Host
 from firesteel.run.service import Service, all_services
 from firesteel.run.start.caches import driver, stale
 from firesteel.values import Value

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from firesteel.catalog.image import Image
 from firesteel.edge.files.home import Home
-from firesteel.facts.host.host import Host
+from firesteel.facts.host.hardware import Host
 from firesteel.launch import HUB_CACHE_INSIDE, HUB_INSIDE, EngineName, Launch, Mount
 from firesteel.launch_pipeline import with_host_folders, with_local_files
 from firesteel.proposals import Proposal

@@ -28,9 +28,9 @@ from firesteel.edge.host import process
 from firesteel.edge.host.kernel_log import KernelLog
 from firesteel.edge.host.memory import gpu_processes, sample, shm
 from firesteel.errors import HostNotReady
-from firesteel.facts.host.driver import oldest_driver
-from firesteel.facts.host.host import Gpu
-from firesteel.facts.host.memory_sample import GpuProcess
+from firesteel.facts.host.gpus import oldest_driver
+from firesteel.facts.host.hardware import Gpu
+from firesteel.facts.host.memory import GpuProcess
 from firesteel.launch import Container
 from firesteel.planner.memory.pool import pool
 from firesteel.proposals import Proposal

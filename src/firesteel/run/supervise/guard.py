@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
-from firesteel.facts.host.host import Meminfo
-from firesteel.facts.host.memory_sample import KernelEvent, MemorySample
+from firesteel.facts.host.hardware import Meminfo
+from firesteel.facts.host.memory import KernelEvent, MemorySample
 from firesteel.units import GIB, MIB, show_bytes
 from firesteel.values import Value, replace
 

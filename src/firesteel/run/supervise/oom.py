@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 
-from firesteel.facts.host.host import Meminfo
-from firesteel.facts.host.memory_sample import MemorySample
+from firesteel.facts.host.hardware import Meminfo
+from firesteel.facts.host.memory import MemorySample
 from firesteel.units import KIB, show_bytes
 from firesteel.values import Value
 

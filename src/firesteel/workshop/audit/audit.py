@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from firesteel.edge.files.contents import read_contents
-from firesteel.facts.model.checkpoint_contents import CheckpointContents
+from firesteel.facts.model.contents import CheckpointContents
 from firesteel.rules.checkpoint_checks.checks import CheckpointFinding
 from firesteel.rules.checkpoint_checks.judge import judge
 from firesteel.rules.checkpoint_checks.subject import AuditSubject

@@ -23,8 +23,7 @@ from firesteel.facts.formats.number_bytes import (
     summarize,
     value_of,
 )
-from firesteel.facts.model.checkpoint_contents import CheckpointContents, WeightFile
-from firesteel.facts.model.stored_modules import SCALES, split_name
+from firesteel.facts.model.contents import SCALES, CheckpointContents, WeightFile, split_name
 from firesteel.units import MIB
 from firesteel.values import replace
 

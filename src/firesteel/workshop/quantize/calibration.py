@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 
 from firesteel.errors import DoesNotFit, UsageError
-from firesteel.facts.host.host import Host
+from firesteel.facts.host.hardware import Host
 from firesteel.units import GB, show_bytes
 from firesteel.values import Value
 from firesteel.workshop.quantize.source import SourceCheckpoint

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firesteel.facts.host.host import Host
-from firesteel.facts.model.checkpoint import Checkpoint
+from firesteel.facts.host.hardware import Host
+from firesteel.facts.model.architecture import Checkpoint
 from firesteel.facts.model.tensors import Tensor, Weights, sum_weights
 from firesteel.launch import Ask
 from firesteel.planner import Band

@@ -12,9 +12,8 @@ from math import prod
 from typing import Any
 
 from firesteel.errors import Stopped, UsageError
-from firesteel.facts.model.module_patterns import ModulePatterns, parse_modules
-from firesteel.facts.model.tensors import Role
-from firesteel.facts.tensor_roles import quantize_policy, scale_partners, split_leaf
+from firesteel.facts.model.quantization import ModulePatterns, parse_modules
+from firesteel.facts.model.tensors import Role, quantize_policy, scale_partners, split_leaf
 from firesteel.values import Value, replace
 from firesteel.workshop.quantize.formats import QuantizedFormat, Scheme, why_not
 from firesteel.workshop.quantize.source import SourceCheckpoint, SourceTensor

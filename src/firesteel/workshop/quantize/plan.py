@@ -9,8 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from firesteel.facts.formats import safetensors
-from firesteel.facts.model.tensors import Role, Tensor
-from firesteel.facts.tensor_roles import scale_groups, split_leaf
+from firesteel.facts.model.tensors import Role, Tensor, scale_groups, split_leaf
 from firesteel.values import Value
 from firesteel.workshop.quantize.formats import (
     FORMATS,

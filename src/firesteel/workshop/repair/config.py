@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from firesteel.errors import FiresteelError
-from firesteel.facts.model.checkpoint_contents import CheckpointContents
-from firesteel.facts.model.stored_modules import StoredModule
+from firesteel.facts.model.contents import CheckpointContents, StoredModule
 from firesteel.facts.model.tensors import Role
 from firesteel.rules.checkpoint_checks.checks import CheckpointFinding
 from firesteel.rules.checkpoint_checks.subject import AuditSubject, is_linear

@@ -12,10 +12,8 @@ from typing import Any
 
 from firesteel.edge.files.contents import INDEX
 from firesteel.facts.formats.safetensors import DTYPE_BITS
-from firesteel.facts.model.checkpoint_contents import CheckpointContents, WeightFile
-from firesteel.facts.model.roles import role_of
-from firesteel.facts.model.stored_modules import StoredModule, stored_modules
-from firesteel.facts.model.tensors import Tensor
+from firesteel.facts.model.contents import CheckpointContents, StoredModule, WeightFile, stored_modules
+from firesteel.facts.model.tensors import Tensor, role_of
 from firesteel.rules.checkpoint_checks.subject import AuditSubject
 from firesteel.values import Value, replace
 

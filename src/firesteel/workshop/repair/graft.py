@@ -6,11 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from firesteel.errors import FiresteelError
-from firesteel.facts.model.checkpoint_contents import CheckpointContents
-from firesteel.facts.model.roles import role_of
-from firesteel.facts.model.stored_modules import StoredModule, split_name
-from firesteel.facts.model.tensors import Role
-from firesteel.facts.model.tokenizer_files import TOKENIZER_FILES
+from firesteel.facts.model.contents import TOKENIZER_FILES, CheckpointContents, StoredModule, split_name
+from firesteel.facts.model.tensors import Role, role_of
 from firesteel.rules.checkpoint_checks.checks import CheckpointFinding
 from firesteel.rules.checkpoint_checks.subject import AuditSubject
 from firesteel.values import replace

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from firesteel.errors import FiresteelError
-from firesteel.facts.model.checkpoint_contents import CheckpointContents
-from firesteel.facts.model.stored_modules import split_name
+from firesteel.facts.model.contents import CheckpointContents, split_name
 from firesteel.values import replace
 from firesteel.workshop.repair.config import (
     compressed_section,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from firesteel.edge.files.contents import local_folder, read_contents, read_folder
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.facts.model.checkpoint_contents import CheckpointContents
+from firesteel.facts.model.contents import CheckpointContents
 from firesteel.rules.checkpoint_checks.checks import CheckpointFinding, Mend
 from firesteel.rules.checkpoint_checks.judge import judge
 from firesteel.values import Value, replace

@@ -14,8 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from firesteel.facts.formats.number_bytes import E4M3_MAX, e4m3_values
-from firesteel.facts.model.checkpoint_contents import CheckpointContents
-from firesteel.facts.model.stored_modules import split_name
+from firesteel.facts.model.contents import CheckpointContents, split_name
 from firesteel.rules.checkpoint_checks.scales import differing_groups, inverted_scales
 from firesteel.rules.checkpoint_checks.subject import AuditSubject
 from firesteel.values import Value, replace

@@ -1,4 +1,4 @@
-"""The state of a GPU, as `nvidia-smi` prints it: one query, one parser, for everybody who looks. Pure.
+"""GPUs: their state as `nvidia-smi` prints it, and what their makers and NVIDIA's driver state. Pure.
 
 `doctor` and its watch, the gateway and `bench` read the same columns; `data/checks/probe.sh` asks for them.
 """
@@ -6,8 +6,12 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
 
-from firesteel.values import Value
+from firesteel import shipped_data
+from firesteel.facts.evidence import Sources
+from firesteel.facts.host.hardware import SIZE
+from firesteel.values import FileValue, PositiveInt, Value
 
 COLUMNS = (
     "name", "driver_version", "compute_cap", "memory.total", "temperature.gpu", "power.draw", "clocks.sm",
@@ -69,3 +73,50 @@ def _number(cell: str) -> float | None:
 
 def _bits(cell: str) -> int | None:
     return int(cell, 16) if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", cell) else None
+
+
+class DiscreteGpu(FileValue, kw_only=True):
+    name: str
+    """A part of the name that `nvidia-smi` prints."""
+    bandwidth: Annotated[PositiveInt, SIZE]
+    """Bytes per second."""
+    sources: Sources
+
+
+class DiscreteGpus(FileValue, kw_only=True):
+    gpus: tuple[DiscreteGpu, ...]
+
+
+def discrete_gpu(name: str) -> DiscreteGpu | None:
+    """What is known of the GPU that `nvidia-smi` calls so."""
+    known = shipped_data.load("gpus.yaml", DiscreteGpus).gpus
+    return next((gpu for gpu in known if gpu.name.lower() in name.lower()), None)
+
+
+_OLDEST = {11: 450, 12: 525, 13: 580}
+"""By the major number of both:
+https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, seen 2026-11-15"""
+
+
+def oldest_driver(cuda: str | None) -> int | None:
+    """`13.0.2` -> 580; None for a version that is not known."""
+    major = re.match(r"\d+", cuda or "")
+    return _OLDEST.get(int(major[0])) if major else None
+
+
+class GpuPeak(FileValue, kw_only=True):
+    name: str
+    """A part of the name that CUDA and `nvidia-smi` give."""
+    tflops: dict[str, float]
+    """By format: bf16, fp8, nvfp4. Without sparsity, which no engine here uses."""
+    sources: Sources
+
+
+class GpuPeaks(FileValue, kw_only=True):
+    peaks: tuple[GpuPeak, ...]
+
+
+def peak_tflops(gpu: str, format: str) -> float | None:
+    known = shipped_data.load("gpu_peaks.yaml", GpuPeaks).peaks
+    found = next((peak for peak in known if peak.name.lower() in gpu.lower()), None)
+    return found.tflops.get(format) if found else None

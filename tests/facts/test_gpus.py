@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from firesteel import shipped_data
-from firesteel.facts.host.gpu_reading import COLUMNS, parse_gpu_readings
+from firesteel.facts.host.gpus import COLUMNS, parse_gpu_readings
 from firesteel.sim import nvidia_smi
 from firesteel.sim.setup import create_spark
 from firesteel.sim.spark import SimSpark

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from firesteel.edge.host.memory import cgroup_limits, own_oom_kills
-from firesteel.facts.host.cgroup import CgroupMemory, cgroup_memory, limited, memory_cgroups, oom_kills
-from firesteel.facts.host.host import Meminfo
+from firesteel.facts.host.hardware import Meminfo
+from firesteel.facts.host.memory import CgroupMemory, cgroup_memory, limited, memory_cgroups, oom_kills
 from firesteel.units import GIB, MIB
 
 V2 = "31 24 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n"
