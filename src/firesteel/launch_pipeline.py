@@ -29,12 +29,10 @@ from pathlib import PurePosixPath
 from firesteel.catalog.catalog import Catalog, max_context
 from firesteel.catalog.image import Image
 from firesteel.catalog.recipe import Recipe
-from firesteel.engines.adapters import adapter_flags
+from firesteel.engines.engine import adapter_flags, merged, size_flags
 from firesteel.engines.engine import program as engine_program
-from firesteel.engines.engine import size_flags
 from firesteel.engines.kv_cache import MEMORY_FLAGS, KvCache, memory_flags
 from firesteel.engines.metrics import METRICS_FLAGS
-from firesteel.engines.request_defaults import merged
 from firesteel.errors import UsageError
 from firesteel.facts.model.adapter import Adapter
 from firesteel.facts.model.architecture import Checkpoint

@@ -4,8 +4,7 @@ import pytest
 
 from firesteel.catalog.catalog import shipped
 from firesteel.catalog.request_settings import RecipeRequests
-from firesteel.engines.engine import argv, parse_argv
-from firesteel.engines.request_defaults import TEMPLATE_FLAGS, merged
+from firesteel.engines.engine import TEMPLATE_FLAGS, argv, merged, parse_argv
 from firesteel.engines.schema.releases import release_ranges
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask, EngineName, FlagValue

@@ -15,7 +15,7 @@ import pytest
 
 from firesteel.edge.embedded import install
 from firesteel.edge.files.home import Home
-from firesteel.engines.adapters import adapter_request
+from firesteel.engines.engine import adapter_request
 from tests.made_adapters import write_gguf
 
 pytestmark = pytest.mark.real

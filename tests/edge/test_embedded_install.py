@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from firesteel.edge.embedded.install import SYSTEM_LIBRARIES, require_libraries
-from firesteel.engines.logs.diagnosis import diagnose
+from firesteel.engines.diagnosis import diagnose
 from firesteel.errors import HostNotReady
 
 

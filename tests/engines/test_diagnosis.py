@@ -9,9 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel import values
-from firesteel.engines.logs.data import CauseRow, CausesSchema, NoiseRow, cause_rows, engine_rows, noise_rows
-from firesteel.engines.logs.diagnosis import Diagnosis, diagnose
-from firesteel.engines.logs.lines import MAX_LINE
+from firesteel.engines.diagnosis import Diagnosis, diagnose
+from firesteel.engines.logs import (
+    MAX_LINE,
+    CauseRow,
+    CausesSchema,
+    NoiseRow,
+    cause_rows,
+    engine_rows,
+    noise_rows,
+)
 from firesteel.errors import InvalidFile
 
 LOGS = Path(__file__).parent / "logs"

@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.engines.logs.diagnosis import diagnose
-from firesteel.engines.logs.lines import MAX_LINE, numbered_lines, strip_prefix
-from firesteel.engines.logs.memory import reported_memory
-from firesteel.engines.logs.progress import StartProgress, start_progress
-from firesteel.engines.logs.progress import stages as progress_stages
+from firesteel.engines.diagnosis import diagnose
+from firesteel.engines.logs import (
+    MAX_LINE,
+    StartProgress,
+    numbered_lines,
+    reported_memory,
+    start_progress,
+    strip_prefix,
+)
+from firesteel.engines.logs import stages as progress_stages
 from firesteel.launch import EngineName
 from firesteel.units import GIB, MIB
 

@@ -6,12 +6,14 @@ import pytest
 
 from firesteel.engines.schema.releases import (
     find_schema,
+    flag_arity,
     known_versions,
     nearest_schemas,
     newest_schema,
     release_ranges,
 )
 from firesteel.engines.schema.symbols import Schema
+from firesteel.launch import EngineName
 
 FIRST = "0.10.1"
 """The oldest vLLM release that was read: what begins there may be older."""
@@ -204,3 +206,27 @@ def test_the_nearest_is_stated_as_such() -> None:
 
 def test_the_newest_is_the_last() -> None:
     assert newest_schema("vllm").version == known_versions("vllm")[-1]
+
+
+@pytest.mark.parametrize(
+    ("engine", "flag", "kind"),
+    [
+        ("vllm", "enable-return-routed-experts", "switches"),
+        ("vllm", "trust-remote-code", "switches"),
+        ("vllm", "gpu-memory-utilization", "values"),
+        ("vllm", "swap-space", "values"),
+        ("vllm", "served-model-name", "lists"),
+        ("sglang", "trust-remote-code", "switches"),
+        ("sglang", "mem-fraction-static", "values"),
+        ("llamacpp", "flash-attn", "values"),
+        ("llamacpp", "metrics", "switches"),
+    ],
+)
+def test_kinds_are_those_of_the_sources(engine: EngineName, flag: str, kind: str) -> None:
+    assert flag in getattr(flag_arity(engine), kind)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
+def test_a_flag_has_one_kind(engine: EngineName) -> None:
+    known = flag_arity(engine)
+    assert len(known.all) == len(known.switches) + len(known.values) + len(known.lists)

@@ -5,8 +5,16 @@ import argparse
 import pytest
 
 from firesteel.engines.schema.releases import newest_schema
-from firesteel.engines.schema.resolve import AmbiguousFlag, ResolvedFlag, resolve_flag, resolve_key
-from firesteel.engines.schema.symbols import Config, Flag, Schema, SymbolValue
+from firesteel.engines.schema.symbols import (
+    AmbiguousFlag,
+    Config,
+    Flag,
+    ResolvedFlag,
+    Schema,
+    SymbolValue,
+    resolve_flag,
+    resolve_key,
+)
 from firesteel.launch import EngineName
 
 VLLM = Schema(

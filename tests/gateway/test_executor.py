@@ -328,7 +328,7 @@ def test_the_process_that_carries_bytes_stays_light() -> None:
     assert not forbidden & loaded
     of_engines = {name for name in loaded if name.startswith("firesteel.engines.")}
     # The parser of metrics, and what it reads for the curves: neither imports anything else of the package.
-    assert of_engines == {"firesteel.engines.prometheus", "firesteel.engines.metrics"}
+    assert of_engines == {"firesteel.engines.metrics"}
 
 
 FILE = """\

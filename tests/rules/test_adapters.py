@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.engines.adapters import VLLM_RANKS, adapter_flags
+from firesteel.engines.engine import VLLM_RANKS, adapter_flags, parse_argv
 from firesteel.engines.engine import argv as engine_argv
-from firesteel.engines.engine import parse_argv
 from firesteel.engines.schema.releases import find_schema, known_versions
-from firesteel.engines.schema.resolve import ResolvedFlag, resolve_flag
+from firesteel.engines.schema.symbols import ResolvedFlag, resolve_flag
 from firesteel.errors import UsageError
 from firesteel.facts.model.adapter import Adapter, AdapterModule
 from firesteel.launch import Container, EngineName, Launch

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.edge.files.home import Home
-from firesteel.engines.logs.progress import StartProgress
+from firesteel.engines.logs import StartProgress
 from firesteel.planner import Band, StartPhase
 from firesteel.run.start.eta import Seconds, StartTracker, describe, time_left
 from firesteel.run.start.start_times import StartTimes, earlier_starts, record_start

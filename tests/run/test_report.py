@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firesteel.catalog.catalog import shipped
-from firesteel.engines.logs.memory import ReportedMemory
+from firesteel.engines.logs import ReportedMemory
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.launch_pipeline import with_flags

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from firesteel.edge.http.answer import Answer, ToolCall
-from firesteel.engines.prometheus import PrometheusSample, parse
+from firesteel.engines.metrics import PrometheusSample, parse
 from firesteel.planner import Band, PlanSummary
 from firesteel.run.verify import checks, engine_checks
 from firesteel.run.verify.checks import CheckResult

@@ -18,9 +18,8 @@ import pytest
 
 import firesteel
 from firesteel.edge.host import process
-from firesteel.engines.logs.diagnosis import diagnose
-from firesteel.engines.logs.memory import reported_memory
-from firesteel.engines.logs.progress import start_progress
+from firesteel.engines.diagnosis import diagnose
+from firesteel.engines.logs import reported_memory, start_progress
 from firesteel.errors import InvalidFile, UsageError
 from firesteel.facts.host.hardware import parse_gpus
 from firesteel.facts.host.memory import (

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from firesteel.engines.request_defaults import request_flags
+from firesteel.engines.engine import request_flags
 from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName, FlagValue
 from firesteel.values import Expand, FileValue, as_json

@@ -18,7 +18,7 @@ from firesteel.library import documents
 from firesteel.library.check import LogDiagnosis, diagnose_log
 
 if TYPE_CHECKING:
-    from firesteel.engines.logs.diagnosis import Cause, Diagnosis
+    from firesteel.engines.diagnosis import Cause, Diagnosis
 
 _SHOWN_CHARACTERS = 300
 _STYLES = {"root": "bold red", "trouble": "bold red", "follows": "dim", "note": "yellow"}

@@ -23,7 +23,7 @@ from firesteel.edge.files import state_file
 from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.host import process
 from firesteel.edge.native.build import BuildProgress, fetch_source, fetch_wheels
-from firesteel.engines.logs.diagnosis import diagnose
+from firesteel.engines.diagnosis import diagnose
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.images.built import PROVED, BuiltImage, ProvedImage
 from firesteel.images.inspect import inspect_image, save_inspection

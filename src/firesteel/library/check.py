@@ -39,7 +39,7 @@ from firesteel.workspace import find_workspace
 
 if TYPE_CHECKING:
     from firesteel.edge.files.git_changes import GitChanges
-    from firesteel.engines.logs.diagnosis import Diagnosis
+    from firesteel.engines.diagnosis import Diagnosis
     from firesteel.reads.reader import ReadLaunch
     from firesteel.rules.compatibility_tables import CompatibilityTable
     from firesteel.rules.fact_tables import FactTable
@@ -359,7 +359,7 @@ class LogDiagnosis(Value):
 
 def diagnose(log: Path | str, engine: EngineName | None = None) -> Diagnosis:
     """Why an engine did not start, from its log: a file, or its text."""
-    from firesteel.engines.logs.diagnosis import diagnose as diagnose_log
+    from firesteel.engines.diagnosis import diagnose as diagnose_log
 
     if isinstance(log, str):
         return diagnose_log(log, engine)
@@ -371,7 +371,7 @@ def diagnose(log: Path | str, engine: EngineName | None = None) -> Diagnosis:
 
 def diagnose_log(log: str, engine: EngineName | None = None, stdin: BinaryIO | None = None) -> LogDiagnosis:
     """The same of a file, of the log of a service by its name, or (`-`) of `stdin`."""
-    from firesteel.engines.logs.diagnosis import diagnose as diagnose_log
+    from firesteel.engines.diagnosis import diagnose as diagnose_log
 
     name, chunks = _open_log(log, stdin)
     with chunks as text:

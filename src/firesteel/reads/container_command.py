@@ -12,8 +12,7 @@ from functools import cache
 
 from firesteel.catalog.image import Image, Images, identify, other_image
 from firesteel.engines.schema.releases import find_schema, known_versions
-from firesteel.engines.schema.resolve import ResolvedFlag, resolve_flag
-from firesteel.engines.schema.symbols import Schema
+from firesteel.engines.schema.symbols import ResolvedFlag, Schema, resolve_flag
 from firesteel.errors import UsageError
 from firesteel.launch import EngineName, is_hub_id
 from firesteel.reads import docker, programs, shell, variables

@@ -13,8 +13,7 @@ from firesteel.catalog.catalog import shipped
 from firesteel.catalog.image import Image
 from firesteel.catalog.recipe import Recipe, read_recipe
 from firesteel.engines import engine
-from firesteel.engines.engine import argv, format_flag, size_flags
-from firesteel.engines.request_defaults import merged
+from firesteel.engines.engine import argv, format_flag, merged, size_flags
 from firesteel.launch import Container, FlagValue, Launch
 from firesteel.launch_pipeline import DEFAULT_PORT, in_container, with_assets
 from firesteel.reads.docker import DockerOption

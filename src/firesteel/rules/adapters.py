@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import date
 
-from firesteel.engines.adapters import FIRST_LLAMACPP, FORMATS, VLLM_RANKS
+from firesteel.engines.engine import FIRST_LLAMACPP, FORMATS, VLLM_RANKS
 from firesteel.errors import FiresteelError
 from firesteel.facts.evidence import Evidence
 from firesteel.facts.model.adapter import Adapter, misfits

@@ -23,8 +23,7 @@ from firesteel.engines.schema.releases import (
     release_ranges,
     shipped_history,
 )
-from firesteel.engines.schema.resolve import AmbiguousFlag, ResolvedFlag, resolve_flag
-from firesteel.engines.schema.symbols import SymbolValue
+from firesteel.engines.schema.symbols import AmbiguousFlag, ResolvedFlag, SymbolValue, resolve_flag
 from firesteel.launch import EngineName
 from firesteel.rules.context import Context, Match, is_final
 from firesteel.values import Value

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from firesteel.catalog.catalog import shipped
 from firesteel.catalog.image import identify
 from firesteel.engines.schema.releases import find_schema, release_ranges
-from firesteel.engines.schema.resolve import resolve_flag
+from firesteel.engines.schema.symbols import resolve_flag
 from firesteel.launch import Container, EngineName, Launch
 from firesteel.reads.prose_mentions import Mention
 from firesteel.rules.checker import Finding, check

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from firesteel.engines.schema.releases import find_schema
-from firesteel.engines.schema.resolve import AmbiguousFlag, resolve_flag
+from firesteel.engines.schema.symbols import AmbiguousFlag, resolve_flag
 from firesteel.rules.context import NEWEST_KNOWN, Context, Match
 
 _DOCKER_ONLY = frozenset({

@@ -15,8 +15,14 @@ from difflib import get_close_matches
 from firesteel.catalog.image import is_upstream
 from firesteel.engines.schema.history import version_key
 from firesteel.engines.schema.releases import find_schema, known_versions, release_ranges
-from firesteel.engines.schema.resolve import AmbiguousFlag, ResolvedFlag, resolve_flag, resolve_key
-from firesteel.engines.schema.symbols import Flag, Schema
+from firesteel.engines.schema.symbols import (
+    AmbiguousFlag,
+    Flag,
+    ResolvedFlag,
+    Schema,
+    resolve_flag,
+    resolve_key,
+)
 from firesteel.launch import FlagValue
 from firesteel.rules.any_release import BUILD_VARIABLES, PREFIXES, own_flags, spellings
 from firesteel.rules.context import NEWEST_KNOWN, Context, Match, is_final, is_final_number

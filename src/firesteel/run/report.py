@@ -9,7 +9,7 @@ from typing import Any
 
 from firesteel.edge.files.home import write_text
 from firesteel.edge.http.answer import Answer
-from firesteel.engines.logs.memory import ReportedMemory
+from firesteel.engines.logs import ReportedMemory
 from firesteel.planner import Band, Plan
 from firesteel.run.verify.checks import CheckResult
 from firesteel.values import Value, from_json, plain

@@ -21,7 +21,7 @@ from fractions import Fraction
 from math import ceil
 
 from firesteel.engines.flags import positive_int
-from firesteel.engines.kv_dtypes import LLAMACPP_DTYPES, bytes_per_value, text_flag
+from firesteel.engines.kv_cache import LLAMACPP_DTYPES, bytes_per_value, text_flag
 from firesteel.errors import UsageError
 from firesteel.facts.model.architecture import (
     Architecture,

@@ -8,12 +8,18 @@
 releases to the user's own folder, and the caller passes these in as `learned`. A release that was not read
 may or may not have a flag that only one of its neighbours has: `nearest_schemas` returns both neighbours, and
 only what they agree on is certain.
+
+The syntax of each flag in any known release: how many arguments follow it, and its other spellings.
+
+A command line is parsed before its version is known, so this is the union over all releases; where a flag
+changed its kind, the newest counts.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 
 from firesteel import shipped_data
@@ -28,7 +34,7 @@ from firesteel.engines.schema.history import (
 )
 from firesteel.engines.schema.symbols import Schema
 from firesteel.launch import EngineName
-from firesteel.values import replace
+from firesteel.values import Value, replace
 
 SCHEMA_FILE = "schema.json"
 _VERSION = re.compile(r"(\d{1,9}(?:\.\d{1,9}){0,4}(?:\.?post\d{1,9})?)((?:\.?(?:a|b|rc|dev)\d*)*)")
@@ -178,3 +184,36 @@ def _is_near(engine: EngineName, wanted: tuple[int, ...], known: tuple[int, ...]
         return known <= wanted
     depth = 3 if engine == "sglang" else 2
     return wanted[:depth] == known[:depth]
+
+
+class FlagArity(Value):
+    switches: frozenset[str]
+    """Flags without a value."""
+    values: frozenset[str]
+    """Flags with one value, or at most one."""
+    lists: frozenset[str]
+    """Flags that take every argument up to the next flag."""
+    aliases: Mapping[str, str]
+    """Other spelling -> flag, both without dashes."""
+
+    @property
+    def all(self) -> frozenset[str]:
+        return self.switches | self.values | self.lists
+
+
+@cache
+def flag_arity(engine: EngineName) -> FlagArity:
+    flags = json.loads(shipped_data.read_text(f"engines/{engine}/{SCHEMA_FILE}"))["flags"]
+    names: dict[str, set[str]] = {"nothing": set(), "value": set(), "optional": set(), "many": set()}
+    aliases: dict[str, str] = {}
+    for dashed, history in flags.items():
+        name = dashed.removeprefix("--")
+        facts = [range_[2] if len(range_) > 2 else {} for range_ in history["is"]]
+        names[facts[-1].get("takes", "value")].add(name)
+        aliases |= {alias.lstrip("-"): name for older in facts for alias in older.get("aliases", ())}
+    return FlagArity(
+        frozenset(names["nothing"]),
+        frozenset(names["value"] | names["optional"]),
+        frozenset(names["many"]),
+        aliases,
+    )

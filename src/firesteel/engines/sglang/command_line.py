@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from firesteel.engines.flags import Grammar, positive_int
-from firesteel.engines.schema.arity import flag_arity
+from firesteel.engines.schema.releases import flag_arity
 from firesteel.launch import FlagValue
 
 PROGRAM: tuple[str, ...] = ("python3", "-m", "sglang.launch_server")

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from math import ceil
 
 from firesteel.engines.flags import positive_int
-from firesteel.engines.kv_dtypes import SGLANG_DTYPES, STATE_DTYPES, bytes_per_value, text_flag
+from firesteel.engines.kv_cache import SGLANG_DTYPES, STATE_DTYPES, bytes_per_value, text_flag
 from firesteel.engines.vllm.kv_settings import parse_release, speculative_tokens
 from firesteel.errors import UsageError
 from firesteel.facts.model.architecture import (

@@ -13,16 +13,19 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from firesteel.engines.schema.argparse_reader import (
+from firesteel.engines.schema.sources import (
+    Definition,
     DraftFlag,
     FunctionReader,
+    SourceTree,
+    TypeHint,
     apply_keyword,
+    layout_changed,
     literal_value,
     read_arguments,
     read_strings,
+    self_check,
 )
-from firesteel.engines.schema.self_check import layout_changed, self_check
-from firesteel.engines.schema.source_tree import Definition, SourceTree, TypeHint
 from firesteel.engines.schema.symbols import Default, Flag, Kind, Schema, SymbolValue
 from firesteel.values import replace
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from firesteel.engines.flags import Grammar, parse_size
-from firesteel.engines.schema.arity import flag_arity
+from firesteel.engines.schema.releases import flag_arity
 from firesteel.launch import FlagValue
 
 PROGRAM: tuple[str, ...] = ("vllm", "serve")

@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from firesteel.engines.engine import expand_shortcuts
 from firesteel.engines.flags import positive_int
-from firesteel.engines.kv_dtypes import STATE_DTYPES, VLLM_DTYPES, bytes_per_value, text_flag
+from firesteel.engines.kv_cache import STATE_DTYPES, VLLM_DTYPES, bytes_per_value, text_flag
 from firesteel.facts.model.architecture import (
     Architecture,
     ChunkedAttention,

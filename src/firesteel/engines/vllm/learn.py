@@ -12,16 +12,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from firesteel.engines.schema.argparse_reader import (
+from firesteel.engines.schema.sources import (
+    Definition,
     DraftFlag,
     Drafts,
     FunctionReader,
+    SourceTree,
+    TypeHint,
+    enum_members,
+    layout_changed,
     literal_value,
     read_arguments,
     read_strings,
+    self_check,
 )
-from firesteel.engines.schema.self_check import layout_changed, self_check
-from firesteel.engines.schema.source_tree import Definition, SourceTree, TypeHint, enum_members
 from firesteel.engines.schema.symbols import Config, Flag, Kind, Schema, SymbolValue
 from firesteel.values import Value, replace
 

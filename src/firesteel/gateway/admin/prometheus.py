@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from firesteel.engines.prometheus import is_metric_name, is_number, parse_raw_sample
+from firesteel.engines.metrics import is_metric_name, is_number, parse_raw_sample
 from firesteel.values import Value
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from firesteel.catalog.request_settings import RecipeRequests
-from firesteel.engines.adapters import adapter_request
+from firesteel.engines.engine import adapter_request
 from firesteel.gateway.interfaces import CancelPolicy, ServerApiName, Timeouts
 from firesteel.gateway.service_config import ModelParameters
 from firesteel.launch import EngineName

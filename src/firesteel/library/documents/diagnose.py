@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from firesteel.engines.logs.diagnosis import Cause, Diagnosis, Folded, PhaseMark, State
+from firesteel.engines.diagnosis import Cause, Diagnosis, Folded, PhaseMark, State
 from firesteel.library.documents.document import Document
 
 

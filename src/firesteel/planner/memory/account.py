@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from firesteel.engines.adapters import lora_slots
+from firesteel.engines.engine import lora_slots
 from firesteel.engines.kv_cache import KvCache
 from firesteel.engines.vllm.kv_settings import speculative_tokens
 from firesteel.facts.model.adapter import slot_bytes

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from firesteel.engines.logs.data import Stage
-from firesteel.engines.logs.progress import StartProgress, stages
+from firesteel.engines.logs import Stage, StartProgress, stages
 from firesteel.launch import EngineName
 from firesteel.planner import Band
 from firesteel.planner.speed.startup import StartPhase

@@ -13,8 +13,8 @@ from pathlib import Path
 from firesteel.edge.files.home import Home, make_way
 from firesteel.edge.host import process
 from firesteel.edge.http import engine_client
-from firesteel.engines.logs.diagnosis import diagnose
-from firesteel.engines.logs.progress import start_progress
+from firesteel.engines.diagnosis import diagnose
+from firesteel.engines.logs import start_progress
 from firesteel.errors import FiresteelError, HostNotReady, SuspectWeights
 from firesteel.planner import Plan
 from firesteel.run.events import Event, PhaseProgress

@@ -13,7 +13,7 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.hub.cache import find_store
 from firesteel.edge.native.programs import help_of
 from firesteel.engines import engine
-from firesteel.engines.llamacpp import help_text
+from firesteel.engines.llamacpp import learn
 from firesteel.errors import FiresteelError, Stopped, UsageError
 from firesteel.launch import Command, EngineProgram, Launch, Step, container_name
 from firesteel.launch_pipeline import llamacpp_process, supervised, with_native_files
@@ -77,7 +77,7 @@ def _native_steps(proposal: Proposal, program: EngineProgram, home: Home, named:
 def _refuse_flags_without_help(program: EngineProgram, launch: Launch) -> None:
     """A llama.cpp of any build lists its own flags: no table of releases knows them better."""
     text = help_of(program)
-    known = {name for flag in help_text.spellings(text or "") for name in flag}
+    known = {name for flag in learn.spellings(text or "") for name in flag}
     for name in launch.flags if known else ():
         if not {f"--{name}", f"--no-{name}"} & known:
             what = f"the llama-server at {program.argv[0]} has no flag `--{name}`"

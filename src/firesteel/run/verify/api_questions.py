@@ -11,7 +11,7 @@ from typing import Any
 
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer
-from firesteel.engines.adapters import adapter_request
+from firesteel.engines.engine import adapter_request
 from firesteel.run.verify import api_checks, checks
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.questions import (

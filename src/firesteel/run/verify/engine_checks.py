@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from firesteel.edge.http.answer import Answer
-from firesteel.engines import introspection
-from firesteel.engines.introspection import DraftCounters
-from firesteel.engines.prometheus import PrometheusSample
+from firesteel.engines import metrics
+from firesteel.engines.metrics import DraftCounters, PrometheusSample
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import Expected
 
@@ -30,27 +29,25 @@ def kernels(expected: Expected, log: str) -> list[CheckResult]:
     per flag: one of them has to match."""
     if expected.engine is None:
         return []
-    logged_by_flag = introspection.logged_kernels(expected.engine, log)
+    logged_by_flag = metrics.logged_kernels(expected.engine, log)
     checks = []
     for flag, asked in expected.kernels.items():
         logged = logged_by_flag.pop(flag, None)
         matches, observed = True, f"{asked} was asked for; the log names none"
         if logged is not None:
-            matches = any(introspection.is_same_kernel(asked, kernel) for kernel in logged)
+            matches = any(metrics.is_same_kernel(asked, kernel) for kernel in logged)
             observed = f"asked for {asked}, the log names {', '.join(logged)}"
         checks.append(CheckResult(flag, matches, observed, "note"))
     others = [f"{flag} {', '.join(names)}" for flag, names in logged_by_flag.items()]
     if others:
         checks.append(CheckResult("kernels", True, "; ".join(others), "note"))
-    checks += [
-        CheckResult("slow path", False, alarm, "note") for alarm in introspection.slow_path_warnings(log)
-    ]
+    checks += [CheckResult("slow path", False, alarm, "note") for alarm in metrics.slow_path_warnings(log)]
     return checks
 
 
 def late_compilations(before: str, after: str) -> CheckResult | None:
     """Kernels compiled after the warm-up, which missed a shape."""
-    late = introspection.late_compilations(after) - introspection.late_compilations(before)
+    late = metrics.late_compilations(after) - metrics.late_compilations(before)
     if late <= 0:
         return None
     return CheckResult(
@@ -67,7 +64,7 @@ def speculation(
     """The acceptance rate of the drafter on the requests of these checks."""
     counters = _draft_counters(before, after, answers)
     if counters is None or not counters.drafted:
-        if accepted := introspection.latest_acceptance(after):
+        if accepted := metrics.latest_acceptance(after):
             rate, tokens_per_step = accepted
             observed = f"{rate:.0%} of drafted tokens accepted lately, {tokens_per_step:.2f} tokens a step"
             return CheckResult("speculation", True, observed, "note")
@@ -87,7 +84,7 @@ def _draft_counters(
     before: tuple[PrometheusSample, ...], after: tuple[PrometheusSample, ...], answers: Iterable[Answer]
 ) -> DraftCounters | None:
     """From the metrics where they exist, else from the figures that llama.cpp sends with each answer."""
-    then, now = introspection.draft_counters(before), introspection.draft_counters(after)
+    then, now = metrics.draft_counters(before), metrics.draft_counters(after)
     if then and now and now.drafted > then.drafted:
         return now.since(then)
     drafted = [answer for answer in answers if answer.draft_tokens]
@@ -110,7 +107,7 @@ def kv_cache(
     expected: Expected, samples: tuple[PrometheusSample, ...], log_tokens: int | None
 ) -> CheckResult | None:
     """The size that the engine reports, against the plan and against one full request."""
-    tokens = introspection.kv_cache_tokens(samples) or log_tokens
+    tokens = metrics.kv_cache_tokens(samples) or log_tokens
     if tokens is None:
         return None
     if expected.context and tokens < expected.context:
@@ -147,7 +144,7 @@ def nan_logits(
 ) -> CheckResult | None:
     """vLLM counts requests with NaN in their logits when VLLM_COMPUTE_NANS_IN_LOGITS is set."""
     name = "vllm:corrupted_requests"
-    then, now = introspection.metric_total(before, name), introspection.metric_total(after, name)
+    then, now = metrics.metric_total(before, name), metrics.metric_total(after, name)
     if now is None:
         return None
     new = now - (then or 0)

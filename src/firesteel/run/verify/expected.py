@@ -16,7 +16,7 @@ from msgspec import field
 
 from firesteel.catalog.request_settings import RecipeRequests
 from firesteel.edge.files import state_file
-from firesteel.engines import introspection
+from firesteel.engines import metrics
 from firesteel.engines.engine import expand_shortcuts
 from firesteel.facts.model.tensors import Role, Weights
 from firesteel.launch import EngineName, FlagValue, Launch, Task
@@ -175,7 +175,7 @@ def _thinking(requests: RecipeRequests) -> dict[str, Any]:
 
 def _kernels(launch: Launch) -> dict[str, str]:
     flags: Iterable[tuple[str, FlagValue]] = expand_shortcuts(launch).items()
-    known = introspection.kernel_flags(launch.engine)
+    known = metrics.kernel_flags(launch.engine)
     return {
         name: value for name, value in flags if name in known and isinstance(value, str) and value != "auto"
     }

@@ -12,7 +12,7 @@ from firesteel.edge.files.measured_memory import save_measured_memory
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.edge.http.poll import get_from_engine
-from firesteel.engines.logs.memory import reported_memory
+from firesteel.engines.logs import reported_memory
 from firesteel.errors import FiresteelError, SuspectWeights
 from firesteel.launch import Launch
 from firesteel.planner import MeasuredMemory, launch_key

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer
-from firesteel.engines import prometheus
-from firesteel.engines.logs.memory import reported_memory
-from firesteel.engines.prometheus import PrometheusSample
+from firesteel.engines import metrics
+from firesteel.engines.logs import reported_memory
+from firesteel.engines.metrics import PrometheusSample
 from firesteel.run.verify import api_checks, checks, engine_checks, repeats, warm_up
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.prompts import needle_question, with_needles
@@ -244,4 +244,4 @@ async def engine_reports(session: VerifySession) -> list[CheckResult]:
 
 
 async def _metrics(session: VerifySession) -> tuple[PrometheusSample, ...]:
-    return tuple(prometheus.parse(await engine_client.metrics(session.url, key=session.key) or ""))
+    return tuple(metrics.parse(await engine_client.metrics(session.url, key=session.key) or ""))

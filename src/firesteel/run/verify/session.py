@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer
-from firesteel.engines.prometheus import PrometheusSample
+from firesteel.engines.metrics import PrometheusSample
 from firesteel.run.verify import engine_checks
 from firesteel.run.verify.checks import Level
 from firesteel.run.verify.expected import Expected

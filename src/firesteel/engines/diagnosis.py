@@ -19,17 +19,20 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from firesteel.engines.logs.data import (
+from firesteel.engines.logs import (
     CauseRow,
     Confidence,
     Kind,
     NoiseRow,
+    StartProgress,
     cause_rows,
     engine_rows,
+    find_version,
     noise_rows,
+    numbered_lines,
+    start_progress,
+    strip_prefix,
 )
-from firesteel.engines.logs.lines import numbered_lines, strip_prefix
-from firesteel.engines.logs.progress import StartProgress, find_version, start_progress
 from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName
 from firesteel.values import Value, replace

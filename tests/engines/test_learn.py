@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from firesteel.edge.files.home import Home
-from firesteel.engines.llamacpp import help_text, learn
+from firesteel.engines.llamacpp import learn
 from firesteel.engines.schema.releases import find_schema
 from firesteel.engines.schema.symbols import Flag, SymbolValue
 from firesteel.errors import FiresteelError
@@ -30,7 +30,7 @@ FACTS = ("takes", "aliases", "negatives", "variables", "deprecated")
 def test_what_the_real_program_prints_is_what_its_sources_say(pulled: Home) -> None:
     python = next(pulled.engines.glob("*/bin/python"))
     text = subprocess.run([python, "-c", PRINT], check=True, capture_output=True, text=True).stdout
-    schema, known = help_text.learn("11549", text), find_schema("llamacpp", "11549")
+    schema, known = learn.learn_from_help("11549", text), find_schema("llamacpp", "11549")
     assert known is not None and known.is_exact
     assert schema.variables.keys() == known.variables.keys()
     parsed = {name: [getattr(flag, fact) for fact in FACTS] for name, flag in schema.flags.items()}
@@ -75,7 +75,7 @@ def test_lines(head: str, about: str, flag: Flag | None, monkeypatch: pytest.Mon
     """Let through although there is only one. A long head has a line of its own."""
     monkeypatch.setattr(learn, "self_check", lambda schema, *_, **__: schema)
     lines = [head.ljust(40) + about] if len(head) < 38 else [head, " " * 40 + about]
-    read = help_text.learn("1", "\n".join(["----- common params -----", "", *lines]))
+    read = learn.learn_from_help("1", "\n".join(["----- common params -----", "", *lines]))
     assert list(read.flags.values()) == ([flag] if flag else [])
 
 
@@ -84,4 +84,4 @@ def test_lines(head: str, about: str, flag: Flag | None, monkeypatch: pytest.Mon
 )
 def test_text_that_is_not_help_fails_loudly(text: str) -> None:
     with pytest.raises(FiresteelError, match=r"was not found in the sources of llama\.cpp 1"):
-        help_text.learn("1", text)
+        learn.learn_from_help("1", text)
