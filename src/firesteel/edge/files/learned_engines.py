@@ -27,8 +27,8 @@ from firesteel.edge.docker.image_sources import (
 )
 from firesteel.edge.embedded import wheels
 from firesteel.edge.files.home import Home, write_text
-from firesteel.engines.llamacpp import learn as help_text
 from firesteel.engines.llamacpp import learn as learn_llamacpp
+from firesteel.engines.llamacpp.learn import learn_from_help
 from firesteel.engines.schema.history import (
     EngineHistory,
     build_history,
@@ -184,7 +184,7 @@ def _own_version(package: PackageSources) -> str:
 def _server_schema(server: LlamaServerInfo) -> Schema:
     """Sources say more than the help text, so a build known from its sources is preferred, as long as the
     program prints the same options: a fork may not."""
-    printed = help_text.learn_from_help(server.version, server.help)
+    printed = learn_from_help(server.version, server.help)
     known = schema_of("llamacpp", server.version)
     if known and known.is_exact and _spellings(known) == _spellings(printed):
         return known
