@@ -16,9 +16,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, get_args
 
 from firesteel.catalog import catalog as recipes
-from firesteel.catalog.catalog import Catalog
-from firesteel.catalog.image import Images, identify, with_learned
-from firesteel.catalog.inspection import with_inspections
+from firesteel.catalog.catalog import Catalog, RefusedRecipe
+from firesteel.catalog.image import Images, identify, with_inspections, with_learned
 from firesteel.catalog.recipe import Recipe
 from firesteel.edge.files.home import Home, catalog_files, find_home, shelf_files
 from firesteel.edge.model_reference import is_path
@@ -30,7 +29,6 @@ from firesteel.rules import linter
 from firesteel.values import Value, replace
 
 if TYPE_CHECKING:  # loaded only to plan: `check` needs none of it
-    from firesteel.catalog.shelf import RefusedRecipe
     from firesteel.edge.files.chosen_releases import EngineRelease
     from firesteel.facts.model.adapter import Adapter
     from firesteel.planner import MeasuredMemory, OwnRun
@@ -62,9 +60,7 @@ class Workspace(Value, dict=True):
         own = recipes.overlay(recipes.shipped(), catalog_files(self.home))
         if not (files := shelf_files(self.home)):
             return own, ()
-        from firesteel.catalog.shelf import with_shelf  # most users have none
-
-        return with_shelf(own, files)
+        return recipes.with_shelf(own, files)
 
     @cached_property
     def measured_memory(self) -> Mapping[str, MeasuredMemory]:

@@ -23,11 +23,11 @@ from firesteel.bench.tune.summary import compare_drafting, drafting_text, verdic
 from firesteel.bench.tune.tune import TuneEnvironment, tune
 from firesteel.bench.values import Point, RequestSample
 from firesteel.catalog.catalog import overlay, shipped
+from firesteel.catalog.launches import from_recipe
 from firesteel.edge.files.home import Home, catalog_files
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
-from firesteel.launch_pipeline import from_recipe
 from firesteel.library import plans
 from firesteel.planner import launch_key
 from firesteel.proposals import Proposal

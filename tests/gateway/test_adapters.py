@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.catalog.request_settings import RecipeRequests
+from firesteel.catalog.recipe import RecipeRequests
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import port_is_free
 from firesteel.gateway.endpoints import ModelEndpoints

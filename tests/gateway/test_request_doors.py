@@ -1,6 +1,6 @@
 """What a recipe knows of requests reaches the engine by every way in: flags, the gateway, clients' files.
 
-Launch flags are read back in `tests/catalog/test_request_settings.py`.
+Launch flags are read back in `tests/catalog/test_recipe.py`.
 """
 
 from __future__ import annotations

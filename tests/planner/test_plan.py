@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import firesteel
+from firesteel.catalog.launches import with_memory_flags
 from firesteel.engines.sglang.kv_cache import sglang_pool
 from firesteel.errors import UsageError
 from firesteel.facts.host.hardware import Gpu, Host
 from firesteel.facts.model.architecture import Architecture, FullAttention, LinearAttention, Speech
 from firesteel.facts.model.tensors import Role, Weights
 from firesteel.launch import Ask, FlagValue
-from firesteel.launch_pipeline import with_memory_flags
 from firesteel.planner import Band, Plan, plan
 from firesteel.planner.memory.sound import printed_sound_cache
 from firesteel.proposals import Proposal, require_runnable

@@ -8,9 +8,9 @@ import pytest
 
 from firesteel.catalog.catalog import shipped
 from firesteel.catalog.image import Images
+from firesteel.catalog.launches import from_recipe
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
-from firesteel.launch_pipeline import from_recipe
 from firesteel.reads.launches import read
 from firesteel.values import replace
 

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from firesteel.catalog.catalog import shipped
+from firesteel.catalog.launches import from_recipe
 from firesteel.catalog.recipe import Recipe
 from firesteel.launch import Ask, Launch
-from firesteel.launch_pipeline import from_recipe
 from firesteel.reads.launches import read
 from firesteel.render import LaunchFacts, containerized
 from firesteel.rules.checker import check

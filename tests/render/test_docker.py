@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from firesteel.catalog.catalog import shipped
 from firesteel.catalog.image import identify
+from firesteel.catalog.launches import from_recipe
 from firesteel.engines.engine import grammar
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch, Mount
-from firesteel.launch_pipeline import from_recipe
 from firesteel.reads.launches import read
 from firesteel.render import containerized, docker, docker_argv
 from firesteel.render.docker import quote

@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 
 from firesteel.catalog.image import Image
+from firesteel.catalog.launches import in_container
 from firesteel.edge.embedded import install
 from firesteel.edge.files.home import Home
 from firesteel.launch import Launch, Mount
-from firesteel.launch_pipeline import in_container
 from firesteel.render import compose, docker
 from firesteel.values import replace
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from firesteel.catalog.launches import with_adapters
 from firesteel.engines.engine import VLLM_RANKS, adapter_flags, parse_argv
 from firesteel.engines.engine import argv as engine_argv
 from firesteel.engines.schema.releases import find_schema, known_versions
@@ -11,7 +12,6 @@ from firesteel.engines.schema.symbols import ResolvedFlag, resolve_flag
 from firesteel.errors import UsageError
 from firesteel.facts.model.adapter import Adapter, AdapterModule
 from firesteel.launch import Container, EngineName, Launch
-from firesteel.launch_pipeline import with_adapters
 from firesteel.planner.memory.account import _adapter_parts
 from firesteel.rules.adapters import UnreadAdapter, adapter_findings
 from firesteel.values import replace

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from firesteel.catalog.catalog import shipped
+from firesteel.catalog.launches import from_recipe
 from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch
-from firesteel.launch_pipeline import from_recipe
 from firesteel.reads.launches import read
 from firesteel.rules.checker import Finding, check
 

@@ -9,6 +9,7 @@ import pytest
 from firesteel import render
 from firesteel.catalog.catalog import shipped
 from firesteel.catalog.image import Image
+from firesteel.catalog.launches import in_container
 from firesteel.edge.files.home import Home
 from firesteel.engines.schema.releases import find_schema
 from firesteel.facts.host.hardware import Gpu, hardware, idle_host
@@ -21,7 +22,6 @@ from firesteel.launch import (
     EngineName,
     Mount,
 )
-from firesteel.launch_pipeline import in_container
 from firesteel.proposals import Proposal, propose
 from firesteel.run.start.caches import cache_name, staged, stale
 from firesteel.values import replace

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import firesteel
+from firesteel.catalog.launches import supervised
 from firesteel.edge.files.home import Home
 from firesteel.edge.files.secrets import secrets_path
 from firesteel.edge.host import process
 from firesteel.launch import Ask
-from firesteel.launch_pipeline import supervised
 from firesteel.proposals import Proposal
 from firesteel.run.service import ServiceSpec, load, write_spec
 from firesteel.run.start.environment import allowed, named_by

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from firesteel.catalog.catalog import shipped
+from firesteel.catalog.launches import with_flags
 from firesteel.engines.logs import ReportedMemory
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
-from firesteel.launch_pipeline import with_flags
 from firesteel.planner.memory.account import _adapter_parts
 from firesteel.proposals import propose
 from firesteel.run.report import compare

@@ -1,16 +1,11 @@
 """Images: what a container tag (or an engine package) contains, before anything is pulled.
 
-`images.yaml` has four lists. `images` are the ones that recipes name. `tags` identify a docker reference: a
-repository, a pattern for the tag, and what is known about every image with such a tag. The group `version`
-of the pattern is the engine version; a group `key` looks it up in `versions_by_key`. `digests` do the same
-for single images, whatever their tags do later. `others` are images that people use where an engine is
-expected and that contain no engine that firesteel knows.
-
 Four things go wrong most. Some images start the engine themselves and some do not (`entrypoint`), so `vllm
 serve` is either missing or repeated. Some are configured by environment variables instead of flags
 (`configured_by`). Some have no code for this GPU (`sm`). And some tags move (`floating`), so that their
-version is not known: None, never a guess. What firesteel itself read from an image on this machine
-(`InspectedImage`, from `firesteel learn --image`) takes precedence over all of it.
+version is not known: None, never a guess. What firesteel itself read from an image on this machine takes
+precedence: the flags of its engine (`InspectedImage`, from `learn --image`), and the GPUs, packages and known
+traps (`ImageInspection`, from `image inspect`).
 """
 
 from __future__ import annotations
@@ -82,7 +77,7 @@ class Image(Value):
     schema: Schema | None = None
     """The flags and variables in its own sources, when it was inspected on this machine."""
     problems: tuple[ImageProblem, ...] = ()
-    """What its inspection found; see `catalog.inspection`."""
+    """What `firesteel image inspect` found; see `ImageInspection`."""
 
 
 class OtherImage(Value):
@@ -198,6 +193,15 @@ class DigestSchema(ContentsSchema, kw_only=True):
 
 
 class ImagesSchema(FileValue, kw_only=True):
+    """`images.yaml`, in four lists.
+
+    `images` are the ones that recipes name. `tags` identify a docker reference: a repository, a pattern for
+    the tag, and what is known about every image with such a tag. The group `version` of the pattern is the
+    engine version; a group `key` looks it up in `versions_by_key`. `digests` do the same for single images,
+    whatever their tags do later. `others` are images that people use where an engine is expected and that
+    contain no engine that firesteel knows.
+    """
+
     images: dict[str, NamedSchema] = {}
     tags: tuple[TagSchema, ...] = ()
     digests: tuple[DigestSchema, ...] = ()
@@ -378,3 +382,66 @@ def _version(row: TagRow, match: re.Match[str]) -> str | None:
     if groups.get("key"):
         return row.versions_by_key.get(groups["key"], row.image.version)
     return row.image.version
+
+
+class ImageInspection(Value):
+    """What `firesteel image inspect` learned from the files of an image."""
+
+    reference: str
+    digests: tuple[str, ...]
+    """Every `sha256:...` that identifies it."""
+    on: str
+    """The date, as 2026-11-15: a tag may have moved since."""
+    engine: EngineName | None
+    """None: no engine that firesteel knows is inside."""
+    version: str | None
+    entrypoint: tuple[str, ...] | None
+    arch: str | None
+    cuda: str | None
+    sm: tuple[str, ...] | None
+    """As `Image.sm`; None: the engine's libraries were not read."""
+    problems: tuple[ImageProblem, ...] = ()
+
+
+def with_inspections(images: Images, inspections: Iterable[ImageInspection]) -> Images:
+    """The oldest first. An image is found by digest; by its name until that is inspected again."""
+    for inspection in inspections:
+        image = _image(inspection, images)
+        if image is None:
+            continue
+        reference = tagged(inspection.reference)
+        pinned = {digest: replace(image, floating=False) for digest in inspection.digests}
+        named = {
+            name: replace(image, name=name, reference=known.reference)
+            for name, known in images.named.items()
+            if known.reference
+            and (known.reference == reference or known.reference.partition("@")[2] in pinned)
+        }
+        images = replace(
+            images,
+            named={**images.named, **named} if named else images.named,
+            inspected={**images.inspected, reference: image},
+            digests={**images.digests, **pinned},
+        )
+    return images
+
+
+def _image(inspection: ImageInspection, images: Images) -> Image | None:
+    digest = next((digest for digest in inspection.digests if digest in images.digests), None)
+    base = images.digests[digest] if digest else identify(inspection.reference, images)
+    engine = inspection.engine or (base.engine if base else None)
+    if engine is None:
+        return None
+    base = base or Image(engine, None)
+    return replace(
+        base,
+        engine=engine,
+        version=inspection.version or base.version,
+        reference=inspection.reference,
+        entrypoint=base.entrypoint if inspection.entrypoint is None else inspection.entrypoint,
+        arch=(inspection.arch,) if inspection.arch else base.arch,
+        cuda=inspection.cuda or base.cuda,
+        sm=base.sm if inspection.sm is None else inspection.sm,
+        note=f"its files were inspected here on {inspection.on}" + (f"; {base.note}" if base.note else ""),
+        problems=inspection.problems,
+    )

@@ -3,6 +3,8 @@
 A recipe has no size flags. `serves` says how much context and how many users it is for, and the flags for
 that (`max-model-len`, `ctx-size`, ...) are derived from it; the planner decides how much memory it may
 take. So there is one source of truth, and a user who wants other sizes changes one thing.
+
+`requests` says how the model should be asked (`RecipeRequests`). `read_recipe` and `dump_recipe` are inverse.
 """
 
 from __future__ import annotations
@@ -15,12 +17,77 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field, structs
 
-from firesteel.catalog.request_settings import RecipeRequests
-from firesteel.engines.engine import size_flags
+from firesteel.engines.engine import request_flags, size_flags
 from firesteel.errors import InvalidFile
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.launch import EngineName, FlagValue
-from firesteel.values import Expand, FileValue, PositiveInt, Value, YamlFile, as_json
+from firesteel.values import Expand, FileValue, PositiveInt, Value, YamlFile, as_json, plain
+
+SAMPLING = (
+    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
+    "repetition_penalty", "seed",
+)  # fmt: skip
+"""The names of a request body; every engine here takes them."""
+
+
+Body = Annotated[Mapping[str, Any], Expand(as_json)]
+
+
+class RecipeRequests(FileValue, kw_only=True):
+    """How a model should be asked, with the reason.
+
+    One value, used by every way that a request can take: launch flags (`launch_flags`), the files of
+    clients (`render.clients`), the gateway's defaults, and the questions of `verify`. What a request itself
+    says goes first in all of them.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    thinking: Literal["on", "off"] | None = None
+    """Whether the model thinks when it is asked so; None: it cannot, or it is not known."""
+    per_request: Body = {}
+    """More of the body, sent with every request: `{chat_template_kwargs: {enable_thinking: true}}`."""
+    for_tools: Body = {}
+    """In place of the above where a request offers tools."""
+    instead: Mapping[str, Body] = {}
+    """What a request may say instead, by what that does: `{no thinking: {...}}`."""
+    system_prompt: str | None = None
+    """The file of the repository with the prompt that its publisher wants first."""
+    why: str | None = None
+    source: Evidence | None = None
+
+    @property
+    def sampling(self) -> dict[str, float]:
+        return {name: value for name in SAMPLING if (value := getattr(self, name)) is not None}
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What every request should say, as in a request body."""
+        return {**self.sampling, **self.per_request}
+
+    @property
+    def tool_body(self) -> dict[str, Any]:
+        """The same for a request that offers tools."""
+        return {**self.body, **self.for_tools}
+
+    @property
+    def template(self) -> dict[str, Any]:
+        """What the chat template is told: `{"enable_thinking": True}`."""
+        return dict(self.per_request.get("chat_template_kwargs") or {})
+
+    def launch_flags(self, engine: EngineName, version: str | None) -> dict[str, FlagValue]:
+        """The part that this release of the engine takes as defaults of every request."""
+        return request_flags(engine, version, self.sampling, self.template)
+
+    def __bool__(self) -> bool:
+        return bool(self.body or self.for_tools or self.instead or self.thinking or self.system_prompt)
+
 
 Status = Literal["measured", "reported", "untried"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z", re.IGNORECASE | re.ASCII)
@@ -182,3 +249,34 @@ def read_recipe(name: str, file: YamlFile) -> Recipe:
     serves = values.pop("serves")
     values["env"] = {name: Setting(setting.value, setting.why) for name, setting in schema.env.items()}
     return Recipe(name=name, path=file.name, context=serves.context, users=serves.users, **values)
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """YAML that reads back as the same recipe; what is empty is left out."""
+    import yaml  # slow to load, and only few commands write a recipe
+
+    document = {
+        "title": recipe.title, "model": recipe.model, "engine": recipe.engine, "image": recipe.image,
+        "sparks": recipe.sparks, "serves": {"context": recipe.context, "users": recipe.users},
+        "flags": _settings(recipe.flags), "env": _settings(recipe.env),
+        "assets": [_filled(asset) for asset in recipe.assets], "requests": _filled(recipe.requests),
+        "quality": [_filled(score) for score in recipe.quality], "status": recipe.status,
+        "corrects": [_filled(row) for row in recipe.corrects],
+        "sources": [_filled(source) for source in recipe.sources], "note": recipe.note,
+    }  # fmt: skip
+    filled = {name: value for name, value in document.items() if value not in ({}, [], None)}
+    text: str = yaml.safe_dump(filled, sort_keys=False, allow_unicode=True, width=110)
+    read_recipe(recipe.name, YamlFile.parse("recipe", text))  # never write a recipe that cannot be read back
+    return text
+
+
+def _settings(settings: Mapping[str, Setting]) -> dict[str, Any]:
+    return {name: {"value": setting.value, "why": setting.why} for name, setting in settings.items()}
+
+
+def _filled(value: Any) -> dict[str, Any]:
+    """A value as a map, without what is not said."""
+    fields: dict[str, Any] = plain(value)
+    if fields.get("source"):
+        fields["source"] = {name: field for name, field in fields["source"].items() if field is not None}
+    return {name: field for name, field in fields.items() if field not in (None, {}, ())}

@@ -9,7 +9,8 @@ from datetime import date
 from pathlib import Path
 
 from firesteel.catalog.catalog import Catalog
-from firesteel.catalog.inspection import ImageInspection, with_inspections
+from firesteel.catalog.image import ImageInspection, with_inspections
+from firesteel.catalog.launches import from_recipe
 from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.files.inspected_images import inspections_folder
 from firesteel.images.contents import read_contents
@@ -18,7 +19,6 @@ from firesteel.images.report import ImageReport, inspection, make_report
 from firesteel.images.sources import OpenedImage
 from firesteel.images.traps import with_problems
 from firesteel.launch import Ask
-from firesteel.launch_pipeline import from_recipe
 from firesteel.rules.checker import Finding, check
 from firesteel.values import Value, plain, replace
 

@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 from shlex import join
 from uuid import uuid4
 
+from firesteel.catalog.image import with_inspections
 from firesteel.catalog.image_recipe import ImageRecipe
-from firesteel.catalog.inspection import with_inspections
 from firesteel.edge.docker.containers import last_line
 from firesteel.edge.files.home import Home, write_text
 from firesteel.edge.host import process

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from firesteel.catalog.image import ImageProblem
-from firesteel.catalog.inspection import ImageInspection
+from firesteel.catalog.image import ImageInspection, ImageProblem
 from firesteel.errors import escape_unprintable
 from firesteel.facts.host.gpus import oldest_driver
 from firesteel.images.contents import Component, GpuLibrary, ImageContents, Part

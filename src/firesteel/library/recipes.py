@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from firesteel.catalog.catalog import Catalog
-from firesteel.catalog.recipe import Recipe, Setting, flag_value, read_recipe
-from firesteel.catalog.recipe_text import dump_recipe
-from firesteel.catalog.shelf import RefusedRecipe, reasons
+from firesteel.catalog.catalog import Catalog, RefusedRecipe, overlay, reasons
+from firesteel.catalog.recipe import Recipe, Setting, dump_recipe, flag_value, read_recipe
 from firesteel.edge.files import text_files
 from firesteel.edge.files.home import find_home, shelf_files, write_text
 from firesteel.edge.host.machine_files import SIM
@@ -111,7 +109,6 @@ def _write_own(name: str, text: str) -> Path:
 
 def plan_recipe(name: str, host_name: str | None = None) -> PlannedRecipe:
     """A recipe of the catalog or a file, planned and checked."""
-    from firesteel.catalog.catalog import overlay
     from firesteel.proposals import propose  # the planner
 
     workspace = find_workspace()

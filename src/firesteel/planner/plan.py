@@ -6,6 +6,7 @@ import re
 from bisect import bisect
 from collections.abc import Sequence
 
+from firesteel.catalog.launches import with_memory_flags
 from firesteel.engines.engine import served_capacity
 from firesteel.engines.kv_cache import KvCache, reported_kv, requested_kv_cache_bytes, size_kv_cache
 from firesteel.engines.vllm.kv_cache import ReportedKv
@@ -13,7 +14,6 @@ from firesteel.facts.host.hardware import Host
 from firesteel.facts.model.architecture import Architecture
 from firesteel.facts.model.tensors import Weights
 from firesteel.launch import Launch
-from firesteel.launch_pipeline import with_memory_flags
 from firesteel.planner.interpolate import memory_between, speed_between
 from firesteel.planner.memory.account import MemoryAccount, account
 from firesteel.planner.memory.loaded import loaded_weights

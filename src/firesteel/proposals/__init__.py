@@ -2,7 +2,7 @@
 
 `propose` answers for the catalog, `propose_checkpoint` for a checkpoint without a recipe. Pure: what is known
 about the host and its user comes in as values; `workspace` gathers them. Judging a launch is `rules`,
-changing one is `launch_pipeline`.
+changing one is `catalog.launches`.
 """
 
 from firesteel.proposals.advice import (

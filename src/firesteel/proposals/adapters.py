@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from firesteel.catalog.launches import with_adapters
 from firesteel.catalog.recipe import Recipe
 from firesteel.errors import UsageError
 from firesteel.facts.model.adapter import Adapter
 from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import AdapterReference, Ask, Launch
-from firesteel.launch_pipeline import with_adapters
 from firesteel.rules.adapters import UnreadAdapter, adapter_findings
 from firesteel.rules.checker import Finding
 

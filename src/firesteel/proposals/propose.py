@@ -10,6 +10,7 @@ from msgspec import field
 from firesteel.catalog import catalog as recipe_catalog
 from firesteel.catalog.catalog import Catalog
 from firesteel.catalog.image import Image, Images, identify
+from firesteel.catalog.launches import from_checkpoint, from_recipe, native, with_user_options
 from firesteel.catalog.model import Model
 from firesteel.catalog.recipe import Recipe
 from firesteel.engines.engine import served_capacity
@@ -20,7 +21,6 @@ from firesteel.facts.model.adapter import Adapter
 from firesteel.facts.model.architecture import Architecture, Checkpoint
 from firesteel.facts.model.tensors import Weights
 from firesteel.launch import Ask, EngineName, EngineProgram, Goal, Launch
-from firesteel.launch_pipeline import from_checkpoint, from_recipe, native, with_user_options
 from firesteel.planner import MeasuredMemory, OwnRun, Plan, launch_key, longest_context, plan
 from firesteel.planner.speed.serving import RequestShape, usual_requests
 from firesteel.proposals.adapters import OpenedAdapters, add_adapters, named_adapters

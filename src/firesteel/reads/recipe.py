@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 
 from firesteel.catalog.catalog import shipped
 from firesteel.catalog.image import Image
+from firesteel.catalog.launches import DEFAULT_PORT, in_container, with_assets
 from firesteel.catalog.recipe import Recipe, read_recipe
 from firesteel.engines import engine
 from firesteel.engines.engine import argv, format_flag, merged, size_flags
 from firesteel.launch import Container, FlagValue, Launch
-from firesteel.launch_pipeline import DEFAULT_PORT, in_container, with_assets
 from firesteel.reads.docker import DockerOption
 from firesteel.reads.engine_start import EngineStart
 from firesteel.reads.nodes import Node

@@ -14,11 +14,11 @@ from itertools import cycle, takewhile
 
 from firesteel.catalog.catalog import shipped
 from firesteel.catalog.image import Image, identify
+from firesteel.catalog.launches import in_container
 from firesteel.engines import engine
 from firesteel.engines.engine import argv
 from firesteel.errors import UsageError
 from firesteel.launch import SWITCHES, Command, Container, EngineName, Launch, Mount, container_name
-from firesteel.launch_pipeline import in_container
 from firesteel.reads.docker import docker_size, mount_argument
 from firesteel.render.launch_facts import (
     LaunchFacts,

@@ -15,12 +15,12 @@ from tests.conftest import Firesteel
 
 from firesteel.catalog.catalog import shipped
 from firesteel.catalog.image import Image
+from firesteel.catalog.launches import native
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from firesteel.hosts.cluster.rendered import BY_NODE, render_by_node, render_for_kubernetes, usual_hosts
 from firesteel.hosts.cluster.rendered_rpc import RPC_FORMS
 from firesteel.launch import Ask, EngineProgram
-from firesteel.launch_pipeline import native
 from firesteel.library.plans import host
 from firesteel.proposals import Proposal
 from firesteel.reads.launches import read

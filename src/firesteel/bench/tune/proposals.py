@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from firesteel.catalog.image import Images
+from firesteel.catalog.launches import with_flags
 from firesteel.catalog.recipe import Recipe
 from firesteel.engines.kv_cache import PLANNED_FLAGS
 from firesteel.errors import FiresteelError
 from firesteel.launch import FlagValue
-from firesteel.launch_pipeline import with_flags
 from firesteel.planner import MeasuredMemory, launch_key, plan
 from firesteel.proposals import Proposal, require_runnable
 from firesteel.rules.checker import check

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from firesteel.catalog.recipe import Recipe
-from firesteel.catalog.recipe_text import dump_recipe
+from firesteel.catalog.recipe import Recipe, dump_recipe
 from firesteel.proposals import Proposal
 from firesteel.proposals.new_recipe import recipe_of_launch
 from firesteel.values import replace

@@ -13,8 +13,7 @@ from firesteel.units import show_figure, show_rate, show_seconds
 
 if TYPE_CHECKING:
     from firesteel.catalog.model import Model
-    from firesteel.catalog.recipe import Quality, Recipe
-    from firesteel.catalog.request_settings import RecipeRequests
+    from firesteel.catalog.recipe import Quality, Recipe, RecipeRequests
     from firesteel.planner import Band, Speed
     from firesteel.planner.speed.startup import StartUp
     from firesteel.proposals import Proposal

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from firesteel.catalog.inspection import ImageInspection
+from firesteel.catalog.image import ImageInspection
 from firesteel.edge.files.home import Home
 from firesteel.errors import FiresteelError
 from firesteel.values import InvalidValue, from_json

@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-from firesteel.catalog.request_settings import RecipeRequests
+from firesteel.catalog.recipe import RecipeRequests
 from firesteel.edge.files import text_files
 from firesteel.edge.files.home import Home, find_home, is_locked
 from firesteel.edge.host import process

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from firesteel.catalog.request_settings import RecipeRequests
+from firesteel.catalog.recipe import RecipeRequests
 from firesteel.engines.engine import adapter_request
 from firesteel.gateway.interfaces import CancelPolicy, ServerApiName, Timeouts
 from firesteel.gateway.service_config import ModelParameters

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from firesteel.catalog.launches import on_rank, openmp_environment
 from firesteel.edge.files.home import Home, expand_home
 from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.ranks import (
@@ -18,7 +19,6 @@ from firesteel.hosts.cluster.ranks import (
 )
 from firesteel.hosts.cluster.rpc import RpcProgram
 from firesteel.launch import Launch, container_name
-from firesteel.launch_pipeline import on_rank, openmp_environment
 from firesteel.proposals import Proposal
 from firesteel.run.start.steps import make_steps
 from firesteel.values import replace

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from firesteel.catalog.launches import on_rank
 from firesteel.errors import FiresteelError, Stopped
 from firesteel.hosts.cluster.node_facts import Link, NodeFacts, best_link
 from firesteel.launch import EngineName, FlagValue, Launch
-from firesteel.launch_pipeline import on_rank
 from firesteel.values import Value
 
 RPC_PORT = 50052

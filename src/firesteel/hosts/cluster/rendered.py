@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from firesteel import render
 from firesteel.catalog.image import Images
+from firesteel.catalog.launches import on_rank
 from firesteel.errors import UsageError
 from firesteel.hosts.cluster.rank_specs import as_rank
 from firesteel.hosts.cluster.ranks import RankHost
 from firesteel.hosts.cluster.rendered_rpc import RPC_FORMS, head_file, worker_file
-from firesteel.launch_pipeline import on_rank
 from firesteel.proposals import Proposal
 from firesteel.proposals.rendered import launch_facts
 from firesteel.render import Cluster, LaunchFacts

@@ -10,10 +10,10 @@ from pathlib import PurePosixPath
 
 from firesteel import render
 from firesteel.catalog.image import Image, Images
+from firesteel.catalog.launches import in_container, openmp_environment
 from firesteel.errors import UsageError
 from firesteel.hosts.cluster.ranks import RPC_PORT, RankHost
 from firesteel.launch import Launch, container_name
-from firesteel.launch_pipeline import in_container, openmp_environment
 from firesteel.render import LaunchFacts
 from firesteel.render.docker import quote
 from firesteel.render.native_unit import native_unit

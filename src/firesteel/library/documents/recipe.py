@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from firesteel.catalog.shelf import RefusedRecipe
+from firesteel.catalog.catalog import RefusedRecipe
 from firesteel.library.documents.document import Document
 from firesteel.library.documents.proposals import PlanJson
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from firesteel.catalog.launches import listening_on
 from firesteel.errors import Stopped, UsageError
 from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK
-from firesteel.launch_pipeline import listening_on
 from firesteel.proposals import Proposal
 from firesteel.values import replace
 

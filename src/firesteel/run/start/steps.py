@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
+from firesteel.catalog.launches import llamacpp_process, supervised, with_native_files
 from firesteel.edge.embedded import install, server
 from firesteel.edge.embedded.install import WheelFile
 from firesteel.edge.files.home import Home
@@ -16,7 +17,6 @@ from firesteel.engines import engine
 from firesteel.engines.llamacpp import learn
 from firesteel.errors import FiresteelError, Stopped, UsageError
 from firesteel.launch import Command, EngineProgram, Launch, Step, container_name
-from firesteel.launch_pipeline import llamacpp_process, supervised, with_native_files
 from firesteel.proposals import Proposal
 from firesteel.render import docker_argv
 from firesteel.render.launch_facts import is_passed_through

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from msgspec import field
 
-from firesteel.catalog.request_settings import RecipeRequests
+from firesteel.catalog.recipe import RecipeRequests
 from firesteel.edge.files import state_file
 from firesteel.engines import metrics
 from firesteel.engines.engine import expand_shortcuts
