@@ -145,7 +145,7 @@ def normal(value: Any, places: dict[str, str], types_only: bool) -> Any:
 
 
 def normal_of_key(key: str, value: Any, places: dict[str, str], types_only: bool) -> Any:
-    if key in ("seconds", "kernel_bytes_per_s") or (types_only and key in OF_THIS_HOST):
+    if key in ("seconds", "kernel_bytes_per_s", "on") or (types_only and key in OF_THIS_HOST):
         return "of this machine"
     return normal(value, places, types_only and key != "document")
 

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 import yaml
@@ -121,8 +122,8 @@ def test_the_documented_file_starts(tmp_path: Path, names: tuple[str, ...]) -> N
 
 def test_the_module_shows_the_documented_file() -> None:
     assert module.__doc__ is not None
-    block = "\n".join(line[4:] for line in module.__doc__.splitlines() if line.startswith("    "))
-    assert yaml.safe_load(block)["models"] == yaml.safe_load(example())["models"]
+    first_block = next(part for part in module.__doc__.split("\n\n") if part.startswith("    "))
+    assert yaml.safe_load(dedent(first_block))["models"] == yaml.safe_load(example())["models"]
 
 
 def test_the_docs_list_every_scenario() -> None:

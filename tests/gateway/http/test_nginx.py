@@ -59,19 +59,25 @@ async def nginx(home: Path, port: int) -> AsyncIterator[str]:
         process.wait(10)
 
 
-async def heard_through(sock: str, engine: Engine, raw: bytes) -> HEARD:
+async def heard_through(sock: str, engine: Engine, raw: bytes, patience_s: float = 0.25) -> HEARD:
     """What reaches the engine of these bytes; a peer that waits for more is given up on."""
     engine.received.clear()
     reader, writer = await asyncio.open_unix_connection(sock)
     try:
         writer.write(raw + LAST)
-        async with asyncio.timeout(0.25):
+        async with asyncio.timeout(patience_s):
             await reader.read()
     except (TimeoutError, ConnectionError):
         pass
     finally:
         writer.transport.abort()
     return [(each.head.split(b"\r\n")[0], each.body) for each in engine.received]
+
+
+def is_part_of(some: HEARD, more: HEARD) -> bool:
+    """In the same order, perhaps with others between."""
+    rest = iter(more)
+    return all(each in rest for each in some)
 
 
 def pieces(seed: int) -> bytes:
@@ -121,7 +127,8 @@ async def test_engine_hears_no_more_from_us_than_from_nginx(tmp_path: Path) -> N
             if not from_us:
                 continue
             from_nginx = await heard_through(theirs, gateway.engine, raw)
-            rest = iter(from_nginx)
-            assert all(each in rest for each in from_us), (raw, from_us, from_nginx)
+            if not is_part_of(from_us, from_nginx):  # on a busy machine it may only be late
+                from_nginx = await heard_through(theirs, gateway.engine, raw, patience_s=10)
+            assert is_part_of(from_us, from_nginx), (raw, from_us, from_nginx)
             both += len(from_us) > 1
         assert both > 10  # or the question was never asked
