@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
-from firesteel.reads.compose import MAX_EXTENDS, starts
-from firesteel.reads.compose_text import ExpandedText, split_command
-from firesteel.reads.engine_start import EngineStart
+from firesteel.reads.compose import MAX_EXTENDS, ExpandedText, split_command, starts
+from firesteel.reads.docker import EngineStart
 from firesteel.reads.launches import read
-from firesteel.reads.nodes import parse_documents
 from firesteel.reads.reader import ReadLaunch
 from firesteel.reads.shell import NO_SPAN, Word
 from firesteel.reads.source_text import source_file
+from firesteel.reads.yaml_nodes import parse_documents
 from firesteel.units import GIB
 
 FILE = Path(__file__).parent / "files" / "compose.yaml"

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
-from firesteel.reads.engine_start import EngineStart
+from firesteel.reads.docker import EngineStart
 from firesteel.reads.kubernetes import quantity, starts
 from firesteel.reads.launches import read
-from firesteel.reads.nodes import parse_documents
 from firesteel.reads.reader import ReadLaunch
 from firesteel.reads.shell import NO_SPAN
 from firesteel.reads.source_text import source_file
+from firesteel.reads.yaml_nodes import parse_documents
 from firesteel.units import GIB
 from firesteel.values import replace
 

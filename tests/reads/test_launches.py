@@ -1,13 +1,19 @@
-"""Whole commands, scripts and guides."""
+"""Whole commands, scripts and guides, files of many formats, and what could not be read of them."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount, Spot
-from firesteel.reads.launches import read
+from firesteel.reads.launches import NotRead, read, scan
+from firesteel.reads.reader import ReadLaunch
+from firesteel.reads.source_text import parse_env_file, source_file
 
 FLAGSHIP = """\
 export HF_TOKEN=hf_xxx
@@ -298,3 +304,173 @@ def test_hostile_scripts_take_time_in_proportion(images: Images, unit: str) -> N
 def test_a_comment_block_ends_at_its_word(images: Images) -> None:
     text = ": <<'A'\nvllm serve org/a\nB\nA\n: <<B\nvllm serve org/b\n  B\nvllm serve org/c\n: <<C\n"
     assert [reading.launch.model for reading in read(text, "run.sh", images)] == ["org/c"]
+
+
+IMAGE = "vllm/vllm-openai:v0.24.0"
+CONFIG = "./conf/a.yaml"
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+def readings(
+    path: str, text: str, images: Images, beside: Mapping[str, str] = NOTHING
+) -> tuple[ReadLaunch, ...]:
+    return scan(source_file(text, path, beside.get), images).launches
+
+
+FOLDER = Path(__file__).parent / "files" / "formats"
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.iterdir()))
+def test_formats(name: str, images: Images) -> None:
+    text = (FOLDER / name).read_text()
+    (reading,) = readings(name, text, images)
+    launch = reading.launch
+    assert (launch.engine, launch.version, launch.model) == ("vllm", "0.24.0", "org/m")
+    assert launch.flags == {"max-num-seqs": "3"}
+    line = text.split("\n")[reading.spots["flag:max-num-seqs"].line - 1]
+    assert "max-num-seqs" in line or "maxNumSeqs" in line
+
+
+def test_a_template_with_the_values_of_its_chart(images: Images) -> None:
+    template = (
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec:\n  {{- if .Values.gpu }}\n  hostIPC: true\n"
+        "  {{- end }}\n  containers:\n  - name: a\n"
+        '    image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default "v0.1.0" }}"\n'
+        '    args: [org/m, --max-num-seqs, {{ .Values.users | default "3" | quote }}]\n'
+    )
+    values = "image: {repository: vllm/vllm-openai, tag: v0.24.0}\n"
+    (reading,) = readings("templates/pod.yaml", template, images, {"../values.yaml": values})
+    assert reading.launch.container and reading.launch.container.image == IMAGE
+    assert reading.launch.flags == {"max-num-seqs": "3"}
+
+
+def test_compose_with_files_beside_it(images: Images) -> None:
+    text = (
+        "services:\n  a:\n    image: vllm/vllm-openai:${TAG}\n    env_file: [vllm.env]\n"
+        "    environment: [C=mine]\n    command: ${MODEL:-no} --max-num-seqs $USERS --api-key ${API_KEY}\n"
+    )
+    beside = {
+        ".env": "TAG=v0.24.0\nMODEL='org/m'\nUSERS=3 # few\nAPI_KEY=secret\n",
+        "vllm.env": 'export A=1\nB="two words"\nC=theirs\n',
+    }
+    (reading,) = readings("compose.yaml", text, images, beside)
+    launch = reading.launch
+    assert (launch.version, launch.model, launch.flags["max-num-seqs"]) == ("0.24.0", "org/m", "3")
+    assert launch.flags["api-key"] == "${API_KEY}"
+    assert launch.env == {"A": "1", "B": "two words", "C": "mine"}
+    assert reading.spots["env:A"].line == 4
+
+
+def test_compose_extends_a_service_of_another_file(images: Images) -> None:
+    text = (
+        "services:\n  a:\n    extends: {file: base.yaml, service: b}\n    command: org/m --max-num-seqs 3\n"
+    )
+    base = f"services:\n  b:\n    image: {IMAGE}\n    gpus: all\n    command: x\n"
+    (reading,) = readings("compose.yaml", text, images, {"base.yaml": base})
+    assert reading.launch.container and reading.launch.container.gpus == "all"
+    assert reading.spots["image"].line == 3 and reading.spots["flag:max-num-seqs"].line == 4
+    loop = {"base.yaml": "services:\n  b:\n    extends: {file: base.yaml, service: b}\n"}
+    (reading,) = readings("compose.yaml", text, images, loop)
+    assert reading.launch.container and reading.launch.container.image == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("vllm serve org/m --max-num-seqs 3 --config cfg.yaml", "cfg.yaml"),
+        (f"docker run -v ./conf/a.yaml:/c.yaml {IMAGE} org/m --max-num-seqs 3 --config /c.yaml", CONFIG),
+        (f"docker run -v ./conf:/conf {IMAGE} org/m --max-num-seqs=3 --config /conf/a.yaml", CONFIG),
+    ],
+)  # fmt: skip
+def test_a_file_of_flags(line: str, name: str, images: Images) -> None:
+    config = "max_num_seqs: 99\ngpu-memory-utilization: 0.9\ntrust-remote-code: true\n"
+    config += "speculative-config: {method: mtp, num_speculative_tokens: 1}\n"
+    (reading,) = readings("run.sh", line, images, {name: config})
+    flags = {key: value for key, value in reading.launch.flags.items() if key != "config"}
+    assert flags == {
+        "max-num-seqs": "3",
+        "gpu-memory-utilization": "0.9",
+        "trust-remote-code": True,
+        "speculative-config": {"method": "mtp", "num_speculative_tokens": "1"},
+    }
+
+
+def test_env_files() -> None:
+    text = '# c\nA=1\nexport B = two \nC=\'a # b\' # c\nD="x \\" y"\nE=a#b #c\nF=\nnot a line\nA=2\n'
+    assert parse_env_file(text) == {"A": "2", "B": "two", "C": "a # b", "D": 'x " y', "E": "a#b", "F": ""}
+
+
+def test_guides_and_scripts_in_values_of_yaml(images: Images) -> None:
+    text = (
+        "meta: {title: x}\nguide: |\n  # Serve\n\n  Don't.\n\n  ```bash\n  vllm serve org/m \\\n"
+        "    --max-num-seqs 3\n  ```\nrun: vllm serve org/n --max-num-seqs 4\n"
+    )
+    one, two = readings("recipe.yaml", text, images)
+    assert [reading.launch.model for reading in (one, two)] == ["org/n", "org/m"]
+    assert two.spots["flag:max-num-seqs"].line == 9
+
+
+def unread(text: str, images: Images, path: str = "run.sh") -> tuple[NotRead, ...]:
+    return scan(source_file(text, path), images).unread
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "engine", "line", "why"),
+    [
+        ("a.md", 'x\n```python\nrun(["vllm", "serve", "org/m"])\n```\n', "vLLM", 3, "marked `python`"),
+        ("a.toml", 'cmd = ["llama-server", "-m", "x.gguf"]\n', "llama.cpp", 1, "not a command"),
+        ("a.conf", "command=/opt/run $X -- 'vllm serve $MODEL'\n", "vLLM", 1, "`$X` is set outside"),
+        ("a.sh", "docker run \\\n  -e A=1 $IMAGE \\\n  --max-model-len 9 --what\n"
+        "", "vLLM", 1, "`$IMAGE` is set"),
+        ("a.sh", "vllm serve 'org/m --x 1\n", "vLLM", 1, "never closed"),
+        ("a.sh", "vllm serve org/m --config x.yaml", "an engine", 1, "`x.yaml`, and that file"),
+        ("compose.yaml", "services:\n  a:\n    extends: {file: b.yaml, service: b}\n"
+        "", "an engine", 3, "`b.yaml`"),
+        ("run.ps1", "Start-Process wsl -ArgumentList 'python3 -m sglang.launch_server --model-path m'\n",
+         "SGLang", 1, "not a command"),
+    ],
+)  # fmt: skip
+def test_named(path: str, text: str, engine: str, line: int, why: str, images: Images) -> None:
+    (place,) = unread(text, images, path)
+    assert (place.engine, place.spot.line) == (engine, line)
+    assert why in place.why
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# vllm serve org/m\n",
+        "echo 'vllm serve org/m'\n",
+        "pkill -f 'vllm serve org/m'\n",
+        "vllm serve --help\n",
+        "if pgrep -f 'vllm serve org/m'; then exit; fi\n",
+        "docker run --rm vllm/vllm-openai:v0.24.0 --help\n",
+        "docker run ubuntu nvidia-smi\n",
+        "pip install vllm\n",
+        "vllm serve org/m --max-num-seqs 3\n",
+        "docker run \\\n  --gpus all \\\n  vllm/vllm-openai:v0.24.0 \\\n  org/m\n",
+    ],
+)
+def test_not_named(text: str, images: Images) -> None:
+    assert unread(text, images) == ()
+
+
+def test_prose_is_not_a_launch(images: Images) -> None:
+    text = "Use vllm serve org/m, as `vllm serve org/m`, or not.\n\n```bash\nvllm serve org/m\n```\n"
+    assert unread(text, images, "guide.md") == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cat <<A\n" * 5000 + "vllm serve org/m\n",
+        "A=x\n" + 'A="$A$A"\n' * 2000 + "vllm serve $A\n",
+        "A=()\n" + "A+=(--x y)\n" * 5000 + 'vllm serve "${A[@]}"\n',
+        "docker run \\\n" * 5000,
+        'job "a" {\n' + 'a "b" {\n' * 5000,
+    ],
+    ids=["heredocs", "doubling", "array", "lines", "blocks"],
+)
+def test_hostile_texts_are_read_in_bounded_time(text: str, images: Images) -> None:
+    """Each once took minutes, or would with a pattern that tries every end for every beginning."""
+    scan(source_file(text, "run.sh"), images)

@@ -15,9 +15,9 @@ from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.reads.launches import read
 from firesteel.reads.llama_swap import starts
-from firesteel.reads.nodes import parse_documents
 from firesteel.reads.shell import NO_SPAN
 from firesteel.reads.source_text import source_file
+from firesteel.reads.yaml_nodes import parse_documents
 
 FILE = Path(__file__).parent / "files" / "llama-swap.yaml"
 

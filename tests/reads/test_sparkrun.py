@@ -15,10 +15,10 @@ from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.reads.launches import read
-from firesteel.reads.nodes import parse_documents
 from firesteel.reads.shell import NO_SPAN
 from firesteel.reads.source_text import source_file
 from firesteel.reads.sparkrun import starts
+from firesteel.reads.yaml_nodes import parse_documents
 from firesteel.units import GIB
 
 FILES = Path(__file__).parent / "files"

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
-from firesteel.reads import formats
+from firesteel.reads import launches
 from firesteel.reads.launches import read
-from firesteel.reads.nodes import parse_documents
 from firesteel.reads.reader import LaunchReader
 from firesteel.reads.source_text import source_file
 from firesteel.reads.vllm_recipes import MAX_PARTS, starts
+from firesteel.reads.yaml_nodes import parse_documents
 
 FILE = Path(__file__).parent / "files" / "vllm-recipe.yaml"
 TEXT = FILE.read_text()
@@ -60,7 +60,7 @@ def test_sections_that_no_spark_gets() -> None:
 def test_an_image_and_variables(images: Images) -> None:
     whole = source_file(TEXT, "models/org/A-Model.yaml")
     reader = LaunchReader(whole, images)
-    for start in formats.starts(whole) or ():
+    for start in launches.starts(whole) or ():
         reader.start(start)
     plain, spark, *_ = reader.launches
     assert plain.launch.container is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.reads.prose_mentions import mentions
+from firesteel.reads.launches import mentions
 from firesteel.reads.source_text import SourceFile
 from firesteel.rules.mentions import check_mentions
 

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 
 from firesteel.errors import UsageError
 from firesteel.reads import shell, variables
-from firesteel.reads.docker import DockerOption
-from firesteel.reads.engine_start import EngineStart
+from firesteel.reads.docker import DockerOption, EngineStart
 from firesteel.reads.shell import Word, make_word
 from firesteel.reads.source_text import SourceFile, SourceText
 from firesteel.reads.template import implied_word

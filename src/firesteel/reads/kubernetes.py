@@ -1,11 +1,11 @@
-"""A Kubernetes manifest -> one start for each container, in terms of `docker run`.
+"""A Kubernetes manifest or a Helm chart -> one start for each container, in terms of `docker run`.
 
 Pods occur at many depths: in the template of a Deployment or a CronJob, in the two of a LeaderWorkerSet, in a
 KServe predictor, in a List of these, in resources that are unknown here. What they share is a list of
 `containers`, and the mapping with that list is a pod. `command` is docker's entrypoint, `args` are the
-arguments after the image, and `$(NAME)` is expanded from `env` before anything starts.
-What the cluster decides is left out: no restart policy (a Deployment has only `Always`), no published port
-without a `hostPort`.
+arguments after the image, and `$(NAME)` is expanded from `env` before anything starts. What the cluster
+decides is left out: no restart policy (a Deployment has only `Always`), no published port without a
+`hostPort`. Of a chart, `values.yaml` and simple templates are read (`chart_starts`, `filled_template`).
 Seen in https://kubernetes.io/docs/reference/generated/kubernetes-api/v1.32/ and kubernetes/kubernetes
 `third_party/forked/golang/expansion/expand.go`, 2026-11-15.
 """
@@ -20,15 +20,18 @@ from math import ceil
 from msgspec import Struct, field
 
 from firesteel.errors import UsageError
-from firesteel.reads.docker import DockerOption, csv_row, docker_size
-from firesteel.reads.engine_start import EngineStart
-from firesteel.reads.nodes import Entry, Node
+from firesteel.reads.docker import DockerOption, EngineStart, csv_row, docker_size
 from firesteel.reads.shell import NO_SPAN, Word
 from firesteel.reads.source_text import MAX_CHARACTERS, SourceFile, SourceText
-from firesteel.reads.yaml_values import (
+from firesteel.reads.template import implied_word
+from firesteel.reads.yaml_nodes import (
+    Entry,
+    Node,
     is_true,
     mount_option,
+    node_word,
     option_from,
+    parse_documents,
     start_word,
     switches,
     with_node_span,
@@ -268,3 +271,112 @@ def _memory(target: str, limit: Entry | None, word: Word) -> DockerOption:
     if target.rstrip("/") == "/dev/shm":
         return DockerOption("shm-size", size, limit[0], limit[1].word)
     return DockerOption("tmpfs", f"{target}:size={size}", limit[0], limit[1].word)
+
+
+_ARGUMENT_KEYS = ("command", "args", "extraArgs")
+_FLAGS = {
+    "tensorParallelSize": "tensor-parallel-size", "pipelineParallelSize": "pipeline-parallel-size",
+    "maxNumSeqs": "max-num-seqs", "maxModelLen": "max-model-len", "dtype": "dtype",
+    "gpuMemoryUtilization": "gpu-memory-utilization", "maxLoras": "max-loras",
+}  # fmt: skip
+_SWITCHES = {"enableChunkedPrefill": "enable-chunked-prefill", "enablePrefixCaching": "enable-prefix-caching"}
+_EXPRESSION = re.compile(
+    r"""\{\{-?\s*(?:\$?\.Values\.(?P<path>[\w.-]+)|\.(?:Release|Chart)\.(?P<name>\w+))"""
+    r"""(?P<pipes>(?:\s*\|\s*(?:quote|toString|int|default\s+(?:"[^"\n]*"|[\w.-]+)))*)\s*-?\}\}"""
+)
+_CONTROL_LINE = re.compile(r"^[ \t]*\{\{-?(?:[^{}]|\{[^{]|\}[^}])*\}\}[ \t]*$", re.MULTILINE)
+_DEFAULT = re.compile(r'default\s+(?:"([^"\n]*)"|([\w.-]+))')
+
+
+def chart_starts(document: Node) -> Iterable[EngineStart] | None:
+    """`values.yaml` of a chart -> what its containers are given; None when no mapping has an image beside
+    arguments.
+
+    Charts differ. What they share is a mapping with an image (`repository` and `tag`, or one text) and,
+    beside it, `command`, `args` or `extraArgs`. The chart of vLLM's production-stack has `modelSpec` with
+    `vllmConfig`, whose keys its template turns into flags.
+    Seen in vllm-project/production-stack `helm/values.yaml` and
+    `templates/deployment-vllm-multi.yaml`, and in vLLM's `examples/online_serving/chart-helm`, 2026-11-16.
+    """
+    found = tuple(_walk(document))
+    return found or None
+
+
+def _walk(node: Node) -> Iterator[EngineStart]:
+    if node.is_mapping:
+        model = node.get("modelURL")
+        image = _image(node)
+        if model and model.word and image:
+            yield _model_spec(node, model.word, image)
+            return
+        if image and any(node.get(key) or node.get("image", key) for key in _ARGUMENT_KEYS):
+            yield _chart_start(node, image)
+            return
+    for child in (*node.list_items(), *(value for _, value in node.items())):
+        if child.is_list or child.is_mapping:
+            yield from _walk(child)
+
+
+def _image(node: Node) -> Word | None:
+    """`image: {repository: a, tag: b}`, or `repository` and `tag` beside the model."""
+    holder = node if node.text_at("repository") else node.get("image")
+    repository = holder.get("repository") if holder else None
+    if holder is None or repository is None or repository.word is None or repository.text is None:
+        return None
+    tag = holder.text_at("tag")
+    return implied_word(f"{repository.text}:{tag}" if tag else repository.text, repository.word)
+
+
+def _chart_start(node: Node, image: Word) -> EngineStart:
+    holders = [holder for holder in (node, node.get("image")) if holder]
+    arguments = tuple(word for key in _ARGUMENT_KEYS for holder in holders for word in holder.words(key))
+    options = _options(node, image)
+    has_command = any(holder.get("command") for holder in holders)
+    if has_command:  # a pod's `command` replaces the entrypoint
+        options = (*options, DockerOption("entrypoint", "", image))
+    return EngineStart(arguments, image, options, is_partial=not has_command)
+
+
+def _options(node: Node, image: Word) -> tuple[DockerOption, ...]:
+    options = [DockerOption("gpus", "all", image), DockerOption("ipc", "host", image)]
+    for pair in node.list_items("env"):
+        name, value = pair.text_at("name"), pair.get("value")
+        if name and value and value.word:
+            options.append(DockerOption("env", f"{name}={value.text}", value.word))
+    return tuple(options)
+
+
+def _model_spec(node: Node, model: Word, image: Word) -> EngineStart:
+    words = [implied_word("vllm", image), implied_word("serve", image), model]
+    for key, value in node.items("vllmConfig"):
+        word = node_word(value)
+        if key in _FLAGS and value.text is not None:
+            words += [implied_word(f"--{_FLAGS[key]}", word), word]
+        elif key in _SWITCHES and value.text == "true":
+            words.append(implied_word(f"--{_SWITCHES[key]}", word))
+        elif key == "extraArgs":
+            words += value.words()
+    entrypoint = DockerOption("entrypoint", "", image)
+    return EngineStart(tuple(words), image, (*_options(node, image), entrypoint))
+
+
+def is_template(source: SourceText) -> bool:
+    return "{{" in source.text and ".Values." in source.text
+
+
+def filled_template(file: SourceFile) -> SourceText:
+    """The template with values of the chart's `values.yaml`; lines that only control it are blank."""
+    values_file = file.beside("../values.yaml") or file.beside("values.yaml")
+    try:
+        documents = parse_documents(values_file) if values_file else ()
+    except UsageError:
+        documents = ()
+    text = _CONTROL_LINE.sub(lambda match: " " * len(match[0]), file.text)
+
+    def value(use: re.Match[str]) -> SourceText | None:
+        node = documents[0].get(*use["path"].split(".")) if use["path"] and documents else None
+        default = _DEFAULT.search(use["pipes"])
+        text = node.text if node else (default[1] or default[2]) if default else use["name"]
+        return None if text is None else SourceText(text, ((0, use.start()),))
+
+    return file.whole.inner(text, ((0, 0),)).substitute(_EXPRESSION, value, MAX_CHARACTERS)

@@ -12,12 +12,12 @@ import re
 from collections import ChainMap
 from collections.abc import Iterable, Iterator
 
-from firesteel.reads.engine_start import EngineStart
-from firesteel.reads.nodes import Node
+from firesteel.reads.docker import EngineStart
 from firesteel.reads.shell import Word
 from firesteel.reads.source_text import SourceText
 from firesteel.reads.template import TemplateFiller, TemplateValues
 from firesteel.reads.variables import assigned
+from firesteel.reads.yaml_nodes import Node
 
 _MACRO = re.compile(r"\$\{([A-Za-z0-9_-]{1,63})\}")
 _LINE = re.compile(r"[^\n]*\n?")

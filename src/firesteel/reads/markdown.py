@@ -1,4 +1,8 @@
-"""Markdown and reStructuredText -> their blocks of code and their prose, with the lines where they stand."""
+"""Guides -> their blocks of code and their prose, with the lines where they stand.
+
+Markdown and reStructuredText, and Jupyter notebooks: `!` lines, `%%bash` cells, and the blocks of their
+Markdown cells.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from firesteel.reads.source_text import SourceFile, SourceText
+from firesteel.reads.source_text import SourceFile, SourceText, join_texts
 
 _FENCE = re.compile(r"(?P<indent>[ \t>]*)(?P<mark>```+|~~~+)[ \t]*(?P<language>[\w+-]*)")
 MARKED_SHELLS = {"bash", "sh", "shell", "zsh", "console", "shell-session", "terminal"}
@@ -146,3 +150,43 @@ def _split_lines(text: str) -> Iterator[_Line]:
         offset += len(line) + 1
     if opened:
         yield opened, offset, None, number
+
+
+_CELL = re.compile(r"\s*%%(?:bash|sh|script\s+(?:bash|sh))\b[^\n]*(?:\n|\Z)")
+_SHELL_LINE = re.compile(r"^[ \t]*!(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
+
+
+def notebook_blocks(file: SourceFile) -> tuple[tuple[str, SourceText], ...]:
+    """The shell text of a notebook, with its language; UsageError for a file that is not JSON."""
+    from firesteel.reads.yaml_nodes import parse_documents  # PyYAML: JSON with the position of every string
+
+    return tuple(
+        block
+        for document in parse_documents(file)
+        for cell in document.list_items("cells")
+        for block in _cell_blocks(cell.text_at("cell_type"), _cell_source(cell.get("source")))
+    )
+
+
+def _cell_blocks(kind: str | None, source: SourceText) -> Iterator[tuple[str, SourceText]]:
+    if kind == "markdown":
+        yield from blocks(source) or ()
+    elif kind == "code":
+        yield from (("bash", part) for part in _shell_parts(source))
+
+
+def _cell_source(node: object) -> SourceText:
+    from firesteel.reads.yaml_nodes import Node
+
+    if not isinstance(node, Node):
+        return SourceText("", ((0, 0),))
+    return join_texts(item.content for item in node.list_items()) if node.is_list else node.content
+
+
+def _shell_parts(source: SourceText) -> Iterator[SourceText]:
+    cell = _CELL.match(source.text)
+    if cell:
+        yield source.part(cell.end(), len(source.text))
+        return
+    for line in _SHELL_LINE.finditer(source.text):
+        yield source.part(source.text.index("!", line.start()) + 1, line.end())

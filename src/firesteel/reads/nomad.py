@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from firesteel.reads.docker import DockerOption
-from firesteel.reads.engine_start import EngineStart
+from firesteel.reads.docker import DockerOption, EngineStart
 from firesteel.reads.shell import Word, make_word
 from firesteel.reads.source_text import SourceFile, SourceText
 from firesteel.values import Value

@@ -1,19 +1,22 @@
-"""Commands -> launches: walks commands in order and reads those that start an engine."""
+"""Commands -> launches: walks commands in order and reads those that start an engine.
+
+What a command names in other files counts as well: `--env-file`, and the `--config FILE` of vLLM and SGLang.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Container as Names
 from collections.abc import Iterator, Mapping, Sequence
 
 from firesteel.catalog.image import Images, identify
-from firesteel.engines.engine import default_port, grammar, parse_argv
+from firesteel.engines.engine import default_port, format_flag, grammar, parse_argv
 from firesteel.engines.flags import ParsedCommandLine
 from firesteel.errors import UsageError
 from firesteel.launch import Container, EngineName, FlagValue, Launch, Spot, container_name
-from firesteel.reads import config_file, docker, programs, variables
-from firesteel.reads.container_command import EngineCommand, engine_in_container, exports, split_script
-from firesteel.reads.engine_start import EngineStart
-from firesteel.reads.leading_words import run_the_next
+from firesteel.reads import docker, programs, variables
+from firesteel.reads.docker import EngineStart
+from firesteel.reads.programs import EngineCommand, engine_in_container, exports, run_the_next, split_script
 from firesteel.reads.shell import GLUED, ShellCommand, Word, unglued
 from firesteel.reads.source_text import SourceFile, parse_env_file
 from firesteel.reads.template import implied_word
@@ -63,7 +66,7 @@ class ReadLaunch(Value):
     runs_with: str = ""
     """Launches of a text with the same name here run at the same time; empty: not known."""
     doubt: str = ""
-    """Why this may not be what its words say; empty: nothing is unclear. See `doubts`."""
+    """Why this may not be what its words say; empty: nothing is unclear. See `stated.find_doubt`."""
 
     @property
     def line(self) -> int:
@@ -170,7 +173,7 @@ class LaunchReader:
     def _read_command(self, command: ShellCommand, depth: int) -> None:
         texts = command.texts
         self.exported.update(exports(command))
-        self.installed.update([pair] if (pair := programs.installed(texts)) else [])
+        self.installed.update([pair] if (pair := programs.installed_engine(texts)) else [])
         for word in command.env.values():
             if depth < _MAX_NESTED and word.text.startswith("$(") and word.text.endswith(")"):
                 self.read(split_script(word.content.part(2, len(word.text) - 1), self.file), depth + 1)
@@ -275,13 +278,13 @@ class LaunchReader:
         if not isinstance(path, str):
             return command
         near = command.args[start]
-        name = config_file.host_path(path, container)
+        name = host_path(path, container)
         file = self.file.beside(name)
         if file is None:
             self.missing.append((near, f"the flags in `{path}`"))
             return command
         given = {*parsed.flags, *parsed.starts}
-        more = config_file.arguments(file, command.engine, given)
+        more = config_arguments(file, command.engine, given)
         return replace(command, args=(*command.args, *(implied_word(text, near) for text in more)))
 
     def _launch(
@@ -397,3 +400,43 @@ def _published_port(container: Container | None) -> int | None:
     published = container.publish if container else ()
     match = _CONTAINER_PORT.match(published[0]) if len(published) == 1 else None
     return int(match[1]) if match and 0 < int(match[1]) < 2**16 else None
+
+
+def host_path(path: str, container: Container | None) -> str:
+    """Where a file that a container sees is on the host; its own name where no mount has it."""
+    for mount in container.mounts if container else ():
+        if path == mount.target:
+            return mount.source
+        if path.startswith(f"{mount.target.rstrip('/')}/"):
+            return f"{mount.source.rstrip('/')}/{path[len(mount.target.rstrip('/')) + 1 :]}"
+    return path
+
+
+def config_arguments(file: SourceFile, engine: EngineName, given: Names[str]) -> Iterator[str]:
+    """The arguments that the file stands for, without those that are given; none where it is not YAML.
+
+    A key is a flag, a list or a mapping its JSON, `true` a switch. The command line wins over the file.
+    Seen in vLLM `utils/argparse_utils.py` (`load_config_file`) and SGLang `server_args_config_parser.py`,
+    2026-11-16.
+    """
+    from firesteel.reads.yaml_nodes import parse_documents  # PyYAML, which few launches need
+
+    try:
+        documents = parse_documents(file)
+    except UsageError:
+        return
+    for document in documents[:1]:
+        for key, node in document.items():
+            name = key.replace("_", "-")
+            value = node.plain_value()
+            if name in given or value is None:
+                continue
+            if name in ("model-tag", "model") and isinstance(value, str):
+                if "model" not in given:
+                    yield from ("--model", value)
+                continue
+            yield from format_flag(engine, name, _flag_value(value))
+
+
+def _flag_value(value: object) -> FlagValue:
+    return value if isinstance(value, str | bool | dict | list) else str(value)

@@ -16,12 +16,10 @@ from firesteel.catalog.recipe import Recipe, read_recipe
 from firesteel.engines import engine
 from firesteel.engines.engine import argv, format_flag, merged, size_flags
 from firesteel.launch import Container, FlagValue, Launch
-from firesteel.reads.docker import DockerOption
-from firesteel.reads.engine_start import EngineStart
-from firesteel.reads.nodes import Node
+from firesteel.reads.docker import DockerOption, EngineStart
 from firesteel.reads.shell import Word
 from firesteel.reads.template import implied_word
-from firesteel.reads.yaml_values import node_word
+from firesteel.reads.yaml_nodes import Node, node_word
 from firesteel.values import YamlFile
 
 _KEYS = frozenset({"title", "model", "engine", "image", "serves", "status"})

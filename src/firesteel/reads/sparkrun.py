@@ -13,13 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from firesteel.engines.flags import name_set
 from firesteel.reads import programs, variables
-from firesteel.reads.docker import DockerOption
-from firesteel.reads.engine_start import EngineStart
-from firesteel.reads.nodes import Node
+from firesteel.reads.docker import DockerOption, EngineStart
 from firesteel.reads.shell import ShellCommand, Word
 from firesteel.reads.source_text import SourceText
 from firesteel.reads.template import FilledTemplate, TemplateFiller, TemplateValues, implied_word
-from firesteel.reads.yaml_values import is_true, node_word
+from firesteel.reads.yaml_nodes import Node, is_true, node_word
 from firesteel.values import Value
 
 _PLACEHOLDER = re.compile(r"\{([^{}\n]*)\}")

@@ -14,8 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from firesteel.reads import docker, variables
-from firesteel.reads.docker import DockerOption
-from firesteel.reads.engine_start import EngineStart
+from firesteel.reads.docker import DockerOption, EngineStart
 from firesteel.reads.shell import ShellCommand, Word, make_word
 from firesteel.reads.source_text import SourceFile, SourceText
 from firesteel.reads.template import implied_word

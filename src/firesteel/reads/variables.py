@@ -1,9 +1,8 @@
-"""Expands `$NAME` where the same text sets NAME.
+"""Expands `$NAME` where the same text sets NAME, in commands and in here-documents.
 
 A script that sets a name once, to plain text, means that text wherever it writes `$NAME`, with all that it
 appends to it. A name that is set twice or computed is not expanded: its value is known only where the script
-runs.
-`${NAME:-default}` expands to its default when the text does not set NAME.
+runs. `${NAME:-default}` expands to its default when the text does not set NAME.
 """
 
 from __future__ import annotations
@@ -229,3 +228,41 @@ def _value(use: re.Match[str], word: Word, known: Values) -> SourceText | None:
     if words is not None:
         return words[0].content if len(words) == 1 and "[" not in use[0] else None
     return word.content.part(*use.span("default")) if use["default"] is not None else None
+
+
+_OPENING = re.compile(r"<<-?[^\S\n]*(['\"\\]?)(\w+)['\"]?[^\n]{0,1000}\n")
+_ASSIGNMENT = re.compile(
+    r"^[^\S\n]*(?:export[^\S\n]+)?([A-Za-z_]\w*)=([\"']?)([^\s\"'$`;&|()]*)\2[^\S\n]*$", re.MULTILINE
+)
+MAX_HEREDOCS = 100
+MAX_HEREDOC = 2**16
+
+Span = tuple[int, int]
+
+
+def heredoc_bodies(source: SourceText) -> Iterator[tuple[SourceText, Span]]:
+    """Every body without its common indent, and where it stands.
+
+    `cat > vllm.service <<EOF ... EOF` holds a unit, a manifest, a compose file or a script. Values that the
+    script sets are filled in unless the mark is quoted. A body that is a script itself needs nothing: its
+    lines are read with those around them.
+    """
+    if "<<" not in source.text:
+        return
+    known = {match[1]: source.part(*match.span(3)) for match in _ASSIGNMENT.finditer(source.text)}
+    known = dict(without_secrets(known))
+    for opening in islice(_OPENING.finditer(source.text), MAX_HEREDOCS):
+        closing = re.compile(rf"^[^\S\n]*{opening[2]}[^\S\n]*$", re.MULTILINE)
+        end = closing.search(source.text, opening.end(), opening.end() + MAX_HEREDOC)
+        if end is None:
+            continue
+        body = source.part(opening.end(), end.start())
+        if not opening[1]:
+            body = body.substitute(USE, lambda use: known.get(use["bare"] or use["braced"]), MAX_HEREDOC)
+        yield body, (opening.end(), end.start())
+
+
+def blank_out_heredoc(source: SourceText, span: Span) -> SourceText:
+    start, end = span
+    blank = re.sub(r"[^\n]", " ", source.text[start:end])
+    return source.inner(source.text[:start] + blank + source.text[end:], ((0, 0),))

@@ -14,12 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from firesteel.errors import UsageError
-from firesteel.reads.docker import DockerOption
-from firesteel.reads.engine_start import EngineStart
-from firesteel.reads.nodes import Node
+from firesteel.reads.docker import DockerOption, EngineStart
 from firesteel.reads.shell import Word, unglued
 from firesteel.reads.template import implied_word
-from firesteel.reads.yaml_values import node_word
+from firesteel.reads.yaml_nodes import Node, node_word
 from firesteel.values import Value, replace
 
 SPARK = "dgx_spark_gb10"

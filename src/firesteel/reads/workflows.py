@@ -11,13 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from firesteel.reads.docker import DockerOption, parse_options
-from firesteel.reads.engine_start import EngineStart
-from firesteel.reads.nodes import Node
+from firesteel.reads.docker import DockerOption, EngineStart, parse_options
 from firesteel.reads.shell import Word
 from firesteel.reads.source_text import SourceText, join_texts
 from firesteel.reads.template import TemplateFiller, TemplateValues, implied_word
-from firesteel.reads.yaml_values import node_word
+from firesteel.reads.yaml_nodes import Node, node_word
 
 _SCRIPT_KEYS = frozenset(
     {"run", "script", "before_script", "after_script", "cmd", "cmds", "command", "shell", "argv", "raw"}

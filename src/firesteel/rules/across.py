@@ -14,9 +14,9 @@ from itertools import combinations
 
 from firesteel.errors import escape_unprintable
 from firesteel.launch import Launch, Spot
-from firesteel.reads.not_read import NotRead
+from firesteel.reads.launches import NotRead
 from firesteel.reads.reader import ReadLaunch
-from firesteel.reads.stated_machine import StatedMachine
+from firesteel.reads.stated import StatedMachine
 from firesteel.rules.checker import Finding
 from firesteel.rules.context import as_number
 from firesteel.rules.rule import Rule, rules

@@ -14,14 +14,20 @@ from firesteel.errors import UsageError
 from firesteel.facts.host.gpus import discrete_gpu
 from firesteel.facts.host.hardware import hardware
 from firesteel.launch import EngineName, Launch
-from firesteel.reads.doubts import chooses_program, find_doubt, may_be_fork, may_have_more_flags
-from firesteel.reads.launches import scan
-from firesteel.reads.prose_mentions import mentions
+from firesteel.reads.launches import mentions, scan
 from firesteel.reads.reader import ReadLaunch
 from firesteel.reads.source_text import SourceFile, source_file
-from firesteel.reads.stated_machine import StatedMachine, find_machine
-from firesteel.reads.stated_release import StatedRelease, find_release
-from firesteel.reads.surroundings import Surroundings
+from firesteel.reads.stated import (
+    StatedMachine,
+    StatedRelease,
+    Surroundings,
+    chooses_program,
+    find_doubt,
+    find_machine,
+    find_release,
+    may_be_fork,
+    may_have_more_flags,
+)
 from firesteel.rules.across import check_across
 from firesteel.rules.allow import allowed
 from firesteel.rules.checker import TITLES, Finding, check

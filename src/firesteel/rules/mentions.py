@@ -15,7 +15,7 @@ from firesteel.catalog.image import identify
 from firesteel.engines.schema.releases import find_schema, release_ranges
 from firesteel.engines.schema.symbols import resolve_flag
 from firesteel.launch import Container, EngineName, Launch
-from firesteel.reads.prose_mentions import Mention
+from firesteel.reads.launches import Mention
 from firesteel.rules.checker import Finding, check
 from firesteel.rules.context import NEWEST_KNOWN
 from firesteel.rules.rule import rules

@@ -7,8 +7,7 @@ from typing import Literal
 from firesteel.facts.evidence import Evidence
 from firesteel.library.check import CheckReport
 from firesteel.library.documents.document import Document
-from firesteel.reads.stated_machine import StatedMachine
-from firesteel.reads.surroundings import MachineKind
+from firesteel.reads.stated import MachineKind, StatedMachine
 from firesteel.rules.checker import Finding
 from firesteel.rules.compatibility_tables import CompatibilityRow
 from firesteel.rules.fact_tables import FactRow
