@@ -239,7 +239,7 @@ def _with_audit(proposal: Proposal, model: str) -> Proposal:
     """With what the quick part of `audit` finds in a checkpoint that nobody has run before."""
     from firesteel.edge.files.contents import read_local  # with the readers of checkpoints
     from firesteel.proposals import with_audit
-    from firesteel.rules.checkpoint_checks.judge import judge
+    from firesteel.rules.checkpoint.judge import judge
 
     if is_path(model) and model.endswith(".json"):
         return proposal

@@ -19,8 +19,7 @@ from firesteel.facts.host.probe import Probe, Section
 from firesteel.hosts.doctor import apply, journal
 from firesteel.hosts.doctor.examine import examine
 from firesteel.hosts.doctor.fix import apply_fix, plan_fixes, require_root, to_undo, undo_fix
-from firesteel.rules.host_checks.fix_plan import Change, FixPlan, file
-from firesteel.rules.host_checks.fixes import FIXERS
+from firesteel.rules.host.fixes import FIXERS, Change, FixPlan, file
 from firesteel.sim.host_files import host_probe, write_host
 from firesteel.values import replace
 from tests.conftest import Firesteel

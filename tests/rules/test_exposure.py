@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from firesteel.catalog.catalog import shipped
@@ -10,8 +12,10 @@ from firesteel.reads.launches import read
 from firesteel.rules.checker import check
 from firesteel.rules.context import Context, Match
 from firesteel.rules.exposure import (
+    asks_for_a_key,
     developer_mode,
     keys_written_out,
+    published_everywhere,
     tokens_written_out,
     unpinned_remote_code,
 )
@@ -121,3 +125,55 @@ def test_remote_code(model: str, flags: dict[str, FlagValue], env: dict[str, str
 @pytest.mark.parametrize(("value", "expected"), [("1", True), ("true", True), ("0", False), ("$DEV", False)])
 def test_developer_mode(value: str, expected: bool) -> None:
     assert bool(developer_mode(context(env={"VLLM_SERVER_DEV_MODE": value}))) is expected
+
+
+@pytest.mark.parametrize(
+    ("publish", "expected"),
+    [
+        (("8000:8000",), True),
+        (("0.0.0.0:8000:8000",), True),
+        (("[::]:8000:8000",), True),
+        (("127.0.0.1:8000:8000",), False),
+        (("[::1]:8000:8000",), False),
+        (("8000",), True),
+        (("127.0.0.1::8000",), False),
+        ((), False),
+    ],
+)
+def test_published_everywhere(publish: tuple[str, ...], expected: bool) -> None:
+    launch = Launch("m", "m", "vllm", container=Container("i", publish=publish))
+    assert bool(published_everywhere(Context(launch, None, None))) is expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"options": (("publish-all", None),)}, "-P"),
+        ({"options": (("publish-all", "false"),)}, None),
+        ({"network": "host"}, "--network host"),
+        ({"network": "bridge"}, None),
+        ({}, None),
+    ],
+)
+def test_published_without_a_port(options: dict[str, Any], expected: str | None) -> None:
+    launch = Launch("m", "m", "vllm", container=Container("i", **options))
+    assert [match.shown for match in published_everywhere(Context(launch, None, None))] == [expected][
+        : bool(expected)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "env", "expected"),
+    [
+        ({"api-key": "k"}, {}, True),
+        ({"api-key": ["", "k"]}, {}, True),
+        ({"api-key": ""}, {}, False),
+        ({"api-key": ""}, {"VLLM_API_KEY": "$VLLM_API_KEY"}, True),
+        ({}, {"VLLM_API_KEY": ""}, False),
+        ({}, {"LLAMA_API_KEY": "k"}, True),
+        ({}, {}, False),
+    ],
+)
+def test_asks_for_a_key(flags: dict[str, FlagValue], env: dict[str, str], expected: bool) -> None:
+    launch = Launch("m", "m", "vllm", flags=flags, env=env)
+    assert bool(asks_for_a_key(Context(launch, None, None))) is expected

@@ -10,7 +10,7 @@ from firesteel.engines.engine import parse_argv
 from firesteel.engines.schema.releases import find_schema, known_versions
 from firesteel.engines.schema.symbols import Flag, Schema
 from firesteel.launch import EngineName, Launch
-from firesteel.rules import any_release, release_predicates
+from firesteel.rules import releases
 from firesteel.rules.context import Context, Match
 from firesteel.values import replace
 
@@ -47,12 +47,12 @@ def _stops(launch: Launch, version: str) -> list[Match]:
     unknown = Context(launch, None, None)
     known = Context(replace(launch, version=version), None, None)
     return [
-        *any_release.flags_of_no_release(unknown),
-        *any_release.values_of_no_release(unknown),
-        *any_release.no_common_release(unknown),
-        *release_predicates.unknown_flags(known),
-        *release_predicates.refused_values(known),
-        *release_predicates.stray_arguments(known),
+        *releases.flags_of_no_release(unknown),
+        *releases.values_of_no_release(unknown),
+        *releases.no_common_release(unknown),
+        *releases.unknown_flags(known),
+        *releases.refused_values(known),
+        *releases.stray_arguments(known),
     ]
 
 
@@ -77,11 +77,11 @@ def test_flags_of_one_release_are_no_contradiction(engine: EngineName) -> None:
     assert schema is not None
     arguments = [argument for flag in schema.flags.values() for argument in list(_arguments(flag))[-1]]
     context = Context(_launch(schema, tuple(arguments)), None, None)
-    assert any_release.no_common_release(context) == []
+    assert releases.no_common_release(context) == []
 
 
 def test_a_renamed_flag_takes_its_values_under_the_old_name() -> None:
     text = ("-m", "m.gguf", "--cache-type-k-draft", "q4_0", "--spec-draft-n-max", "2")
     parsed = parse_argv("llamacpp", text)
     launch = Launch(name="m", model="m.gguf", engine="llamacpp", flags=parsed.flags, port=8080)
-    assert any_release.no_common_release(Context(launch, None, None)) == []
+    assert releases.no_common_release(Context(launch, None, None)) == []

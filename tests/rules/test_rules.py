@@ -11,10 +11,9 @@ from firesteel.catalog.image import identify
 from firesteel.engines.engine import grammar
 from firesteel.errors import UsageError
 from firesteel.reads.launches import read
-from firesteel.rules.checker import check
+from firesteel.rules.checker import check, matches
 from firesteel.rules.context import Context
 from firesteel.rules.linter import LintOptions, lint
-from firesteel.rules.match import matches
 from firesteel.rules.rule import Rule, When, explain, rules
 from firesteel.values import replace
 

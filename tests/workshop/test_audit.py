@@ -18,7 +18,7 @@ from firesteel.errors import Stopped, UsageError
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.library.documents.all import schemas
-from firesteel.rules.checkpoint_checks.checks import CHECKS
+from firesteel.rules.checkpoint.checks import CHECKS
 from firesteel.run.events import PhaseDone
 from firesteel.run.fetch.audit_weights import audit_pulled
 from firesteel.values import replace

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from firesteel.errors import FiresteelError
-from firesteel.rules.checkpoint_checks.checks import CheckpointFinding
+from firesteel.rules.checkpoint.checks import CheckpointFinding
 from firesteel.workshop.audit import audit
 from firesteel.workshop.repair import RepairOptions, repair
 from tests.workshop.audit_checkpoints import GOOD, good, write_safetensors

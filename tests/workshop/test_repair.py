@@ -14,7 +14,7 @@ import pytest
 
 import firesteel
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.rules.checkpoint_checks.checks import Mend
+from firesteel.rules.checkpoint.checks import Mend
 from firesteel.workshop.audit import audit
 from firesteel.workshop.kernels.float_formats import e4m3_to_f32, f32_to_e4m3
 from firesteel.workshop.repair import RepairOptions, repair, undo_repair

@@ -17,7 +17,7 @@ from firesteel.library.weights import audit
 from firesteel.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:
-    from firesteel.rules.checkpoint_checks.checks import CheckpointFinding
+    from firesteel.rules.checkpoint.checks import CheckpointFinding
     from firesteel.workshop.audit import AuditReport
 
 

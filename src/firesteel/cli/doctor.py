@@ -17,7 +17,7 @@ from firesteel.library import documents, hosts
 if TYPE_CHECKING:
     from firesteel.hosts.doctor.examine import Examination
     from firesteel.hosts.doctor.fix import Fixed
-    from firesteel.rules.host_checks.fix_plan import FixPlan
+    from firesteel.rules.host.fixes import FixPlan
 
 _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 

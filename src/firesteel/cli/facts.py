@@ -11,8 +11,7 @@ from firesteel.cli.output.show import out, table
 from firesteel.library import check, documents
 
 if TYPE_CHECKING:
-    from firesteel.rules.compatibility_tables import CompatibilityTable, SupportRange
-    from firesteel.rules.fact_tables import FactTable
+    from firesteel.rules.tables import CompatibilityTable, FactTable, SupportRange
 
 _EFFECTS = {"stop": "stops", "warn": "hurts", "note": "note", None: "no known problem"}
 

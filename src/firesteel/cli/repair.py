@@ -15,7 +15,7 @@ from firesteel.library import documents, weights
 from firesteel.units import parse_size, show_bytes
 
 if TYPE_CHECKING:
-    from firesteel.rules.checkpoint_checks.checks import Mend
+    from firesteel.rules.checkpoint.checks import Mend
     from firesteel.workshop.repair import RepairOptions, RepairReport
     from firesteel.workshop.repair.layout import WrittenLayout
 

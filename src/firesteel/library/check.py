@@ -19,17 +19,19 @@ from firesteel.errors import FiresteelError, UsageError, escape_unprintable
 from firesteel.launch import EngineName
 from firesteel.reads import launches
 from firesteel.reads.launches import no_launch_error
-from firesteel.rules import compatibility_tables, linter
-from firesteel.rules.allow import NoReason
+from firesteel.rules import linter, tables
 from firesteel.rules.checker import Finding
 from firesteel.rules.linter import (
     LintOptions,
     LintResult,
+    NoReason,
     apply_fixes,
     engine_version,
     known_patterns,
     lint,
     machine_to_check,
+    new_findings,
+    parse_baseline,
 )
 from firesteel.rules.rule import Level
 from firesteel.rules.rule import explain as explain_rule
@@ -41,9 +43,8 @@ if TYPE_CHECKING:
     from firesteel.edge.files.git_changes import GitChanges
     from firesteel.engines.diagnosis import Diagnosis
     from firesteel.reads.reader import ReadLaunch
-    from firesteel.rules.compatibility_tables import CompatibilityTable
-    from firesteel.rules.fact_tables import FactTable
     from firesteel.rules.rule import Rule
+    from firesteel.rules.tables import CompatibilityTable, FactTable
 
 
 # --- texts ---
@@ -222,8 +223,6 @@ def _filtered(
         changes = GitChanges(changed_since)
         linted = tuple(_on_changed_lines(result, changes) for result in linted)
     if baseline is not None:
-        from firesteel.rules.baseline import new_findings, parse_baseline
-
         known = parse_baseline(
             text_files.read_text(baseline, next=f"firesteel check --json ... > {baseline}"), str(baseline)
         )
@@ -309,22 +308,18 @@ def explain(pattern: str) -> tuple[Rule, ...]:
 
 def compatibility(table: str = "sm121") -> CompatibilityTable:
     """What works on a machine, release by release, according to the rules."""
-    return compatibility_tables.compatibility(table)
+    return tables.compatibility(table)
 
 
 def fact_tables() -> tuple[str, ...]:
     """The names of tables beside those of `compatibility`."""
-    from firesteel.rules.fact_tables import TABLES
-
-    return TABLES
+    return tables.FACT_TABLES
 
 
 def fact_table(name: str) -> FactTable:
     """What is known about a DGX Spark, with source and day; one of `fact_tables`."""
-    from firesteel.rules import fact_tables as tables
-
-    if name not in tables.TABLES:
-        known = ", ".join(("sm121", *tables.TABLES))
+    if name not in tables.FACT_TABLES:
+        known = ", ".join(("sm121", *tables.FACT_TABLES))
         raise UsageError(
             f"there is no table `{name:.60}`; there are {known}", next="firesteel facts hardware"
         )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.hosts.doctor.journal import JournalEntry
     from firesteel.hosts.doctor.nodes import ClusterExamination
     from firesteel.hosts.doctor.watch import WatchReading
-    from firesteel.rules.host_checks.fix_plan import FixPlan
+    from firesteel.rules.host.fixes import FixPlan
 
 
 class PlannedFix(Value):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from firesteel.catalog.image import InspectedImage
     from firesteel.engines.schema.symbols import Schema
-    from firesteel.rules.release_findings import ReleaseFinding
+    from firesteel.rules.checker import ReleaseFinding
 
 
 class LearnedRelease(Value):
@@ -110,7 +110,7 @@ def known_releases(engine: EngineName) -> tuple[str, ...]:
 
 def recipes_against(engine: EngineName, version: str) -> BrokenRecipes:
     """Every recipe of the engine, held against one of its releases, for a Spark."""
-    from firesteel.rules.release_findings import release_findings  # plans every recipe
+    from firesteel.rules.checker import release_findings  # plans every recipe
 
     version = learned_engines.release_name(engine, version)
     workspace = find_workspace()

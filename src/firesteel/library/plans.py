@@ -142,7 +142,7 @@ def next_command(planned: PlannedModel) -> str:
 
 def _to_serve(best: Proposal, model: str) -> str:
     from firesteel.proposals import has_weights
-    from firesteel.rules.checkpoint_checks.launch_findings import is_audit
+    from firesteel.rules.checkpoint.launch_findings import is_audit
 
     if best.stops and (is_audit(best.stops[0]) or best.stops[0].key.startswith("adapter:")):
         return best.stops[0].instead or f"firesteel audit {model}"

@@ -19,7 +19,7 @@ from firesteel.values import Value
 
 if TYPE_CHECKING:
     from firesteel.facts.host.gpus import GpuReading
-    from firesteel.rules.host_checks.findings import HostFinding
+    from firesteel.rules.host.findings import HostFinding
 
 Phase = Literal[
     "starting", "ready", "hung", "stopping", "unkept", "dead", "not running", "answers", "does not answer"

@@ -18,7 +18,7 @@ from firesteel.values import Value
 
 if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.facts.host.hardware import Host
-    from firesteel.rules.checkpoint_checks.checks import CheckpointCheck, Mend
+    from firesteel.rules.checkpoint.checks import CheckpointCheck, Mend
     from firesteel.workshop.audit import AuditReport
     from firesteel.workshop.kernels.native import Kernel
     from firesteel.workshop.quantize.calibration import CalibrationPlan
@@ -41,7 +41,7 @@ LAYOUTS: tuple[WrittenLayout, ...] = ("compressed-tensors", "modelopt")
 
 def known_checks() -> Mapping[str, CheckpointCheck]:
     """The checks of `audit`, by name."""
-    from firesteel.rules.checkpoint_checks.checks import CHECKS
+    from firesteel.rules.checkpoint.checks import CHECKS
 
     return CHECKS
 

@@ -25,8 +25,8 @@ from firesteel.planner import MeasuredMemory, OwnRun, Plan, launch_key, longest_
 from firesteel.planner.speed.serving import RequestShape, usual_requests
 from firesteel.proposals.adapters import OpenedAdapters, add_adapters, named_adapters
 from firesteel.rules.checker import Finding, check
-from firesteel.rules.checkpoint_checks.checks import CheckpointFinding
-from firesteel.rules.checkpoint_checks.launch_findings import audit_note, launch_findings
+from firesteel.rules.checkpoint.checks import CheckpointFinding
+from firesteel.rules.checkpoint.launch_findings import audit_note, launch_findings
 from firesteel.units import show_bytes, show_rate
 from firesteel.values import Value, replace
 

@@ -1,5 +1,5 @@
-"""What a launch exposes: secrets in plain text, endpoints without a key, remote code that may change any
-day.
+"""What a launch exposes: secrets in plain text, open ports, endpoints without a key, remote code that may
+change any day.
 
 Findings show only the beginning of a secret, because they are printed, logged and pasted into issues.
 Variables of the shell (`$HF_TOKEN`) and placeholders of a guide (`hf_xxx`, `<token>`) are not secrets.
@@ -19,6 +19,9 @@ _TOKEN = re.compile(
 _PLACEHOLDER = re.compile(r"your|token|secret|example|here|change|xxx|\*\*\*", re.IGNORECASE)
 _VARIABLE = re.compile(r"[$`<{]")
 _KEY_FLAGS = ("api-key", "admin-api-key")
+_ASKING_FLAGS = ("api-key", "api-key-file")
+_EVERYWHERE = ("0.0.0.0", "[::]", "")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ON = ("1", "true")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}", re.IGNORECASE)
 
@@ -89,9 +92,40 @@ def developer_mode(context: Context) -> list[Match]:
     return [Match(f"env:{name}", f"{name}={value}", name, value)] if value.lower() in _ON else []
 
 
+def published_everywhere(context: Context) -> list[Match]:
+    """A port open on every interface.
+
+    `8000:8000` and `8000` have no address and `0.0.0.0:8000:8000` has every one; neither has `-P`, and on
+    the host's network nothing needs to be published.
+    """
+    container = context.launch.container
+    if container is None:
+        return []
+    for published in container.publish:
+        parts = published.rsplit(":", 2)
+        if len(parts) < 3 or parts[0] in _EVERYWHERE:
+            return [Match("option:publish", f"-p {published}", "publish", f"-p {published}")]
+    if ("publish-all", None) in container.options:
+        return [Match("option:publish-all", "-P", "publish-all", "-P")]
+    if container.network == "host" and context.launch.flags.get("host") not in _LOOPBACK:
+        return [Match("option:network", "--network host", "network", "--network host")]
+    return []
+
+
+def asks_for_a_key(context: Context) -> list[Match]:
+    """A key that is not empty: engines treat an empty one as none."""
+    flags, env = context.launch.flags, context.launch.env
+    for name in _ASKING_FLAGS:
+        if name in flags and flags[name] not in ("", [""]):
+            return [Match(f"flag:{name}", f"--{name}", name)]
+    return [Match(f"env:{name}", name, name) for name in ENGINE_KEY_VARIABLES.values() if env.get(name)]
+
+
 PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
     "tokens-written-out": tokens_written_out,
     "keys-written-out": keys_written_out,
     "unpinned-remote-code": unpinned_remote_code,
     "developer-mode": developer_mode,
+    "published-everywhere": published_everywhere,
+    "asks-for-a-key": asks_for_a_key,
 }

@@ -1,11 +1,24 @@
-"""Check every launch in a text, filter the findings, and fix what can be fixed."""
+"""Check every launch in a text, filter the findings, and fix what can be fixed.
+
+A comment suppresses a finding, with a reason:
+
+    # firesteel: allow utilization-high because this host serves nothing else
+    # firesteel: allow-file image-floating, restart-loops because it is a test rig
+
+At the end of a line it applies to that line; on a line of its own, to the launch that begins below it, or
+inside a launch to the next line. `allow-file` applies to the whole file. A baseline, what an earlier
+`check --json` found, suppresses findings by file, rule and text, not by line: lines move.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
+from posixpath import normpath
 from typing import Literal
 
 from firesteel.catalog.image import Images, is_upstream
@@ -28,13 +41,11 @@ from firesteel.reads.stated import (
     may_be_fork,
     may_have_more_flags,
 )
-from firesteel.rules.across import check_across
-from firesteel.rules.allow import allowed
 from firesteel.rules.checker import TITLES, Finding, check
 from firesteel.rules.fix import fix
-from firesteel.rules.mentions import check_mentions, is_about_engines
 from firesteel.rules.rule import SEVERITY, Level, explain, rules
-from firesteel.values import Value, replace
+from firesteel.rules.text_findings import check_across, check_mentions, is_about_engines
+from firesteel.values import Value, from_json, replace
 
 SPARK = "gb10"
 STATED: Literal["stated"] = "stated"
@@ -311,3 +322,112 @@ def machine_to_check(host_name: str | None, engine_only: bool) -> str | None:
     if discrete_gpu(host_name.replace("-", " ")):
         return None  # no rule is about it: what is left holds on every machine
     return hardware(host_name).name
+
+
+# --- allow comments ---
+
+_COMMENT = re.compile(
+    r"firesteel:\s*allow(?P<file>-file)?\s+(?P<rules>[\w.*-]+(?:\s*,\s*[\w.*-]+)*)(?P<reason>[^\n]*)"
+)
+_OWN_LINE = re.compile(r"\s*(#|//|;|<!--)")
+_MAX_DISTANCE = 5
+"""Lines between a comment and its launch: a fence, `services:`, a name."""
+
+
+class NoReason(UsageError):
+    """An allow comment without a reason: the file is not checked until it has one."""
+
+
+class Allowed(Value):
+    rules: tuple[str, ...]
+    reason: str
+    first: int
+    last: int
+    """The lines that it applies to."""
+
+    def covers(self, finding: Finding) -> bool:
+        line = finding.spot.line if finding.spot else 0
+        return self.first <= line <= self.last and any(fnmatchcase(finding.rule, rule) for rule in self.rules)
+
+
+def allowed(text: str, path: str, readings: Sequence[ReadLaunch]) -> tuple[Allowed, ...]:
+    """Every allow comment of a text."""
+    if "firesteel:" not in text:
+        return ()
+    lines = [[spot.line for spot in reading.spots.values()] or [0] for reading in readings]
+    ranges = sorted((min(own), max(own)) for own in lines)
+    return tuple(
+        _allowed(comment, number, bool(_OWN_LINE.match(line)), ranges, path)
+        for number, line in enumerate(text.split("\n"), start=1)
+        if (comment := _COMMENT.search(line))
+    )
+
+
+def _allowed(
+    comment: re.Match[str], number: int, is_own_line: bool, ranges: Iterable[tuple[int, int]], path: str
+) -> Allowed:
+    reason = re.sub(r"(-->|\))\s*$", "", comment["reason"])
+    reason = re.sub(r"^[\s:(-]*(because\b)?", "", reason).strip()
+    if not reason.strip("."):
+        raise NoReason(
+            f"{path}:{number}: this allows `{comment['rules']}` without a reason",
+            next=f"firesteel: allow {comment['rules']} because ...",
+        )
+    rules = tuple(rule.strip() for rule in comment["rules"].split(","))
+    first, last = (1, 2**31) if comment["file"] else _affected_lines(number, is_own_line, ranges)
+    return Allowed(rules, reason, first, last)
+
+
+def _affected_lines(number: int, is_own_line: bool, ranges: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    if not is_own_line:
+        return number, number
+    for first, last in ranges:
+        if number < first <= number + _MAX_DISTANCE:
+            return first, last
+        if first <= number <= last:
+            break
+    return number + 1, number + 1
+
+
+# --- baseline ---
+
+_Identity = tuple[str, str, str]
+
+
+class KnownFinding(Value):
+    """The part of a finding in JSON by which it is known again."""
+
+    file: str | None
+    rule: str
+    saw: str
+
+
+class Baseline(Value):
+    document: str
+    findings: tuple[KnownFinding, ...]
+
+
+def parse_baseline(text: str, path: str) -> Baseline:
+    next = f"firesteel check --json ... > {path}"
+    try:
+        baseline = from_json(Baseline, json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not what `check --json` prints: {error}", next=next) from None
+    if not baseline.document.startswith("firesteel.check/"):
+        raise UsageError(f"{path} is a {baseline.document:.40}, not a firesteel.check", next=next)
+    return baseline
+
+
+def new_findings(findings: Iterable[Finding], baseline: Baseline) -> tuple[Finding, ...]:
+    """The findings that the baseline does not have, or not as often."""
+    left: Counter[_Identity] = Counter(
+        (normpath(known.file or ""), known.rule, known.saw) for known in baseline.findings
+    )
+    new = []
+    for finding in findings:
+        identity = (normpath(finding.spot.path if finding.spot else ""), finding.rule, finding.saw)
+        if left[identity] > 0:
+            left[identity] -= 1
+        else:
+            new.append(finding)
+    return tuple(new)

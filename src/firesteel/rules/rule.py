@@ -12,7 +12,7 @@ tests run them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, cached_property
 from typing import Annotated, Literal
 
@@ -23,9 +23,19 @@ from firesteel.catalog.image import VersionRange
 from firesteel.errors import UsageError
 from firesteel.facts.evidence import Sources
 from firesteel.launch import EngineName
-from firesteel.rules.predicates import PREDICATES
+from firesteel.rules import containers, exposure, flag_values, model_flags, releases
+from firesteel.rules.context import Context, Match
 from firesteel.units import parse_size
 from firesteel.values import NOT_EMPTY, Expand, ExpandText, FileValue, Texts, YamlFile
+
+PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
+    **containers.PREDICATES,
+    **exposure.PREDICATES,
+    **flag_values.PREDICATES,
+    **model_flags.PREDICATES,
+    **releases.PREDICATES,
+}
+"""Conditions that matchers cannot express, by name: functions from a context to its matches."""
 
 Level = Literal["stop", "warn", "note"]
 SEVERITY: dict[Level, int] = {"stop": 0, "warn": 1, "note": 2}
@@ -98,7 +108,7 @@ class When(FileValue, kw_only=True, dict=True):
     its value in one word."""
     predicate: Annotated[str, ExpandText(_is_predicate)] | None = None
     across: Literal["not-read", "memory-shares", "host-port", "name", "volume"] | None = None
-    """About the text or several launches of it, not about one: see `rules.across`."""
+    """About the text or several launches of it, not about one: see `rules.text_findings`."""
 
     def __post_init__(self) -> None:
         if not self.given:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from firesteel.bench.load.sampler import HostReading
 from firesteel.facts.host.host_facts import host_facts
 from firesteel.facts.host.probe import Probe, Section
-from firesteel.rules.host_checks.findings import judge
+from firesteel.rules.host.findings import judge
 
 _CHECKS = ("clock-under-load", "heat")
 

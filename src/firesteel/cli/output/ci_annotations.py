@@ -14,7 +14,7 @@ from firesteel.library.check import explain
 
 if TYPE_CHECKING:
     from firesteel.rules.checker import Finding
-    from firesteel.rules.checkpoint_checks.checks import CheckpointFinding
+    from firesteel.rules.checkpoint.checks import CheckpointFinding
     from firesteel.rules.rule import Rule
 
 _SARIF_LEVELS = {"stop": "error", "warn": "warning", "note": "note"}

@@ -16,7 +16,7 @@ from firesteel.library.hosts import figure_text
 if TYPE_CHECKING:
     from firesteel.hosts.doctor.examine import Examination
     from firesteel.hosts.doctor.nodes import ClusterExamination
-    from firesteel.rules.host_checks.findings import HostFinding
+    from firesteel.rules.host.findings import HostFinding
 
 _STYLE = {"stop": "bold red", "warn": "yellow", "note": "cyan", "unknown": "magenta", "good": "green"}
 

@@ -10,7 +10,7 @@ PCIe links of four lanes feed it; both rails together carry the 200 Gb/s of a ca
 
     facts = host_facts(parse_probe(output))
 
-What the probe does not say is None or empty. Judgements over these facts are in `rules.host_checks`.
+What the probe does not say is None or empty. Judgements over these facts are in `rules.host`.
 """
 
 from __future__ import annotations

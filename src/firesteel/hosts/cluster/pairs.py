@@ -245,7 +245,7 @@ def _clocks(skews_s: Mapping[str, float]) -> list[PairFinding]:
 
 
 def _processors(facts: Mapping[str, NodeFacts]) -> list[PairFinding]:
-    """No image runs on both kinds. What else should be equal: `rules.host_checks.parity`."""
+    """No image runs on both kinds. What else should be equal: `rules.host.findings`."""
     if len({node.machine for node in facts.values()}) == 1:
         return []
     shown = ", ".join(f"{name} {node.machine}" for name, node in facts.items())

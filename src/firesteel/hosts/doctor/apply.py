@@ -17,7 +17,7 @@ from firesteel.edge.files.home import Locked, lock
 from firesteel.errors import FiresteelError
 from firesteel.hosts.doctor import journal
 from firesteel.hosts.doctor.journal import JournalEntry, PathState, content_of, read_before, saved
-from firesteel.rules.host_checks.fix_plan import Change, FixPlan
+from firesteel.rules.host.fixes import Change, FixPlan
 from firesteel.values import Value
 
 _COMMAND_TIMEOUT_S = 120

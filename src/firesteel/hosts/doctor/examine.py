@@ -13,8 +13,8 @@ from firesteel.edge.host.probe import read_probe
 from firesteel.errors import UsageError
 from firesteel.facts.host.host_facts import HostFacts, host_facts, measured_section
 from firesteel.facts.host.probe import Probe, parse_probe
-from firesteel.rules.host_checks.findings import HostFinding, judge, worst
-from firesteel.rules.host_checks.verdict import CheckLevel
+from firesteel.rules.host.check import CheckLevel
+from firesteel.rules.host.findings import HostFinding, judge, worst
 from firesteel.values import Value, replace
 
 _MAX_BUNDLE_BYTES = 20 * 2**20

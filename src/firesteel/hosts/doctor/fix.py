@@ -13,9 +13,8 @@ from firesteel.hosts.doctor import apply, journal
 from firesteel.hosts.doctor.apply import Undone
 from firesteel.hosts.doctor.examine import Examination, examine
 from firesteel.hosts.doctor.journal import JournalEntry
-from firesteel.rules.host_checks.check import host_check
-from firesteel.rules.host_checks.fix_plan import FixPlan
-from firesteel.rules.host_checks.fixes import FIXERS, ONLY_BY_NAME, plan_fix
+from firesteel.rules.host.check import host_check
+from firesteel.rules.host.fixes import FIXERS, ONLY_BY_NAME, FixPlan, plan_fix
 from firesteel.values import Value
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from firesteel.edge.files.state_file import read_state
-from firesteel.rules.host_checks.fix_plan import Change, FixPlan
+from firesteel.rules.host.fixes import Change, FixPlan
 from firesteel.values import Value, plain, replace
 
 FOLDER = Path("var/lib/firesteel/doctor")

@@ -12,9 +12,8 @@ from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.facts.host.probe import parse_probe, probe_script
 from firesteel.hosts.cluster.nodes import local_name, require_nodes, target_of
 from firesteel.hosts.doctor.examine import Examination, examine, examine_probe
-from firesteel.rules.host_checks.findings import worst
-from firesteel.rules.host_checks.parity import NodeDifference, differences
-from firesteel.rules.host_checks.verdict import CheckLevel
+from firesteel.rules.host.check import CheckLevel
+from firesteel.rules.host.findings import NodeDifference, differences, worst
 from firesteel.values import Value
 
 _TIMEOUT_S = 30

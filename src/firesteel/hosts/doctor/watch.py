@@ -10,7 +10,7 @@ from pathlib import Path
 from firesteel.edge.files.home import Home
 from firesteel.facts.host.probe import WATCHED
 from firesteel.hosts.doctor.examine import Examination, examine
-from firesteel.rules.host_checks.findings import WATCHED_CHECKS
+from firesteel.rules.host.findings import WATCHED_CHECKS
 from firesteel.values import Value
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from firesteel.library.documents.document import Document
-from firesteel.rules.checkpoint_checks.checks import CheckpointFinding
-from firesteel.rules.checkpoint_checks.summary import CheckpointSummary
+from firesteel.rules.checkpoint.checks import CheckpointFinding
+from firesteel.rules.checkpoint.judge import CheckpointSummary
 
 
 class AuditJson(Document, kw_only=True):

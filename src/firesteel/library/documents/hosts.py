@@ -13,9 +13,9 @@ from firesteel.hosts.doctor.fix import Fixed, fixable
 from firesteel.hosts.doctor.measure import NotMeasured
 from firesteel.hosts.doctor.nodes import ClusterExamination
 from firesteel.library.documents.document import Document
-from firesteel.rules.host_checks.fix_plan import FixPlan
-from firesteel.rules.host_checks.parity import NodeDifference
-from firesteel.rules.host_checks.verdict import CheckLevel
+from firesteel.rules.host.check import CheckLevel
+from firesteel.rules.host.findings import NodeDifference
+from firesteel.rules.host.fixes import FixPlan
 
 
 class HostFindingJson(Document, kw_only=True):

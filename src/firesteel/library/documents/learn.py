@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from firesteel.library.documents.document import Document
-from firesteel.rules.release_findings import ReleaseFinding
+from firesteel.rules.checker import ReleaseFinding
 
 
 class LearnJson(Document, kw_only=True):

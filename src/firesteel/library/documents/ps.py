@@ -8,7 +8,7 @@ from firesteel.facts.host.gpus import GpuReading
 from firesteel.gateway.address import Address
 from firesteel.library.documents.document import Document
 from firesteel.library.services import ServiceList, ServiceStatus
-from firesteel.rules.host_checks.verdict import CheckLevel
+from firesteel.rules.host.check import CheckLevel
 
 
 class HostAlarmJson(Document, kw_only=True):

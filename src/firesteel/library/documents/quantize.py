@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from firesteel.library.documents.document import Document
-from firesteel.rules.checkpoint_checks.checks import CheckpointFinding
+from firesteel.rules.checkpoint.checks import CheckpointFinding
 from firesteel.workshop.audit import AuditReport
 from firesteel.workshop.quantize.forecast import QuantizationForecast
 from firesteel.workshop.quantize.plan import QuantizationPlan

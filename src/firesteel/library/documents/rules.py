@@ -9,9 +9,8 @@ from firesteel.library.check import CheckReport
 from firesteel.library.documents.document import Document
 from firesteel.reads.stated import MachineKind, StatedMachine
 from firesteel.rules.checker import Finding
-from firesteel.rules.compatibility_tables import CompatibilityRow
-from firesteel.rules.fact_tables import FactRow
 from firesteel.rules.rule import Level
+from firesteel.rules.tables import CompatibilityRow, FactRow
 
 
 class FindingJson(Document, kw_only=True):

@@ -9,7 +9,7 @@ import shutil
 
 from firesteel.edge.host.probe import read_probe
 from firesteel.facts.host.host_facts import host_facts
-from firesteel.rules.host_checks.findings import HostFinding, judge
+from firesteel.rules.host.findings import HostFinding, judge
 
 _SECTIONS = ("gpu", "proc/driver/nvidia/version", "kernel", "module-version", "kernel-log", "sensors", "dmi")
 _CHECKS = ("driver-match", "clock-under-load", "heat", "power-limits", "kernel-faults")

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 
 from firesteel.edge.files.contents import read_contents
 from firesteel.facts.model.contents import CheckpointContents
-from firesteel.rules.checkpoint_checks.checks import CheckpointFinding
-from firesteel.rules.checkpoint_checks.judge import judge
-from firesteel.rules.checkpoint_checks.subject import AuditSubject
-from firesteel.rules.checkpoint_checks.summary import CheckpointSummary, summarize_checkpoint
+from firesteel.rules.checkpoint.checks import CheckpointFinding
+from firesteel.rules.checkpoint.judge import CheckpointSummary, judge, summarize_checkpoint
+from firesteel.rules.checkpoint.subject import AuditSubject
 from firesteel.values import Value
 from firesteel.workshop.audit.deep import read_everything
 

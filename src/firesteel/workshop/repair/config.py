@@ -10,8 +10,8 @@ from typing import Any
 from firesteel.errors import FiresteelError
 from firesteel.facts.model.contents import CheckpointContents, StoredModule
 from firesteel.facts.model.tensors import Role
-from firesteel.rules.checkpoint_checks.checks import CheckpointFinding
-from firesteel.rules.checkpoint_checks.subject import AuditSubject, is_linear
+from firesteel.rules.checkpoint.checks import CheckpointFinding
+from firesteel.rules.checkpoint.subject import AuditSubject, is_linear
 from firesteel.values import replace
 from firesteel.workshop.repair.draft import Draft
 

@@ -14,7 +14,7 @@ from firesteel.edge.files.contents import INDEX
 from firesteel.facts.formats.safetensors import DTYPE_BITS
 from firesteel.facts.model.contents import CheckpointContents, StoredModule, WeightFile, stored_modules
 from firesteel.facts.model.tensors import Tensor, role_of
-from firesteel.rules.checkpoint_checks.subject import AuditSubject
+from firesteel.rules.checkpoint.subject import AuditSubject
 from firesteel.values import Value, replace
 
 

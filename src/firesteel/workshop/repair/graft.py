@@ -8,8 +8,8 @@ from pathlib import Path
 from firesteel.errors import FiresteelError
 from firesteel.facts.model.contents import TOKENIZER_FILES, CheckpointContents, StoredModule, split_name
 from firesteel.facts.model.tensors import Role, role_of
-from firesteel.rules.checkpoint_checks.checks import CheckpointFinding
-from firesteel.rules.checkpoint_checks.subject import AuditSubject
+from firesteel.rules.checkpoint.checks import CheckpointFinding
+from firesteel.rules.checkpoint.subject import AuditSubject
 from firesteel.values import replace
 from firesteel.workshop.repair.draft import Draft, DraftTensor, in_file_order
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from firesteel.edge.files.contents import local_folder, read_contents, read_folder
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.model.contents import CheckpointContents
-from firesteel.rules.checkpoint_checks.checks import CheckpointFinding, Mend
-from firesteel.rules.checkpoint_checks.judge import judge
+from firesteel.rules.checkpoint.checks import CheckpointFinding, Mend
+from firesteel.rules.checkpoint.judge import judge
 from firesteel.values import Value, replace
 from firesteel.workshop.repair.config import fix_config
 from firesteel.workshop.repair.draft import Draft, contents_of, draft_of

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from firesteel.facts.formats.number_bytes import E4M3_MAX, e4m3_values
 from firesteel.facts.model.contents import CheckpointContents, split_name
-from firesteel.rules.checkpoint_checks.scales import differing_groups, inverted_scales
-from firesteel.rules.checkpoint_checks.subject import AuditSubject
+from firesteel.rules.checkpoint.scales import differing_groups, inverted_scales
+from firesteel.rules.checkpoint.subject import AuditSubject
 from firesteel.values import Value, replace
 from firesteel.workshop.repair.draft import Draft, DraftTensor
 

@@ -1,0 +1,264 @@
+"""Checks of what a checkpoint says of itself against its tensors: layers, experts, shapes, the head.
+
+A safetensors checkpoint says it in config.json, a GGUF in its keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from math import prod
+
+from firesteel.facts.formats.gguf import ArrayInfo, model_layer_count
+from firesteel.facts.model.contents import StoredModule
+from firesteel.facts.model.tensors import Role, TensorGroup
+from firesteel.rules.checkpoint.checks import CheckpointFinding, finding
+from firesteel.rules.checkpoint.subject import AuditSubject, is_linear
+
+_LAYER = re.compile(r"(?:^|\.)layers\.(\d{1,6})\.")
+_EXPERT = re.compile(r"^(.*\.experts)\.(\d{1,6})\.")
+_PREFIX = re.compile(r"^(?:model\.|language_model\.|backbone\.|transformer\.|text_model\.)+")
+_EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+_KNOWN_SHARE = 0.7
+"""Of the matrices that are stored, so many must have a name that is known for the family; otherwise the
+checkpoint names its modules differently, and comparing them would find nothing but that."""
+
+
+def check_config(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    contents = subject.contents
+    if contents.config_defect:
+        yield finding("config-damaged", "config.json cannot be read", contents.config_defect, "config.json")
+        return
+    if contents.config is None:
+        yield finding("config-missing", "there is no config.json", "no config.json", "config.json")
+        return
+    if subject.architecture is None:
+        model_type = str(subject.text_config.get("model_type"))[:60]
+        yield finding(
+            "architecture-unknown", f"firesteel does not know `{model_type}`", "model_type of config.json"
+        )
+    if contents.has_all_files:
+        yield from _layers(subject)
+        yield from _experts(subject)
+        yield from _head(subject)
+        yield from _matrices(subject)
+    yield from _vocabulary(subject)
+
+
+def _layers(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    count = subject.whole_number("num_hidden_layers", "n_layer", "num_layers")
+    if count is None or not 0 < count <= 4096:
+        return
+    present: set[int] = set()
+    for module in subject.representatives:
+        if module.role is not Role.TOWER and not module.name.startswith("mtp"):
+            layer = _LAYER.search(module.name)
+            if layer:
+                present.add(int(layer[1]))
+    if not present:
+        return
+    missing = [number for number in range(count) if number not in present]
+    if missing:
+        evidence = f"num_hidden_layers is {count}, and there are no tensors of layer {_listed(missing)}"
+        yield finding("layers-missing", f"layer {missing[0]} is absent", evidence, None, len(missing))
+    beyond = sorted(number for number in present if number >= count + subject.drafter_layers)
+    if beyond:
+        evidence = f"num_hidden_layers is {count}, and there are tensors of layer {_listed(beyond)}"
+        yield finding(
+            "layers-beyond-config", "there are more layers than the config has", evidence, None, len(beyond)
+        )
+
+
+def _experts(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    count = subject.whole_number(*_EXPERT_KEYS)
+    if not count or count > 65_536:
+        return
+    numbers: dict[str, set[int]] = {}
+    for name, module in subject.modules.items():
+        expert = _EXPERT.match(name)
+        if expert and module.role is Role.ROUTED_EXPERTS:
+            numbers.setdefault(expert[1], set()).add(int(expert[2]))
+    lacking = {parent: count - len(own) for parent, own in numbers.items() if max(own) < count > len(own)}
+    if lacking:
+        parent = next(iter(lacking))
+        absent = [number for number in range(count) if number not in numbers[parent]]
+        evidence = f"the config has {count} experts; `{parent}` lacks {_listed(absent)}"
+        yield finding("experts-missing", "experts are absent", evidence, parent, sum(lacking.values()))
+    if extra := [parent for parent, own in numbers.items() if max(own) >= count]:
+        evidence = f"the config has {count} experts; `{extra[0]}` has number {max(numbers[extra[0]])}"
+        yield finding(
+            "experts-beyond-config",
+            "there are more experts than the config has",
+            evidence,
+            extra[0],
+            len(extra),
+        )
+
+
+def _head(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    parameters = subject.parameters
+    if parameters is None:
+        return
+    heads = [module for module in subject.representatives if module.role is Role.HEAD and module.weight]
+    has_embeddings = any(module.role is Role.EMBEDDINGS for module in subject.representatives)
+    if not parameters.tied_head and not heads and has_embeddings:
+        evidence = "tie_word_embeddings is false, and no tensor is a head"
+        yield finding("head-missing", "the head is absent", evidence, "lm_head.weight")
+    if parameters.tied_head and heads:
+        weight = heads[0].weight
+        evidence = (
+            f"tie_word_embeddings is true, and `{heads[0].name}` has {weight.bytes if weight else 0:,} bytes"
+        )
+        yield finding(
+            "head-stored-although-tied", "a head is stored that is not used", evidence, heads[0].name
+        )
+
+
+def _vocabulary(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    """For families whose shapes are not known, the embedding table alone."""
+    if subject.parameters is not None:
+        return
+    vocabulary, hidden = subject.whole_number("vocab_size"), subject.whole_number("hidden_size")
+    for module in subject.representatives:
+        name = _PREFIX.sub("", module.name)
+        shape = module.shape
+        if name == "embed_tokens" and shape and vocabulary and hidden and shape[0] < vocabulary:
+            evidence = f"vocab_size {vocabulary:,}, and the table has {shape[0]:,} rows"
+            what = "the embedding table is smaller than the vocabulary"
+            yield finding("shape-contradicts-config", what, evidence, module.name)
+
+
+def _matrices(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    """Every matrix that the config implies, with its shape."""
+    parameters = subject.parameters
+    if parameters is None:
+        return
+    stored = {_PREFIX.sub("", name): module for name, (module, _) in subject.kinds.items()}
+    wanted = [group for group in parameters.groups if _is_compared(group)]
+    found = [(group, module) for group in wanted if (module := _find(stored, group)) is not None]
+    matched = {module.name for _, module in found}
+    linear = [module for module in subject.representatives if is_linear(module)]
+    if not found or len(matched) < _KNOWN_SHARE * len(linear):
+        return
+    absent = [group for group in wanted if _find(stored, group) is None]
+    if absent:
+        evidence = f"its config implies {absent[0].name} of {_shape(absent[0].shape)}"
+        yield finding(
+            "tensor-missing", f"`{absent[0].name}` is absent", evidence, absent[0].name, len(absent)
+        )
+    wrong = [(group, module) for group, module in found if not _agrees(group, module, parameters.experts)]
+    if wrong:
+        group, module = wrong[0]
+        evidence = f"stored {_shape(module.shape or ())}, and the config implies {_shape(group.shape)}"
+        what = f"`{module.name}` has another shape than the config implies"
+        yield finding("shape-contradicts-config", what, evidence, module.name, len(wrong))
+
+
+def _is_compared(group: TensorGroup) -> bool:
+    """Matrices of the language model by their own name; one norm may stand for several."""
+    if group.in_drafter or group.part in ("tower", "norm", "recurrence", "indexer", "other"):
+        return False
+    return group.part in ("embedding", "router") or group.is_linear
+
+
+def _find(stored: Mapping[str, StoredModule], group: TensorGroup) -> StoredModule | None:
+    name = _PREFIX.sub("", group.name)
+    for known in _other_names(name):
+        module = stored.get(known)
+        if module is not None and module.weight is not None:
+            return module
+    return None
+
+
+def _other_names(name: str) -> Iterator[str]:
+    """The names that publishers use for one matrix: fused or by expert, as one layer or as several."""
+    yield name
+    parent, _, leaf = name.rpartition(".")
+    if parent.endswith(".experts.0"):
+        yield f"{parent.removesuffix('.0')}.{'down_proj' if leaf in ('down_proj', 'w2') else 'gate_up_proj'}"
+        yield f"{parent.removesuffix('.0')}.{leaf}"
+    if parent.endswith(".experts"):
+        yield f"{parent}.0.{'down_proj' if leaf == 'down_proj' else 'gate_proj'}"
+    if leaf in ("in_proj_qkvz", "in_proj_ba"):
+        yield f"{parent}.{'in_proj_qkv' if leaf == 'in_proj_qkvz' else 'in_proj_b'}"
+    if leaf == "router":
+        yield f"{parent}.gate"
+        yield f"{parent}.router.layer"
+    if leaf == "gate":
+        yield f"{parent}.router"
+
+
+def _agrees(group: TensorGroup, module: StoredModule, experts: int) -> bool:
+    shape = module.shape
+    if shape is None or len(shape) < 2:
+        return True
+    if _PREFIX.sub("", module.name) != _PREFIX.sub("", group.name):
+        # Fused or split: the same elements, arranged in another way. A part of them is another name's.
+        return prod(shape) % min(group.shape) == 0
+    if group.part == "embedding":
+        return shape[1] == group.shape[1] and shape[0] >= group.shape[0]
+    if len(shape) == 3:
+        return shape[0] == experts and sorted(shape[1:]) == sorted(group.shape[-2:])
+    return shape == group.shape
+
+
+def _listed(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:6]))
+    return f"{shown} and {len(numbers) - 6} more" if len(numbers) > 6 else shown
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"
+
+
+_BLOCK = re.compile(r"^blk\.(\d{1,6})\.")
+_PLAIN = ("F32", "F16", "BF16")
+
+
+def check_gguf(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    contents = subject.contents
+    if any(file.defect for file in contents.files):  # its keys could not be read either
+        return
+    keys, tensors = contents.metadata, list(subject.tensors())
+    name = str(keys.get("general.architecture"))
+    blocks = {int(match[1]) for tensor in tensors if (match := _BLOCK.match(tensor.name))}
+    promised = keys.get(f"{name}.block_count")
+    layers = model_layer_count(keys)
+    if type(promised) is int and layers is not None and blocks:
+        if missing := [number for number in range(layers) if number not in blocks]:
+            evidence = f"block_count is {promised}, and there is no `blk.{missing[0]}`"
+            yield finding("layers-missing", f"layer {missing[0]} is absent", evidence, None, len(missing))
+        if promised > layers and not any(number >= layers for number in blocks):
+            evidence = f"nextn_predict_layers is {promised - layers}, and no tensor belongs to one"
+            yield finding("mtp-missing", "the MTP layers are absent", evidence)
+    experts = keys.get(f"{name}.expert_count")
+    for tensor in tensors:
+        is_stack = tensor.role is Role.ROUTED_EXPERTS and len(tensor.shape) == 3
+        if is_stack and type(experts) is int and experts and tensor.shape[0] != experts:
+            evidence = f"expert_count is {experts}, and `{tensor.name}` has {tensor.shape[0]}"
+            yield finding("experts-missing", "experts are absent", evidence, tensor.name)
+            break
+    routers = [tensor for tensor in tensors if tensor.role is Role.ROUTER and tensor.dtype not in _PLAIN]
+    if routers:
+        evidence = f"`{routers[0].name}` is {routers[0].dtype}"
+        yield finding(
+            "router-quantized", "the router is quantized", evidence, routers[0].name, len(routers), "warn"
+        )
+    yield from _tokens(subject)
+
+
+def _tokens(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    keys = subject.contents.metadata
+    tokens = keys.get("tokenizer.ggml.tokens")
+    count = (
+        tokens.length if isinstance(tokens, ArrayInfo) else len(tokens) if isinstance(tokens, tuple) else None
+    )
+    table = next((tensor for tensor in subject.tensors() if tensor.name == "token_embd.weight"), None)
+    if count is None:
+        yield finding("tokenizer-missing", "there is no tokenizer", "no key tokenizer.ggml.tokens")
+    elif table is not None and table.shape and count > table.shape[0]:
+        evidence = f"{count:,} tokens, and the table has {table.shape[0]:,} rows"
+        what = "the tokenizer has tokens that the embedding table lacks"
+        yield finding("tokenizer-beyond-embeddings", what, evidence, table.name)
+    if "tokenizer.chat_template" not in keys:
+        yield finding("template-missing", "there is no chat template", "no key tokenizer.chat_template")

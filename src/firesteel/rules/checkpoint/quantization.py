@@ -1,0 +1,330 @@
+"""Checks of what is quantized: against the config, and against what engines load."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from firesteel.facts.model.contents import StoredModule, WrittenAs
+from firesteel.facts.model.quantization import NVFP4, UnknownQuantization, parse_modules, read_quantization
+from firesteel.facts.model.tensors import Role
+from firesteel.rules.checkpoint.checks import CheckpointFinding, finding
+from firesteel.rules.checkpoint.subject import AuditSubject, is_linear
+from firesteel.units import show_bytes
+
+_PLAIN_ROLES = {
+    Role.ROUTER: ("router-quantized", "the router is quantized"),
+    Role.EMBEDDINGS: ("embeddings-quantized", "the embedding table is quantized"),
+    Role.NORMS: ("norms-quantized", "norms are quantized"),
+}
+_METHODS: Mapping[WrittenAs, tuple[str, ...]] = {
+    "compressed-tensors": ("compressed-tensors",),
+    "modelopt": ("modelopt",),
+    "mxfp4-blocks": ("mxfp4", "modelopt", "compressed-tensors", "fp8"),
+    "gptq-awq": ("gptq", "awq", "modelopt"),
+    "block-fp8": ("fp8", "modelopt", "compressed-tensors"),
+    "fp8": ("fp8", "modelopt", "compressed-tensors", "bitsandbytes"),
+}
+"""The `quant_method`s under which an engine reads a layout."""
+
+
+def check_quantization(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    yield from _roles(subject)
+    yield from _drafter(subject)
+    if subject.declared_error:
+        yield finding("quantization-unknown", "the quantization is not known", subject.declared_error)
+        return
+    yield from _two_configs(subject)
+    if subject.declared is None:
+        if subject.quantized:
+            module = subject.quantized[0]
+            evidence = (
+                f"`{module.name}` is stored as {module.format}, and config.json has no quantization_config"
+            )
+            yield finding(
+                "quantization-config-missing",
+                "the config does not say that the weights are quantized",
+                evidence,
+                module.name,
+                len(subject.quantized),
+            )
+        return
+    if not subject.quantized:
+        if subject.declared.method != "bitsandbytes" and subject.contents.has_all_files:
+            evidence = f"quant_method {subject.declared.method}, and every weight is stored in 16 or 32 bits"
+            yield finding(
+                "nothing-is-quantized", "the config claims a quantization, the weights have none", evidence
+            )
+        return
+    yield from _layout(subject)
+    yield from _by_module(subject)
+    yield from _experts(subject)
+    yield from _ignore_list(subject)
+    yield from _targets(subject)
+    yield from _activations(subject)
+    yield from _kv_cache(subject)
+
+
+def _roles(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    """What engines keep in 16 bits whatever the config says."""
+    found: dict[Role, list[StoredModule]] = {}
+    for module in subject.quantized:
+        found.setdefault(module.role, []).append(module)
+    for role, (check, says) in _PLAIN_ROLES.items():
+        if modules := found.get(role):
+            yield finding(check, says, _stored(modules[0]), modules[0].name, len(modules))
+    if modules := found.get(Role.HEAD):
+        yield finding("head-quantized", "the head is quantized", _stored(modules[0]), modules[0].name)
+
+
+def _drafter(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    modules = [module for module in subject.representatives if module.role is Role.DRAFTER]
+    if subject.drafter_layers and not modules and subject.contents.has_all_files:
+        evidence = f"the config has {subject.drafter_layers} MTP layers, and no tensor belongs to one"
+        yield finding("mtp-missing", "the MTP layers are absent", evidence, None, subject.drafter_layers)
+    packed = [module for module in modules if module.format in ("nvfp4", "mxfp4", "int")]
+    if packed:
+        yield finding(
+            "mtp-quantized",
+            "the MTP layers are stored in 4 bits",
+            _stored(packed[0]),
+            packed[0].name,
+            len(packed),
+        )
+    declared = subject.declared
+    plain = [
+        module
+        for module in modules
+        if module.is_matrix
+        and not module.is_quantized
+        and module.name.rpartition(".")[2].endswith("_proj")
+        and module.name.rpartition(".")[2] not in ("eh_proj", "e_proj", "h_proj", "input_proj")
+        and subject.declared_format(module) is not None
+    ]
+    if plain and not packed and declared is not None and declared.bits == 4:
+        yield finding(
+            "mtp-not-ignored",
+            "the MTP layers are in 16 bits, and the ignore list does not name them",
+            _stored(plain[0]),
+            plain[0].name,
+            len(plain),
+        )
+
+
+def _two_configs(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    beside = subject.contents.modelopt_config
+    if beside is None or not subject.config.get("quantization_config"):
+        return
+    try:
+        own, other = read_quantization(subject.config), read_quantization(beside)
+    except UnknownQuantization:
+        return
+    if own and other and (own.method, own.format) != (other.method, other.format):
+        names = [f"{each.method} {each.format.name if each.format else 'mixed'}" for each in (own, other)]
+        evidence = f"config.json has {names[0]}, hf_quant_config.json has {names[1]}"
+        yield finding("configs-differ", "two files describe the quantization differently", evidence)
+
+
+def _layout(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    assert subject.declared is not None
+    layouts = Counter(module.layout for module in subject.quantized)
+    layout = layouts.most_common(1)[0][0]
+    if subject.declared.method not in _METHODS.get(layout, (subject.declared.method,)):
+        module = next(module for module in subject.quantized if module.layout == layout)
+        parts = ", ".join(sorted(module.parts))
+        evidence = f"quant_method {subject.declared.method}, and `{module.name}` has {parts}"
+        yield finding(
+            "layout-contradicts-config",
+            f"the tensors are laid out as {layout}, the config says {subject.declared.method}",
+            evidence,
+            module.name,
+            layouts[layout],
+        )
+
+
+def _by_module(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    """Each linear layer as the config has it."""
+    unnamed, ignored, other = list[StoredModule](), list[StoredModule](), list[StoredModule]()
+    for module in subject.representatives:
+        if not is_linear(module) or module.weight is None:
+            continue
+        wanted = subject.declared_format(module)
+        if wanted is None:
+            if module.is_quantized:
+                ignored.append(module)
+        elif not module.is_quantized:
+            if module.role is not Role.ROUTED_EXPERTS:  # experts have a check of their own
+                unnamed.append(module)
+        elif not _same_format(wanted.name, module):
+            other.append(module)
+    if unnamed:
+        what = f"`{unnamed[0].name}` is in 16 bits, and the ignore list does not name it"
+        yield finding("unquantized-not-ignored", what, _stored(unnamed[0]), unnamed[0].name, len(unnamed))
+    if ignored:
+        what = f"`{ignored[0].name}` is quantized, and the config says that it is not"
+        yield finding("ignored-but-quantized", what, _stored(ignored[0]), ignored[0].name, len(ignored))
+    if other:
+        wanted = subject.declared_format(other[0])
+        what = f"`{other[0].name}` is not stored as the config says"
+        evidence = f"{_stored(other[0])}; the config says {wanted.name if wanted else ''}"
+        yield finding("format-contradicts-config", what, evidence, other[0].name, len(other))
+
+
+def _same_format(wanted: str, module: StoredModule) -> bool:
+    stored = module.format
+    return wanted == stored or (wanted.startswith("int") and stored == "int") or stored == "other"
+
+
+def _experts(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    plain: list[StoredModule] = []
+    wanted_bits = 16
+    mixed: list[tuple[str, Counter[str]]] = []
+    for name, (module, formats) in subject.kinds.items():
+        if module.role is not Role.ROUTED_EXPERTS or module.weight is None or not is_linear(module):
+            continue
+        if len(formats) > 1:
+            mixed.append((name, formats))
+        elif "plain" in formats:
+            plain.append(module)
+            if form := subject.declared_format(module):
+                wanted_bits = min(wanted_bits, form.bits)
+    if mixed:
+        name, formats = mixed[0]
+        evidence = ", ".join(f"{count} as {form}" for form, count in formats.most_common())
+        yield finding(
+            "experts-mixed",
+            f"the experts of `{name}` are stored in several formats",
+            evidence,
+            name,
+            len(mixed),
+        )
+    if not plain:
+        return
+    size = sum(
+        tensor.bytes
+        for module in subject.modules.values()
+        if module.role is Role.ROUTED_EXPERTS and not module.is_quantized
+        for tensor in module.parts.values()
+    )
+    total = sum(subject.bytes_by_role.values())
+    share = f"{show_bytes(size)} of {show_bytes(total)} are experts in 16 bits"
+    if wanted_bits < 16:
+        small = show_bytes(total - size + size * wanted_bits // 16)
+        yield finding(
+            "experts-not-quantized",
+            "the experts were skipped by the quantizer",
+            f"{share}; with them in {wanted_bits} bits it would be about {small}",
+            plain[0].name,
+            len(plain),
+        )
+    elif size > total / 2:
+        yield finding(
+            "experts-left-in-16-bits",
+            "most of the checkpoint is experts that are not quantized",
+            share,
+            plain[0].name,
+            len(plain),
+        )
+
+
+def _ignore_list(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    """Entries that name nothing."""
+    entries = [
+        entry
+        for key in ("ignore", "exclude_modules", "modules_to_not_convert", "ignored_layers")
+        for entry in _texts(subject.section.get(key))
+    ]
+    if not entries or not subject.contents.has_all_files:
+        return
+    paths: set[str] = set()
+    leaves: set[str] = set()
+    for module in subject.representatives:
+        parts = module.name.split(".")
+        leaves.update(parts)
+        paths.update(".".join(parts[:end]) for end in range(1, len(parts) + 1))
+    misses = [entry for entry in entries if not _names_something(entry, paths, leaves, subject)]
+    if misses:
+        evidence = f"`{misses[0][:100]}` matches no module"
+        what = f"{len(misses)} of {len(entries)} entries of the ignore list name nothing"
+        yield finding("ignore-entry-misses", what, evidence, None, len(misses))
+
+
+def _names_something(entry: str, paths: set[str], leaves: set[str], subject: AuditSubject) -> bool:
+    stem = entry.removesuffix("*").removesuffix(".")
+    if subject.parameters is not None and subject.parameters.tied_head and stem.endswith("head"):
+        return True  # quantizers list it for every model
+    if not set("*?[") & set(stem) and not entry.startswith("re:"):
+        last = stem.rpartition(".")[2]
+        return (
+            stem in paths or ("." not in stem and stem in leaves) or (last in leaves and not last.isdecimal())
+        )
+    try:
+        patterns = parse_modules([entry])
+    except UnknownQuantization:
+        return True
+    return any(patterns.match(module.name) for module in subject.representatives)
+
+
+def _targets(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    """vLLM finds experts called w1 and w3 only by a target of their own."""
+    declared = subject.declared
+    if declared is None or declared.method != "compressed-tensors":
+        return
+    experts = [
+        module
+        for module in subject.quantized
+        if module.role is Role.ROUTED_EXPERTS and module.name.rpartition(".")[2] in ("w1", "w2", "w3")
+    ]
+    groups = subject.section.get("config_groups")
+    targets = [
+        target
+        for group in (groups.values() if isinstance(groups, Mapping) else ())
+        for target in (_texts(group.get("targets")) if isinstance(group, Mapping) else ())
+    ]
+    if experts and targets == ["Linear"]:
+        evidence = f"targets {targets}, and experts are called `{experts[0].name}`"
+        yield finding("moe-target-missing", "no target names the experts", evidence, experts[0].name)
+
+
+def _activations(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    """W4A4 needs a scale for the activations of every matrix."""
+    missing = [
+        module
+        for module in subject.quantized
+        if module.format == "nvfp4"
+        and is_linear(module)
+        and subject.declared_format(module) is NVFP4
+        and not {"input_scale", "input_global_scale"} & module.parts.keys()
+    ]
+    if missing:
+        parts = ", ".join(sorted(missing[0].parts))
+        evidence = f"the config quantizes activations, and `{missing[0].name}` has {parts}"
+        yield finding(
+            "input-scales-missing",
+            "scales for the activations are absent",
+            evidence,
+            missing[0].name,
+            len(missing),
+        )
+
+
+def _kv_cache(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+    dtype = subject.declared.kv_cache_dtype if subject.declared else None
+    if dtype is None or "8" not in dtype:
+        return
+    if not any({"k_scale", "v_scale"} & module.parts.keys() for module in subject.representatives):
+        evidence = f"the config names a KV cache of {dtype}, and no tensor is a k_scale or v_scale"
+        yield finding("kv-scales-absent", "there are no scales for the KV cache", evidence)
+
+
+def _stored(module: StoredModule) -> str:
+    weight = module.weight
+    if weight is None:
+        return f"`{module.name}` has {', '.join(sorted(module.parts))}"
+    return f"`{weight.name}` is {weight.dtype} [{', '.join(map(str, weight.shape))}]"
+
+
+def _texts(value: object) -> list[str]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return []
+    return [entry for entry in value if isinstance(entry, str)]

@@ -1,5 +1,0 @@
-"""What is wrong with a checkpoint, judged from its headers, its scales and its small files.
-
-`judge` takes what `edge/files/contents.py` read and returns findings, the most severe first. Pure: `audit`
-shows them, `plan` and `up` use them before anything starts, `repair` mends those that it can prove better.
-"""
