@@ -13,7 +13,8 @@ import pytest
 from firesteel.catalog.catalog import shipped
 from firesteel.gateway.loader.model_parameters import model_parameters
 from firesteel.gateway.service_config import ModelConfig
-from firesteel.render.clients import ClientEndpoint, client_names, load_client, render_settings, settings
+from firesteel.render.client_config import render_settings
+from firesteel.render.clients import ClientEndpoint, client_names, load_client, settings
 from firesteel.service_file import ModelEntry
 from tests.gateway.test_charging import running
 from tests.gateway.test_model_parameters import Recorder, send

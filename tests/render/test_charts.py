@@ -6,9 +6,18 @@ from xml.etree import ElementTree
 
 import pytest
 
-from firesteel.render.charts.line_plot import DataPoint, LinePlot, Series, downsample
-from firesteel.render.charts.row_chart import Row, RowChart, draw_panels, histogram
-from firesteel.render.charts.scale import Axis, fit_scale
+from firesteel.render.charts import (
+    Axis,
+    DataPoint,
+    LinePlot,
+    Row,
+    RowChart,
+    Series,
+    downsample,
+    draw_panels,
+    fit_scale,
+    histogram,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -17,18 +17,16 @@ from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
 from firesteel.errors import UsageError
+from firesteel.render import client_config
+from firesteel.render.client_config import apply_edit, merge_settings, render_settings
 from firesteel.render.clients import (
     ClientEndpoint,
     ClientSettings,
     SettingEdit,
     client_names,
-    jsonc,
     load_client,
-    merge_settings,
-    render_settings,
     settings,
 )
-from firesteel.render.clients.merge import apply_edit
 
 PLAIN = ClientEndpoint("http://127.0.0.1:8000/v1", "small")
 FULL = ClientEndpoint(
@@ -155,7 +153,7 @@ def test_a_file_with_comments_keeps_them() -> None:
     text = merge_settings(ZED, settings("zed", FULL), "json", "settings.json")
     for line in ("// Zed settings", "/* mine */", "// dark", "// local ones", '"buffer_font_size": 15,'):
         assert line in text
-    models = jsonc.read(text, "-")["language_models"]
+    models = client_config.read_jsonc(text, "-")["language_models"]
     assert models["ollama"] == {"api_url": "http://x"}
     assert models["openai_compatible"] == rendered("zed", FULL)["language_models"]["openai_compatible"]
     assert merge_settings(text, settings("zed", FULL), "json", "-") == text, "a second time changes nothing"
@@ -281,7 +279,7 @@ def test_what_cannot_be_changed_safely_is_refused(form: Any, text: str) -> None:
 
 def test_a_mistake_has_its_line() -> None:
     with pytest.raises(UsageError, match=r"x\.json:3: a comma is missing"):
-        jsonc.read('{\n"a": 1\n"b": 2}', "x.json")
+        client_config.read_jsonc('{\n"a": 1\n"b": 2}', "x.json")
 
 
 leaf = (
@@ -322,7 +320,7 @@ def with_comments(value: Any, draw: Any) -> str:
 )
 def test_one_value_is_set_and_nothing_else(value: Any, path: list[str], new: Any, data: Any) -> None:
     text = with_comments(value, data.draw)
-    assert jsonc.read(text, "-") == value
+    assert client_config.read_jsonc(text, "-") == value
     edit = SettingEdit(tuple(path), new)
     try:
         wanted = apply_edit(value, edit)
@@ -331,6 +329,6 @@ def test_one_value_is_set_and_nothing_else(value: Any, path: list[str], new: Any
     if not text.strip() or wanted == value:
         return
     changed = merge_settings(text, ClientSettings((edit,)), "json", "-")
-    assert jsonc.read(changed, "-") == wanted
+    assert client_config.read_jsonc(changed, "-") == wanted
     if path[0] not in value:
         assert all(changed.count(mark) >= text.count(mark) for mark in ("// x", "/* } */", '// "a": 1,'))

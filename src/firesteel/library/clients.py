@@ -11,7 +11,7 @@ from firesteel.edge.files import client_files
 from firesteel.errors import UsageError
 from firesteel.library.run import services
 from firesteel.library.serve import gateway
-from firesteel.render import clients
+from firesteel.render import client_config, clients
 from firesteel.render.clients import ClientSettings, KnownClient
 from firesteel.run.endpoints import base_url
 from firesteel.values import Value, replace
@@ -37,7 +37,7 @@ class ConfiguredClient(Value):
     @property
     def text(self) -> str:
         """The settings as the client's file has them."""
-        return clients.render_settings(self.settings, self.client.format)
+        return client_config.render_settings(self.settings, self.client.format)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ def client_target(
 def client_settings(client: str, target: ClientTarget) -> str:
     """The configuration that points a client (`opencode`, `codex`, ...) at a target, as the client's file."""
     settings = clients.settings(client, target.endpoint)
-    return clients.render_settings(settings, clients.load_client(client).format)
+    return client_config.render_settings(settings, clients.load_client(client).format)
 
 
 def configure_client(
@@ -105,7 +105,7 @@ def write_client(configured: ConfiguredClient) -> tuple[bool, Path | None]:
             next=f"firesteel client {configured.name}",
         )
     before = client_files.read(path)
-    after = clients.merge_settings(before, configured.settings, client.format, str(path))
+    after = client_config.merge_settings(before, configured.settings, client.format, str(path))
     return (True, client_files.replace(path, after)) if after != before else (False, None)
 
 

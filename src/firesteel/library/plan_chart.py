@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from firesteel.catalog.recipe import Quality
 from firesteel.planner import Band, Plan, Speed
 from firesteel.proposals import Proposal
-from firesteel.render.charts.row_chart import Row, RowChart, draw_panels
-from firesteel.render.charts.scale import Axis
-from firesteel.render.charts.svg import COLOURS
+from firesteel.render.charts import Axis, Row, RowChart, draw_panels
+from firesteel.render.svg import COLOURS
 from firesteel.units import show_bytes, show_figure, show_seconds
 
 

@@ -12,7 +12,7 @@ from firesteel.errors import UsageError
 from firesteel.launch import Launch
 from firesteel.proposals.propose import Proposal
 from firesteel.render import Cluster, LaunchFacts
-from firesteel.render.native_unit import native_unit
+from firesteel.render.systemd import native_unit
 
 _FORMS = {
     "docker": render.docker,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from shlex import join
 
-from firesteel.render.unit_text import unit_line
+from firesteel.render.systemd import unit_line
 from firesteel.render.yaml_text import document, explain
 from firesteel.values import Value
 

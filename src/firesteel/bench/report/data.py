@@ -16,8 +16,7 @@ from firesteel.bench.values import BenchRun, RequestSample
 from firesteel.planner import Band
 from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.published import PublishedRun, run_sources
-from firesteel.render.charts.line_plot import LinePlot
-from firesteel.render.charts.row_chart import RowChart
+from firesteel.render.charts import LinePlot, RowChart
 from firesteel.values import Value
 
 _MAX_PUBLISHED = 24

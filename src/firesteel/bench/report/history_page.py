@@ -16,8 +16,7 @@ from firesteel.bench.report.html import Markup, document, element, table
 from firesteel.bench.report.sanitize import sanitize
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun
-from firesteel.render.charts.line_plot import DataPoint, LinePlot, Series
-from firesteel.render.charts.scale import Axis
+from firesteel.render.charts import Axis, DataPoint, LinePlot, Series
 from firesteel.values import replace
 
 _DAY_S = 86_400

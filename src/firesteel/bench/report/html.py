@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NewType
 
-from firesteel.render.charts.svg import escape_text
+from firesteel.render.svg import escape_text
 
 Markup = NewType("Markup", str)
 _MAX_CELL = 400

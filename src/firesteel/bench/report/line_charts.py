@@ -10,8 +10,7 @@ from firesteel.bench.report.data import ChartSection, ReportData, parse_band, se
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures
 from firesteel.planner import Band
 from firesteel.planner.speed.published import PublishedRun
-from firesteel.render.charts.line_plot import DataPoint, LinePlot, Series
-from firesteel.render.charts.scale import Axis
+from firesteel.render.charts import Axis, DataPoint, LinePlot, Series
 from firesteel.values import replace
 
 _PLANNED_DEPTH = 1024

@@ -22,7 +22,7 @@ from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, PointFigures
 from firesteel.planner.speed import published as published_runs
 from firesteel.planner.speed.published import PublishedRun
-from firesteel.render.charts.svg import escape_text
+from firesteel.render.svg import escape_text
 from firesteel.units import show_bytes
 from firesteel.values import replace
 

@@ -11,9 +11,8 @@ from firesteel.bench.report.data import ChartSection, ReportData, has_no_gpu, is
 from firesteel.bench.results.context import SHARE_HIGH, SHARE_LOW
 from firesteel.bench.values import MeasuredFigure, Point
 from firesteel.planner import Band
-from firesteel.render.charts.row_chart import Row, RowChart, histogram
-from firesteel.render.charts.scale import Axis
-from firesteel.render.charts.svg import BAD_COLOUR, LegendEntry
+from firesteel.render.charts import Axis, Row, RowChart, histogram
+from firesteel.render.svg import BAD_COLOUR, LegendEntry
 from firesteel.units import show_bytes
 
 _MAX_GAP_S = 1e6

@@ -7,8 +7,7 @@ from typing import Any
 
 from firesteel.bench.report import formatting
 from firesteel.bench.report.data import ChartSection, is_number
-from firesteel.render.charts.line_plot import DataPoint, LinePlot, Series, downsample
-from firesteel.render.charts.scale import Axis
+from firesteel.render.charts import Axis, DataPoint, LinePlot, Series, downsample
 
 _METRICS: Mapping[str, tuple[str, str, float]] = {
     "clock_mhz": ("GPU clock", "MHz", 1),

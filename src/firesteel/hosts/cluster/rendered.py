@@ -18,8 +18,8 @@ from firesteel.hosts.cluster.rendered_rpc import RPC_FORMS, head_file, worker_fi
 from firesteel.proposals import Proposal
 from firesteel.proposals.rendered import launch_facts
 from firesteel.render import Cluster, LaunchFacts
+from firesteel.render.kubernetes import LEADER_ADDRESS, WORKER_INDEX, leader_worker_set
 from firesteel.render.launch_facts import comments, rank_alone
-from firesteel.render.leader_worker_set import LEADER_ADDRESS, WORKER_INDEX, leader_worker_set
 from firesteel.values import Value, replace
 
 _FORMS = {

@@ -16,9 +16,7 @@ from firesteel.hosts.cluster.ranks import RPC_PORT, RankHost
 from firesteel.launch import Launch, container_name
 from firesteel.render import LaunchFacts
 from firesteel.render.docker import quote
-from firesteel.render.native_unit import native_unit
-from firesteel.render.systemd import INSTALL_SECTION, install_notes
-from firesteel.render.unit_text import unit_line, unit_word
+from firesteel.render.systemd import INSTALL_SECTION, install_notes, native_unit, unit_line, unit_word
 from firesteel.render.yaml_text import Explained, document
 
 RPC_FORMS = ("docker", "compose", "systemd")

@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firesteel.errors import UsageError
-from firesteel.launch import Container, FlagValue, Launch, Mount
+from firesteel.launch import Container, EngineProgram, FlagValue, Launch, Mount
 from firesteel.reads.source_text import source_file
 from firesteel.reads.systemd import words
 from firesteel.render import LaunchFacts, containerized, pin, quadlet, systemd
+from firesteel.render.systemd import native_unit
 from firesteel.values import replace
 from tests.http_thread import QuietHandler, serving_http
 from tests.render.material import (
@@ -248,3 +249,32 @@ def test_what_a_quadlet_cannot_express() -> None:
     for form in (systemd, quadlet):
         with pytest.raises(UsageError, match="runs on 2 Sparks"):
             form(launch_of("qwen3-235b-gptq-int4-two-sparks"))
+
+
+LAUNCH = Launch(
+    "coder", "/models/a 100 %.gguf", "llamacpp", "11434", {"ctx-size": "4096", "metrics": True},
+    {"GGML_CUDA_GRAPHS": "1"}, 8001, program=EngineProgram(("/bin/true",), "11434"),
+)  # fmt: skip
+
+
+def test_the_unit_starts_the_program_itself() -> None:
+    text = native_unit(LAUNCH)
+    assert "docker" not in text
+    assert "Environment=GGML_CUDA_GRAPHS=1\n" in text
+    assert 'ExecStart=/bin/true \\\n  --model "/models/a 100 %%.gguf" --host 127.0.0.1 --port 8001' in text
+
+
+def test_systemd_accepts_it(tmp_path: Path) -> None:
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("no systemd-analyze here")
+    unit = tmp_path / "firesteel-coder.service"
+    unit.write_text(native_unit(LAUNCH))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
+    )
+    assert "firesteel-coder" not in done.stderr, done.stderr
+
+
+def test_a_launch_without_a_program_is_refused() -> None:
+    with pytest.raises(UsageError):
+        native_unit(Launch("coder", "m", "vllm"))

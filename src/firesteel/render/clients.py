@@ -1,8 +1,8 @@
-"""The settings that each client needs for an endpoint.
+"""Clients that people point at a service (OpenCode, Claude Code, Codex and others), and their settings.
 
-An unknown limit is left out, never guessed: the client then uses its own default. One limit is our choice:
-engines limit an answer only by the context, clients want a number, and a quarter of the context, at most
-16,384 tokens, leaves enough for the question.
+`load_client` says where a client has its configuration and in which format; that is data (`data/clients`),
+each with its source. `settings` gives what it must know about an endpoint. An unknown limit is left out,
+never guessed: the client then uses its own default. API keys are named by their variable and never written.
 """
 
 from __future__ import annotations
@@ -10,12 +10,54 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from firesteel.values import Value
+from firesteel import shipped_data
+from firesteel.facts.evidence import Evidence, Sources
+from firesteel.values import FileValue, Value
+
+Format = Literal["json", "toml", "yaml", "env"]
+_ORDER = ("opencode", "claude-code", "codex", "continue", "zed", "open-webui", "openai")
+
+
+class ConfigFolder(FileValue, kw_only=True):
+    variable: str
+    """The environment variable that moves the folder."""
+    default: str
+
+
+class KnownClient(FileValue, kw_only=True):
+    title: str
+    speaks: Literal["chat", "messages", "responses"]
+    """Which of the engine's APIs: OpenAI's chat completions, Anthropic's messages, OpenAI's responses."""
+    format: Format
+    folder: ConfigFolder | None = None
+    """None: it has only environment variables, no file."""
+    files: tuple[str, ...] = ()
+    """The files that it reads; the first that exists is changed."""
+    new_file: str | None = None
+    """The file to create where none exists."""
+    sources: Sources
+
+    @property
+    def source(self) -> Evidence:
+        return self.sources[0]
+
+
+def client_names() -> tuple[str, ...]:
+    return _ORDER
+
+
+@cache
+def load_client(name: str) -> KnownClient:
+    return shipped_data.load(f"clients/{name}.yaml", KnownClient)
+
 
 MAX_OUTPUT = 16_384
+"""Our choice: engines limit an answer only by the context, clients want a number, and a quarter of the
+context, at most this, leaves enough for the question."""
 
 
 class ClientEndpoint(Value):
