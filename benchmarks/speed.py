@@ -25,7 +25,7 @@ from math import hypot
 from pathlib import Path
 
 from firesteel.facts.model.tensors import Role
-from firesteel.planner.speed.constants import ErrorsSchema, constants
+from firesteel.planner.speed.decode import ErrorsSchema, constants
 from firesteel.planner.speed.published import PublishedRun
 from firesteel.values import replace
 

@@ -26,7 +26,7 @@ from firesteel.edge.files.home import Home
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.gateway.serve import ServeOptions
 from firesteel.launch import Ask
-from firesteel.proposals.rendered import CLUSTER_FORMS, FORMS
+from firesteel.planner.rendered import CLUSTER_FORMS, FORMS
 from firesteel.run.events import PhaseDone
 from firesteel.run.service import Service, ServiceSpec
 from firesteel.run.verify.verify import Verification

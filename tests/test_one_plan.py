@@ -22,12 +22,14 @@ from firesteel.edge.files.measured_memory import save_measured_memory
 from firesteel.gateway.loader import job
 from firesteel.launch import Ask
 from firesteel.library.plans import host, plan, propose
-from firesteel.planner import Band, MeasuredMemory, Plan, launch_key
-from firesteel.proposals import Proposal
+from firesteel.planner.memory.measured import MeasuredMemory, launch_key
+from firesteel.planner.plan import Plan
+from firesteel.planner.propose import Proposal
 from firesteel.run.service import folder_of, load, write_spec
 from firesteel.run.start.options import RunOptions, make_spec
 from firesteel.sim.setup import create_spark, environment
 from firesteel.sim.spark import SimSpark
+from firesteel.units import Band
 from firesteel.values import replace
 from firesteel.workspace import find_workspace
 from tests.bench.stored_runs import SUBJECT, stored_run
@@ -103,7 +105,7 @@ def machine(
 
 def _recorded(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     plans: list[Plan] = []
-    proposing = import_module("firesteel.proposals.propose")
+    proposing = import_module("firesteel.planner.propose")
     make_plan = proposing.plan
 
     def record(*arguments: Any, **options: Any) -> Plan:

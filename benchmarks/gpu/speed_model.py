@@ -20,9 +20,8 @@ from record_vllm_boots import changed_config
 from firesteel.edge.files.checkpoints import open_path
 from firesteel.engines.kv_cache import size_kv_cache
 from firesteel.launch import FlagValue, Launch
-from firesteel.planner.memory.loaded import loaded_weights
-from firesteel.planner.speed.decode import stored_bytes
-from firesteel.planner.speed.step_model import StepModel, step_model
+from firesteel.planner.memory.account import loaded_weights
+from firesteel.planner.speed.decode import StepModel, step_model, stored_bytes
 from firesteel.values import replace
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from firesteel.planner.speed.constants import ErrorsSchema, SpreadSchema
+from firesteel.planner.speed.decode import ErrorsSchema, SpreadSchema
 
 
 def spread(values: Iterable[float]) -> SpreadSchema:

@@ -15,8 +15,15 @@ from calibration.accuracy import prediction_errors
 from calibration.least_squares import FitVariable, Point, fit
 from calibration.measured_models import models
 from firesteel.planner.speed import published
-from firesteel.planner.speed.constants import ErrorsSchema, FittedSchema
-from firesteel.planner.speed.decode import StepReads, Terms, step_ms, step_reads, terms
+from firesteel.planner.speed.decode import (
+    ErrorsSchema,
+    FittedSchema,
+    StepReads,
+    Terms,
+    step_ms,
+    step_reads,
+    terms,
+)
 from firesteel.planner.speed.published import CALIBRATED, PublishedRun
 
 BANDWIDTH = 273e9

@@ -10,7 +10,7 @@ from calibration import decode, run_pairs
 from calibration.decode import run_errors
 from calibration.prefill import calibrate_prefill, first_prompts_ms
 from calibration.serving import predictions, served_errors
-from firesteel.planner.speed.constants import ErrorsSchema, FittedSchema, SpreadSchema
+from firesteel.planner.speed.decode import ErrorsSchema, FittedSchema, SpreadSchema
 
 _HEAD = """\
 # Written by scripts/calibrate from data/measured; never by hand. `scripts/calibrate --check` compares.

@@ -10,8 +10,7 @@ from calibration.accuracy import prediction_errors, spread
 from calibration.decode import BANDWIDTH, configuration, reads_of, single_user_runs
 from calibration.least_squares import FitVariable, Point, fit_log_ratios
 from calibration.measured_models import models
-from firesteel.planner.speed.constants import ErrorsSchema, FittedSchema, SpreadSchema
-from firesteel.planner.speed.decode import Terms
+from firesteel.planner.speed.decode import ErrorsSchema, FittedSchema, SpreadSchema, Terms
 from firesteel.planner.speed.prefill import PromptModel, active_weights, kernel_path, prompt_ms
 from firesteel.planner.speed.published import PublishedRun
 

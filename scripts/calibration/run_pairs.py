@@ -13,8 +13,7 @@ from calibration.accuracy import spread
 from calibration.decode import configuration, measured_ms, predicted_tps, run_errors
 from calibration.measured_models import models
 from firesteel.planner.speed import published
-from firesteel.planner.speed.constants import ErrorsSchema, SpreadSchema
-from firesteel.planner.speed.decode import all_reduces
+from firesteel.planner.speed.decode import ErrorsSchema, SpreadSchema, all_reduces
 from firesteel.planner.speed.published import CALIBRATED, PublishedRun
 from firesteel.values import replace
 

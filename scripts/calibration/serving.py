@@ -15,7 +15,7 @@ from calibration.accuracy import prediction_errors
 from calibration.decode import fit_batch_costs, fit_decode_costs, multi_user_runs, single_user_runs
 from calibration.prefill import fit_prefill_costs, prompt_model, prompts_of
 from firesteel.planner.speed import published
-from firesteel.planner.speed.constants import ServedErrorsSchema
+from firesteel.planner.speed.decode import ServedErrorsSchema
 from firesteel.planner.speed.published import CALIBRATED, PublishedRun
 from firesteel.planner.speed.serving import RequestShape, ServingModel, serve_burst
 

@@ -14,7 +14,7 @@ from firesteel.catalog.recipe import Recipe
 from firesteel.engines.schema.releases import known_versions
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask, EngineName
-from firesteel.proposals import propose
+from firesteel.planner.propose import propose
 from firesteel.rules.checker import release_findings
 from registries.differences import FOLDER, READ, differences, launches
 from registries.others import OtherLaunch, others, reason_of

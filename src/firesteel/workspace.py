@@ -6,7 +6,7 @@
 The catalog with the user's own recipes over it, the host, the memory that earlier starts took here, the
 user's own benchmark runs, checkpoints on disk and on the Hub. `plan`, `up`, `up -f`, `render`, `bench`,
 `tune`, the gateway's loader and the library all propose through it, so that one Ask gives one plan whichever
-way it comes in. It decides nothing: `proposals.propose` does, from these values.
+way it comes in. It decides nothing: `planner.propose` does, from these values.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from firesteel.values import Value, replace
 if TYPE_CHECKING:  # loaded only to plan: `check` needs none of it
     from firesteel.edge.files.chosen_releases import EngineRelease
     from firesteel.facts.model.adapter import Adapter
-    from firesteel.planner import MeasuredMemory, OwnRun
-    from firesteel.proposals import Proposal
-    from firesteel.proposals.adapters import OpenedAdapters
-    from firesteel.proposals.choose import Choice, Use
+    from firesteel.planner.choose import Choice, Use
+    from firesteel.planner.memory.measured import MeasuredMemory
+    from firesteel.planner.propose import OpenedAdapters, Proposal
+    from firesteel.planner.speed.own_runs import OwnRun
     from firesteel.rules.adapters import UnreadAdapter
 
 
@@ -112,7 +112,7 @@ class Workspace(Value, dict=True):
         A path is read, a name is looked up, a Hub id is looked up and then read. What was measured here says
         nothing about a host from the hardware data.
         """
-        from firesteel.proposals import propose, propose_checkpoint
+        from firesteel.planner.propose import propose, propose_checkpoint
 
         if ask.version:
             ask = replace(ask, version=linter.release(ask.engine, ask.version))
@@ -149,7 +149,7 @@ class Workspace(Value, dict=True):
 
     def choose(self, use: Use, host: Host) -> Choice:
         """The recipe of the catalog for a use."""
-        from firesteel.proposals.choose import choose
+        from firesteel.planner.choose import choose
 
         is_local = host.name == "local"
         memory = self.measured_memory if is_local else {}
@@ -166,7 +166,7 @@ class Workspace(Value, dict=True):
 
     def _adapters(self, ask: Ask) -> OpenedAdapters:
         """What the ask and the recipes that it means name, read; most name none."""
-        from firesteel.proposals.adapters import named_adapters
+        from firesteel.planner.propose import named_adapters
 
         found = self._found(ask.model) if ask.model else tuple(self.catalog.recipes.values())
         named = dict.fromkeys(each for recipe in (None, *found) for each in named_adapters(ask, recipe))
@@ -238,7 +238,7 @@ def _open_checkpoint(model: str, ask: Ask) -> Checkpoint:
 def _with_audit(proposal: Proposal, model: str) -> Proposal:
     """With what the quick part of `audit` finds in a checkpoint that nobody has run before."""
     from firesteel.edge.files.contents import read_local  # with the readers of checkpoints
-    from firesteel.proposals import with_audit
+    from firesteel.planner.propose import with_audit
     from firesteel.rules.checkpoint.judge import judge
 
     if is_path(model) and model.endswith(".json"):

@@ -15,7 +15,7 @@ from firesteel.bench.tune.measure import CandidateScore, Effort, rounds
 from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettings, Subject
 from firesteel.errors import FiresteelError
 from firesteel.launch import Launch
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run.events import Event as RunEvent
 from firesteel.run.events import PhaseProgress, ServiceReady
 from firesteel.run.report import Report

@@ -14,8 +14,8 @@ from firesteel.engines.schema.releases import find_schema
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.library import plans
-from firesteel.planner import Band
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
+from firesteel.units import Band
 from firesteel.values import replace
 
 GB10 = idle_host(hardware("gb10"))

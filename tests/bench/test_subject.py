@@ -9,10 +9,11 @@ import pytest
 import firesteel as library
 from firesteel.bench.load.subject import of_service
 from firesteel.edge.files.home import Home
-from firesteel.planner import Band, PlanSummary
+from firesteel.planner.plan import PlanSummary
 from firesteel.run.service import Service
 from firesteel.run.start.options import RunOptions, make_spec
 from firesteel.run.verify.expected import Expected, expected, stored_expected, write_expected
+from firesteel.units import Band
 from firesteel.values import replace
 
 MODELS = ("gpt-oss-120b", "qwen3.6-27b-nvfp4-unsloth-mtp", "smollm2")

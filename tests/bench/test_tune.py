@@ -29,8 +29,8 @@ from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.library import plans
-from firesteel.planner import launch_key
-from firesteel.proposals import Proposal
+from firesteel.planner.memory.measured import launch_key
+from firesteel.planner.propose import Proposal
 from firesteel.run.start.listen import LOOPBACK
 from firesteel.run.start.options import RunOptions
 from firesteel.sim.spark import SimSpark, TrueSpeed

@@ -12,7 +12,7 @@ from calibration.measured_models import models
 
 from calibration import decode, run_pairs
 from firesteel.planner.speed import published
-from firesteel.planner.speed.constants import FittedSchema, constants
+from firesteel.planner.speed.decode import FittedSchema, constants
 from firesteel.units import GIB
 
 

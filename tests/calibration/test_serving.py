@@ -8,7 +8,7 @@ from statistics import mean
 
 from calibration.serving import PredictedRun, predictions, served_errors
 
-from firesteel.planner.speed.constants import constants
+from firesteel.planner.speed.decode import constants
 
 
 @cache

@@ -15,7 +15,7 @@ from firesteel.catalog.recipe import dump_recipe, read_recipe
 from firesteel.edge.files.home import Home, shelf_files
 from firesteel.errors import InvalidFile, UsageError
 from firesteel.launch import Ask, Container, Mount
-from firesteel.proposals.new_recipe import catalog_patch
+from firesteel.planner.rendered import catalog_patch
 from firesteel.values import YamlFile, replace
 from firesteel.workspace import Workspace
 from tests.needs import needs_programs

@@ -9,7 +9,7 @@ from firesteel.engines.schema.releases import release_ranges
 from firesteel.errors import InvalidFile
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask, EngineName, FlagValue
-from firesteel.proposals import propose
+from firesteel.planner.propose import propose
 from firesteel.values import YamlFile
 
 RECIPES = shipped().recipes

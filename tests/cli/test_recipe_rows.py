@@ -12,7 +12,7 @@ from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.library.documents.proposals import model_row, plan_json
 from firesteel.library.plan_chart import picture
-from firesteel.proposals import Proposal, propose
+from firesteel.planner.propose import Proposal, propose
 
 
 def proposal(name: str) -> Proposal:

@@ -11,8 +11,8 @@ from firesteel.catalog.catalog import shipped
 from firesteel.edge.files.home import Home
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import COMPILE_CACHE_ENV, COMPILED_INSIDE, Ask
-from firesteel.proposals import propose
-from firesteel.proposals.rendered import launch_facts
+from firesteel.planner.propose import propose
+from firesteel.planner.rendered import launch_facts
 from firesteel.reads.launches import read
 from firesteel.run.start.caches import staged
 from tests.cli.inside import inside

@@ -13,7 +13,7 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.files.host_measurements import add_measurements, all_measurements
 from firesteel.edge.files.measured_memory import read_measured_memory, save_measured_memory
 from firesteel.facts.host.host_facts import HostMeasurement
-from firesteel.planner import MeasuredMemory
+from firesteel.planner.memory.measured import MeasuredMemory
 
 COUNT = 24
 

@@ -17,7 +17,7 @@ from firesteel.edge.files.home import Home
 from firesteel.facts.host.hardware import Gpu
 from firesteel.gateway.loader.memory_release import AvailableSample, ExpectedRelease, is_released
 from firesteel.launch import Ask
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run.proofs import Proof, forget_proof, read_proof, record_proof
 from firesteel.run.service import ServiceSpec
 from firesteel.run.start.options import RunOptions, make_spec

@@ -18,7 +18,7 @@ from firesteel.errors import HostNotReady
 from firesteel.facts.host.hardware import Host
 from firesteel.facts.host.host_facts import HostMeasurement
 from firesteel.hosts.doctor.measure import _busy, measure
-from firesteel.planner import Plan, plan
+from firesteel.planner.plan import Plan, plan
 from firesteel.units import MIB
 from firesteel.values import replace
 from tests.hosts.cluster.service import wait_until

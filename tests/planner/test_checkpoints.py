@@ -15,8 +15,8 @@ from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.typical import is_gguf, typical_weights
 from firesteel.launch import Ask, EngineName
 from firesteel.library import plans
-from firesteel.planner import Plan
-from firesteel.proposals import propose_checkpoint
+from firesteel.planner.plan import Plan
+from firesteel.planner.propose import propose_checkpoint
 
 CONFIGS = Path(__file__).parent.parent / "facts" / "configs"
 GB10 = firesteel.host("gb10")

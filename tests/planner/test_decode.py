@@ -16,9 +16,9 @@ from firesteel.facts.model.architecture import (
     SlidingAttention,
 )
 from firesteel.facts.model.tensors import Role, Weights
-from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.decode import (
     all_reduces,
+    constants,
     coverage,
     kv_read_bytes,
     step_ms,

@@ -16,7 +16,7 @@ from firesteel.engines.kv_cache import reported_kv
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.facts.model.architecture import Checkpoint
 from firesteel.launch import FlagValue, Launch
-from firesteel.planner import plan
+from firesteel.planner.plan import plan
 
 CONFIGS = Path(__file__).parent.parent / "facts" / "configs"
 RECORDED = (Path(__file__).parent / "gpu/vllm-0.26.0-h200.jsonl").read_text()

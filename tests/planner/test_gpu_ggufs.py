@@ -16,7 +16,7 @@ from firesteel.edge.files.checkpoints import open_path
 from firesteel.facts.host.hardware import Gpu, Host, hardware, idle_host
 from firesteel.facts.model.tensors import Tensor, Weights, role_of, sum_weights
 from firesteel.launch import EngineProgram, FlagValue, Launch
-from firesteel.planner import Plan, plan
+from firesteel.planner.plan import Plan, plan
 from firesteel.units import GIB, MIB
 from firesteel.values import replace
 

@@ -15,7 +15,7 @@ import pytest
 from firesteel.edge.files.checkpoints import open_path
 from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import Launch
-from firesteel.planner.memory.step_memory import StepLoad, activations, rotary_tables
+from firesteel.planner.memory.account import StepLoad, activations, rotary_tables
 from firesteel.units import MIB
 
 CONFIGS = Path(__file__).parent.parent / "facts" / "configs"

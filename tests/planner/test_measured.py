@@ -10,8 +10,9 @@ import pytest
 import firesteel
 from firesteel.launch import Ask, FlagValue, Launch
 from firesteel.library import plans
-from firesteel.planner import MeasuredMemory, Plan, launch_key, plan
-from firesteel.proposals import propose
+from firesteel.planner.memory.measured import MeasuredMemory, launch_key
+from firesteel.planner.plan import Plan, plan
+from firesteel.planner.propose import propose
 from firesteel.units import GIB
 from firesteel.values import replace
 
@@ -195,7 +196,7 @@ def test_launches_that_may_take_more_have_another(other: Launch) -> None:
 
 def test_a_key_is_the_same_in_every_process() -> None:
     words = (
-        "from firesteel.launch import Launch; from firesteel.planner import launch_key; "
+        "from firesteel.launch import Launch; from firesteel.planner.memory.measured import launch_key; "
         "print(launch_key(Launch('z', 'org/m', 'vllm', '0.24.0', "
         "{'async-scheduling': True, 'max-model-len': '8192'})))"
     )

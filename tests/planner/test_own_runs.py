@@ -16,7 +16,10 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.files.own_runs import read_own_runs
 from firesteel.launch import Ask
 from firesteel.library import plans
-from firesteel.planner import Band, OwnRun, Plan, launch_key, plan
+from firesteel.planner.memory.measured import launch_key
+from firesteel.planner.plan import Plan, plan
+from firesteel.planner.speed.own_runs import OwnRun
+from firesteel.units import Band
 from firesteel.values import replace
 from tests.cli.inside import inside
 

@@ -20,12 +20,12 @@ from firesteel.facts.model.parameters import parameters_of_config
 from firesteel.facts.model.tensors import Role, Weights
 from firesteel.facts.model.typical import typical_weights
 from firesteel.launch import Ask, Container, EngineName, FlagValue, Launch
-from firesteel.planner import Band, Speed
-from firesteel.planner.memory.pool import MemoryPool
+from firesteel.planner.memory.account import MemoryPool
 from firesteel.planner.speed import published
 from firesteel.planner.speed.predict import MAX_CONTEXT, MAX_USERS, predict_speed
+from firesteel.planner.speed.speed import Speed
 from firesteel.planner.speed.startup import predict_start_up
-from firesteel.units import GIB
+from firesteel.units import GIB, Band
 from firesteel.values import replace
 
 CONFIGS = Path(__file__).parent.parent / "facts" / "configs"

@@ -17,7 +17,7 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.host import process
 from firesteel.errors import DoesNotFit, FiresteelError
 from firesteel.launch import Ask
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run.events import ServiceReady
 from firesteel.run.proofs import Proof, read_proof, record_proof
 from firesteel.run.report import Report

@@ -22,7 +22,7 @@ from firesteel.launch import (
     EngineName,
     Mount,
 )
-from firesteel.proposals import Proposal, propose
+from firesteel.planner.propose import Proposal, propose
 from firesteel.run.start.caches import cache_name, staged, stale
 from firesteel.values import replace
 

@@ -20,7 +20,7 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.host import process
 from firesteel.edge.hub.cache import find_store
 from firesteel.errors import SuspectWeights
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run.fetch.damage import explain_with_digests
 from firesteel.run.fetch.pull import pull_weights
 from firesteel.run.fetch.weights import WeightsNeed

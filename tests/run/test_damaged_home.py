@@ -25,7 +25,7 @@ from firesteel.edge.files.secrets import write_secrets
 from firesteel.edge.host import process
 from firesteel.launch import Ask
 from firesteel.library.services import service_status
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run import service as service_module
 from firesteel.run.down import remove_files, stop
 from firesteel.run.report import Report

@@ -17,7 +17,7 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.files.secrets import secrets_path
 from firesteel.edge.host import process
 from firesteel.launch import Ask
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run.service import ServiceSpec, load, write_spec
 from firesteel.run.start.environment import allowed, named_by
 from firesteel.run.start.options import RunOptions, make_spec, write_secrets_of

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from firesteel.edge.files.home import Home
 from firesteel.engines.logs import StartProgress
-from firesteel.planner import Band, StartPhase
+from firesteel.planner.speed.startup import StartPhase
 from firesteel.run.start.eta import Seconds, StartTracker, describe, time_left
 from firesteel.run.start.start_times import StartTimes, earlier_starts, record_start
+from firesteel.units import Band
 
 PLANNED = tuple(
     StartPhase(name, Band(low, expected, high), first, "", "")

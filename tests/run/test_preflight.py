@@ -21,13 +21,13 @@ from firesteel.edge.host import process
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.hardware import Gpu
 from firesteel.launch import Ask
-from firesteel.planner import Band, MemoryPart
-from firesteel.proposals import Proposal, propose
+from firesteel.planner.memory.account import MemoryPart
+from firesteel.planner.propose import Proposal, propose
 from firesteel.run.events import PhaseDone
 from firesteel.run.service import ServiceSpec, ServiceState, write_spec, write_state
 from firesteel.run.start.preflight import OWN_DISK_BYTES, driver_problem, gpu_problem, preflight
 from firesteel.run.supervise.disk_writer import MAX_LOG_BYTES
-from firesteel.units import GIB, TIB
+from firesteel.units import GIB, TIB, Band
 from firesteel.values import replace
 
 SPARK_SAYS = "NVIDIA GB10, 580.95.05, 12.1"

@@ -14,7 +14,7 @@ from firesteel.edge.files.home import Home, lock
 from firesteel.errors import FiresteelError
 from firesteel.facts.host.hardware import Gpu, Host, hardware, idle_host
 from firesteel.launch import Ask
-from firesteel.proposals import propose
+from firesteel.planner.propose import propose
 from firesteel.run.fetch.prune import UnusedFile, find_unused, remove_unused
 from firesteel.run.service import ServiceSpec, folder_of, write_spec
 from firesteel.run.start.caches import cache_name

@@ -24,7 +24,7 @@ from firesteel.edge.hub.cache import find_store
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
-from firesteel.proposals import Proposal, propose
+from firesteel.planner.propose import Proposal, propose
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.fetch.pull import pull_launch, pull_weights
 from firesteel.run.fetch.weights import WeightsNeed

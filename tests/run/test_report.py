@@ -8,7 +8,7 @@ from firesteel.engines.logs import ReportedMemory
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.planner.memory.account import _adapter_parts
-from firesteel.proposals import propose
+from firesteel.planner.propose import propose
 from firesteel.run.report import compare
 from firesteel.units import GIB
 from firesteel.values import replace

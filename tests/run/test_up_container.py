@@ -25,7 +25,7 @@ from firesteel.edge.host import process
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.hardware import Gpu
 from firesteel.launch import Ask, Mount
-from firesteel.proposals import Proposal, propose_checkpoint
+from firesteel.planner.propose import Proposal, propose_checkpoint
 from firesteel.run.down import stop
 from firesteel.run.events import PhaseDone, ServiceReady
 from firesteel.run.service import ServiceState, all_services

@@ -20,7 +20,7 @@ from firesteel.edge.http.engine_client import (
 )
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.library import plans
-from firesteel.planner import Band, PlanSummary
+from firesteel.planner.plan import PlanSummary
 from firesteel.run.endpoints import base_url
 from firesteel.run.service import ServiceSpec
 from firesteel.run.verify.checks import CheckResult
@@ -28,6 +28,7 @@ from firesteel.run.verify.expected import Expected, expected, read_expected
 from firesteel.run.verify.prove import require_passed
 from firesteel.run.verify.questions import stop_word
 from firesteel.run.verify.verify import Verification, VerifyBudget, verify
+from firesteel.units import Band
 from firesteel.values import plain, replace
 
 EXPECTED = Expected(

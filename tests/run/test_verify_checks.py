@@ -8,10 +8,11 @@ import pytest
 
 from firesteel.edge.http.answer import Answer, ToolCall
 from firesteel.engines.metrics import PrometheusSample, parse
-from firesteel.planner import Band, PlanSummary
+from firesteel.planner.plan import PlanSummary
 from firesteel.run.verify import checks, engine_checks
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import Expected, Size
+from firesteel.units import Band
 from firesteel.values import replace
 
 

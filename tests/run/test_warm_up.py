@@ -12,7 +12,7 @@ from tests.run.garbler import MODEL, Garbler, make_app
 from tests.simulated_time import SIMULATED_TIME
 
 from firesteel.errors import FiresteelError
-from firesteel.planner import Band, PlanSummary
+from firesteel.planner.plan import PlanSummary
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import ServiceSpec
 from firesteel.run.verify.expected import Expected
@@ -29,6 +29,7 @@ from firesteel.run.verify.warm_up import (
     tokens_within,
     warm,
 )
+from firesteel.units import Band
 
 pytestmark = SIMULATED_TIME
 FAST = Expected(context=40_000, plan=PlanSummary(prefill_tokens_per_s=Band(1e6, 1e7, 1e8)))

@@ -11,7 +11,7 @@ from firesteel.cli.output.show import grid, host_rows, out
 from firesteel.library import documents, plans
 
 if TYPE_CHECKING:
-    from firesteel.proposals import Proposal
+    from firesteel.planner.propose import Proposal
 
 
 def show(as_json: bool) -> None:

@@ -15,7 +15,7 @@ from firesteel.launch import Ask, EngineName, Goal
 from firesteel.library import documents, plans
 
 if TYPE_CHECKING:
-    from firesteel.proposals import Proposal
+    from firesteel.planner.propose import Proposal
 
 
 @click.command("plan")

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from firesteel.errors import UsageError
 from firesteel.gateway.address import Address
 from firesteel.launch import Ask
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.render.clients import ClientEndpoint
 from firesteel.run.report import read_report
 from firesteel.run.service import Service

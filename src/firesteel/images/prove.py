@@ -22,7 +22,7 @@ from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.images.matrix_product import MatrixProduct, measure_products
 from firesteel.images.report import ImageReport, inspection
 from firesteel.launch import Ask
-from firesteel.proposals import Proposal, propose
+from firesteel.planner.propose import Proposal, propose
 from firesteel.run.down import stop
 from firesteel.run.events import ServiceReady
 from firesteel.run.service import load

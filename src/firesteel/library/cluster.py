@@ -23,7 +23,7 @@ from firesteel.workspace import find_workspace
 if TYPE_CHECKING:
     from firesteel.hosts.cluster.add import Added
     from firesteel.hosts.cluster.joined import JoinedHosts
-    from firesteel.proposals import Proposal
+    from firesteel.planner.propose import Proposal
 
 
 class CheckedCluster(Value):

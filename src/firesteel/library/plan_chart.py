@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from firesteel.catalog.recipe import Quality
-from firesteel.planner import Band, Plan, Speed
-from firesteel.proposals import Proposal
+from firesteel.planner.plan import Plan
+from firesteel.planner.propose import Proposal
+from firesteel.planner.speed.speed import Speed
 from firesteel.render.charts import Axis, Row, RowChart, draw_panels
 from firesteel.render.svg import COLOURS
-from firesteel.units import show_bytes, show_figure, show_seconds
+from firesteel.units import Band, show_bytes, show_figure, show_seconds
 
 
 def picture(proposal: Proposal) -> str:

@@ -17,10 +17,9 @@ from firesteel.workspace import find_workspace
 
 if TYPE_CHECKING:  # `check` and the shell's completion load no planner
     from firesteel.library.services import ServiceStatus
-    from firesteel.proposals import Proposal
-    from firesteel.proposals.choose import Choice, Use
-    from firesteel.proposals.guides import GuideClaim
-    from firesteel.proposals.over_hosts import OverHosts
+    from firesteel.planner.advice import OverHosts
+    from firesteel.planner.choose import Choice, GuideClaim, Use
+    from firesteel.planner.propose import Proposal
 
 
 def catalog() -> Catalog:
@@ -69,7 +68,7 @@ def plan_model(ask: Ask, host_name: str | None = None, *, on_all_nodes: bool = F
     best, *others = propose(ask, on)
     if best.plan.launch.sparks == 1:
         return PlannedModel(ask, best, tuple(others))
-    from firesteel.proposals.over_hosts import over_hosts
+    from firesteel.planner.advice import over_hosts
 
     alone = propose(replace(ask, model=_subject(ask, best), sparks=1), best.plan.host)
     return PlannedModel(ask, best, tuple(others), over_hosts(best, alone[0]))
@@ -98,9 +97,9 @@ def write_chart(proposal: Proposal, path: Path) -> None:
 
 def compared_with_best(best: Proposal, other: Proposal) -> str:
     """Why the other way is not the best one, in a few words."""
-    from firesteel import proposals
+    from firesteel.planner import propose
 
-    return proposals.compared_with_best(best, other)
+    return propose.compared_with_best(best, other)
 
 
 def require_splittable(hosts: int | None) -> None:
@@ -141,8 +140,8 @@ def next_command(planned: PlannedModel) -> str:
 
 
 def _to_serve(best: Proposal, model: str) -> str:
-    from firesteel.proposals import has_weights
-    from firesteel.rules.checkpoint.launch_findings import is_audit
+    from firesteel.planner.advice import has_weights
+    from firesteel.planner.propose import is_audit
 
     if best.stops and (is_audit(best.stops[0]) or best.stops[0].key.startswith("adapter:")):
         return best.stops[0].instead or f"firesteel audit {model}"
@@ -162,7 +161,7 @@ def _to_serve(best: Proposal, model: str) -> str:
 
 def _to_fit(ask: Ask, best: Proposal, model: str) -> str:
     """The same with a smaller context, beside fewer services, on two Sparks, or another recipe."""
-    from firesteel.proposals import alternative, how_to_fit
+    from firesteel.planner.advice import alternative, how_to_fit
     from firesteel.run.start.preflight import held_bytes  # loads docker
 
     is_local = best.plan.host.name == "local"
@@ -264,16 +263,16 @@ def choose_for(
     host_name: str | None = None,
 ) -> Choice:
     """The same from who uses it, how long prompts are, and what matters. `takes`: what beside text."""
-    from firesteel.proposals.choose import Use
+    from firesteel.planner.choose import Use
 
     return choose(Use(who, prompt_tokens, matters, users, takes), host(host_name))
 
 
 def guide_claims(on: Host) -> tuple[GuideClaim, ...]:
     """What known guides claim, held against plans."""
-    from firesteel.proposals import guides  # only `choose --guides` needs it
+    from firesteel.planner import choose as uses
 
-    return guides.guide_claims(catalog(), on)
+    return uses.guide_claims(catalog(), on)
 
 
 # --- this host ---

@@ -20,7 +20,7 @@ from firesteel.values import Value, YamlFile, plain, replace
 from firesteel.workspace import find_workspace
 
 if TYPE_CHECKING:
-    from firesteel.proposals import Proposal
+    from firesteel.planner.propose import Proposal
 
 
 class NewRecipe(Value):
@@ -74,7 +74,7 @@ def new_recipe(
     write: bool = False,
 ) -> NewRecipe:
     """A recipe like a running service or another recipe; `flags` as `NAME=VALUE`, `why` is their reason."""
-    from firesteel.proposals.new_recipe import recipe_of_launch  # the planner
+    from firesteel.planner.rendered import recipe_of_launch  # the planner
 
     services = {service.name: service for service in run.services()}
     ask = replace(services[base].spec.ask, name=None) if base in services else Ask(base)
@@ -109,7 +109,7 @@ def _write_own(name: str, text: str) -> Path:
 
 def plan_recipe(name: str, host_name: str | None = None) -> PlannedRecipe:
     """A recipe of the catalog or a file, planned and checked."""
-    from firesteel.proposals import propose  # the planner
+    from firesteel.planner.propose import propose  # the planner
 
     workspace = find_workspace()
     known = workspace.catalog
@@ -133,7 +133,7 @@ def share_recipe(name: str, folder: Path, *, patch: bool = False) -> SharedRecip
 
     `patch`: and as a patch for the shipped catalog.
     """
-    from firesteel.proposals.new_recipe import catalog_patch
+    from firesteel.planner.rendered import catalog_patch
 
     workspace = find_workspace()
     recipe = _known(workspace.catalog, name)

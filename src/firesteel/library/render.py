@@ -17,8 +17,8 @@ from firesteel.edge.files.home import find_home
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
 from firesteel.library.plans import catalog, host, propose, require_splittable
-from firesteel.proposals import require_weights
-from firesteel.proposals.rendered import CLUSTER_FORMS, FORMS, render_proposals
+from firesteel.planner.advice import require_weights
+from firesteel.planner.rendered import CLUSTER_FORMS, FORMS, render_proposals
 from firesteel.render import Cluster
 from firesteel.render import docker as docker_run
 from firesteel.run.start.listen import listening
@@ -26,7 +26,7 @@ from firesteel.values import Value, replace
 
 if TYPE_CHECKING:
     from firesteel.hosts.cluster.rendered import NodeFile
-    from firesteel.proposals import Proposal
+    from firesteel.planner.propose import Proposal
 
 FACTORY_FORMS = ("workflow", "timer", "kubernetes-runner")
 """Forms of a policy of `image watch`."""

@@ -23,7 +23,7 @@ from firesteel.values import Value
 if TYPE_CHECKING:
     from firesteel.hosts.cluster.joined import JoinedHosts
     from firesteel.launch import Step
-    from firesteel.proposals import Proposal
+    from firesteel.planner.propose import Proposal
     from firesteel.run.cluster_status import NodeStatus
     from firesteel.run.fetch.prune import UnusedFile
     from firesteel.run.service import Service
@@ -218,7 +218,7 @@ def plan_up_file(
 
 def steps_of(plan: UpPlan) -> tuple[Step, ...]:
     """The commands that `start` would run. Raises where one of its launches must not run."""
-    from firesteel.proposals import require_runnable
+    from firesteel.planner.advice import require_runnable
     from firesteel.run.start.listen import listening
     from firesteel.run.start.steps import make_steps
 

@@ -1,19 +1,9 @@
-"""Predict memory and speed before anything is downloaded: a launch, a model and a host in, a Plan out.
+"""Ways to serve what was asked for, each planned before anything is downloaded.
 
-Counted parts are exact, estimated parts have a band, and every figure says where it comes from.
-Does no I/O: the host is a value. Never judges flags: that is the task of `rules`.
+`propose` finds the launches for an Ask, best first; `plan` predicts memory and speed of one: counted parts
+are exact, estimated parts have a band, and every figure says where it comes from. Pure: what is known of host
+and user comes in as values, which `workspace` gathers. Judging a launch is `rules`, changing one is
+`catalog.launches`. Public: `propose`, `advice`, `choose`, `plan`, `rendered`; the values in `memory.account`,
+`memory.measured`, `speed.speed`, `speed.speculation`, `speed.startup` and `speed.own_runs`; fitted costs in
+`speed.decode`, and what others measured in `speed.published`.
 """
-
-from firesteel.planner.memory.account import MemoryAccount, MemoryPart
-from firesteel.planner.memory.measured import MeasuredMemory, launch_key
-from firesteel.planner.plan import Plan, between, largest_context, longest_context, plan
-from firesteel.planner.speed.own_runs import OwnRun
-from firesteel.planner.speed.speed import Speed
-from firesteel.planner.speed.startup import StartPhase
-from firesteel.planner.summary import PlanSummary, summarize
-from firesteel.units import Band
-
-__all__ = [
-    "Band", "MeasuredMemory", "MemoryAccount", "MemoryPart", "OwnRun", "Plan", "PlanSummary", "Speed",
-    "StartPhase", "between", "largest_context", "launch_key", "longest_context", "plan", "summarize",
-]  # fmt: skip

@@ -1,10 +1,17 @@
-"""The plan: a launch with its memory account, its predicted speed, and the sizes that follow from both."""
+"""The plan: a launch with its memory account, its predicted speed, and the sizes that follow from both.
+
+A plan depends on the host and the catalog of its moment; a `PlanSummary` is kept with the service that it
+started and with benchmark runs, and compared with measurements weeks later. Where a quantization label has
+checkpoints in a light and a heavy layout, `between` makes one plan of both: bytes and times are averaged, a
+rate is the inverse of a time, so its mean is the harmonic one, and every band covers both.
+"""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from firesteel.catalog.launches import with_memory_flags
 from firesteel.engines.engine import served_capacity
@@ -14,23 +21,26 @@ from firesteel.facts.host.hardware import Host
 from firesteel.facts.model.architecture import Architecture
 from firesteel.facts.model.tensors import Weights
 from firesteel.launch import Launch
-from firesteel.planner.interpolate import memory_between, speed_between
-from firesteel.planner.memory.account import MemoryAccount, account
-from firesteel.planner.memory.loaded import loaded_weights
+from firesteel.planner.memory.account import (
+    MemoryAccount,
+    MemoryPart,
+    account,
+    loaded_weights,
+    pool,
+    printed_sound_cache,
+    size_sound_cache,
+)
 from firesteel.planner.memory.measured import MeasuredMemory, apply_measured
-from firesteel.planner.memory.pool import pool
-from firesteel.planner.memory.sound import printed_sound_cache, size_sound_cache
 from firesteel.planner.memory.split import check_even_split, split_layers, split_shape, split_weights
 from firesteel.planner.speed.decode import stored_bytes
 from firesteel.planner.speed.own_runs import OwnRun, with_own_runs
 from firesteel.planner.speed.predict import predict_speed
+from firesteel.planner.speed.prefill import with_speech
 from firesteel.planner.speed.serving import RequestShape
-from firesteel.planner.speed.speech import with_speech
-from firesteel.planner.speed.speed import Speed
-from firesteel.planner.speed.startup import bounded_by_disk
+from firesteel.planner.speed.speed import BatchSpeed, PrefillSpeed, ServedSpeed, Speed, SpeedBasis
+from firesteel.planner.speed.startup import StartPhase, StartUp, bounded_by_disk
+from firesteel.units import Band
 from firesteel.values import Value, replace
-
-__all__ = ["KvCache", "Plan", "between", "largest_context", "longest_context", "plan"]
 
 
 class Plan(Value):
@@ -206,3 +216,169 @@ def longest_context(plan: Plan) -> int:
         return _grows(size_kv_cache(plan.launch, part, thousands * 1024, 1)) <= spare
 
     return 1024 * bisect(range(1, plan.shape.max_context // 1024 + 1), False, key=lambda n: not fits(n))
+
+
+# --- what is kept of a plan ---
+
+
+class PlanSummary(Value):
+    """None or empty: not predicted, or not stored by an earlier version."""
+
+    needed_bytes: Band | None = None
+    """All memory."""
+    decode_tokens_per_s: Band | None = None
+    """One user, without speculation."""
+    at_depth: tuple[tuple[int, Band], ...] = ()
+    """The same, deeper into a conversation."""
+    batch_users: int | None = None
+    batch_tokens_per_s: Band | None = None
+    """Of each of these users, all decoding at once."""
+    drafted: Mapping[str, Band] = {}
+    """One user with the launch's drafter, by kind of text."""
+    prefill_tokens_per_s: Band | None = None
+    ttft_ms: Band | None = None
+    prompt_tokens: int | None = None
+    """Of the prompt that `ttft_ms` is for."""
+    bytes_per_token: int | None = None
+    bandwidth_bytes_per_s: float | None = None
+    bound_tokens_per_s: float | None = None
+    basis: SpeedBasis | None = None
+    explanation: str = ""
+
+
+def summarize(plan: Plan) -> PlanSummary:
+    speed, needed = plan.speed, plan.memory.needed
+    if speed is None:
+        return PlanSummary(needed)
+    batch, prefill = speed.batch, speed.prefill
+    return PlanSummary(
+        needed_bytes=needed,
+        decode_tokens_per_s=speed.decode_tokens_per_s,
+        at_depth=speed.at_depth,
+        batch_users=batch.users if batch else None,
+        batch_tokens_per_s=batch.per_user_tokens_per_s if batch else None,
+        drafted={row.text: row.decode_tokens_per_s for row in speed.drafted},
+        prefill_tokens_per_s=prefill.tokens_per_s if prefill else None,
+        ttft_ms=prefill.ttft_ms if prefill else None,
+        prompt_tokens=prefill.prompt_tokens if prefill else None,
+        bytes_per_token=speed.bytes_per_token,
+        bandwidth_bytes_per_s=speed.bandwidth_bytes_per_s,
+        bound_tokens_per_s=speed.bound_tokens_per_s,
+        basis=speed.basis,
+        explanation=speed.explanation,
+    )
+
+
+# --- one plan for two layouts ---
+#
+# With the harmonic mean of rates the bytes of a step, its bound, its parts and its rate still agree, and
+# what is slower in both layouts (deeper, in a batch) is slower in between.
+
+_EXPLANATION = "the label does not say which layers stay in 16 bits, so the band covers both usual layouts"
+
+
+def memory_between(light: MemoryAccount, heavy: MemoryAccount) -> MemoryAccount:
+    ours, theirs = ({part.name: part for part in memory.parts} for memory in (light, heavy))
+    names = dict.fromkeys((*ours, *theirs))
+    return replace(light, parts=tuple(_part_between(ours.get(name), theirs.get(name)) for name in names))
+
+
+def _part_between(ours: MemoryPart | None, theirs: MemoryPart | None) -> MemoryPart:
+    if ours is None or theirs is None:  # one layout may not need this part
+        only = ours or theirs
+        assert only is not None
+        return replace(only, bytes=_sizes(Band.exactly(0), only.bytes))
+    if ours.bytes == theirs.bytes:
+        return ours
+    return replace(
+        ours, bytes=_sizes(ours.bytes, theirs.bytes), explanation=_both(ours.explanation, theirs.explanation)
+    )
+
+
+def _sizes(one: Band, other: Band) -> Band:
+    """Of bytes or seconds."""
+    return Band(min(one.low, other.low), (one.expected + other.expected) / 2, max(one.high, other.high))
+
+
+def _rates(one: Band, other: Band) -> Band:
+    return Band(min(one.low, other.low), _rate(one.expected, other.expected), max(one.high, other.high))
+
+
+def _rate(one: float, other: float) -> float:
+    return 2 / (1 / one + 1 / other) if one and other else 0.0
+
+
+def _both(one: str, other: str) -> str:
+    return one if one == other else f"{one}; {other}"
+
+
+_Several = TypeVar("_Several", BatchSpeed, ServedSpeed)
+
+
+def speed_between(light: Speed | None, heavy: Speed | None) -> Speed | None:
+    """None where one of them has none: the other alone would look too certain."""
+    if light is None or heavy is None:
+        return None
+    return replace(
+        light,
+        decode_tokens_per_s=_rates(light.decode_tokens_per_s, heavy.decode_tokens_per_s),
+        bound_tokens_per_s=_rate(light.bound_tokens_per_s, heavy.bound_tokens_per_s),
+        bytes_per_token=round((light.bytes_per_token + heavy.bytes_per_token) / 2),
+        explanation=f"{_EXPLANATION}; {light.explanation}",
+        parts_ms={
+            name: (light.parts_ms.get(name, 0.0) + heavy.parts_ms.get(name, 0.0)) / 2
+            for name in (*light.parts_ms, *heavy.parts_ms)
+        },
+        at_depth=tuple(
+            (depth, _rates(band, other))
+            for (depth, band), (_, other) in zip(light.at_depth, heavy.at_depth, strict=True)
+        ),
+        batch=_several(light.batch, heavy.batch),
+        drafted=tuple(
+            replace(ours, decode_tokens_per_s=_rates(ours.decode_tokens_per_s, theirs.decode_tokens_per_s))
+            for ours, theirs in zip(light.drafted, heavy.drafted, strict=True)
+        ),
+        served=_served(light.served, heavy.served),
+        prefill=_prefill(light.prefill, heavy.prefill),
+        start_up=_start_up(light.start_up, heavy.start_up),
+    )
+
+
+def _several(ours: _Several | None, theirs: _Several | None) -> _Several | None:
+    if ours is None or theirs is None:
+        return None
+    return replace(
+        ours,
+        per_user_tokens_per_s=_rates(ours.per_user_tokens_per_s, theirs.per_user_tokens_per_s),
+        total_tokens_per_s=_rates(ours.total_tokens_per_s, theirs.total_tokens_per_s),
+    )
+
+
+def _served(ours: ServedSpeed | None, theirs: ServedSpeed | None) -> ServedSpeed | None:
+    both = _several(ours, theirs)
+    return replace(both, ttft_ms=_sizes(both.ttft_ms, theirs.ttft_ms)) if both and theirs else None
+
+
+def _prefill(ours: PrefillSpeed | None, theirs: PrefillSpeed | None) -> PrefillSpeed | None:
+    if ours is None or theirs is None:
+        return None
+    return replace(
+        ours,
+        tokens_per_s=_rates(ours.tokens_per_s, theirs.tokens_per_s),
+        ttft_ms=_sizes(ours.ttft_ms, theirs.ttft_ms),
+        explanation=_both(ours.explanation, theirs.explanation),
+    )
+
+
+def _start_up(ours: StartUp | None, theirs: StartUp | None) -> StartUp | None:
+    if ours is None or theirs is None:
+        return None
+    return StartUp(tuple(_phase(*pair) for pair in zip(ours.phases, theirs.phases, strict=True)))
+
+
+def _phase(ours: StartPhase, theirs: StartPhase) -> StartPhase:
+    return replace(
+        ours,
+        seconds=_sizes(ours.seconds, theirs.seconds),
+        explanation=_both(ours.explanation, theirs.explanation),
+    )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from firesteel.values import Value
 
 if TYPE_CHECKING:  # whoever only stops a service needs no planner
-    from firesteel.proposals import Proposal
+    from firesteel.planner.propose import Proposal
     from firesteel.run.report import Report
 
 PhaseName = Literal["plan", "check", "pull", "launch", "warm", "verify", "stop", "boot"]

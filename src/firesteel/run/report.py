@@ -10,8 +10,9 @@ from typing import Any
 from firesteel.edge.files.home import write_text
 from firesteel.edge.http.answer import Answer
 from firesteel.engines.logs import ReportedMemory
-from firesteel.planner import Band, Plan
+from firesteel.planner.plan import Plan
 from firesteel.run.verify.checks import CheckResult
+from firesteel.units import Band
 from firesteel.values import Value, from_json, plain
 
 PROVED_BEFORE = "proved before"

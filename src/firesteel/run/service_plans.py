@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from firesteel.errors import DoesNotFit
 from firesteel.facts.host.hardware import Host
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run.service import Service
 from firesteel.service_file import ServiceFile, chosen
 from firesteel.units import show_bytes

@@ -22,7 +22,8 @@ from firesteel.edge.host import process
 from firesteel.edge.host.memory import evict, meminfo
 from firesteel.edge.http.poll import get_from_engine
 from firesteel.errors import DoesNotFit, FiresteelError, SuspectWeights
-from firesteel.proposals import Proposal, require_runnable
+from firesteel.planner.advice import require_runnable
+from firesteel.planner.propose import Proposal
 from firesteel.run.down import remove_files, stop_and_remove, stop_processes
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
 from firesteel.run.fetch.audit_weights import audit_pulled

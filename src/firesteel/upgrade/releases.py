@@ -13,7 +13,7 @@ from firesteel.edge.host.process import run
 from firesteel.edge.native.installed import installed_engines
 from firesteel.edge.native.programs import find_program
 from firesteel.errors import HostNotReady, UsageError
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 
 _NUMBER = re.compile(r"\d+")
 

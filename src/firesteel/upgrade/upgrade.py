@@ -29,8 +29,9 @@ from firesteel.edge.host.process import port_is_free, uptime
 from firesteel.edge.native.build import BuildProgress
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.gateway.address import read_address
-from firesteel.planner import launch_key
-from firesteel.proposals import Proposal, require_runnable
+from firesteel.planner.advice import require_runnable
+from firesteel.planner.memory.measured import launch_key
+from firesteel.planner.propose import Proposal
 from firesteel.run.down import stop
 from firesteel.run.endpoints import running_service
 from firesteel.run.events import Event, PhaseDone, PhaseProgress

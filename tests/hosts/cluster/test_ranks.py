@@ -18,7 +18,7 @@ from firesteel.hosts.cluster.ranks import (
 )
 from firesteel.hosts.cluster.topology import kind, proposed_addresses, svg_drawing, text_drawing
 from firesteel.launch import EngineName, Launch
-from firesteel.planner import launch_key
+from firesteel.planner.memory.measured import launch_key
 from firesteel.values import replace
 
 RAILS = ("enp1s0f1np1", "enP2p1s0f1np1")

@@ -22,7 +22,7 @@ from firesteel.hosts.cluster.rendered import BY_NODE, render_by_node, render_for
 from firesteel.hosts.cluster.rendered_rpc import RPC_FORMS
 from firesteel.launch import Ask, EngineProgram
 from firesteel.library.plans import host
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.reads.launches import read
 from firesteel.values import replace
 from firesteel.workspace import Workspace

@@ -13,10 +13,10 @@ from typing import Any, Literal
 from firesteel.bench.compare.variation import Measure
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures
 from firesteel.launch import Text
-from firesteel.planner import Band
 from firesteel.planner.speed import published
-from firesteel.planner.speed.constants import constants
+from firesteel.planner.speed.decode import constants
 from firesteel.planner.speed.published import PublishedRun
+from firesteel.units import Band
 from firesteel.values import Value
 
 _NEAR_DEPTH = 1.5

@@ -17,7 +17,8 @@ from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettin
 from firesteel.edge.files.home import Home
 from firesteel.edge.http.engine_client import is_healthy
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.planner import Plan, launch_key
+from firesteel.planner.memory.measured import launch_key
+from firesteel.planner.plan import Plan
 from firesteel.run.endpoints import base_url, running_service
 from firesteel.run.service import Service, api_key
 from firesteel.run.verify.expected import stored_expected

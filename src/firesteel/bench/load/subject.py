@@ -13,7 +13,8 @@ from firesteel.engines.engine import served_capacity
 from firesteel.errors import ServerNotReady, UsageError, printable
 from firesteel.facts.host.hardware import Host
 from firesteel.launch import Launch
-from firesteel.planner import Plan, PlanSummary, launch_key, summarize
+from firesteel.planner.memory.measured import launch_key
+from firesteel.planner.plan import Plan, PlanSummary, summarize
 from firesteel.run.service import Service
 from firesteel.run.verify.expected import Expected
 from firesteel.values import Value, plain

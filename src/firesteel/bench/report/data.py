@@ -13,10 +13,10 @@ from firesteel.bench.compare.against import (
 )
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, RequestSample
-from firesteel.planner import Band
-from firesteel.planner.speed.constants import constants
+from firesteel.planner.speed.decode import constants
 from firesteel.planner.speed.published import PublishedRun, run_sources
 from firesteel.render.charts import LinePlot, RowChart
+from firesteel.units import Band
 from firesteel.values import Value
 
 _MAX_PUBLISHED = 24

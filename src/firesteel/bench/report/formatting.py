@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from math import isfinite
 
 from firesteel.bench.values import FoundLoad, MeasuredFigure, Point
-from firesteel.planner import Band
+from firesteel.units import Band
 
 _MAX_PLAIN = 1e9
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from firesteel.bench.report import formatting
 from firesteel.bench.report.data import ChartSection, ReportData, parse_band, section
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures
-from firesteel.planner import Band
 from firesteel.planner.speed.published import PublishedRun
 from firesteel.render.charts import Axis, DataPoint, LinePlot, Series
+from firesteel.units import Band
 from firesteel.values import replace
 
 _PLANNED_DEPTH = 1024

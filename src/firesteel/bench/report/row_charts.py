@@ -10,10 +10,9 @@ from firesteel.bench.report import formatting
 from firesteel.bench.report.data import ChartSection, ReportData, has_no_gpu, is_number, section
 from firesteel.bench.results.context import SHARE_HIGH, SHARE_LOW
 from firesteel.bench.values import MeasuredFigure, Point
-from firesteel.planner import Band
 from firesteel.render.charts import Axis, Row, RowChart, histogram
 from firesteel.render.svg import BAD_COLOUR, LegendEntry
-from firesteel.units import show_bytes
+from firesteel.units import Band, show_bytes
 
 _MAX_GAP_S = 1e6
 _PERCENTILES = ("p50", "p90", "p99")

@@ -17,7 +17,7 @@ from firesteel.bench.tune.tune import TuneEnvironment
 from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run.service import Service
 from firesteel.values import replace
 from firesteel.workspace import Workspace

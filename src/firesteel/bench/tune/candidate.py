@@ -15,7 +15,7 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import port_is_free
 from firesteel.errors import FiresteelError
 from firesteel.facts.host.hardware import Host
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run.down import stop
 from firesteel.run.events import Event as RunEvent
 from firesteel.run.service import load

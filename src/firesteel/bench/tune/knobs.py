@@ -20,7 +20,7 @@ from firesteel.engines.schema.symbols import Schema
 from firesteel.facts.evidence import Evidence
 from firesteel.facts.model.tensors import Role
 from firesteel.launch import FlagValue, Launch
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.values import FileValue, Value
 
 Goal = Literal["latency", "throughput"]

@@ -7,7 +7,7 @@ from firesteel.bench.tune.journal import TuneOptions
 from firesteel.bench.values import Point
 from firesteel.engines.engine import served_capacity
 from firesteel.launch import Text
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 
 _GOAL_TEXTS: tuple[Text, ...] = ("code", "prose")
 _ALL_TEXTS: tuple[Text, ...] = ("code", "prose", "json", "math")

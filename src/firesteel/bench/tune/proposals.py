@@ -10,8 +10,10 @@ from firesteel.catalog.recipe import Recipe
 from firesteel.engines.kv_cache import PLANNED_FLAGS
 from firesteel.errors import FiresteelError
 from firesteel.launch import FlagValue
-from firesteel.planner import MeasuredMemory, launch_key, plan
-from firesteel.proposals import Proposal, require_runnable
+from firesteel.planner.advice import require_runnable
+from firesteel.planner.memory.measured import MeasuredMemory, launch_key
+from firesteel.planner.plan import plan
+from firesteel.planner.propose import Proposal
 from firesteel.rules.checker import check
 from firesteel.values import Value, replace
 

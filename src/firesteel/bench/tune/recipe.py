@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from firesteel.catalog.recipe import Recipe, dump_recipe
-from firesteel.proposals import Proposal
-from firesteel.proposals.new_recipe import recipe_of_launch
+from firesteel.planner.propose import Proposal
+from firesteel.planner.rendered import recipe_of_launch
 from firesteel.values import replace
 
 _SUFFIX = "-tuned"

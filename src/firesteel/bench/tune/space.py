@@ -20,7 +20,7 @@ from firesteel.bench.tune.knobs import Goal, Knob, knobs_of
 from firesteel.bench.tune.proposals import PlanningContext, propose
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import FlagValue, Text
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 
 Setting = tuple[int, ...]
 """The index of a choice for each knob."""

@@ -37,7 +37,8 @@ from firesteel.edge.files.home import Home, Locked, lock
 from firesteel.edge.host.process import uptime
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.launch import Ask
-from firesteel.proposals import Proposal, require_runnable
+from firesteel.planner.advice import require_runnable
+from firesteel.planner.propose import Proposal
 from firesteel.run.events import ServiceReady
 from firesteel.run.start.options import RunOptions
 from firesteel.units import show_seconds

@@ -13,8 +13,7 @@ from firesteel.cli.output.recipe_rows import Row, terms_rows
 from firesteel.cli.output.show import grid, table
 
 if TYPE_CHECKING:
-    from firesteel.proposals.choose import Candidate, Choice
-    from firesteel.proposals.guides import GuideClaim
+    from firesteel.planner.choose import Candidate, Choice, GuideClaim
 
 _AGREES = {True: Text("agrees", style="green"), False: Text("differs", style="yellow"), None: Text("-")}
 

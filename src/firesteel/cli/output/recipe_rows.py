@@ -14,9 +14,10 @@ from firesteel.units import show_figure, show_rate, show_seconds
 if TYPE_CHECKING:
     from firesteel.catalog.model import Model
     from firesteel.catalog.recipe import Quality, Recipe, RecipeRequests
-    from firesteel.planner import Band, Speed
+    from firesteel.planner.propose import Proposal
+    from firesteel.planner.speed.speed import Speed
     from firesteel.planner.speed.startup import StartUp
-    from firesteel.proposals import Proposal
+    from firesteel.units import Band
 
 Row = tuple[str, RenderableType]
 

@@ -29,9 +29,12 @@ if TYPE_CHECKING:  # `check` prints its findings without a planner
     from firesteel.catalog.model import Model
     from firesteel.catalog.recipe import Recipe
     from firesteel.facts.host.hardware import Host
-    from firesteel.planner import Band, MemoryAccount, Plan, Speed
-    from firesteel.proposals import Proposal
+    from firesteel.planner.memory.account import MemoryAccount
+    from firesteel.planner.plan import Plan
+    from firesteel.planner.propose import Proposal
+    from firesteel.planner.speed.speed import Speed
     from firesteel.rules.checker import Finding
+    from firesteel.units import Band
 
 _PIPED_WIDTH = 160
 _width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH

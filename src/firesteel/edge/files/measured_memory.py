@@ -17,7 +17,7 @@ from msgspec.structs import fields
 from firesteel.edge.files.home import Home, exclusive
 from firesteel.edge.files.state_file import read_json, write_state
 from firesteel.launch import EngineName
-from firesteel.planner import MeasuredMemory
+from firesteel.planner.memory.measured import MeasuredMemory
 
 _MAX_ROWS = 100
 _MAX_FILE_BYTES = 2**20

@@ -8,7 +8,7 @@ time. Used only by the loader process.
 from __future__ import annotations
 
 from firesteel.edge.files.home import Home
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run.events import PhaseDone, PhaseProgress
 from firesteel.run.proofs import read_proof
 from firesteel.run.start.start_times import earlier_starts, last_verified, record_verified

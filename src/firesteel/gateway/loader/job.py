@@ -41,8 +41,10 @@ from firesteel.gateway.service_config import (
 from firesteel.hosts.cluster.on_nodes import node_key_file
 from firesteel.hosts.cluster.up import bring_up_joined
 from firesteel.launch import AdapterReference, Ask, Runtime
-from firesteel.planner import Band, Plan, launch_key
-from firesteel.proposals import Proposal, require_runnable
+from firesteel.planner.advice import require_runnable
+from firesteel.planner.memory.measured import launch_key
+from firesteel.planner.plan import Plan
+from firesteel.planner.propose import Proposal
 from firesteel.run.down import freed_bytes
 from firesteel.run.events import PhaseDone, PhaseProgress, PlanReady, ServiceReady
 from firesteel.run.service import Service, all_services
@@ -61,7 +63,7 @@ from firesteel.service_file import (
     read_service_file,
 )
 from firesteel.service_settings import AlertEntry
-from firesteel.units import MIB, show_bytes
+from firesteel.units import MIB, Band, show_bytes
 from firesteel.values import Value, plain, replace
 from firesteel.workspace import Workspace
 

@@ -19,7 +19,7 @@ from firesteel.hosts.cluster.ranks import (
 )
 from firesteel.hosts.cluster.rpc import RpcProgram
 from firesteel.launch import Launch, container_name
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run.start.steps import make_steps
 from firesteel.values import replace
 

@@ -15,8 +15,8 @@ from firesteel.errors import UsageError
 from firesteel.hosts.cluster.rank_specs import as_rank
 from firesteel.hosts.cluster.ranks import RankHost
 from firesteel.hosts.cluster.rendered_rpc import RPC_FORMS, head_file, worker_file
-from firesteel.proposals import Proposal
-from firesteel.proposals.rendered import launch_facts
+from firesteel.planner.propose import Proposal
+from firesteel.planner.rendered import launch_facts
 from firesteel.render import Cluster, LaunchFacts
 from firesteel.render.kubernetes import LEADER_ADDRESS, WORKER_INDEX, leader_worker_set
 from firesteel.render.launch_facts import comments, rank_alone

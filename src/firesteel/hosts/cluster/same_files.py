@@ -19,7 +19,7 @@ from firesteel.errors import HostNotReady
 from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.nodes import target_of
 from firesteel.launch import EngineProgram, Launch
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run.fetch.stored import staged_files
 
 

@@ -27,7 +27,7 @@ from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.nodes import target_of
 from firesteel.hosts.cluster.rpc import find_rpc_program, stage_rpc
 from firesteel.hosts.cluster.same_files import missing_files, weight_files
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.units import show_bytes, show_seconds
 from firesteel.values import replace

@@ -7,7 +7,7 @@ from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.rank_specs import cluster_spec, on_cluster
 from firesteel.hosts.cluster.rpc import find_rpc_program
 from firesteel.launch import Command, Step
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run.start.steps import make_steps
 
 

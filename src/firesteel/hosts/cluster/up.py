@@ -26,7 +26,8 @@ from firesteel.hosts.cluster.rendered import usual_hosts
 from firesteel.hosts.cluster.rpc import find_rpc_program, stage_rpc
 from firesteel.hosts.cluster.same_files import require_equal_files
 from firesteel.launch import Ask, Runtime
-from firesteel.proposals import Proposal, require_runnable
+from firesteel.planner.advice import require_runnable
+from firesteel.planner.propose import Proposal
 from firesteel.run.cluster_status import read_status
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.fetch.pull import pull_launch

@@ -20,12 +20,11 @@ from firesteel.library.documents.planner import (
     launch_json,
 )
 from firesteel.library.documents.rules import FindingJson, finding_json
+from firesteel.planner.advice import OverHosts
+from firesteel.planner.choose import Candidate, Choice, GuideClaim, SourcedFigure, Use
 from firesteel.planner.memory.account import Verdict
+from firesteel.planner.propose import Proposal, compared_with_best
 from firesteel.planner.speed.speed import SpeedBasis
-from firesteel.proposals.choose import Candidate, Choice, SourcedFigure, Use
-from firesteel.proposals.guides import GuideClaim
-from firesteel.proposals.over_hosts import OverHosts
-from firesteel.proposals.propose import Proposal, compared_with_best
 from firesteel.units import Band
 
 

@@ -11,7 +11,7 @@ from firesteel.launch import Step
 from firesteel.library.documents.document import Document
 from firesteel.library.documents.proposals import RequestsJson, TermsJson, requests_json, terms_json
 from firesteel.library.run import NodeUp
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run.cluster_status import NodeStatus
 from firesteel.run.events import ServiceReady
 from firesteel.run.fetch.prune import UnusedFile

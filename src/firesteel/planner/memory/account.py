@@ -1,26 +1,37 @@
-"""The memory account: weights, KV cache, the engine's own overhead, and whether they fit.
+"""The memory account: weights as loaded, KV cache, the engine's own overhead, and whether they fit.
 
 Unified memory is one pool, and running out of it can hang the whole host. So the verdict looks at the high
-end: a launch fits when even that stays within the memory that the host can give, with a little to spare.
+end: a launch fits when even that stays within the memory that the host can give, with a little to spare. A
+GPU with memory of its own has its own pool.
 """
 
 from __future__ import annotations
 
 import re
+from math import sqrt
 from typing import Literal
 
 from firesteel.engines.engine import lora_slots
-from firesteel.engines.kv_cache import KvCache
-from firesteel.engines.vllm.kv_settings import speculative_tokens
+from firesteel.engines.kv_cache import KvCache, reported_kv, size_kv_cache
+from firesteel.engines.vllm.kv_cache import ReportedKv
+from firesteel.engines.vllm.kv_settings import parse_release, speculative_tokens
+from firesteel.facts.host.gpus import discrete_gpu
+from firesteel.facts.host.hardware import Host
 from firesteel.facts.model.adapter import slot_bytes
-from firesteel.facts.model.architecture import Architecture
+from firesteel.facts.model.architecture import (
+    Architecture,
+    ChunkedAttention,
+    FullAttention,
+    LatentAttention,
+    LinearAttention,
+    Mamba2,
+    SlidingAttention,
+    SparseAttention,
+)
 from firesteel.facts.model.tensors import Role, Weights
 from firesteel.launch import Launch
-from firesteel.planner.memory.loaded import LoadedWeights
-from firesteel.planner.memory.pool import MemoryPool
-from firesteel.planner.memory.step_memory import StepLoad, activations, graphs, rotary_tables
 from firesteel.units import GIB, MIB, Band
-from firesteel.values import Value
+from firesteel.values import Value, replace
 
 Verdict = Literal["fits", "tight", "does not fit"]
 """fits: even the high end leaves 2 % of the budget. tight: the expected need fits but the high end may not,
@@ -214,3 +225,295 @@ def _checkpoints(launch: Launch, context: int) -> int:
 def _number(launch: Launch, flag: str, default: int) -> int:
     value = launch.flags.get(flag)
     return int(value) if isinstance(value, str) and re.fullmatch("-?[0-9]{1,15}", value) else default
+
+
+# --- where it is ---
+
+
+class MemoryPool(Value):
+    """The memory that a launch uses: the host's, or that of a GPU with its own memory.
+
+    On a GB10 and on a machine without a GPU there is one pool. On any other machine a container with a GPU
+    loads its weights into the GPU's memory, and the host's memory says nothing about whether they fit.
+    """
+
+    total_bytes: int
+    budget_bytes: int
+    """What a launch may use."""
+    bandwidth_bytes_per_s: float | None
+    hardware: str | None
+    """Name of the hardware file, for a launch that runs on its GPU."""
+    has_gpu: bool
+    is_host_memory: bool = True
+    note: str | None = None
+
+
+def pool(launch: Launch, host: Host) -> MemoryPool:
+    """With several GPUs, that of the smallest: then the launch fits whichever GPU the engine takes."""
+    shared = MemoryPool(
+        host.memory_total_bytes,
+        host.room_bytes,
+        host.bandwidth_bytes_per_s,
+        # The hardware's figures are those of its GPU; a container without one was always planned by them.
+        host.hardware if launch.container or launch.uses_gpu else None,
+        bool(host.gpus or host.hardware),
+    )
+    discrete = () if host.hardware else host.gpus
+    if not discrete or not launch.uses_gpu:
+        return shared
+    sizes = [gpu.memory_bytes for gpu in discrete if gpu.memory_bytes]
+    if not sizes:
+        note = (
+            f"the memory of {discrete[0].name} is not known, so this plan uses the host's; "
+            "`nvidia-smi --query-gpu=memory.total --format=csv` shows it"
+        )
+        return replace(shared, bandwidth_bytes_per_s=None, note=note)
+    total = min(sizes)
+    known = discrete_gpu(discrete[0].name)
+    rate = f"{known.bandwidth / 1e9:,.0f} GB/s by its data sheet" if known else "bandwidth not known"
+    return replace(
+        shared,
+        total_bytes=total,
+        budget_bytes=max(0, total - max(GIB, total // 20)),
+        bandwidth_bytes_per_s=float(known.bandwidth) if known else None,
+        is_host_memory=False,
+        note=f"planned for the whole memory of one {discrete[0].name}, {rate}; the speed model is not "
+        "calibrated for it: `firesteel bench` measures it",
+    )
+
+
+# --- weights as they are loaded ---
+
+_TILES = {
+    **dict.fromkeys(("marlin", "flashinfer_trtllm", "flashinfer_trtllm_afp8"), (256, 128)),
+    **dict.fromkeys(("flashinfer_cutlass", "flashinfer_cutlass_afp8", "deep_gemm"), (128, 128)),
+    **dict.fromkeys(("triton", "triton_unfused"), (1, 64)),
+}
+"""By `--moe-backend`: what hidden and intermediate size are rounded up to, as in vLLM 0.28's
+`model_executor/layers/fused_moe/oracle/mxfp4.py`."""
+_DEFAULT = "marlin"
+"""The only backend that accepts a GB10; elsewhere it is the one that pads most."""
+
+
+class LoadedWeights(Value):
+    """Weights as the engine holds them in memory, which is not always how the checkpoint stores them.
+
+    A kernel takes matrices whose sides are multiples of its tile. vLLM pads the MXFP4 experts of gpt-oss when
+    it allocates them, so the padding takes memory and is read with every token: Marlin turns 2880 x 2880 into
+    2944 x 3072, which is 9 % more.
+    """
+
+    stored: Weights
+    padding_bytes: int = 0
+    padding_reason: str = ""
+
+    @property
+    def weights(self) -> Weights:
+        """Bytes by role with the padding in them."""
+        by_role = dict(self.stored.bytes_by_role)
+        if self.padding_bytes:
+            by_role[Role.ROUTED_EXPERTS] += self.padding_bytes
+        return replace(self.stored, bytes_by_role=by_role)
+
+
+def loaded_weights(launch: Launch, shape: Architecture, weights: Weights) -> LoadedWeights:
+    weights = _without_idle_parts(launch, weights)
+    flag = launch.flags.get("moe-backend")
+    backend = flag.replace("-", "_") if isinstance(flag, str) and flag != "auto" else _DEFAULT
+    experts = shape.experts * len(shape.layers)
+    if launch.engine != "vllm" or shape.model_type != "gpt_oss" or backend not in _TILES or not experts:
+        return LoadedWeights(weights)
+    stored = weights.bytes_by_role.get(Role.ROUTED_EXPERTS, 0)
+    width = _intermediate_size(stored, experts, shape.hidden_size)
+    if width is None:
+        return LoadedWeights(weights)
+    hidden_tile, width_tile = _TILES[backend]
+    padded_hidden, padded_width = _round_up(shape.hidden_size, hidden_tile), _round_up(width, width_tile)
+    expert_padding = _expert_bytes(padded_hidden, padded_width) - _expert_bytes(shape.hidden_size, width)
+    size, padded = f"{width} x {shape.hidden_size}", f"{padded_width} x {padded_hidden}"
+    reason = f"{backend} pads MXFP4 experts of {size} to {padded}"
+    return LoadedWeights(weights, experts * expert_padding, reason)
+
+
+def _without_idle_parts(launch: Launch, weights: Weights) -> Weights:
+    """vLLM and SGLang load the draft layers of a checkpoint only when speculation is on, and vLLM its towers
+    only when the launch takes pictures or sound (seen with 0.26)."""
+    drafts = speculative_tokens(launch.flags)
+    idle = {
+        Role.DRAFTER: "drafter" if launch.engine != "llamacpp" and not drafts else None,
+        Role.TOWER: "vision tower" if launch.engine == "vllm" and _takes_text_alone(launch) else None,
+    }
+    left_out = {role: name for role, name in idle.items() if name and role in weights.bytes_by_role}
+    if not left_out:
+        return weights
+    by_role, by_format = weights.bytes_by_role.items(), weights.bytes_by_format.items()
+    return replace(
+        weights,
+        bytes_by_role={role: size for role, size in by_role if role not in left_out},
+        bytes_by_format={key: size for key, size in by_format if key[0] not in left_out},
+        source=f"{weights.source}; without the {' and the '.join(left_out.values())}, which is not loaded",
+    )
+
+
+def _takes_text_alone(launch: Launch) -> bool:
+    """By `--language-model-only`, or by limits of 0 for each kind of input: `{"image": 0, "video": 0}`."""
+    limits = launch.flags.get("limit-mm-per-prompt")
+    is_limited = isinstance(limits, dict) and bool(limits) and not any(limits.values())
+    return is_limited or launch.flags.get("language-model-only") is True
+
+
+def _expert_bytes(hidden: int, width: int) -> int:
+    """Gate, up and down in MXFP4 (17 bytes for 32 values), and their biases in BF16."""
+    return 3 * hidden * width * 17 // 32 + 2 * (2 * width + hidden)
+
+
+def _intermediate_size(stored: int, experts: int, hidden: int) -> int | None:
+    """The size at which that many bytes are MXFP4 experts; None when they have another format, as BF16."""
+    width = round((stored / experts - 2 * hidden) / (3 * hidden * 17 / 32 + 4))
+    return width if width <= 4 * hidden and experts * _expert_bytes(hidden, width) == stored else None
+
+
+def _round_up(size: int, tile: int) -> int:
+    return -(-size // tile) * tile
+
+
+# --- the largest step of vLLM ---
+#
+# Before vLLM sizes its KV cache it runs one step of `--max-num-batched-tokens` tokens, then samples for
+# `--max-num-seqs` requests, and keeps the higher peak free. The terms are those of its own code: a
+# layer's widest tensors that live at once, the workspaces of experts (which stay), the sampler's copies
+# of the logits. Their factors were fitted on ten models on an H200 with vLLM 0.26
+# (`benchmarks/gpu/record_vllm_peaks.py`) and held 15 others inside the band
+# (`tests/planner/test_gpu_peaks.py`).
+
+_BF16 = 2
+_BAND = sqrt(2)
+"""A factor either way: the band is a factor of 2 wide."""
+_LIBRARIES = 32 * MIB
+"""cuBLAS keeps this from its first call on."""
+_LATENT_TOKENS = 65536
+"""MLA recomputes keys and values of at most so many cached tokens at once."""
+_LATENT_HEAD = 256
+"""Key and value of a head without its rotary part, as in DeepSeek and Kimi."""
+_GRAPH_BYTES = Band(0.26 * MIB, 0.37 * MIB, 0.52 * MIB)
+"""By layer and captured batch size: 0.23 to 0.56 MiB in nine boots on an H200."""
+
+
+class StepLoad(Value):
+    tokens: int
+    sequences: int
+    rows: int
+    """Rows of logits: drafted tokens have their own."""
+    context: int
+
+
+def activations(launch: Launch, shape: Architecture, load: StepLoad) -> Band:
+    workspace = _expert_workspace(shape, load.tokens)
+    step = workspace + _latent_workspace(shape, load) + load.tokens * _widest_layer(shape) * _BF16
+    logits = load.rows * shape.vocab_size
+    hidden = load.tokens * shape.hidden_size * _BF16
+    # The first model runner keeps the logits in BF16 and three copies in FP32; the second does not.
+    sampler = 2 * logits + hidden if _has_second_runner(launch, shape) else workspace + 14 * logits
+    # torch.compile takes the embedding table a second time while it compiles the first layers.
+    compiled = shape.vocab_size * shape.hidden_size * _BF16 + 1.5 * hidden if not _is_eager(launch) else 0
+    peak = _LIBRARIES + max(step, sampler, compiled)
+    return Band(peak / _BAND, peak, peak * _BAND)
+
+
+def graphs(launch: Launch, shape: Architecture, load: StepLoad) -> Band:
+    """CUDA graphs: one for each batch size of vLLM's list, up to twice the sequences and at most 512."""
+    if _is_eager(launch):
+        return Band.exactly(0)
+    largest = min(2 * load.sequences, 512)
+    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)]
+    count = sum(size <= largest for size in sizes) * len(shape.layers)
+    return Band(_GRAPH_BYTES.low * count, _GRAPH_BYTES.expected * count, _GRAPH_BYTES.high * count)
+
+
+def rotary_tables(shape: Architecture) -> int:
+    """A cosine and a sine for each position that the model was trained for, whatever `--max-model-len` is:
+    2.5 GiB for the 10 million of Llama 4 Scout. Hybrids rotate a quarter of each head."""
+    widths = [
+        layer.key_dim for layer in shape.layer_counts if isinstance(layer, FullAttention | ChunkedAttention)
+    ]
+    part = 4 if any(isinstance(layer, LinearAttention) for layer in shape.layer_counts) else 1
+    return shape.max_context * max(widths, default=0) * _BF16 // part
+
+
+def _widest_layer(shape: Architecture) -> float:
+    """Elements for each token that are there at once, in the layer that needs most."""
+    hidden = shape.hidden_size
+    widths = [0.0] if shape.is_moe else [3.0 * shape.feed_forward_size + 4 * hidden]
+    for layer in shape.layer_counts:
+        match layer:
+            case FullAttention() | SlidingAttention() | ChunkedAttention() | SparseAttention():
+                heads = shape.attention_heads or layer.kv_heads
+                queries_keys_values = heads * layer.key_dim + layer.kv_heads * (
+                    layer.key_dim + layer.value_dim
+                )
+                widths.append(5 * hidden + 1.2 * queries_keys_values)
+            case LinearAttention():
+                widths.append(7 * hidden + 4.5 * layer.conv_channels)
+            case Mamba2():
+                widths.append(7 * hidden + 2 * (layer.conv_channels + layer.inner_size))
+            case _:
+                widths.append(8 * hidden)
+    return max(widths)
+
+
+def _expert_workspace(shape: Architecture, tokens: int) -> int:
+    """Two tensors with a row for each token and chosen expert, which vLLM keeps for all layers."""
+    width, hidden = shape.feed_forward_size, shape.expert_input_size or shape.hidden_size
+    rows = tokens * shape.experts_per_token
+    return rows * (max(width, hidden) + max(2 * width, hidden)) * _BF16 if shape.is_moe else 0
+
+
+def _latent_workspace(shape: Architecture, load: StepLoad) -> int:
+    if not any(isinstance(layer, LatentAttention) for layer in shape.layer_counts):
+        return 0
+    tokens = min(max(8 * load.context, 64 * load.sequences), _LATENT_TOKENS)
+    return tokens * shape.attention_heads * _LATENT_HEAD * _BF16
+
+
+def _has_second_runner(launch: Launch, shape: Architecture) -> bool:
+    """From 0.26 on for models without experts and states, from 0.30 on for all."""
+    release = parse_release(launch.version) or (0, 0)
+    is_hybrid = any(isinstance(layer, LinearAttention | Mamba2) for layer in shape.layer_counts)
+    return release >= (0, 30) or (release >= (0, 26) and not shape.is_moe and not is_hybrid)
+
+
+def _is_eager(launch: Launch) -> bool:
+    return launch.flags.get("enforce-eager") is True or launch.flags.get("disable-cuda-graph") is True
+
+
+# --- the cache of a model with cross-attention ---
+#
+# It holds for each request its text, and the vectors of its sound: 1,500 for 30 seconds in Whisper. vLLM
+# admits a request as if its sound took all tokens of a step, and refuses to start with room for less than
+# one such request: `CrossAttentionSpec` in `v1/kv_cache_interface.py` of vLLM 0.32, seen 2026-11-16.
+
+_STEP_TOKENS = 8192
+
+
+def size_sound_cache(launch: Launch, shape: Architecture, sound: int, context: int, users: int) -> KvCache:
+    """`sound`: the vectors of a request."""
+    held = replace(size_kv_cache(launch, shape, context + sound, users), pool=None)
+    if launch.engine != "vllm":
+        return held
+    admitted = size_kv_cache(launch, shape, context + _admitted(launch), 1)
+    return replace(held, bytes=max(held.bytes, admitted.bytes))
+
+
+def printed_sound_cache(
+    launch: Launch, shape: Architecture, context: int, pool_bytes: int
+) -> tuple[ReportedKv, ...]:
+    """vLLM counts how many requests it would admit, and calls each as long as its text."""
+    answers = reported_kv(launch, shape, context + _admitted(launch), pool_bytes)
+    return tuple(
+        replace(answer, tokens=int(answer.concurrency * context), context=context) for answer in answers
+    )
+
+
+def _admitted(launch: Launch) -> int:
+    step = launch.flags.get("max-num-batched-tokens")
+    return int(step) if isinstance(step, str) and step.isdigit() else _STEP_TOKENS

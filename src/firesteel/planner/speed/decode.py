@@ -12,13 +12,18 @@ runs on a GB10; no cost is specific to one model. What they turned out to mean:
     head      the output matrix with sampling: about half the bandwidth
     kv        the KV cache: keys and values once, recurrent states read and written
 
-llama.cpp has separate kernels for each quantization, so there the kinds are the quantizations.
+llama.cpp has separate kernels for each quantization, so there the kinds are the quantizations. A `StepModel`
+says what the step of one launch reads and costs, over several Sparks, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from math import hypot, log2
 
+from firesteel import shipped_data
+from firesteel.engines.kv_cache import KvCache
 from firesteel.facts.model.architecture import (
     Architecture,
     CompressedAttention,
@@ -30,8 +35,9 @@ from firesteel.facts.model.architecture import (
     SharedKv,
 )
 from firesteel.facts.model.tensors import Role, Weights
-from firesteel.launch import EngineName
-from firesteel.values import Value, replace
+from firesteel.launch import EngineName, Launch
+from firesteel.units import Band
+from firesteel.values import FileValue, Value, replace
 
 StoredBytes = Mapping[tuple[Role, str], float]
 """Bytes by role and format; the format is empty where only the sum is known."""
@@ -233,3 +239,166 @@ def step_ms(engine: EngineName | str, parts: Terms, costs: Mapping[str, float]) 
     # An unknown format is one of the engine's kinds, so its cost lies between theirs.
     candidates = [unknown * costs[kind] + (narrow if kind == "wide" else 0.0) for kind in kinds] or [unknown]
     return known + min(candidates), known + sum(candidates) / len(candidates), known + max(candidates)
+
+
+# --- fitted costs ---
+#
+# `data/speed/fitted.yaml`, which `scripts/calibrate` writes. Costs and their errors are stored together,
+# so that no plan can show one without the other.
+
+
+class ErrorsSchema(FileValue, kw_only=True):
+    """Of predicted over measured; 19 in 20 of measured over predicted lie between `low` and `high`."""
+
+    runs: int
+    models: int
+    mean: float
+    worst: float
+    low: float
+    high: float
+
+
+class FittedSchema(FileValue, kw_only=True):
+    costs: dict[str, float]
+    fitted: ErrorsSchema
+    left_out: ErrorsSchema
+
+
+class ServedErrorsSchema(FileValue, kw_only=True):
+    """Of several users whose prompts arrive while others decode, for models left out of all three fits."""
+
+    each: ErrorsSchema
+    total: ErrorsSchema
+    first_token: ErrorsSchema
+
+
+class FittedEngineSchema(FileValue, kw_only=True):
+    decode: FittedSchema
+    crowd: FittedSchema
+    """Of several users who decode at once."""
+    prefill: FittedSchema
+    served: ServedErrorsSchema | None = None
+    """None where no run shows it."""
+    first_prompts_ms: SpreadSchema | None = None
+    """How much longer the first prompts after a start took; None where no run shows it."""
+
+
+class SpreadSchema(FileValue, kw_only=True):
+    """The median of some ratios or times, and the range that holds 19 in 20 of them."""
+
+    runs: int
+    low: float
+    expected: float
+    high: float
+
+
+class ConstantsSchema(FileValue, kw_only=True):
+    hardware: str
+    engines: dict[str, FittedEngineSchema]
+    repeated: SpreadSchema
+    """A run over what other runs of the same checkpoint, engine and version predict."""
+    carried: SpreadSchema
+    """A run over what runs of the same weights in another version, or by other people, predict."""
+    all_reduce_ms: SpreadSchema
+    two_sparks: ErrorsSchema
+    """Of runs on two Sparks, from runs of the same people on one."""
+    planned_two_sparks: ErrorsSchema
+    """Of runs of one user on two Sparks, from the costs of one; `low` and `high` are the least and the most
+    of these and of `two_sparks`."""
+    elsewhere: dict[str, ErrorsSchema]
+    """Runs by other hands, which nothing was fitted to, by engine; engines without costs of their own use
+    those of vLLM. `low` and `high`: the range of these runs, and at least 8 in 10 of all with the same
+    costs."""
+
+
+@cache
+def constants() -> ConstantsSchema:
+    return shipped_data.load("speed/fitted.yaml", ConstantsSchema)
+
+
+# --- the step of one launch ---
+
+_FITTED_RELEASES = {"vllm": "0.26", "llamacpp": ""}
+"""llama.cpp: builds of two people that differ by 2,400 numbers are off by no more than runs of one."""
+
+
+class StepModel(Value):
+    launch: Launch
+    shape: Architecture
+    reads_at_start: StepReads
+    """At the start of a conversation."""
+    kv_dtype: str
+    bandwidth: float
+    """Of one machine."""
+    costs: Mapping[str, float]
+    low: float
+    high: float
+    """Measured over predicted, for models that the costs were not fitted to."""
+
+    @property
+    def engine(self) -> str:
+        return costs_engine(self.launch)
+
+    def reads(self, depth: int, kv_dtype: str | None = None) -> StepReads:
+        return at_depth(
+            self.reads_at_start, self.shape, depth, self.kv_dtype if kv_dtype is None else kv_dtype
+        )
+
+    def terms(self, depth: int, users: int = 1, independence: float = 1.0) -> Terms:
+        return terms(self.reads(depth), self.bandwidth, users, independence)
+
+    def tokens_per_s(self, parts: Terms) -> Band:
+        """Of one user; the band covers the possible formats where the format is not known."""
+        least, likely, most = step_ms(self.engine, parts, self.costs)
+        return Band(*(1000 / self._over_sparks(ms) for ms in (most, likely, least)))
+
+    def _over_sparks(self, step_ms: float) -> float:
+        sparks = self.launch.sparks
+        if self.launch.engine == "llamacpp":  # hosts take turns: each has some of the layers
+            return step_ms
+        return step_ms if sparks < 2 else self._with_all_reduces(step_ms, sparks - 1)
+
+    def _with_all_reduces(self, step_ms: float, hops: float) -> float:
+        """An all-reduce takes as many hops from Spark to Spark, where two Sparks need one."""
+        all_reduce_ms = all_reduces(self.shape) * constants().all_reduce_ms.expected
+        return step_ms / self.launch.sparks + hops * all_reduce_ms
+
+    def tree_speedup(self) -> float:
+        """How much faster it would be if all-reduces went by pairs of pairs, not around a ring."""
+        likely = step_ms(self.engine, self.terms(0), self.costs)[1]
+        return self._over_sparks(likely) / self._with_all_reduces(likely, log2(self.launch.sparks))
+
+
+def costs_engine(launch: Launch) -> str:
+    """SGLang runs much the same kernels as vLLM and has too few public runs, so it uses vLLM's costs."""
+    return "llamacpp" if launch.engine == "llamacpp" else "vllm"
+
+
+def fitted_costs(launch: Launch) -> FittedEngineSchema:
+    return constants().engines[costs_engine(launch)]
+
+
+def is_of_the_fit(launch: Launch) -> bool:
+    """Whether the fit has runs of this engine and release; runs of others were off by more."""
+    releases = _FITTED_RELEASES.get(launch.engine)
+    return releases == "" or bool(releases and launch.version and launch.version.startswith(releases))
+
+
+def step_model(
+    launch: Launch,
+    shape: Architecture,
+    stored: StoredBytes,
+    tied_head: bool,
+    kv: KvCache,
+    bandwidth: float,
+) -> StepModel:
+    fitted, known = fitted_costs(launch).decode, constants()
+    errors = fitted.left_out
+    # The runs of the fit have one author; other machines differ as much as authors did.
+    low = 1 - hypot(1 - errors.low, 1 - known.carried.low)
+    high = 1 + hypot(errors.high - 1, known.carried.high - 1)
+    if not is_of_the_fit(launch):
+        other = known.elsewhere[launch.engine]
+        low, high = min(low, other.low), max(high, other.high)
+    reads = step_reads(costs_engine(launch), shape, stored, tied_head, 0, kv.dtype)
+    return StepModel(launch, shape, reads, kv.dtype, bandwidth, fitted.costs, low, high)

@@ -1,10 +1,10 @@
-"""How fast a prompt is processed, and how long until the first token.
+"""How fast a prompt is processed, how long until the first token, and how much sound is written down.
 
-Prompt processing is arithmetic: two operations per weight and token, and for attention two per pair of
-tokens and channel. The share of the GPU's arithmetic that an engine reaches differs fivefold by kernel, so
-there is one cost for each engine, kind of model and width of weights, fitted to published first-token times
-by `scripts/calibrate`. A step also reads the weights, which is most of the time of a short prompt: a few
-hundred tokens reach every expert. Kernels change with every release, so the band is wide.
+Prompt processing is arithmetic: two operations per weight and token, and for attention two per pair of tokens
+and channel. The share of the GPU's arithmetic that an engine reaches differs fivefold by kernel, so there is
+one cost for each engine, kind of model and width of weights, fitted to published first-token times by
+`scripts/calibrate`. A step also reads the weights, which is most of the time of a short prompt: a few hundred
+tokens reach every expert. Kernels change with every release, so the band is wide.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from firesteel.facts.model.architecture import Architecture, FullAttention, LatentAttention, Layer
+from firesteel.facts.model.architecture import Architecture, FullAttention, LatentAttention, Layer, Speech
 from firesteel.facts.model.tensors import Role
 from firesteel.launch import Launch
-from firesteel.planner.speed.constants import constants
 from firesteel.planner.speed.decode import (
     UNQUANTIZED,
     WEIGHTS_PER_BYTE,
+    StepModel,
     StepReads,
     StoredBytes,
     Terms,
+    constants,
+    fitted_costs,
     is_recurrent,
     step_ms,
     terms,
 )
-from firesteel.planner.speed.speed import PrefillSpeed
-from firesteel.planner.speed.step_model import StepModel, fitted_costs
+from firesteel.planner.speed.speed import PrefillSpeed, Speed
 from firesteel.units import Band
 from firesteel.values import Value, replace
 
@@ -180,3 +181,41 @@ def _relative_head_width(layer: Layer) -> float:
 def prompt_ms(parts: Terms, costs: Mapping[str, float]) -> float:
     """`costs` are milliseconds per tera-operation, per start, and for a millisecond of reading."""
     return sum(size * costs[name] for name, size in parts.items())
+
+
+# --- sound ---
+#
+# Requests of 30 seconds, one after another: a pass of the encoder, a short prompt where a language model
+# follows it, and a decode step for each token of the text. No run of such a model on a GB10 is published,
+# so the costs are those of language models: the encoder computes as a dense prompt does, and the text is
+# decoded at the predicted rate.
+
+SOUND_S = 30
+_TEXT_TOKENS = (50, 100, 150)
+"""In half a minute of speech: 60, 75 and 110 words at one and a third to one and a half tokens a word."""
+_SLOWER = 2.0
+"""Encoders run without CUDA graphs, beside the decoding of sound on the CPU; nobody has measured how much it
+costs."""
+
+
+def with_speech(speed: Speed, speech: Speech, stored: StoredBytes) -> Speed:
+    """Requests a second instead of everything that is said of decoding."""
+    towers = {dtype: size for (role, dtype), size in stored.items() if role is Role.TOWER}
+    encoder = sum(size * WEIGHTS_PER_BYTE.get(dtype, 0.5) for dtype, size in towers.items())
+    costs = constants().engines["vllm"].prefill.costs
+    before_ms = costs["start"] + 2 * encoder * speech.encoder_positions / 1e12 * costs["dense_wide"]
+    if speed.prefill:
+        before_ms += speed.prefill.ttft_ms.expected * speech.prompt_tokens / speed.prefill.prompt_tokens
+    least, usual, most = (before_ms + 1000 * n / speed.decode_tokens_per_s.expected for n in _TEXT_TOKENS)
+    return replace(
+        speed,
+        requests_per_s=Band(1000 / (_SLOWER * most), 1000 / usual, 1000 / least),
+        sound_s=SOUND_S,
+        basis="fitted",
+        explanation=(
+            f"no run of a speech model on a GB10 is published: its encoder as a dense prompt, and "
+            f"{_TEXT_TOKENS[1]} tokens of text ({_TEXT_TOKENS[0]} to {_TEXT_TOKENS[2]}) at the rate of a "
+            f"language model that reads as much; the low end takes twice as long"
+        ),
+        at_depth=(), batch=None, drafted=(), served=None, prefill=None,
+    )  # fmt: skip

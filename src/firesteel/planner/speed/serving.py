@@ -1,9 +1,10 @@
-"""Requests of several users, served step by step as the engine's scheduler does it.
+"""What several users get: requests served step by step as the engine's scheduler does it.
 
 vLLM and llama.cpp fill each step in the same way: every running answer gets one token, and what is left of
 the step's tokens goes to the prompts that wait, first come first served, in pieces where they are long. So a
 prompt that arrives slows all answers down, and a queue of long prompts makes the last user wait for all the
-others. One loop over steps shows all of it; there is no formula for each case.
+others. One loop over steps shows all of it; there is no formula for each case. Users who only decode are a
+batch.
 """
 
 from __future__ import annotations
@@ -11,9 +12,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
+from math import hypot
 
-from firesteel.planner.speed.decode import kv_read_bytes, step_ms, terms
+from firesteel.engines.kv_cache import KvCache
+from firesteel.planner.speed.decode import (
+    ErrorsSchema,
+    ServedErrorsSchema,
+    StepModel,
+    constants,
+    fitted_costs,
+    kv_read_bytes,
+    step_ms,
+    terms,
+)
 from firesteel.planner.speed.prefill import PromptModel, prompt_ms
+from firesteel.planner.speed.speed import DEPTH, BatchSpeed, ServedSpeed
+from firesteel.units import Band
 from firesteel.values import Value, replace
 
 _MAX_STEPS_AT_ONCE = 128
@@ -156,3 +170,125 @@ def _serve(
             arrived = waiting.popleft().arrived_ms
             heappush(running, (count + max(1, requests.answer_tokens - 1), arrived, now))
     return served
+
+
+# --- what users get ---
+
+_MEASURED_USERS = 20
+"""The most whose prompts arrive while others decode, in the published runs."""
+_FEWER_ROUNDS = 64
+"""With more users than this, two rounds show the steady state."""
+
+
+def served_speed(
+    model: StepModel, prompts: PromptModel, kv: KvCache, requests: RequestShape, decode_factor: float
+) -> ServedSpeed | None:
+    """None for one user. `decode_factor`: how much slower published runs of the model are than the fit."""
+    if kv.users < 2:
+        return None
+    fitted = fitted_costs(model.launch)
+    costs = {**model.costs, **fitted.crowd.costs}
+    serving = ServingModel(prompts, kv.dtype, costs, fitted.prefill.costs, decode_factor)
+    served = serve_steadily(serving, kv.users, requests, 4 if kv.users <= _FEWER_ROUNDS else 2)
+    each = _mean(1000 * (requests.answer_tokens - 1) / (one.end_ms - one.first_token_ms) for one in served)
+    cycle_ms = _mean(one.end_ms - one.arrived_ms for one in served)
+    errors = _errors(model)
+    # Beyond the measured numbers of users nothing holds the model: the band grows with the ratio.
+    beyond = max(1.0, kv.users / _MEASURED_USERS) ** 0.5
+    return ServedSpeed(
+        kv.users,
+        requests.prompt_tokens,
+        requests.answer_tokens,
+        requests.shared_tokens,
+        _band(each, errors.each, beyond),
+        _band(1000 * kv.users * requests.answer_tokens / cycle_ms, errors.total, beyond),
+        _waits(_mean(one.first_token_ms - one.arrived_ms for one in served), errors.first_token, beyond),
+        _explain(model, kv.users, requests, errors, prompts),
+    )
+
+
+def _mean(values: Iterable[float]) -> float:
+    some = list(values)
+    return sum(some) / len(some)  # `statistics` takes longer to import than a plan to make
+
+
+def _errors(model: StepModel) -> ServedErrorsSchema:
+    """No published run of llama.cpp has prompts arriving: vLLM's errors, and those of its own parts."""
+    own = fitted_costs(model.launch)
+    if own.served:
+        return own.served
+    known = constants().engines["vllm"]
+    assert known.served
+
+    def widened(errors: ErrorsSchema) -> ErrorsSchema:
+        parts = (own.crowd.left_out, own.prefill.left_out)
+        low = 1 - hypot(1 - errors.low, *(1 - part.low for part in parts))
+        high = 1 + hypot(errors.high - 1, *(part.high - 1 for part in parts))
+        return replace(errors, low=max(0.2, low), high=high)
+
+    served = known.served
+    return ServedErrorsSchema(
+        each=widened(served.each), total=widened(served.total), first_token=widened(served.first_token)
+    )
+
+
+def _band(expected: float, errors: ErrorsSchema, beyond: float) -> Band:
+    return Band(
+        expected * min(1.0, errors.low) / beyond, expected, expected * (1 + (errors.high - 1) * beyond)
+    )
+
+
+def _waits(expected_ms: float, errors: ErrorsSchema, beyond: float) -> Band:
+    """Errors are of rates: a high rate is a short wait."""
+    return Band(expected_ms / errors.high / beyond, expected_ms, expected_ms / errors.low * beyond)
+
+
+def _explain(
+    model: StepModel, users: int, requests: RequestShape, errors: ServedErrorsSchema, prompts: PromptModel
+) -> str:
+    cached = f", {requests.shared_tokens:,} of them cached" if requests.shared_tokens else ""
+    beyond = (
+        f"; measured up to {_MEASURED_USERS} users, so the band is wider" if users > _MEASURED_USERS else ""
+    )
+    if fitted_costs(model.launch).served is None:
+        beyond += f"; no published run of {model.launch.engine} has prompts arriving, so the band is wider"
+    return (
+        f"every user sends a prompt of {requests.prompt_tokens:,} tokens{cached}, gets "
+        f"{requests.answer_tokens:,}, and sends the next at once; simulated in steps of "
+        f"{prompts.tokens_per_step:,} tokens; models left out were off by {errors.each.mean:.0%} each and "
+        f"{errors.total.mean:.0%} in all{beyond}"
+    )
+
+
+# --- all decoding at once ---
+
+
+def batch_speed(model: StepModel, kv: KvCache, single_user: Band) -> BatchSpeed | None:
+    """None for one user."""
+    if kv.users < 2:
+        return None
+    fit = fitted_costs(model.launch).crowd
+    batch_model = replace(model, costs={**model.costs, **fit.costs})
+    depth = min(DEPTH, kv.context)
+
+    def rate(independence: float) -> float:
+        return batch_model.tokens_per_s(batch_model.terms(depth, kv.users, independence)).expected
+
+    engines = constants().engines
+    expected = rate(engines["vllm"].crowd.costs["independence"])
+    low = min(rate(1.0), expected * fit.left_out.low)
+    high = max(rate(engines["llamacpp"].crowd.costs["independence"]), expected * fit.left_out.high)
+    per_user = _at_most(Band(low, expected, high), single_user)
+    explanation = (
+        f"{fit.fitted.runs} runs of 2 to 32 users, off by {fit.left_out.mean:.0%} for models left out; "
+        "slower when prompts have nothing in common, faster when they share experts"
+    )
+    return BatchSpeed(kv.users, per_user, per_user.scaled(kv.users), explanation)
+
+
+def _at_most(rate: Band, single_user: Band) -> Band:
+    """No user in a batch is faster than one alone, although the two separate fits may predict it."""
+    if rate.expected <= single_user.expected:
+        return rate
+    expected = single_user.expected
+    return Band(min(rate.low, single_user.low), expected, max(expected, min(rate.high, single_user.high)))

@@ -10,7 +10,7 @@ from firesteel.edge.files.home import Home
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.edge.hub.cache import find_store, local_snapshot
 from firesteel.errors import FiresteelError, Stopped
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.rules.checkpoint.judge import judge
 from firesteel.run.events import Event, PhaseDone
 from firesteel.run.fetch.weights import weights_needed

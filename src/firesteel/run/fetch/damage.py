@@ -18,7 +18,7 @@ from firesteel.edge.hub import cache
 from firesteel.edge.hub.cache import Store, find_store
 from firesteel.edge.hub.digests import DigestResult, StoredFile, VerifiedFiles
 from firesteel.errors import FiresteelError, SuspectWeights
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run.events import Event, PhaseProgress
 from firesteel.run.fetch.pull import hub_needs, wheel_weights
 from firesteel.run.fetch.weights import WeightsNeed, select_files

@@ -23,7 +23,7 @@ from firesteel.edge.hub.digests import DigestResult, StoredFile, VerifiedFiles
 from firesteel.edge.hub.listing import HubFile, Listing
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import WHEELS_INSIDE, Launch
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.fetch.weights import (
     WeightsNeed,

@@ -7,7 +7,7 @@ from pathlib import Path
 from firesteel.edge.files.home import Home
 from firesteel.edge.hub import cache
 from firesteel.edge.hub.cache import Store, find_store
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run.fetch.weights import WeightsNeed, select_files, weights_needed
 
 

@@ -20,7 +20,7 @@ from firesteel.catalog.recipe import Asset
 from firesteel.edge.hub.listing import HubFile
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import EngineName, FlagValue, is_hub_id
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.values import Value
 
 MAIN = "main"

@@ -16,7 +16,7 @@ from firesteel.catalog.launches import with_host_folders, with_local_files
 from firesteel.edge.files.home import Home
 from firesteel.facts.host.hardware import Host
 from firesteel.launch import HUB_CACHE_INSIDE, HUB_INSIDE, EngineName, Launch, Mount
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.render import containerized
 from firesteel.run.fetch.weights import packages
 from firesteel.values import replace

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from firesteel.engines.logs import Stage, StartProgress, stages
 from firesteel.launch import EngineName
-from firesteel.planner import Band
 from firesteel.planner.speed.startup import StartPhase
-from firesteel.units import show_seconds
+from firesteel.units import Band, show_seconds
 from firesteel.values import Value, replace
 
 Seconds = Mapping[Stage, float]

@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from firesteel.catalog.launches import listening_on
 from firesteel.errors import Stopped, UsageError
 from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.values import replace
 
 __all__ = ["LOOPBACK", "is_wide", "listening", "reached_at"]

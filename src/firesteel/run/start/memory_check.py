@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from firesteel.facts.host.hardware import Meminfo
 from firesteel.facts.host.memory import GpuProcess, MemorySample, Shm
-from firesteel.proposals.advice import down, services_to_stop
+from firesteel.planner.advice import down, services_to_stop
 from firesteel.run.supervise.guard import MIN_LARGE_BLOCKS_BYTES, NO_KERNEL_LOG
 from firesteel.units import GIB, show_bytes
 from firesteel.values import Value

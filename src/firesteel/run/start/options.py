@@ -16,8 +16,8 @@ from firesteel.edge.host import reaper
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import Stopped
 from firesteel.launch import ENGINE_KEY_VARIABLES, HUB_TOKEN, Step
-from firesteel.planner import launch_key
-from firesteel.proposals import Proposal
+from firesteel.planner.memory.measured import launch_key
+from firesteel.planner.propose import Proposal
 from firesteel.run.service import ServiceSpec
 from firesteel.run.start.environment import named_by
 from firesteel.run.start.listen import LOOPBACK, is_wide, reached_at

@@ -32,8 +32,8 @@ from firesteel.facts.host.gpus import oldest_driver
 from firesteel.facts.host.hardware import Gpu
 from firesteel.facts.host.memory import GpuProcess
 from firesteel.launch import Container
-from firesteel.planner.memory.pool import pool
-from firesteel.proposals import Proposal
+from firesteel.planner.memory.account import pool
+from firesteel.planner.propose import Proposal
 from firesteel.run.down import freed_bytes
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import all_services

@@ -16,7 +16,7 @@ from firesteel.edge.http import engine_client
 from firesteel.engines.diagnosis import diagnose
 from firesteel.engines.logs import start_progress
 from firesteel.errors import FiresteelError, HostNotReady, SuspectWeights
-from firesteel.planner import Plan
+from firesteel.planner.plan import Plan
 from firesteel.run.events import Event, PhaseProgress
 from firesteel.run.service import (
     ServiceSpec,

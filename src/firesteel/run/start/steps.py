@@ -17,7 +17,7 @@ from firesteel.engines import engine
 from firesteel.engines.llamacpp import learn
 from firesteel.errors import FiresteelError, Stopped, UsageError
 from firesteel.launch import Command, EngineProgram, Launch, Step, container_name
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.render import docker_argv
 from firesteel.render.launch_facts import is_passed_through
 from firesteel.run.fetch.stored import staged_files

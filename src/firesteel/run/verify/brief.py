@@ -17,7 +17,7 @@ from firesteel.edge.embedded import install
 from firesteel.edge.files.home import Home
 from firesteel.edge.http import engine_client
 from firesteel.errors import FiresteelError
-from firesteel.proposals import Proposal
+from firesteel.planner.propose import Proposal
 from firesteel.run.fetch.stored import staged_files
 from firesteel.run.fetch.weights import is_in_wheel
 from firesteel.run.proofs import Proof, read_proof, record_proof

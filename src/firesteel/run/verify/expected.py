@@ -20,8 +20,8 @@ from firesteel.engines import metrics
 from firesteel.engines.engine import expand_shortcuts
 from firesteel.facts.model.tensors import Role, Weights
 from firesteel.launch import EngineName, FlagValue, Launch, Task
-from firesteel.planner import Plan, PlanSummary, summarize
-from firesteel.proposals import Proposal
+from firesteel.planner.plan import Plan, PlanSummary, summarize
+from firesteel.planner.propose import Proposal
 from firesteel.values import InvalidValue, Value, from_json
 
 Size = Literal["unknown", "tiny", "small", "able"]

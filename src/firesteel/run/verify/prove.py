@@ -15,8 +15,8 @@ from firesteel.edge.http.poll import get_from_engine
 from firesteel.engines.logs import reported_memory
 from firesteel.errors import FiresteelError, SuspectWeights
 from firesteel.launch import Launch
-from firesteel.planner import MeasuredMemory, launch_key
-from firesteel.proposals import Proposal
+from firesteel.planner.memory.measured import MeasuredMemory, launch_key
+from firesteel.planner.propose import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, ServiceReady
 from firesteel.run.proofs import forget_proof
 from firesteel.run.report import PROVED_BEFORE, Report, compare, write_report

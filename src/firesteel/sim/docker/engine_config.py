@@ -30,7 +30,7 @@ from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.facts.model.architecture import Architecture
 from firesteel.facts.model.tensors import Weights
 from firesteel.launch import Launch
-from firesteel.planner import Plan, plan
+from firesteel.planner.plan import Plan, plan
 from firesteel.reads.docker import DockerOption, environment, name_and_value, parse_options
 from firesteel.reads.launches import read
 from firesteel.reads.shell import split

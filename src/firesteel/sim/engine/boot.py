@@ -17,7 +17,7 @@ from firesteel import shipped_data
 from firesteel.engines.vllm.kv_settings import speculative_tokens
 from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName, Launch
-from firesteel.planner import Plan
+from firesteel.planner.plan import Plan
 from firesteel.sim.spark import SimSpark
 from firesteel.units import GIB, MIB
 from firesteel.values import FileValue

@@ -12,8 +12,8 @@ from firesteel.facts.host.hardware import Host
 from firesteel.facts.model.architecture import Checkpoint
 from firesteel.facts.model.tensors import Tensor, Weights, sum_weights
 from firesteel.launch import Ask
-from firesteel.planner import Band
-from firesteel.proposals import Proposal, propose_checkpoint
+from firesteel.planner.propose import Proposal, propose_checkpoint
+from firesteel.units import Band
 from firesteel.values import Value
 from firesteel.workshop.kernels.native import Kernel
 from firesteel.workshop.kernels.reference import global_scale

@@ -7,7 +7,7 @@ import pytest
 from firesteel.facts.model.architecture import Architecture, FullAttention
 from firesteel.facts.model.tensors import Role, Weights
 from firesteel.launch import EngineName, FlagValue, Launch
-from firesteel.planner.memory.loaded import loaded_weights
+from firesteel.planner.memory.account import loaded_weights
 
 SHAPE = Architecture("qwen3", (FullAttention(8, 128, 128),), 4096, 1000, 8192)
 WEIGHTS = Weights(

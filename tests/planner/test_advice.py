@@ -1,4 +1,4 @@
-"""Advice for what does not fit: whatever is suggested is enough."""
+"""Advice for what does not fit: whatever is suggested is enough; and whether several Sparks pay."""
 
 from __future__ import annotations
 
@@ -14,11 +14,20 @@ from firesteel.catalog.catalog import shipped
 from firesteel.edge.files.home import Home
 from firesteel.errors import DoesNotFit
 from firesteel.launch import Ask
-from firesteel.proposals import how_to_fit, propose, require_runnable, services_to_stop
-from firesteel.proposals.advice import alternative, down
+from firesteel.planner.advice import (
+    OverHosts,
+    alternative,
+    down,
+    how_to_fit,
+    over_hosts,
+    require_runnable,
+    services_to_stop,
+)
+from firesteel.planner.propose import propose
 from firesteel.run.start.preflight import held_bytes
 from firesteel.units import GIB
 from firesteel.values import replace
+from firesteel.workspace import find_workspace
 from tests.conftest import Firesteel
 
 SPARK = firesteel.host("gb10")
@@ -92,3 +101,31 @@ def test_a_plan_that_does_not_fit_names_what_does(firesteel: Firesteel) -> None:
 
 def test_services_that_do_not_run_hold_nothing(tmp_path: Path) -> None:
     assert held_bytes(Home(tmp_path)) == {}
+
+
+def gain(model: str, sparks: int = 2, **more: int) -> OverHosts:
+    workspace = find_workspace()
+    host, ask = workspace.host("gb10"), Ask(model, **more)  # type: ignore[arg-type]  # context, users
+    together, alone = (workspace.propose(replace(ask, sparks=n), host)[0] for n in (sparks, 1))
+    return over_hosts(together, alone)
+
+
+def test_a_model_that_one_spark_holds() -> None:
+    found = gain("gpt-oss-120b-vllm")
+    assert found.fits_alone and found.gain and 1 < found.gain.low < found.gain.expected < 2
+    assert found.verdict.startswith("two Sparks gain 1.") and "replicas serve more" in found.verdict
+    assert found.replicas_tokens_per_s and found.together_total_tokens_per_s
+    assert found.replicas_tokens_per_s > found.together_total_tokens_per_s
+
+
+def test_a_model_that_needs_two() -> None:
+    found = gain("qwen3-235b-gptq-int4-two-sparks")
+    assert not found.fits_alone and found.gain is None
+    assert "one Spark cannot hold it" in found.verdict and "two Sparks can, at about" in found.verdict
+
+
+@pytest.mark.parametrize("sparks", [2, 4])
+def test_several_never_gain_more_than_their_number(sparks: int) -> None:
+    for model in ("gpt-oss-20b", "qwen3.6-35b-a3b-nvfp4", "gemma-4-31b-nvfp4"):
+        found = gain(model, sparks)
+        assert found.gain and found.gain.expected <= sparks

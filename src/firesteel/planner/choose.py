@@ -5,13 +5,14 @@
 Every recipe that could serve the use is planned for it, at the context and the number of users that it needs.
 Those that run, take what is sent and are quick enough to be used are ranked by what matters. Pure; it has no
 opinion of its own about models: all figures come from plans and published scores, each with its source, and a
-score that nobody published is not known.
+score that nobody published is not known. Tables of guides are held against the same plans.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from typing import Literal
 
 from firesteel import shipped_data
 from firesteel.catalog.catalog import Catalog, max_context
@@ -20,10 +21,12 @@ from firesteel.catalog.recipe import Recipe
 from firesteel.errors import UsageError
 from firesteel.facts.evidence import Evidence
 from firesteel.facts.host.hardware import Host
-from firesteel.launch import Ask, Matter, Who
-from firesteel.planner import MeasuredMemory, OwnRun, Speed
+from firesteel.launch import Ask, EngineName, Matter, Who
+from firesteel.planner.memory.measured import MeasuredMemory
+from firesteel.planner.propose import Proposal, propose, quantization
+from firesteel.planner.speed.own_runs import OwnRun
 from firesteel.planner.speed.speculation import DraftedSpeed
-from firesteel.proposals.propose import Proposal, propose, quantization
+from firesteel.planner.speed.speed import Speed
 from firesteel.units import show_bytes, show_figure, show_rate, show_seconds
 from firesteel.values import FileValue, Value, replace
 
@@ -330,3 +333,67 @@ def _time(candidate: Candidate) -> str:
 def _most_frequent(reasons: Iterable[str]) -> str:
     listed = list(reasons)
     return max(listed, key=listed.count) if listed else "it is empty"
+
+
+# --- claims of guides ---
+
+_TOLERANCE = 0.1
+"""How far a size may be off that a guide gives as `about`."""
+
+
+class ClaimSchema(FileValue, kw_only=True):
+    guide: str
+    says: str
+    recipe: str | None = None
+    figure: Literal["decode", "weights"] | None = None
+    value: float | None = None
+    engine: dict[Who, EngineName] | None = None
+    """Which engine the guide names for whom."""
+    why: str | None = None
+    source: Evidence | None = None
+
+
+class GuidesSchema(FileValue, kw_only=True):
+    guides: dict[str, str]
+    claims: tuple[ClaimSchema, ...]
+
+
+class GuideClaim(Value):
+    guide: str
+    says: str
+    ours: str
+    agrees: bool | None
+    """None: nothing here can be held against it."""
+    why: str | None
+    source: str | None
+
+
+def guide_claims(catalog: Catalog, host: Host) -> tuple[GuideClaim, ...]:
+    known = shipped_data.load("choose/guides.yaml", GuidesSchema)
+    return tuple(_judged(catalog, host, claim, known.guides[claim.guide]) for claim in known.claims)
+
+
+def _judged(catalog: Catalog, host: Host, claim: ClaimSchema, guide: str) -> GuideClaim:
+    ours, agrees = _ours(catalog, host, claim)
+    why = None if agrees else claim.why
+    return GuideClaim(guide, claim.says, ours, agrees, why, claim.source.url if claim.source else None)
+
+
+def _ours(catalog: Catalog, host: Host, claim: ClaimSchema) -> tuple[str, bool | None]:
+    if claim.engine:
+        uses = {who: Use(who, 4000, "speed") for who in claim.engine}
+        chosen = {
+            who: choose(catalog, host, use).best.proposal.plan.launch.engine for who, use in uses.items()
+        }
+        return ", ".join(f"{who}: {engine}" for who, engine in chosen.items()), chosen == claim.engine
+    if claim.recipe is None or claim.value is None:
+        return "not planned", None
+    plan = propose(catalog, host, Ask(claim.recipe))[0].plan
+    if claim.figure == "weights":
+        gigabytes = plan.weights.total_bytes / 1e9
+        return f"{gigabytes:.1f} GB", abs(gigabytes / claim.value - 1) <= _TOLERANCE
+    if plan.speed is None:
+        return "not known", None
+    band = plan.speed.decode_tokens_per_s
+    text = f"{show_figure(band.expected)} ({show_figure(band.low)} to {show_figure(band.high)}) tok/s"
+    return text, band.low <= claim.value <= band.high

@@ -1,32 +1,40 @@
-"""What was asked for -> recipes -> launches -> plans, judged and ranked."""
+"""What was asked for -> recipes -> launches -> plans, judged and ranked.
+
+`propose` answers for the catalog, `propose_checkpoint` for a checkpoint without a recipe. A launch gets those
+of the LoRA adapters that it can have, and the findings of an audit of its checkpoint stand beside those of
+its flags, so that `plan` and `up` show and obey them.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 
 from msgspec import field
 
 from firesteel.catalog import catalog as recipe_catalog
 from firesteel.catalog.catalog import Catalog
 from firesteel.catalog.image import Image, Images, identify
-from firesteel.catalog.launches import from_checkpoint, from_recipe, native, with_user_options
+from firesteel.catalog.launches import from_checkpoint, from_recipe, native, with_adapters, with_user_options
 from firesteel.catalog.model import Model
 from firesteel.catalog.recipe import Recipe
 from firesteel.engines.engine import served_capacity
 from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import DoesNotFit, Stopped, UsageError, printable
+from firesteel.facts.evidence import Evidence
 from firesteel.facts.host.hardware import Host
 from firesteel.facts.model.adapter import Adapter
 from firesteel.facts.model.architecture import Architecture, Checkpoint
 from firesteel.facts.model.tensors import Weights
-from firesteel.launch import Ask, EngineName, EngineProgram, Goal, Launch
-from firesteel.planner import MeasuredMemory, OwnRun, Plan, launch_key, longest_context, plan
+from firesteel.launch import AdapterReference, Ask, EngineName, EngineProgram, Goal, Launch
+from firesteel.planner.memory.measured import MeasuredMemory, launch_key
+from firesteel.planner.plan import Plan, longest_context, plan
+from firesteel.planner.speed.own_runs import OwnRun
 from firesteel.planner.speed.serving import RequestShape, usual_requests
-from firesteel.proposals.adapters import OpenedAdapters, add_adapters, named_adapters
+from firesteel.rules.adapters import UnreadAdapter, adapter_findings
 from firesteel.rules.checker import Finding, check
-from firesteel.rules.checkpoint.checks import CheckpointFinding
-from firesteel.rules.checkpoint.launch_findings import audit_note, launch_findings
+from firesteel.rules.checkpoint.checks import SEEN, CheckpointFinding
 from firesteel.units import show_bytes, show_rate
 from firesteel.values import Value, replace
 
@@ -397,3 +405,72 @@ def compared_with_best(best: Proposal, other: Proposal) -> str:
     if best.recipe and other.recipe and best.recipe.status != other.recipe.status:
         reasons.append(other.recipe.status)
     return ", ".join(reasons)
+
+
+# --- adapters ---
+
+OpenedAdapters = Mapping[AdapterReference, Adapter | UnreadAdapter]
+"""What is known of each that the ask or a recipe names."""
+
+
+def named_adapters(ask: Ask, recipe: Recipe | None) -> tuple[AdapterReference, ...]:
+    """Those of the ask over those of the recipe."""
+    names = {adapter.name for adapter in ask.adapters}
+    shipped = recipe.adapters.items() if recipe else ()
+    kept = (AdapterReference(name, reference) for name, reference in shipped if name not in names)
+    return (*kept, *ask.adapters)
+
+
+def add_adapters(
+    launch: Launch, shape: Architecture, named: Sequence[AdapterReference], opened: OpenedAdapters
+) -> tuple[Launch, tuple[Adapter, ...], tuple[Finding, ...]]:
+    """The launch with the adapters that it can have, these, and why it cannot have the others."""
+    known = [
+        opened.get(each) or UnreadAdapter(each.name, UsageError("it was not read", next="firesteel plan"))
+        for each in named
+    ]
+    findings = adapter_findings(launch, shape, known)
+    refused = {finding.saw for finding in findings}
+    adapters = tuple(each for each in known if isinstance(each, Adapter) and each.name not in refused)
+    return with_adapters(launch, adapters), adapters, findings
+
+
+# --- audits ---
+
+AUDIT_PREFIX = "audit-"
+
+
+def launch_findings(model: str, findings: Iterable[CheckpointFinding]) -> tuple[Finding, ...]:
+    """Without notes: they say nothing about whether the launch will work."""
+    return tuple(
+        Finding(
+            rule=f"{AUDIT_PREFIX}{found.check}",
+            level=found.level,
+            says=f"{found.says}: {found.effect}",
+            instead=_audit_command(model, found),
+            spot=None,
+            saw=found.evidence,
+            confidence="reported",
+            sources=(Evidence(url=found.source, seen=date.fromisoformat(SEEN)),),
+            scope="checkpoint",
+        )
+        for found in findings
+        if found.level != "note"
+    )
+
+
+def is_audit(finding: Finding) -> bool:
+    return finding.rule.startswith(AUDIT_PREFIX)
+
+
+def audit_note(findings: Iterable[CheckpointFinding] | None, model: str) -> str:
+    """What a plan says about it."""
+    if findings is None:
+        return f"not audited, because it is not on this disk: firesteel audit {model}"
+    wrong = [found for found in findings if found.level != "note"]
+    result = f"{len(wrong)} findings, see below" if wrong else "nothing is wrong"
+    return f"audited from its headers and scales: {result}"
+
+
+def _audit_command(model: str, found: CheckpointFinding) -> str:
+    return f"firesteel repair {model}" if found.mend else f"firesteel audit {model}"

@@ -1,4 +1,7 @@
-"""`choose`, held against a rubric that was written before it: tests/proposals/choose_uses.yaml."""
+"""`choose`, held against a rubric that was written before it: tests/planner/choose_uses.yaml.
+
+The tables of known guides are reproduced by our plans, or the difference has its reason.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import yaml
 from firesteel.catalog.catalog import shipped
 from firesteel.errors import UsageError
 from firesteel.facts.host.hardware import hardware, idle_host
-from firesteel.proposals.choose import Candidate, Choice, Use, choose
+from firesteel.planner.choose import Candidate, Choice, GuideClaim, Use, choose, guide_claims
 
 USES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("choose_uses.yaml").read_text())
 GB10 = idle_host(hardware("gb10"))
@@ -78,3 +81,23 @@ def test_what_cannot_be_served_says_why() -> None:
 def test_a_model_with_a_safety_note_is_left_out_and_says_so() -> None:
     choice = answer({"who": "person", "prompt": 1000, "matters": "speed"})
     assert choice.left_out["glm-4.7-flash-fp8"].startswith("has a safety note")
+
+
+@pytest.fixture(scope="module")
+def claims() -> tuple[GuideClaim, ...]:
+    return guide_claims(shipped(), idle_host(hardware("gb10")))
+
+
+def test_every_difference_has_its_reason(claims: tuple[GuideClaim, ...]) -> None:
+    assert len({claim.guide for claim in claims}) == 2
+    assert all(claim.why for claim in claims if not claim.agrees)
+    assert not any(claim.why for claim in claims if claim.agrees)
+
+
+def test_what_agrees_and_what_does_not(claims: tuple[GuideClaim, ...]) -> None:
+    verdicts = {claim.says.partition(",")[0]: claim.agrees for claim in claims}
+    assert verdicts["vLLM FP8 decodes about 43 tok/s"] is True
+    assert verdicts["gpt-oss-120b in vLLM decodes 36 tok/s"] is True
+    assert verdicts["llama.cpp Q4 decodes about 33 tok/s"] is False
+    assert verdicts["gpt-oss-120b in SGLang decodes 53 tok/s"] is True
+    assert verdicts["AWQ is 18 to 32 % faster than NVFP4 in vLLM"] is None
