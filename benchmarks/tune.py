@@ -29,11 +29,11 @@ from firesteel.bench.tune.knobs import Goal
 from firesteel.bench.tune.proposals import PlanningContext
 from firesteel.bench.tune.search import Search, SearchAxis
 from firesteel.bench.tune.space import SearchSpace, Setting, make_search_space
+from firesteel.edge.sim.batch import ActiveAnswer, Batch, EngineSpeed
+from firesteel.edge.sim.engine_config import applies, engine_speed
+from firesteel.edge.sim.spark import SimSpark, TrueSpeed
 from firesteel.launch import Launch
 from firesteel.library import plans
-from firesteel.sim.docker.engine_config import applies, engine_speed
-from firesteel.sim.engine.batch import ActiveAnswer, Batch, EngineSpeed
-from firesteel.sim.spark import SimSpark, TrueSpeed
 from firesteel.values import replace
 
 NEAR = 0.02

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from aiohttp import web
 
-from firesteel.sim.engine.batch import Batch, EngineSpeed
-from firesteel.sim.engine.server import SimServer
+from firesteel.edge.sim.batch import Batch, EngineSpeed
+from firesteel.edge.sim.server import SimServer
 
 LOG = Path(__file__).parent / "engines" / "logs" / "llamacpp-11549.log"
 PHASES = ("load_tensors: loading", "llama_kv_cache: size", "warming up the model", "listening on")

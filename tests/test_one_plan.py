@@ -19,6 +19,8 @@ from firesteel.bench.load.recorded import plan_of
 from firesteel.bench.results.history import open_history
 from firesteel.edge.files.home import Home, find_home, lock
 from firesteel.edge.files.measured_memory import save_measured_memory
+from firesteel.edge.sim.setup import create_spark, environment
+from firesteel.edge.sim.spark import SimSpark
 from firesteel.gateway.loader import job
 from firesteel.launch import Ask
 from firesteel.library.plans import host, plan, propose
@@ -27,8 +29,6 @@ from firesteel.planner.plan import Plan
 from firesteel.planner.propose import Proposal
 from firesteel.run.service import folder_of, load, write_spec
 from firesteel.run.start.options import RunOptions, make_spec
-from firesteel.sim.setup import create_spark, environment
-from firesteel.sim.spark import SimSpark
 from firesteel.units import Band
 from firesteel.values import replace
 from firesteel.workspace import find_workspace

@@ -21,7 +21,7 @@ PURE = (
 )  # fmt: skip
 """Packages and modules that decide: values in, values out."""
 DOES_IO = {
-    "edge": "files, processes, containers, HTTP, the Hub, pip and the host, for the planning side",
+    "edge": "files, processes, containers, HTTP, the Hub, pip and the host; a simulated Spark",
     "run": "starts, supervises and stops engines: processes, signals, clocks",
     "bench": "sends timed requests over its own sockets and stores results in SQLite",
     "gateway": "listens, forwards, starts loader processes, stores keys and requests in SQLite",
@@ -31,7 +31,6 @@ DOES_IO = {
     "upgrade": "tries another release of an engine beside the one that runs, and switches",
     "screens": "draws in the terminal; the page's files",
     "cli": "reads the terminal and the environment, prints, ends on signals",
-    "sim": "a simulated Spark: processes and servers that stand in for real ones",
     "shipped_data": "the one reader of the shipped data files; stores them compiled beside the byte code",
     "workspace": "assembles what is known about this machine and its user, from `edge`",
     "library": "the public API over `workspace` and `run`",
@@ -148,7 +147,7 @@ MAY_COPY_A_LAUNCH = {
     "reads/": "makes launches out of text",
     "render/": "writes a launch for another tool, in that tool's terms",
     "rules/": "compares a launch with a copy of it; the copy is never returned",
-    "sim/docker/engine_config.py": "plans a simulated engine for other numbers of users",
+    "edge/sim/engine_config.py": "plans a simulated engine for other numbers of users",
 }
 
 

@@ -13,6 +13,9 @@ from firesteel.bench.results.history import new_run_id
 from firesteel.bench.tune.candidate import CandidateOrder, CandidateRunner
 from firesteel.bench.tune.measure import CandidateScore, Effort, rounds
 from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettings, Subject
+from firesteel.edge.sim.batch import ActiveAnswer, Batch, EngineSpeed
+from firesteel.edge.sim.engine_config import engine_speed
+from firesteel.edge.sim.spark import SimSpark
 from firesteel.errors import FiresteelError
 from firesteel.launch import Launch
 from firesteel.planner.propose import Proposal
@@ -20,9 +23,6 @@ from firesteel.run.events import Event as RunEvent
 from firesteel.run.events import PhaseProgress, ServiceReady
 from firesteel.run.report import Report
 from firesteel.run.start.options import RunOptions
-from firesteel.sim.docker.engine_config import engine_speed
-from firesteel.sim.engine.batch import ActiveAnswer, Batch, EngineSpeed
-from firesteel.sim.spark import SimSpark
 from firesteel.values import replace
 
 _TEXTS = {"code": "code", "prose": "prose", "json": "structured", "math": "reasoning"}

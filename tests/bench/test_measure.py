@@ -19,13 +19,13 @@ from firesteel.bench.load.measure import (
 )
 from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.values import Point, RequestSettings, Subject
-from firesteel.sim.spark import SimSpark, TrueSpeed
-from firesteel.sim.spark import Text as PretendText
+from firesteel.edge.sim.spark import SimSpark, TrueSpeed
+from firesteel.edge.sim.spark import Text as PretendText
 from firesteel.values import replace
 from tests.bench.faulty_server import MODEL, TEMPLATE, FaultyServer, serving, speaking
 from tests.bench.paced_server import PacedServer, serving_paced
-from tests.sim.in_process import serving_engine
-from tests.sim.spark import VLLM, spark
+from tests.edge.sim.in_process import serving_engine
+from tests.edge.sim.spark import VLLM, spark
 from tests.simulated_time import SIMULATED_TIME
 
 pytestmark = SIMULATED_TIME

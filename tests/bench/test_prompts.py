@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.bench.load.prompts import PromptWriter, text_blocks
+from firesteel.edge.sim.tokenizer import count as pretend_count
 from firesteel.launch import Text
-from firesteel.sim.model.tokenizer import count as pretend_count
 from tests.bench.faulty_server import tokens
 
 KINDS = get_args(Text)

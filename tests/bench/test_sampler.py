@@ -19,9 +19,9 @@ from firesteel.bench.load.sampler import (
     sum_counters,
     summarize,
 )
+from firesteel.edge.sim.setup import create_spark, environment
+from firesteel.edge.sim.spark import SimSpark
 from firesteel.facts.host.gpus import GpuReading
-from firesteel.sim.setup import create_spark, environment
-from firesteel.sim.spark import SimSpark
 
 RECORDED = Path(__file__).parent.parent / "engines/metrics/llamacpp-11549.txt"
 

@@ -25,6 +25,7 @@ from firesteel.bench.values import Point, RequestSample
 from firesteel.catalog.catalog import overlay, shipped
 from firesteel.catalog.launches import from_recipe
 from firesteel.edge.files.home import Home, catalog_files
+from firesteel.edge.sim.spark import SimSpark, TrueSpeed
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
@@ -33,7 +34,6 @@ from firesteel.planner.memory.measured import launch_key
 from firesteel.planner.propose import Proposal
 from firesteel.run.start.listen import LOOPBACK
 from firesteel.run.start.options import RunOptions
-from firesteel.sim.spark import SimSpark, TrueSpeed
 from firesteel.values import replace
 from tests.bench.simulated_tune import SimulatedRunner, true_score
 

@@ -24,7 +24,7 @@ from firesteel.values import replace
 from tests.bench.faulty_server import FaultyServer, serving
 from tests.cli.inside import inside
 from tests.conftest import Firesteel
-from tests.sim.spark import until
+from tests.edge.sim.spark import until
 
 POINT = ("--users", "1", "--depth", "64", "--answer", "16", "--text", "prose")
 QUICK = (*POINT, "--budget", "2m", "--precision", "90%")

@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 
 from firesteel.edge.files.home import Home, lock
+from firesteel.edge.sim.setup import environment
 from firesteel.gateway.address import Address, lock_path, read_address, write_address
 from firesteel.run.service import load
-from firesteel.sim.setup import environment
 from firesteel.units import GIB
 from firesteel.values import plain
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel
-from tests.sim.spark import free_port as other_port
+from tests.edge.sim.spark import free_port as other_port
 
 HERE = os.getpid()
 GATE = Address("http://127.0.0.1:19999", ("coder", "small"), has_keys=False, pid=HERE)

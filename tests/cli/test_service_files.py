@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 import firesteel.service_file as module
+from firesteel.edge.sim.setup import scenarios
 from firesteel.run.service import ServiceSpec, write_spec
-from firesteel.sim.scenario_files import scenarios
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel
 from tests.http_thread import QuietHandler, serving_http

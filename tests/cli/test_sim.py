@@ -10,7 +10,7 @@ import pytest
 
 import firesteel as library
 from tests.conftest import Firesteel, run_firesteel
-from tests.sim.spark import free_port
+from tests.edge.sim.spark import free_port
 
 SMALL = ("--context", "8192", "--users", "2")
 QUICK = {"FIRESTEEL_SIM_SPEED": "200"}

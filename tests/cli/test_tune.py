@@ -17,9 +17,8 @@ import pytest
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.process import port_is_free
+from firesteel.edge.sim.spark import TrueSpeed, held_bytes, read_spark, write_spark
 from firesteel.library.documents.all import schemas
-from firesteel.sim.memory import held_bytes
-from firesteel.sim.spark import TrueSpeed, read_spark, write_spark
 from firesteel.values import replace
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, Ran, run_firesteel

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from firesteel.edge.docker.containers import has_image, pull_image
+from firesteel.edge.sim.setup import environment
+from firesteel.edge.sim.spark import SimFault, SimSpark
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.run.start.preflight import gpu_problem
-from firesteel.sim.setup import environment
-from firesteel.sim.spark import SimFault, SimSpark
-from tests.sim.spark import Spark, spark
+from tests.edge.sim.spark import Spark, spark
 
 IMAGE = "vllm/vllm-openai:v0.28.0"
 

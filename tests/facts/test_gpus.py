@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from firesteel import shipped_data
+from firesteel.edge.sim import nvidia_smi
+from firesteel.edge.sim.setup import create_spark
+from firesteel.edge.sim.spark import SimSpark
 from firesteel.facts.host.gpus import COLUMNS, parse_gpu_readings
-from firesteel.sim import nvidia_smi
-from firesteel.sim.setup import create_spark
-from firesteel.sim.spark import SimSpark
 
 
 def row(

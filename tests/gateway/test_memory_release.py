@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from firesteel.edge.sim.setup import create_spark, environment
+from firesteel.edge.sim.spark import SimSpark
 from firesteel.gateway.loader.memory_release import (
     CALM_S,
     LIMIT_S,
@@ -21,8 +23,6 @@ from firesteel.gateway.loader.memory_release import (
     is_released,
     wait_until_released,
 )
-from firesteel.sim.setup import create_spark, environment
-from firesteel.sim.spark import SimSpark
 from firesteel.units import GIB
 
 

@@ -12,13 +12,13 @@ import pytest
 
 from firesteel.edge.files.home import Home
 from firesteel.edge.host.probe import read_probe
+from firesteel.edge.sim.host_files import host_faults, host_probe, write_host
 from firesteel.facts.host.host_facts import host_facts
 from firesteel.facts.host.probe import Probe, Section, format_probe, probe_script, redact, redact_probe
 from firesteel.hosts.doctor.bundle import write_bundle
 from firesteel.hosts.doctor.examine import examine, examine_file, examine_probe
 from firesteel.rules.host.check import host_checks
 from firesteel.rules.host.findings import judge
-from firesteel.sim.host_files import host_faults, host_probe, write_host
 from tests.conftest import Firesteel
 
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from firesteel.edge.files.home import Home
+from firesteel.edge.sim.host_files import host_probe, write_host
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.probe import Probe, Section
 from firesteel.hosts.doctor import apply, journal
 from firesteel.hosts.doctor.examine import examine
 from firesteel.hosts.doctor.fix import apply_fix, plan_fixes, require_root, to_undo, undo_fix
 from firesteel.rules.host.fixes import FIXERS, Change, FixPlan, file
-from firesteel.sim.host_files import host_probe, write_host
 from firesteel.values import replace
 from tests.conftest import Firesteel
 

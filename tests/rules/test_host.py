@@ -6,12 +6,12 @@ import re
 
 import pytest
 
+from firesteel.edge.sim.host_files import host_faults, host_probe
 from firesteel.facts.host.host_facts import HostMeasurement, host_facts, measured_section
 from firesteel.facts.host.probe import Probe, Section, format_probe, parse_probe, probe_script
 from firesteel.rules.host.check import host_checks
 from firesteel.rules.host.findings import _ASKS, JUDGES, HostFinding, differences, judge, judge_one
 from firesteel.rules.host.fixes import FIXERS, plan_fix
-from firesteel.sim.host_files import host_faults, host_probe
 from firesteel.values import replace
 
 COMPANIONS = {"load-mode": {"kernel-known"}}

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Firesteel, Ran
 
 from firesteel.edge.host.process import port_is_free
-from firesteel.sim.memory import held_bytes
+from firesteel.edge.sim.spark import held_bytes
 
 MODEL = "qwen3.6-35b-a3b-nvfp4"
 SMALL = ("--context", "8192", "--users", "2")

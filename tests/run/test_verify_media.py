@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from firesteel.edge.sim.completion import seen
 from firesteel.launch import Task
 from firesteel.run.verify import media, vectors
 from firesteel.run.verify.checks import CheckResult
@@ -22,7 +23,6 @@ from firesteel.run.verify.expected import Expected
 from firesteel.run.verify.session import VerifySession
 from firesteel.run.verify.verify import Verification, verify
 from firesteel.shipped_data import DATA
-from firesteel.sim.model.media import seen
 
 ABLE = Expected(engine="vllm", parameters=8_000_000_000, embedding_size=3)
 

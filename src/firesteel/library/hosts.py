@@ -144,17 +144,17 @@ class Simulation(Value):
 
 def scenarios() -> dict[str, str]:
     """Of the simulated Spark, by name: what is so about it."""
-    from firesteel.sim import scenario_files
+    from firesteel.edge.sim import setup
 
-    return dict(scenario_files.scenarios())
+    return dict(setup.scenarios())
 
 
 def enter_simulation(name: str) -> Simulation:
     """From here on this process, and what it starts, runs on a simulated Spark."""
     import os
 
-    from firesteel.sim.setup import enter
-    from firesteel.sim.spark import read_spark
+    from firesteel.edge.sim.setup import enter
+    from firesteel.edge.sim.spark import read_spark
 
     spark = read_spark(enter(name or None, os.environ))
     return Simulation(spark.name or "", spark.faster, spark.reads_faster)

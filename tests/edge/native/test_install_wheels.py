@@ -13,10 +13,10 @@ from firesteel.edge.host.machine_files import SIM
 from firesteel.edge.native.build import BuildProgress
 from firesteel.edge.native.install_wheels import install_engine
 from firesteel.edge.native.installed import RECORD, InstalledEngine
+from firesteel.edge.sim.spark import SimSpark, write_spark
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.hardware import Gpu
 from firesteel.launch import EngineName
-from firesteel.sim.spark import SimSpark, write_spark
 
 _OLD, _NEW = Gpu("GB10", "570.86.10", "12.1"), Gpu("GB10", "580.95.05", "12.1")
 

@@ -23,8 +23,8 @@ from firesteel.edge.files.home import Home
 from firesteel.units import GIB, MIB
 from tests.cgroups import Cgroup, memory_cgroup
 from tests.conftest import run_firesteel
+from tests.edge.sim.spark import free_port
 from tests.http_thread import QuietHandler, serving_http
-from tests.sim.spark import free_port
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]  # a disk is told after a minute, an end after another
 

@@ -12,9 +12,9 @@ import time
 import urllib.request
 from pathlib import Path
 
-from firesteel.sim.setup import environment
+from firesteel.edge.sim.setup import environment
 from tests.conftest import run_firesteel
-from tests.sim.spark import free_port
+from tests.edge.sim.spark import free_port
 
 _WAIT_S = 120
 

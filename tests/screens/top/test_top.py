@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
+from firesteel.edge.sim.setup import environment
 from firesteel.gateway.key_file import add_key
-from firesteel.sim.setup import environment
 from tests.conftest import run_firesteel
-from tests.sim.spark import free_port
+from tests.edge.sim.spark import free_port
 
 pytestmark = pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
 _WAIT_S = 120

@@ -1,7 +1,7 @@
 """Where the machine's own files are: this host's `/proc`, or that of a simulated Spark.
 
-`FIRESTEEL_SIM` names the folder of a simulated Spark (package `sim`). What only a GB10 shows is read from
-there; processes, ports and locks are always this host's own.
+`FIRESTEEL_SIM` names the folder of a simulated Spark (package `edge.sim`). What only a GB10 shows is read
+from there; processes, ports and locks are always this host's own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def machine_file(name: str, environ: Mapping[str, str] = os.environ) -> Path:
     if folder is None:
         return Path("/") / name
     if name.startswith("proc/"):
-        from firesteel.sim.memory import update_proc  # lazy: a real host never needs it
+        from firesteel.edge.sim.spark import update_proc  # lazy: a real host never needs it
 
         update_proc(folder)
     return folder / name
@@ -35,6 +35,6 @@ def sim_free_bytes(environ: Mapping[str, str] = os.environ) -> int | None:
     folder = sim_folder(environ)
     if folder is None:
         return None
-    from firesteel.sim.spark import read_spark  # lazy: a real host never needs it
+    from firesteel.edge.sim.spark import read_spark  # lazy: a real host never needs it
 
     return read_spark(folder).disk_free_bytes

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from firesteel.edge.host.machine_files import SIM
-from firesteel.sim import memory
-from firesteel.sim.spark import SimSpark, read_spark
+from firesteel.edge.sim.spark import SimSpark, held_bytes, read_spark
 from firesteel.units import MIB
 
 _UUID = "GPU-00000000-0000-4000-8000-00000000b10c"
@@ -54,7 +53,7 @@ def _overview(spark: SimSpark, folder: Path) -> str:
 
 
 def apps(spark: SimSpark, folder: Path) -> list[dict[str, str]]:
-    held = memory.held_bytes(folder).items()
+    held = held_bytes(folder).items()
     engines = [(pid.number, "simulated engine", size) for pid, size in held if size]
     foreign = [(process.pid, process.name, process.bytes) for process in spark.gpu_users]
     return [_app(*process) for process in (*foreign, *engines)]
@@ -69,7 +68,7 @@ def _app(pid: int, name: str, size: int) -> dict[str, str]:
 
 
 def _gpu(spark: SimSpark, folder: Path) -> dict[str, str]:
-    busy, hot = bool(memory.held_bytes(folder)), spark.fault("hot") is not None
+    busy, hot = bool(held_bytes(folder)), spark.fault("hot") is not None
     clock = ("900 MHz" if hot else "2400 MHz") if busy else "208 MHz"
     return {
         "name": "NVIDIA GB10", "gpu_name": "NVIDIA GB10", "driver_version": spark.driver,

@@ -1,6 +1,6 @@
 """The simulated `docker`: the commands that firesteel uses, on simulated containers.
 
-    python -m firesteel.sim.docker.cli run --rm --gpus all IMAGE ...
+    python -m firesteel.edge.sim.docker run --rm --gpus all IMAGE ...
 
 It refuses commands and options that it does not know, by name. As with the real docker, a container keeps
 running when the `docker run` that shows its output is killed; a signal that can be caught is passed on to it.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,15 +21,25 @@ from typing import Any
 
 from firesteel.edge.host import process
 from firesteel.edge.host.machine_files import SIM
-from firesteel.sim.docker import images, listing, records
-from firesteel.sim.docker.options import DAEMON, FAILED, NO_GPU, DockerError, err, out, read_options, show
-from firesteel.sim.docker.records import ContainerRecord
-from firesteel.sim.memory import update_proc
-from firesteel.sim.spark import SimSpark, read_spark
+from firesteel.edge.sim import containers
+from firesteel.edge.sim.containers import (
+    DAEMON,
+    FAILED,
+    NO_GPU,
+    ContainerRecord,
+    DockerError,
+    err,
+    out,
+    read_options,
+    show,
+)
+from firesteel.edge.sim.spark import SimSpark, read_spark, update_proc
 from firesteel.values import replace
 
-VERSION = "28.5.1"
 _POLL_S = 0.05
+
+
+VERSION = "28.5.1"
 _GRACE_S = 10.0
 _NO_DAEMON = (
     "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
@@ -95,7 +106,7 @@ def _info(arguments: list[str], folder: Path, spark: SimSpark) -> int:
 def _run(arguments: list[str], folder: Path, spark: SimSpark) -> int:
     # A short-lived process plans the engine, so that this one, which stays, does not load the planner.
     id = os.urandom(32).hex()
-    argv = [sys.executable, "-P", "-m", "firesteel.sim.docker.engine_config", str(folder), id, *arguments]
+    argv = [sys.executable, "-P", "-m", "firesteel.edge.sim.engine_config", str(folder), id, *arguments]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         raise DockerError(
@@ -105,9 +116,9 @@ def _run(arguments: list[str], folder: Path, spark: SimSpark) -> int:
     if config["output"] is not None:  # a program that is not an engine: this is all it prints
         sys.stdout.write(config["output"])
         return int(config["code"])
-    if not images.has_image(folder, spark, config["image"]):
+    if not containers.has_image(folder, spark, config["image"]):
         err(f"Unable to find image '{config['image']}' locally")
-        images.pull_one(config["image"], folder, spark, quiet=False)
+        containers.pull_image(config["image"], folder, spark, quiet=False)
     _refuse_conflicts(config, folder, spark)
     record = _start(config, id, folder)
     if config["detach"]:
@@ -119,7 +130,7 @@ def _run(arguments: list[str], folder: Path, spark: SimSpark) -> int:
 def _refuse_conflicts(config: dict[str, Any], folder: Path, spark: SimSpark) -> None:
     if config["gpus"] and spark.fault("no-gpu-in-docker"):
         raise DockerError(NO_GPU, FAILED)
-    taken = records.find(folder, config["name"])
+    taken = containers.find(folder, config["name"])
     if taken and taken.name == config["name"]:
         raise DockerError(
             f'{DAEMON}Conflict. The container name "/{taken.name}" is already in use by container '
@@ -141,12 +152,12 @@ def _start(config: dict[str, Any], id: str, folder: Path) -> ContainerRecord:
         id, config["name"], config["image"], tuple(config["command"]), time.time(), config["labels"],
         tuple(tuple(row) for row in config["ports"]), config["remove"],
     )  # fmt: skip
-    path = records.file_path(folder, id, "config")
+    path = containers.file_path(folder, id, "config")
     path.touch(mode=0o600)
     path.write_text(json.dumps({key: value for key, value in config.items() if key != "env"}))
-    with records.file_path(folder, id, "log").open("ab") as log:
+    with containers.file_path(folder, id, "log").open("ab") as log:
         engine = subprocess.Popen(
-            [sys.executable, "-P", "-m", "firesteel.sim.engine.process", str(folder), id],
+            [sys.executable, "-P", "-m", "firesteel.edge.sim.process", str(folder), id],
             env={**os.environ, KEY: config["env"].get(_KEYS[config["engine"]], "")},
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -154,13 +165,13 @@ def _start(config: dict[str, Any], id: str, folder: Path) -> ContainerRecord:
             start_new_session=True,
         )
     record = replace(record, pid=process.find(engine.pid) or process.Pid(engine.pid, 0))
-    records.write(folder, record)
+    containers.write(folder, record)
     return record
 
 
 def _attach_to(arguments: list[str], folder: Path, spark: SimSpark) -> int:
     options, names = read_options(arguments, values={"sig-proxy", "detach-keys"}, switches={"no-stdin"})
-    record = listing.find_container(folder, names)
+    record = find_container(folder, names)
     if not record.is_running:
         raise DockerError("You cannot attach to a stopped container, start it first")
     return _attach(record, folder, passes_signals=options.get("sig-proxy") != "false", from_now=True)
@@ -174,7 +185,7 @@ def _attach(
     pid = record.pid
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if passes_signals else ():
         signal.signal(number, lambda received, _: process.send(pid, signal.Signals(received)))
-    with records.file_path(folder, record.id, "log").open("rb") as log:
+    with containers.file_path(folder, record.id, "log").open("rb") as log:
         if from_now:
             log.seek(0, os.SEEK_END)
         while True:
@@ -187,18 +198,18 @@ def _attach(
             if not alive:
                 break
             time.sleep(_POLL_S)
-    code = records.exit_code(folder, record.id)
-    records.refresh(folder, record)
+    code = containers.exit_code(folder, record.id)
+    containers.refresh(folder, record)
     return code
 
 
 def _wait(arguments: list[str], folder: Path, spark: SimSpark) -> int:
     _, names = read_options(arguments)
-    record = listing.find_container(folder, names)
+    record = find_container(folder, names)
     while record.is_running:
         time.sleep(_POLL_S)
-    out(str(records.exit_code(folder, record.id)))
-    records.refresh(folder, record)
+    out(str(containers.exit_code(folder, record.id)))
+    containers.refresh(folder, record)
     return 0
 
 
@@ -207,9 +218,9 @@ def _stop(arguments: list[str], folder: Path, spark: SimSpark) -> int:
     seconds = options.get("time") or options.get("timeout") or options.get("t")
     grace_s = float(seconds) if isinstance(seconds, str) else _GRACE_S
     for name in names:
-        record = listing.find_container(folder, [name])
+        record = find_container(folder, [name])
         _end(record, signal.SIGTERM, grace_s)
-        records.refresh(folder, record)
+        containers.refresh(folder, record)
         out(name)
     return 0
 
@@ -219,13 +230,13 @@ def _kill(arguments: list[str], folder: Path, spark: SimSpark) -> int:
     given = str(options.get("signal") or options.get("s") or "KILL").upper().removeprefix("SIG")
     number = signal.Signals(int(given)) if given.isdigit() else signal.Signals[f"SIG{given}"]
     for name in names:
-        record = listing.find_container(folder, [name])
+        record = find_container(folder, [name])
         if record.pid is None or not record.is_running:
             raise DockerError(f"Error response from daemon: container {name} is not running")
         process.send(record.pid, number)
         if number == signal.SIGKILL:
             _end(record, number, _GRACE_S)
-        records.refresh(folder, record)
+        containers.refresh(folder, record)
         out(name)
     return 0
 
@@ -233,7 +244,7 @@ def _kill(arguments: list[str], folder: Path, spark: SimSpark) -> int:
 def _rm(arguments: list[str], folder: Path, spark: SimSpark) -> int:
     options, names = read_options(arguments, switches={"force", "f", "volumes", "v"})
     for name in names:
-        record = listing.find_container(folder, [name])
+        record = find_container(folder, [name])
         if record.is_running:
             if not options.keys() & {"force", "f"}:
                 raise DockerError(
@@ -241,7 +252,7 @@ def _rm(arguments: list[str], folder: Path, spark: SimSpark) -> int:
                     f"stop {name} before removal or force remove"
                 )
             _end(record, signal.SIGKILL, _GRACE_S)
-        records.remove(folder, record)
+        containers.remove(folder, record)
         out(name)
     return 0
 
@@ -257,22 +268,160 @@ def _end(record: ContainerRecord, number: signal.Signals, grace_s: float) -> Non
             time.sleep(_POLL_S)
 
 
+def ps(arguments: list[str], folder: Path, spark: SimSpark) -> int:
+    options, _ = read_options(
+        arguments,
+        values={"filter", "f", "format"},
+        switches={"all", "a", "quiet", "q", "no-trunc"},
+        many={"filter", "f"},
+    )
+    filters = [*options.get("filter", []), *options.get("f", [])]
+    is_quiet, is_all = options.keys() & {"quiet", "q"}, options.keys() & {"all", "a"}
+    for record in containers.all_records(folder):
+        if (record.is_running or is_all) and all(_matches(record, filter) for filter in filters):
+            id = record.id if "no-trunc" in options else record.id[:12]
+            row = _row(record, id)
+            show(options, row, id if is_quiet else f"{id}  {record.image}  {row['Status']}  {record.name}")
+    return 0
+
+
+def _matches(record: ContainerRecord, filter: str) -> bool:
+    key, _, value = filter.partition("=")
+    match key:
+        case "label":
+            name, equals, label = value.partition("=")
+            return name in record.labels and (not equals or record.labels[name] == label)
+        case "name":
+            name = value.strip("^$/")
+            return name == record.name if value[:1] in ("^", "/") else name in record.name
+        case "status":
+            return bool(value == _state(record)["Status"])
+        case "id":
+            return record.id.startswith(value)
+        case "ancestor":
+            return record.image == value
+    raise DockerError(
+        f"invalid filter '{key}': the simulated docker knows label, name, status, id and ancestor"
+    )
+
+
+def _row(record: ContainerRecord, id: str) -> dict[str, Any]:
+    labels = ",".join(f"{name}={value}" for name, value in record.labels.items())
+    ports = ", ".join(f"{address}:{outside}->{inside}/tcp" for address, outside, inside in record.ports)
+    state = _state(record)["Status"]
+    status = "Up" if record.is_running else f"Exited ({record.exit_code})"
+    return {
+        "ID": id, "Names": record.name, "Image": record.image, "Labels": labels, "Label": record.labels,
+        "Status": status, "State": state, "Ports": ports, "Command": " ".join(record.command),
+    }  # fmt: skip
+
+
+def _state(record: ContainerRecord) -> dict[str, Any]:
+    running = record.is_running
+    return {
+        "Status": "running" if running else "created" if record.ended is None else "exited",
+        "Running": running,
+        "Paused": False,
+        "OOMKilled": record.exit_code == 137,
+        "Pid": record.pid.number if running and record.pid else 0,
+        "ExitCode": record.exit_code or 0,
+        "StartedAt": _time(record.created),
+        "FinishedAt": _time(record.ended or 0),
+    }
+
+
+def inspect(arguments: list[str], folder: Path, spark: SimSpark) -> int:
+    options, names = read_options(arguments, values={"format", "f", "type"}, switches={"size", "s"})
+    for name in names:
+        record = containers.find(folder, name)
+        if record is not None:
+            document = _document(record)
+        elif options.get("type") != "container" and containers.has_image(folder, spark, name):
+            document = containers.image_document(name)
+        else:
+            raise _no_container(name)
+        show(options, document, json.dumps([document], indent=4))
+    return 0
+
+
+def _document(record: ContainerRecord) -> dict[str, Any]:
+    ports: dict[str, list[dict[str, str]]] = {}
+    for address, outside, inside in record.ports:
+        ports.setdefault(f"{inside}/tcp", []).append({"HostIp": address, "HostPort": str(outside)})
+    return {
+        "Id": record.id, "Name": f"/{record.name}", "Created": _time(record.created),
+        "State": _state(record), "Image": containers.image_document(record.image)["Id"], "RestartCount": 0,
+        "Args": list(record.command), "Config": {"Image": record.image, "Labels": dict(record.labels)},
+        "HostConfig": {"AutoRemove": record.remove}, "NetworkSettings": {"Ports": ports},
+    }  # fmt: skip
+
+
+def logs(arguments: list[str], folder: Path, spark: SimSpark) -> int:
+    options, names = read_options(
+        arguments, values={"tail", "n", "since"}, switches={"follow", "f", "timestamps", "t"}
+    )
+    record = find_container(folder, names)
+    since = _seconds(options.get("since", ""))
+    lines = containers.printed(folder, record.id, since).splitlines(keepends=True)
+    tail = options.get("tail") or options.get("n")
+    if isinstance(tail, str) and tail.isdigit():
+        lines = lines[-int(tail) :] if int(tail) else []
+    sys.stdout.write("".join(lines))
+    sys.stdout.flush()
+    if options.keys() & {"follow", "f"} and record.is_running:
+        with containers.file_path(folder, record.id, "log").open("r", errors="replace") as log:
+            log.seek(0, os.SEEK_END)
+            while record.is_running:
+                sys.stdout.write(log.read())
+                sys.stdout.flush()
+                time.sleep(_POLL_S)
+    return 0
+
+
+def find_container(folder: Path, names: list[str]) -> ContainerRecord:
+    """The container that the first name means."""
+    name = names[0] if names else ""
+    record = containers.find(folder, name)
+    if record is None:
+        raise _no_container(name)
+    return record
+
+
+def _no_container(name: str) -> DockerError:
+    return DockerError(f"Error response from daemon: No such container: {name}")
+
+
+def _seconds(since: str) -> float:
+    """`1700000000.25`, or `10m` for so long ago."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", since)
+    if since and match is None:
+        raise DockerError(f'invalid value for "since": the simulated docker does not know `{since}`')
+    if match is None:
+        return 0.0
+    unit_s = {"": 0, "s": 1, "m": 60, "h": 3600}[match[2]]
+    return time.time() - float(match[1]) * unit_s if unit_s else float(match[1])
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
 _COMMANDS: dict[str, Callable[[list[str], Path, SimSpark], int]] = {
     "version": _version,
     "info": _info,
-    "image inspect": images.inspect,
-    "image ls": images.list_all,
-    "image pull": images.pull,
-    "images": images.list_all,
-    "pull": images.pull,
-    "save": images.save,
-    "load": images.load,
+    "image inspect": containers.inspect_image,
+    "image ls": containers.list_images,
+    "image pull": containers.pull_images,
+    "images": containers.list_images,
+    "pull": containers.pull_images,
+    "save": containers.save_images,
+    "load": containers.load_images,
     "run": _run,
     "attach": _attach_to,
-    "ps": listing.ps,
-    "ls": listing.ps,
-    "inspect": listing.inspect,
-    "logs": listing.logs,
+    "ps": ps,
+    "ls": ps,
+    "inspect": inspect,
+    "logs": logs,
     "wait": _wait,
     "stop": _stop,
     "kill": _kill,

@@ -10,5 +10,7 @@ that prints an engine's own start-up lines at the planned times, takes the plann
 `/proc/meminfo`, and answers real HTTP at the planned speed. Faults come on demand (`SimFault`). Nothing that
 it shows is a measurement, and everything that it serves says that it is simulated.
 
+`setup` makes a Spark, `spark` says what it is, `host_files` has what `doctor` reads on it. `docker`,
+`nvidia_smi`, `engine_config` and `process` are programs that it runs; the other modules are parts of those.
 Import names from their modules: a supervisor reads the simulated `/proc` once a second and must stay small.
 """

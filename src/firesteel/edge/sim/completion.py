@@ -1,13 +1,22 @@
-"""A request -> the pieces of its answer, each with the channel that it is sent on."""
+"""A request -> the pieces of its answer, each with the channel that it is sent on.
+
+A tool call or JSON has values that its schema allows, taken from the question where possible. Of a picture
+the model sees the colour of the first pixel; in a sound it hears words that it knows.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping
+import re
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from firesteel.sim.model import answers, media, prose, schemas, tokenizer
-from firesteel.sim.model.answers import SimReply
+from firesteel.edge.sim import answers, tokenizer
+from firesteel.edge.sim.answers import SimReply, first_sum
+from firesteel.shipped_data import DATA
 from firesteel.values import Value, replace
 
 Channel = Literal["reasoning", "content", "call"]
@@ -58,7 +67,7 @@ def chat(body: Mapping[str, Any], style: AnswerStyle) -> Completion:
     before = "\n".join(text for _, text in turns[:-1])
     content = messages[-1].get("content") if isinstance(messages[-1], dict) else None
     parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-    if shown := next((answer for part in parts if (answer := media.seen(part))), None):
+    if shown := next((answer for part in parts if (answer := seen(part))), None):
         reply = SimReply(shown, "conversation")
     elif role == "tool":
         reply = SimReply(f"The tool says: {question}", "conversation")
@@ -88,8 +97,7 @@ def _content(message: Mapping[str, Any]) -> str:
     if isinstance(content, list):
         parts = [part for part in content if isinstance(part, dict)]
         return "\n".join(
-            " image" * media.TOKENS_OF_ONE if media.seen(part) else str(part.get("text", ""))
-            for part in parts
+            " image" * TOKENS_OF_MEDIA if seen(part) else str(part.get("text", "")) for part in parts
         )
     return content if isinstance(content, str) else ""
 
@@ -113,7 +121,7 @@ def _tool_call(
             '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
         )
     first = tools[0].get("function", tools[0]).get("name") if choice == "required" else None
-    call = schemas.call_tool(tools, question, named) or schemas.call_tool(tools, question, first)
+    call = call_tool(tools, question, named) or call_tool(tools, question, first)
     return SimReply("", "structured", (call,)) if call else None
 
 
@@ -122,12 +130,12 @@ def _reply(body: Mapping[str, Any], question: str, before: str) -> SimReply:
     kind = format.get("type") if isinstance(format, dict) else None
     if isinstance(format, dict) and kind == "json_schema":
         schema = (format.get("json_schema") or {}).get("schema") or {}
-        return SimReply(json.dumps(schemas.instance(schema, question)), "structured")
+        return SimReply(json.dumps(instance(schema, question)), "structured")
     reply = answers.reply(question, before, wants_json=kind == "json_object")
     temperature, seed = body.get("temperature"), body.get("seed")
     if isinstance(temperature, int | float) and temperature > 1 and isinstance(seed, int):
         # At such a temperature other sentences come with every seed.
-        return replace(reply, content=prose.more(question, reply.text, seed).strip())
+        return replace(reply, content=answers.more(question, reply.text, seed).strip())
     return reply
 
 
@@ -146,7 +154,9 @@ def _limited(
     content = _lengthened(body, reply, question, max_tokens, style)
     content = _before_stop(content, body.get("stop"))
     pieces: list[Piece] = (
-        [("reasoning", piece) for piece in tokenizer.pieces(prose.data()["thought"])] if thinks else []
+        [("reasoning", piece) for piece in tokenizer.pieces(answers.known_answers()["thought"])]
+        if thinks
+        else []
     )
     pieces += [("content", piece) for piece in tokenizer.pieces(content)]
     for _, arguments in reply.calls:
@@ -163,7 +173,7 @@ def _lengthened(
     """The content, continued to `min_tokens`, or to the limit with `ignore_eos`."""
     content = reply.content
     if style.garbage:
-        return prose.garbage(style.garbage, question, min(max_tokens, 400))
+        return answers.garbage(style.garbage, question, min(max_tokens, 400))
     min_tokens = body.get("min_tokens")
     needed = min(max_tokens, min_tokens if isinstance(min_tokens, int) else 0)
     if body.get("ignore_eos") is True:
@@ -171,7 +181,7 @@ def _lengthened(
     rounds = 0
     while needed and tokenizer.count(content) < needed + 1 and rounds < 1000:
         rounds += 1
-        content += prose.more(question, reply.text, rounds)
+        content += answers.more(question, reply.text, rounds)
     return content
 
 
@@ -182,3 +192,92 @@ def _before_stop(content: str, stop: Any) -> str:
         if isinstance(sequence, str) and sequence:
             content = content.partition(sequence)[0]
     return content
+
+
+TOKENS_OF_MEDIA = 64
+"""How much longer a prompt is for a picture or a sound."""
+_CHANNELS = ("red", "green", "blue")
+
+
+def seen(part: Mapping[str, Any]) -> str | None:
+    """The answer to a question about this part of a message; None: it is text."""
+    image, sound = part.get("image_url"), part.get("input_audio")
+    try:
+        if isinstance(image, Mapping):
+            return f"It is {_colour(base64.b64decode(str(image['url']).partition(',')[2]))}."
+        if isinstance(sound, Mapping):
+            return _word(base64.b64decode(str(sound["data"])))
+    except (ValueError, KeyError, zlib.error, struct.error):
+        return "I cannot make out what this is."
+    return None
+
+
+def _colour(png: bytes) -> str:
+    at = png.index(b"IDAT")
+    (length,) = struct.unpack(">I", png[at - 4 : at])
+    pixel = zlib.decompressobj().decompress(png[at + 4 : at + 4 + length], 4)[1:4]
+    return _CHANNELS[max(range(3), key=lambda index: pixel[index])]
+
+
+def _word(sound: bytes) -> str:
+    known = (path.stem for path in (DATA / "verify").glob("*.wav") if path.read_bytes() == sound)
+    return next(known, "I cannot make out a word.")
+
+
+_MAX_DEPTH = 8
+_PLACE = re.compile(r"\b(?:in|for|of|at|to|about) ((?:[A-Z][\w-]+)(?: [A-Z][\w-]+)*)")
+_NAMES = re.compile(r"(?<!^)(?<![.?!] )\b[A-Z][a-z]+\b")
+_QUOTED = re.compile(r"[\"“`]([^\"”`]+)[\"”`]")
+
+
+def call_tool(
+    tools: Sequence[Mapping[str, Any]], question: str, chosen: str | None
+) -> tuple[str, str] | None:
+    """The tool to call and its arguments; None when no tool is meant."""
+    functions = [tool.get("function", tool) for tool in tools]
+    named = [function for function in functions if function.get("name") == chosen] if chosen else []
+    matching = named or [function for function in functions if _is_meant(function, question)]
+    if not matching:
+        return None
+    schema = matching[0].get("parameters") or {}
+    return str(matching[0].get("name")), json.dumps(instance(schema, question))
+
+
+def _is_meant(function: Mapping[str, Any], question: str) -> bool:
+    """A word of its name or its description is in the question."""
+    about = f"{function.get('name', '')} {function.get('description', '')}".lower()
+    return bool(set(re.findall(r"[a-z]{4,}", about)) & set(re.findall(r"[a-z]{4,}", question.lower())))
+
+
+def instance(schema: Mapping[str, Any], question: str, name: str = "", depth: int = 0) -> Any:
+    kind = schema.get("type")
+    kind = kind[0] if isinstance(kind, list) and kind else kind
+    if "const" in schema or depth > _MAX_DEPTH:
+        return schema.get("const")
+    if options := schema.get("enum"):
+        return next((value for value in options if str(value).lower() in question.lower()), options[0])
+    if kind == "object" or "properties" in schema:
+        properties = schema.get("properties") or {}
+        required = schema.get("required") or list(properties)
+        return {key: instance(properties.get(key) or {}, question, key, depth + 1) for key in required}
+    if kind == "array":
+        return [instance(schema.get("items") or {}, question, name, depth + 1)]
+    if kind in ("integer", "number"):
+        return _number(question, whole=kind == "integer")
+    return True if kind == "boolean" else None if kind == "null" else _noun(question, name)
+
+
+def _number(question: str, *, whole: bool) -> int | float:
+    number = re.search(r"-?\d+(?:\.\d+)?", question)
+    value = float(number[0]) if number else 1.0
+    return int(value) if whole or value.is_integer() else value
+
+
+def _noun(question: str, name: str) -> str:
+    """A sum for an expression, else a quoted text, a place, the last name, or the whole question."""
+    if re.search(r"expr|formula|calc", name, re.I) and (result := first_sum(question)):
+        return result[0]
+    if match := _QUOTED.search(question) or _PLACE.search(question):
+        return match[1]
+    names = _NAMES.findall(question)
+    return names[-1] if names else question.strip()[:100]

@@ -1,6 +1,6 @@
 """The arguments of `docker run` -> the configuration of a simulated engine, as one JSON document on stdout.
 
-    python -m firesteel.sim.docker.engine_config FOLDER ID --rm --gpus all IMAGE ...
+    python -m firesteel.edge.sim.engine_config FOLDER ID --rm --gpus all IMAGE ...
 
 The arguments are read by `reads`, as `check` does, and planned by `planner` for a GB10. This is a separate
 process so that neither the simulated `docker run` nor the simulated engine, which live long, loads it.
@@ -22,6 +22,10 @@ from firesteel.catalog.catalog import Catalog, overlay, shipped
 from firesteel.catalog.catalog import weights as catalog_weights
 from firesteel.edge.files import checkpoints
 from firesteel.edge.files.home import catalog_files, find_home
+from firesteel.edge.sim import nvidia_smi
+from firesteel.edge.sim.boot import stages
+from firesteel.edge.sim.containers import FAILED, NO_GPU, DockerError
+from firesteel.edge.sim.spark import SimSpark, TrueSpeed, read_spark
 from firesteel.engines.engine import expand_shortcuts, parse_argv, served_capacity, size_flags
 from firesteel.engines.flags import compact_json
 from firesteel.engines.vllm.kv_settings import speculative_tokens
@@ -35,10 +39,6 @@ from firesteel.reads.docker import DockerOption, environment, name_and_value, pa
 from firesteel.reads.launches import read
 from firesteel.reads.shell import split
 from firesteel.reads.source_text import source_file
-from firesteel.sim import nvidia_smi
-from firesteel.sim.docker.options import FAILED, NO_GPU, DockerError
-from firesteel.sim.engine.boot import stages
-from firesteel.sim.spark import SimSpark, TrueSpeed, read_spark
 from firesteel.values import replace
 
 _KNOWN = frozenset({

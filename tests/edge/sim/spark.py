@@ -17,10 +17,10 @@ from typing import Any
 
 from firesteel.edge.host import process
 from firesteel.edge.host.machine_files import SIM, machine_file
+from firesteel.edge.sim.containers import ContainerRecord, all_records
+from firesteel.edge.sim.setup import create_spark, environment
+from firesteel.edge.sim.spark import SimSpark
 from firesteel.facts.host.hardware import Meminfo, parse_meminfo
-from firesteel.sim.docker.records import ContainerRecord, all_records
-from firesteel.sim.setup import create_spark, environment
-from firesteel.sim.spark import SimSpark
 
 LLAMACPP = (
     "ghcr.io/ggml-org/llama.cpp:server-cuda13", "--hf-repo", "ggml-org/gpt-oss-120b-GGUF:MXFP4",

@@ -14,11 +14,11 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from firesteel import shipped_data
+from firesteel.edge.sim.spark import SimSpark
 from firesteel.engines.vllm.kv_settings import speculative_tokens
 from firesteel.facts.evidence import Evidence
 from firesteel.launch import EngineName, Launch
 from firesteel.planner.plan import Plan
-from firesteel.sim.spark import SimSpark
 from firesteel.units import GIB, MIB
 from firesteel.values import FileValue
 

@@ -18,6 +18,11 @@ import pytest
 
 import firesteel
 from firesteel.edge.host import process
+from firesteel.edge.sim import boot, docker, engine_config, nvidia_smi
+from firesteel.edge.sim import spark as memory
+from firesteel.edge.sim.containers import DockerError
+from firesteel.edge.sim.setup import ScenarioSchema, enter, scenario, scenarios
+from firesteel.edge.sim.spark import SimFault, SimGpuProcess, SimSpark
 from firesteel.engines.diagnosis import diagnose
 from firesteel.engines.logs import reported_memory, start_progress
 from firesteel.errors import InvalidFile, UsageError
@@ -30,16 +35,9 @@ from firesteel.facts.host.memory import (
     parse_vmstat,
 )
 from firesteel.launch import Ask, EngineName
-from firesteel.sim import memory, nvidia_smi
-from firesteel.sim.docker import cli, engine_config
-from firesteel.sim.docker.options import DockerError
-from firesteel.sim.engine import boot
-from firesteel.sim.scenario_files import ScenarioSchema, scenario, scenarios
-from firesteel.sim.setup import enter
-from firesteel.sim.spark import SimFault, SimGpuProcess, SimSpark
 from firesteel.units import GIB
 from firesteel.values import load, replace
-from tests.sim.spark import LLAMACPP, VLLM, Engine, Spark, spark, until
+from tests.edge.sim.spark import LLAMACPP, VLLM, Engine, Spark, spark, until
 
 QUICK = SimSpark(faster=200, images=("*",), pull_s=0.0)
 BRIEF: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}}
@@ -145,7 +143,7 @@ def test_an_engine_ends_when_its_spark_is_deleted(sparks: Sparks) -> None:
 def test_docker_refuses_by_name(
     plain: Plain, capfd: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
 ) -> None:
-    assert cli.main(arguments, plain.host.folder) == code
+    assert docker.main(arguments, plain.host.folder) == code
     assert message in capfd.readouterr().err
 
 
@@ -409,7 +407,7 @@ def test_faults_of_the_engine(sparks: Sparks) -> None:
 def test_docker_fails(
     sparks: Sparks, capfd: pytest.CaptureFixture[str], fault: str, arguments: list[str], message: str
 ) -> None:
-    assert cli.main(arguments, sparks(with_fault(kind=fault)).folder) != 0
+    assert docker.main(arguments, sparks(with_fault(kind=fault)).folder) != 0
     assert message in capfd.readouterr().err
 
 

@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 
 from firesteel import shipped_data
+from firesteel.edge.sim.spark import SimSpark
 from firesteel.facts.host.probe import Probe, Section, parse_probe, probe_files
-from firesteel.sim.spark import SimSpark
 from firesteel.values import FileValue
 
 _LIVE = ("gpu", "gpu-processes", "containers", "kernel-log", "proc/meminfo", "proc/pressure/memory")

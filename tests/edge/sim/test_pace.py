@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.sim.docker.engine_config import engine_config
-from firesteel.sim.engine.batch import ActiveAnswer, Batch, EngineSpeed
-from firesteel.sim.model import tokenizer
-from firesteel.sim.model.answers import reply
-from firesteel.sim.spark import SimSpark, TrueSpeed
-from tests.sim.in_process import serving_engine
-from tests.sim.spark import LLAMACPP, VLLM, Spark, spark
+from firesteel.edge.sim import tokenizer
+from firesteel.edge.sim.answers import reply
+from firesteel.edge.sim.batch import ActiveAnswer, Batch, EngineSpeed
+from firesteel.edge.sim.engine_config import engine_config
+from firesteel.edge.sim.spark import SimSpark, TrueSpeed
+from tests.edge.sim.in_process import serving_engine
+from tests.edge.sim.spark import LLAMACPP, VLLM, Spark, spark
 from tests.simulated_time import SIMULATED_TIME
 
 pytestmark = SIMULATED_TIME

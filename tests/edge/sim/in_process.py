@@ -9,9 +9,9 @@ from pathlib import Path
 
 from aiohttp import web
 
-from firesteel.sim.docker.engine_config import engine_config
-from firesteel.sim.engine.batch import Batch, EngineSpeed
-from firesteel.sim.engine.server import SimServer
+from firesteel.edge.sim.batch import Batch, EngineSpeed
+from firesteel.edge.sim.engine_config import engine_config
+from firesteel.edge.sim.server import SimServer
 
 
 @asynccontextmanager

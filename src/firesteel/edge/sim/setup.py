@@ -5,28 +5,46 @@ bin/          docker, nvidia-smi              containers/   a record and a log p
 memory/       how much each process holds     images.json   the images that were pulled
 etc/ sys/ var/ commands/   what `doctor` reads on it
 home/         its own FIRESTEEL_HOME, so that real and simulated services never mix
+
+Scenarios are named Sparks (`data/sim/scenarios`); one may be several Sparks, joined by the rails of a cable.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
 from collections.abc import Mapping, MutableMapping
-from pathlib import Path
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
 
+import msgspec
+
+from firesteel import shipped_data
 from firesteel.edge.files.home import find_home, is_locked, writable_folder
 from firesteel.edge.host.machine_files import SIM, sim_folder
+from firesteel.edge.sim.containers import all_records
+from firesteel.edge.sim.host_files import host_faults, write_spark_host
+from firesteel.edge.sim.spark import (
+    SPARK_FILE,
+    SimFault,
+    SimGpuProcess,
+    SimSpark,
+    Text,
+    TrueSpeed,
+    read_spark,
+    update_proc,
+    write_spark,
+)
 from firesteel.errors import UsageError
-from firesteel.sim.docker.records import all_records
-from firesteel.sim.memory import update_proc
-from firesteel.sim.nodes import node_names, write_facts, write_node
-from firesteel.sim.spark import SPARK_FILE, SimSpark, read_spark, write_spark
-from firesteel.values import replace
+from firesteel.units import parse_size
+from firesteel.values import Expand, FileValue, replace
 
 SPEED = "FIRESTEEL_SIM_SPEED"
 _FOLDERS = ("proc/pressure", "dev", "bin", "containers", "memory", "home")
-_PROGRAMS = {"docker": "docker.cli", "nvidia-smi": "nvidia_smi"}
+_PROGRAMS = {"docker": "docker", "nvidia-smi": "nvidia_smi"}
 _SSH = """#!/bin/sh
 # ssh [OPTIONS] -- HOST COMMAND: runs it on another simulated Spark. A host that is not there does not answer,
 # with OpenSSH's words and exit code. Not in Python, whose start would be most of every command on a cluster.
@@ -58,8 +76,6 @@ def create_spark(folder: Path, spark: SimSpark) -> None:
         (folder / "proc" / "version").write_text(f"Linux version {spark.kernel} (simulated)\n")
         for name, module in _PROGRAMS.items():
             _write_launcher(folder / "bin" / name, module, folder)
-        from firesteel.sim.host_files import write_spark_host  # lazy: reads YAML
-
         write_spark_host(folder, spark)
         _join(folder, spark)
     update_proc(folder)
@@ -80,7 +96,7 @@ def _join(folder: Path, spark: SimSpark) -> None:
 
 def _write_launcher(path: Path, module: str, folder: Path) -> None:
     """A program that knows its own Spark, whatever environment it is called from."""
-    command = shlex.join([sys.executable, "-P", "-m", f"firesteel.sim.{module}"])
+    command = shlex.join([sys.executable, "-P", "-m", f"firesteel.edge.sim.{module}"])
     _write_program(path, f'#!/bin/sh\n{SIM}={shlex.quote(str(folder))} exec {command} "$@"\n')
 
 
@@ -107,7 +123,7 @@ def enter(name: str | None, environ: MutableMapping[str, str]) -> Path:
     """
     folder = sim_folder(environ) or find_home(environ).root / "sim"
     if name is not None or not (folder / SPARK_FILE).exists():
-        from firesteel.sim.scenario_files import scenario  # lazy: reads YAML
+        # lazy: reads YAML
 
         spark = replace(scenario(name or "idle"), name=name or "idle")
         _clear_state(folder, spark.name)
@@ -148,3 +164,111 @@ def _with_speed(spark: SimSpark, speed: str | None) -> SimSpark:
     if not 0.1 <= faster <= 1000:
         raise UsageError(f"{SPEED} is `{speed}`, and must be between 0.1 and 1000", next=f"{SPEED}=20")
     return replace(spark, faster=faster)
+
+
+_RAILS = (("enp1s0f1np1", "rocep1s0f1", 100), ("enP2p1s0f1np1", "roceP2p1s0f1", 101))
+
+
+def node_names(spark: SimSpark) -> list[str]:
+    """Of the Sparks beside the first."""
+    return [f"spark{number}" for number in range(2, spark.nodes + 1)]
+
+
+def write_facts(folder: Path, spark: SimSpark, number: int, user: Path) -> None:
+    (folder / "facts.json").write_text(json.dumps(_facts(spark, number, user), indent=1))
+
+
+def write_node(home: Path, name: str) -> None:
+    """As `cluster add` would."""
+    (home / "cluster" / name).mkdir(parents=True, exist_ok=True)
+    (home / "cluster" / name / "node.json").write_text(json.dumps({"name": name, "host": name}))
+
+
+def _facts(spark: SimSpark, number: int, user: Path) -> dict[str, Any]:
+    return {
+        "hostname": f"spark{number}", "home": str(user), "time_s": 0.0, "kernel": spark.kernel,
+        "python": "3.12.3", "machine": "aarch64", "driver": spark.driver, "bios": None,
+        "product": "simulated Spark", "docker": "28.5.1", "memory_total_bytes": spark.memory_total_bytes,
+        "memory_available_bytes": spark.memory_available_bytes, "disk_free_bytes": spark.disk_free_bytes,
+        "cores": 20,
+        "interfaces": [
+            {"name": name, "mtu": 9000, "state": "up", "has_carrier": True, "speed_mbps": 200_000,
+             "port": "sim/p1", "pcie": "32.0 GT/s PCIe x4", "firmware": "28.45.4028",
+             "address": f"192.168.{subnet}.{9 + number}", "netmask": "255.255.255.0",
+             "is_wireless": False, "is_virtual": False}
+            for name, _, subnet in _RAILS
+        ],
+        "rdma": [
+            {"name": device, "state": "4: ACTIVE", "rate": "200 Gb/sec (4X HDR)", "interface": name,
+             "roce_v2_ipv4_gids": [3]}
+            for name, device, _ in _RAILS
+        ],
+    }  # fmt: skip
+
+
+_TEXT = {"about", "source"}
+_BYTES = {"memory_total", "memory_available", "disk_free"}
+BAD_HOST = "bad-"
+"""Followed by the name of a check of `doctor`: an idle Spark on which it finds something."""
+Size = Annotated[int, Expand(parse_size)]
+
+
+def _with_sizes(row: Any) -> Any:
+    """Sizes such as `5GiB` in a row of a scenario, as bytes."""
+    if isinstance(row, dict) and "bytes" in row:
+        return {**row, "bytes": parse_size(row["bytes"])}
+    return row
+
+
+class ScenarioSchema(FileValue, kw_only=True):
+    """Everything that differs from an idle Spark."""
+
+    about: str
+    source: str | None = None
+    memory_total: Size | None = None
+    memory_available: Size | None = None
+    driver: str | None = None
+    gpu_users: tuple[Annotated[SimGpuProcess, Expand(_with_sizes)], ...] | None = None
+    disk_free: Size | None = None
+    images: tuple[str, ...] | None = None
+    pull_s: float | None = None
+    truths: tuple[TrueSpeed, ...] | None = None
+    acceptance: dict[Text, float] | None = None
+    draft_cost: float | None = None
+    jitter: float | None = None
+    faster: float | None = None
+    reads_faster: float = 10.0
+    seed: int | None = None
+    nodes: int | None = None
+    faults: tuple[Annotated[SimFault, Expand(_with_sizes)], ...] = ()
+
+
+@cache
+def scenarios() -> dict[str, str]:
+    """Name -> what happens in it."""
+    return {name: _schema(name).about for name in _names()}
+
+
+def scenario(name: str) -> SimSpark:
+    fault = name.removeprefix(BAD_HOST)
+    if fault != name and fault in host_faults().faults:
+        return replace(scenario("idle"), host_fault=fault)
+    if name not in _names():
+        raise UsageError(
+            f"there is no scenario `{name}`; there are {', '.join(_names())}, "
+            f"and {BAD_HOST}CHECK for each check of `doctor`",
+            next="firesteel --sim idle up gpt-oss-120b-llamacpp",
+        )
+    schema = msgspec.structs.asdict(_schema(name))
+    values = {key: value for key, value in schema.items() if value is not None and key not in _TEXT}
+    return SimSpark(**{f"{key}_bytes" if key in _BYTES else key: value for key, value in values.items()})
+
+
+@cache
+def _names() -> tuple[str, ...]:
+    return tuple(PurePosixPath(path).stem for path in shipped_data.names("sim/scenarios"))
+
+
+@cache
+def _schema(name: str) -> ScenarioSchema:
+    return shipped_data.load(f"sim/scenarios/{name}.yaml", ScenarioSchema)

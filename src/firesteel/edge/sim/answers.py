@@ -1,20 +1,25 @@
 """What a simulated model answers: sums, a few facts, sentences of the prompt, and otherwise English prose.
 
 Deterministic, so that the same question gets the same answer, and correct, so that an honest check passes.
-It is not a model: it knows only what is in `data/sim/answers.json`.
+It is not a model: it knows only what is in `data/sim/answers.json`, and calculates.
 """
 
 from __future__ import annotations
 
+import ast
 import json
+import operator
 import re
 from collections import Counter
+from collections.abc import Callable
+from fractions import Fraction
 from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from random import Random
 from typing import Any
 
-from firesteel.sim.model import prose
-from firesteel.sim.model.arithmetic import first_sum
-from firesteel.sim.spark import Text
+from firesteel.edge.sim.spark import Text
 from firesteel.values import Value
 
 
@@ -57,8 +62,8 @@ def reply(question: str, before: str = "", *, wants_json: bool = False) -> SimRe
     if _JSON.search(tail):
         return SimReply(json.dumps(_object(question)), "structured")
     if _CODE.search(tail):
-        return SimReply(prose.code(question), "code")
-    return SimReply(prose.prose(question), "prose")
+        return SimReply(code(question), "code")
+    return SimReply(prose(question), "prose")
 
 
 def _known(text: str, before: str) -> SimReply | None:
@@ -99,7 +104,7 @@ def _sum(question: str) -> SimReply | None:
 
 
 def _fact(question: str) -> SimReply | None:
-    data = prose.data()
+    data = known_answers()
     if "capital" in question:
         for country, city in data["capitals"].items():
             if country.lower().removeprefix("the ") in question:
@@ -117,7 +122,7 @@ def _list(question: str) -> SimReply | None:
         return None
     words = re.findall(r"\w+", question)
     count = next((_COUNTS.get(word) or int(word) for word in words if word in _COUNTS or word.isdigit()), 3)
-    for noun, items in prose.data()["lists"].items():
+    for noun, items in known_answers()["lists"].items():
         if re.search(rf"\b{noun}s?\b", question.replace("color", "colour")):
             return SimReply(", ".join(items[:count]), "structured")
     return None
@@ -153,7 +158,7 @@ def _words(text: str) -> set[str]:
 
 @cache
 def _stop_words() -> frozenset[str]:
-    return frozenset(prose.data()["small"])
+    return frozenset(known_answers()["small"])
 
 
 def _object(question: str) -> dict[str, Any]:
@@ -162,3 +167,121 @@ def _object(question: str) -> dict[str, Any]:
     value: Any = int(result[1]) if result and result[1].isdigit() else "Paris"
     keys = re.findall(r"[\"'`](\w{1,40})[\"'`]", question)
     return dict.fromkeys(keys[:8], value) or {"answer": value}
+
+
+_TOPIC = re.compile(
+    r"(?:what (?:is|are)|about|explain(?: what)?|describe|how does) (?:an? |the )?"
+    r"([a-z][a-z -]{2,30}?)(?: is| are| works?)?[.?!]?\s*$"
+)
+
+
+@cache
+def known_answers() -> dict[str, Any]:
+    text = (files("firesteel") / "data" / "sim" / "answers.json").read_text("utf-8")
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def prose(question: str, count: int = 9) -> str:
+    """A few sentences, the same for the same question, those on its subject first."""
+    random = _seeded(question)
+    match = _TOPIC.search(question[-200:].lower())
+    topic = f"the subject of {match[1].strip()}" if match else "such a question"
+    opener = random.choice(known_answers()["openers"]).format(topic=topic)
+    related, others = _by_theme(question)
+    random.shuffle(others)
+    return " ".join([f"{opener[0].upper()}{opener[1:]}", *(related + others)[:count]])
+
+
+def more(question: str, text: Text, round: int) -> str:
+    """Continues an answer that may not end; every round is another order of the same sentences."""
+    random = _seeded(f"{question}{round}")
+    if text == "code":
+        return "\n\n" + "\n\n".join(
+            "\n".join(function["lines"]) for function in random.sample(known_answers()["code"], 6)
+        )
+    if text == "structured":
+        animals = known_answers()["lists"]["animal"]
+        rows = [
+            {"id": 40 * round + index, "name": random.choice(animals), "count": random.randint(1, 999)}
+            for index in range(40)
+        ]
+        return "\n" + json.dumps(rows)
+    _, sentences = _by_theme("")
+    random.shuffle(sentences)
+    return "\n\n" + " ".join(sentences)
+
+
+def code(question: str) -> str:
+    """The function that the question names, else the first."""
+    functions = known_answers()["code"]
+    named = [function for function in functions if function["name"] in question.lower()]
+    lines = "\n".join((named or functions)[0]["lines"])
+    return f"```python\n{lines}\n```"
+
+
+def garbage(kind: str, seed: str, size: int) -> str:
+    """What a broken kernel gives instead: token `soup`, a `loop`, or a `foreign` language."""
+    if kind == "loop":
+        return str(known_answers()["loop"]) * (size // 4 + 1)
+    if kind == "foreign":
+        return str(known_answers()["foreign"]) * (size // 8 + 1)
+    random = _seeded(seed)
+    return "".join(random.choice(known_answers()["soup"]) for _ in range(size))
+
+
+def _by_theme(question: str) -> tuple[list[str], list[str]]:
+    """Sentences of the first theme that the question is about, and all others."""
+    lower = question.lower()
+    related: list[str] = []
+    others: list[str] = []
+    for theme in known_answers()["themes"]:
+        is_related = not related and any(word in lower for word in theme["about"])
+        (related if is_related else others).extend(theme["sentences"])
+    return related, others
+
+
+def _seeded(text: str) -> Random:
+    return Random(int(sha256(text.encode()).hexdigest()[:15], 16))
+
+
+_SIGNS = {
+    r"\btimes\b|\bmultiplied by\b|[\u00d7x](?=\s*\d)|\u00b7": "*", r"\bplus\b": "+", r"\bminus\b": "-",
+    r"\bdivided by\b|\u00f7": "/",
+}  # fmt: skip
+_SUM = re.compile(r"\(*\s*\d[\d.]*\)*(?:\s*[-+*/]\s*\(*\s*\d[\d.]*\)*)+")
+_OPERATORS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_MAX_CHARS = 80
+
+
+def first_sum(text: str) -> tuple[str, str] | None:
+    """The first sum in a text, such as `12 * 17`, `7 times 8` or `(3 + 4) * 5`, and its value."""
+    plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text)
+    for pattern, sign in _SIGNS.items():
+        plain = re.sub(rf"(?<=[\d) ])\s*(?:{pattern})\s*(?=[\d( ])", f" {sign} ", plain, flags=re.I)
+    for match in _SUM.finditer(plain):
+        expression = match[0].strip().rstrip(".")
+        if len(expression) <= _MAX_CHARS and (value := _value(expression)) is not None:
+            text = str(value.numerator) if value.denominator == 1 else f"{float(value):.6g}"
+            return " ".join(expression.split()), text
+    return None
+
+
+def _value(expression: str) -> Fraction | None:
+    try:
+        return _evaluate(ast.parse(expression, mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
+        return None
+
+
+def _evaluate(node: ast.expr) -> Fraction:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return Fraction(str(node.value))
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        return _OPERATORS[type(node.op)](_evaluate(node.left), _evaluate(node.right))
+    raise ValueError("not a sum")

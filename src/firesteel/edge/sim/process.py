@@ -1,6 +1,6 @@
 """The simulated engine: one process per container, started by the simulated `docker run`.
 
-    python -m firesteel.sim.engine.process FOLDER ID
+    python -m firesteel.edge.sim.process FOLDER ID
 
 It follows `containers/ID.config`: prints the start-up lines at their times, takes simulated memory stage by
 stage, then serves. The Spark's faults happen at their stage. It leaves its exit code behind; without one it
@@ -22,12 +22,11 @@ from typing import Any
 from aiohttp import web
 
 from firesteel.edge.host.process import this_process
-from firesteel.sim import memory
-from firesteel.sim.docker import records
-from firesteel.sim.docker.cli import KEY
-from firesteel.sim.engine.batch import Batch, EngineSpeed
-from firesteel.sim.engine.server import SimServer
-from firesteel.sim.spark import SimFault, SimSpark, read_spark
+from firesteel.edge.sim import containers, spark
+from firesteel.edge.sim.batch import Batch, EngineSpeed
+from firesteel.edge.sim.docker import KEY
+from firesteel.edge.sim.server import SimServer
+from firesteel.edge.sim.spark import SimFault, SimSpark, read_spark
 
 NO_MEMORY = (
     "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from "
@@ -50,7 +49,7 @@ class SimulatedExit(Exception):
 class SimEngine:
     def __init__(self, folder: Path, id: str) -> None:
         self.folder, self.id = folder, id
-        self.config: Mapping[str, Any] = json.loads(records.file_path(folder, id, "config").read_text())
+        self.config: Mapping[str, Any] = json.loads(containers.file_path(folder, id, "config").read_text())
         self.spark: SimSpark = read_spark(folder)
         self.faults: dict[str, SimFault] = {fault.kind: fault for fault in self.spark.faults}
         self.pid = this_process()
@@ -80,7 +79,7 @@ class SimEngine:
 
     async def _set_when_removed(self, stop: asyncio.Event) -> None:
         """Nobody can stop a container whose Spark was deleted: it ends by itself."""
-        while records.file_path(self.folder, self.id, "config").exists():
+        while containers.file_path(self.folder, self.id, "config").exists():
             await asyncio.sleep(_REMOVED_S)
         stop.set()
 
@@ -161,11 +160,11 @@ class SimEngine:
 
     def _log_driver_error(self) -> None:
         for _ in range(3):
-            memory.log_kernel_message(self.folder, NO_MEMORY)
+            spark.log_kernel_message(self.folder, NO_MEMORY)
 
     def _oom_kill(self) -> None:
         program = "llama-server" if self.config["engine"] == "llamacpp" else "VLLM::EngineCor"
-        memory.log_kernel_message(
+        spark.log_kernel_message(
             self.folder,
             f"Out of memory: Killed process {self.pid.number} ({program}) total-vm:200000000kB, "
             "anon-rss:90000000kB, file-rss:0kB, shmem-rss:0kB",
@@ -196,7 +195,7 @@ class SimEngine:
         if fault is None or seconds < fault.after:
             return
         if self._before_collapse is None:
-            self._before_collapse = (self._held, memory.available_bytes(self.folder, self.spark))
+            self._before_collapse = (self._held, spark.available_bytes(self.folder, self.spark))
         held, available = self._before_collapse
         share = min(1.0, (seconds - fault.after) / max(0.1, fault.seconds))
         self._hold(held + round(max(0, available - fault.bytes) * share))
@@ -217,7 +216,7 @@ class SimEngine:
         )
         if counters.drafts:
             self._print(
-                "(APIServer pid=1) INFO {clock} [metrics.py:1] SpecDecoding metrics: Mean acceptance "
+                "(APIServer pid=1) INFO {clock} [edge/sim/server.py:1] SpecDecoding metrics: Mean acceptance "
                 f"length: {1 + counters.accepted / counters.drafts:.2f}, "
                 f"Avg Draft acceptance rate: {100 * counters.accepted / counters.drafted:.1f}%"
             )
@@ -228,7 +227,7 @@ class SimEngine:
     def _hold(self, size: int) -> None:
         if size != self._held:
             self._held = size
-            memory.set_held_bytes(self.folder, self.pid, size)
+            spark.set_held_bytes(self.folder, self.pid, size)
 
     def _print(self, line: str) -> None:
         """Prints a line, and records its time and offset for `docker logs --since`."""
@@ -238,8 +237,8 @@ class SimEngine:
         )
         clock = time.strftime("%m-%d %H:%M:%S")
         line = line.replace("{clock}", clock).replace("{ticks}", ticks).replace("{pid}", str(self.pid.number))
-        offset = records.file_path(self.folder, self.id, "log").stat().st_size
-        with records.file_path(self.folder, self.id, "times").open("a") as times:
+        offset = containers.file_path(self.folder, self.id, "log").stat().st_size
+        with containers.file_path(self.folder, self.id, "times").open("a") as times:
             times.write(f"{time.time()} {offset}\n")
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
@@ -255,7 +254,7 @@ def main(folder: Path, id: str) -> int:
     try:
         code = asyncio.run(SimEngine(folder, id).run())
     finally:
-        records.file_path(folder, id, "code").write_text(str(code))
+        containers.file_path(folder, id, "code").write_text(str(code))
     return code
 
 

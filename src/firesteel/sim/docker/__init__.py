@@ -1,1 +1,0 @@
-"""A simulated `docker` command line: its commands, its containers as records on disk, its images."""

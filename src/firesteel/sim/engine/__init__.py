@@ -1,1 +1,0 @@
-"""A simulated engine: its boot log, its continuous batching, its HTTP server and metrics."""
