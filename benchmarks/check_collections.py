@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from firesteel.catalog.catalog import shipped
-from firesteel.edge.files import text_files
+from firesteel.edge import files as text_files
 from firesteel.errors import FiresteelError
 from firesteel.rules.checker import Finding
 from firesteel.rules.linter import LintOptions, LintResult, lint

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from firesteel.catalog.catalog import shipped
-from firesteel.edge.files import text_files
+from firesteel.edge import files as text_files
 from firesteel.errors import FiresteelError
 from firesteel.rules.linter import LintOptions, lint
 

@@ -15,8 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from firesteel.edge.hub.digests import DigestResult, StoredFile, VerifiedFiles
-from firesteel.edge.hub.listing import HubFile
+from firesteel.edge.hub.files import DigestResult, HubFile, StoredFile, VerifiedFiles
 from firesteel.units import GB, GIB, MIB
 
 FILES = 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from firesteel.edge.files.home import Home
-from firesteel.edge.native.installed import installed_engines
+from firesteel.edge.home import Home
+from firesteel.edge.programs.installed import installed_engines
 
 
 def find_built_engine() -> Path | None:

@@ -27,9 +27,9 @@ import pytest
 from hypothesis import settings
 
 from firesteel import __file__ as package
-from firesteel.edge.embedded import install
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host import machine
+from firesteel.edge.programs import wheels
 from firesteel.errors import HostNotReady
 from tests.built_engine import find_built_engine
 from tests.needs import skip_elsewhere
@@ -185,7 +185,7 @@ def embedded_engine(pulled: Home) -> Iterator[int]:
     port = find_free_port()
     words = ["--model", str(weights), "--port", str(port), "--ctx-size", "4096", "--parallel", "2"]
     env = {**os.environ, "GOMP_SPINCOUNT": "1000"}  # as `up` does: two threads wait for each other briefly
-    with subprocess.Popen([str(python), "-I", str(install.SERVER), *words], env=env) as engine:
+    with subprocess.Popen([str(python), "-I", str(wheels.SERVER), *words], env=env) as engine:
         try:
             deadline = time.monotonic() + 120
             while not is_listening(port):

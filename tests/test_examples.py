@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.run.service import all_services
 
 ROOT = Path(__file__).parent.parent

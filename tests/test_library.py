@@ -22,7 +22,7 @@ from firesteel.bench.results.history import open_history
 from firesteel.bench.tune import journal as journals
 from firesteel.bench.tune.begin import begin, environment, resume
 from firesteel.bench.tune.journal import TuneOptions
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.gateway.serve import ServeOptions
 from firesteel.launch import Ask

@@ -17,8 +17,8 @@ import pytest
 
 from firesteel.bench.load.recorded import plan_of
 from firesteel.bench.results.history import open_history
-from firesteel.edge.files.home import Home, find_home, lock
-from firesteel.edge.files.measured_memory import save_measured_memory
+from firesteel.edge.home import Home, find_home, lock
+from firesteel.edge.records import save_measured_memory
 from firesteel.edge.sim.setup import create_spark, environment
 from firesteel.edge.sim.spark import SimSpark
 from firesteel.gateway.loader import job

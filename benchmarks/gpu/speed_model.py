@@ -17,7 +17,7 @@ from typing import Any
 
 from record_vllm_boots import changed_config
 
-from firesteel.edge.files.checkpoints import open_path
+from firesteel.edge.checkpoints import open_path
 from firesteel.engines.kv_cache import size_kv_cache
 from firesteel.launch import FlagValue, Launch
 from firesteel.planner.memory.account import loaded_weights

@@ -19,7 +19,7 @@ from firesteel.catalog import catalog as recipes
 from firesteel.catalog.catalog import Catalog, RefusedRecipe
 from firesteel.catalog.image import Images, identify, with_inspections, with_learned
 from firesteel.catalog.recipe import Recipe
-from firesteel.edge.files.home import Home, catalog_files, find_home, shelf_files
+from firesteel.edge.home import Home, catalog_files, find_home, shelf_files
 from firesteel.edge.model_reference import is_path
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.hardware import Host, hardware, idle_host
@@ -29,7 +29,7 @@ from firesteel.rules import linter
 from firesteel.values import Value, replace
 
 if TYPE_CHECKING:  # loaded only to plan: `check` needs none of it
-    from firesteel.edge.files.chosen_releases import EngineRelease
+    from firesteel.edge.home import EngineRelease
     from firesteel.facts.model.adapter import Adapter
     from firesteel.planner.choose import Choice, Use
     from firesteel.planner.memory.measured import MeasuredMemory
@@ -65,14 +65,14 @@ class Workspace(Value, dict=True):
     @cached_property
     def measured_memory(self) -> Mapping[str, MeasuredMemory]:
         """What earlier starts took on this host, by launch key."""
-        from firesteel.edge.files.measured_memory import read_measured_memory
+        from firesteel.edge.records import read_measured_memory
 
         return read_measured_memory(self.home)
 
     @cached_property
     def own_runs(self) -> Mapping[str, tuple[OwnRun, ...]]:
         """What the user's own benchmarks measured on this host, by launch key."""
-        from firesteel.edge.files.own_runs import read_own_runs
+        from firesteel.edge.records import read_own_runs
 
         return read_own_runs(self.home)
 
@@ -95,8 +95,8 @@ class Workspace(Value, dict=True):
             known = recipes.shipped().images
         if not self.home.learned.exists():
             return known
-        from firesteel.edge.files import learned_engines  # loads the readers of engines' sources
-        from firesteel.edge.files.inspected_images import read_inspections
+        from firesteel.edge import learned_engines  # loads the readers of engines' sources
+        from firesteel.edge.records import read_inspections
 
         books = [
             book
@@ -157,7 +157,7 @@ class Workspace(Value, dict=True):
 
     def _chosen_release(self, ask: Ask) -> EngineRelease | None:
         """What `upgrade` chose for the model, unless the user asks for a release."""
-        from firesteel.edge.files.chosen_releases import chosen_release, releases_path
+        from firesteel.edge.home import chosen_release, releases_path
 
         if ask.version or ask.engine_path or not ask.model or not releases_path(self.home).exists():
             return None
@@ -172,7 +172,7 @@ class Workspace(Value, dict=True):
         named = dict.fromkeys(each for recipe in (None, *found) for each in named_adapters(ask, recipe))
         if not named:
             return {}
-        from firesteel.edge.files.adapters import open_adapter
+        from firesteel.edge.checkpoints import open_adapter
         from firesteel.edge.hub.cache import find_store
         from firesteel.rules.adapters import UnreadAdapter
 
@@ -188,7 +188,7 @@ class Workspace(Value, dict=True):
         """The engines that are installed here, where one of them is to serve; None: a container does."""
         if ask.runtime != "native":
             return None
-        from firesteel.edge.native.programs import find_program, find_programs
+        from firesteel.edge.programs.installed import find_program, find_programs
 
         path = ask.engine_path or (release.engine_path if release else None)
         if ask.engine:
@@ -227,7 +227,7 @@ def _with_release(images: Images, release: EngineRelease | None) -> Images:
 
 
 def _open_checkpoint(model: str, ask: Ask) -> Checkpoint:
-    from firesteel.edge.files import checkpoints  # loads HTTP and TLS, which the catalog does without
+    from firesteel.edge import checkpoints  # loads HTTP and TLS, which the catalog does without
 
     assume_llama = ask.weights_bytes is not None
     if is_path(model):
@@ -237,7 +237,7 @@ def _open_checkpoint(model: str, ask: Ask) -> Checkpoint:
 
 def _with_audit(proposal: Proposal, model: str) -> Proposal:
     """With what the quick part of `audit` finds in a checkpoint that nobody has run before."""
-    from firesteel.edge.files.contents import read_local  # with the readers of checkpoints
+    from firesteel.edge.contents import read_local  # with the readers of checkpoints
     from firesteel.planner.propose import with_audit
     from firesteel.rules.checkpoint.judge import judge
 

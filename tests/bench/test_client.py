@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from firesteel.bench.load.client import RawResponse, RequestTimeouts, TargetServer, chat_body, stream_request
 from firesteel.bench.load.transcript import ExpectedSample, read_stream, to_sample, usage_contradicts_text
-from firesteel.edge.http import sse
+from firesteel.edge.http import answer
 from firesteel.errors import UsageError
 from tests.bench.faulty_server import MODEL, FaultyServer, serving, speaking
 from tests.simulated_time import SIMULATED_TIME
@@ -87,7 +87,7 @@ def test_garbage_is_reported(data: bytes, says: str) -> None:
 
 
 def test_a_line_without_end_is_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "MAX_LINE_BYTES", len(WHOLE))
+    monkeypatch.setattr(answer, "MAX_LINE_BYTES", len(WHOLE))
     data = WHOLE[:-14] + b"x" * (len(WHOLE) + 1)
     found = to_sample(raw(data), read_stream(raw(data)), ASKED)
     assert found.wrong == "garbled" and "longer than" in found.why

@@ -8,7 +8,7 @@ import pytest
 
 from firesteel.bench.load.contention import NOTE, watch_contention
 from firesteel.bench.results.history import open_history
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from tests.bench.faulty_server import FaultyServer
 from tests.cli.inside import inside
 from tests.cli.test_bench import QUICK, lying

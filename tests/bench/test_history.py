@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from firesteel.bench.results.history import History, new_run_id, open_history
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.values import replace
 from tests.bench.stored_runs import sample, stored_run, unfinished
@@ -41,7 +41,7 @@ WRITER = """
     import sys
     from pathlib import Path
     from firesteel.bench.results.history import open_history
-    from firesteel.edge.files.home import Home
+    from firesteel.edge.home import Home
     from tests.bench.stored_runs import sample, unfinished
 
     history = open_history(Home(Path(sys.argv[1])))
@@ -87,7 +87,7 @@ def test_two_processes_write_at_once(home: Home) -> None:
         from pathlib import Path
         from firesteel.values import replace
         from firesteel.bench.results.history import new_run_id, open_history
-        from firesteel.edge.files.home import Home
+        from firesteel.edge.home import Home
         from tests.bench.stored_runs import sample, unfinished
 
         run = unfinished(new_run_id())

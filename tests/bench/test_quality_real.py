@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gguf import GGUFReader
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from tests.conftest import run_firesteel
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]

@@ -19,7 +19,7 @@ from firesteel.bench.report.page import published_rows, report_page
 from firesteel.bench.results.history import open_history
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.library.history import earlier_run, write_report
 from firesteel.planner.speed.published import PublishedRun as Published
 from firesteel.values import replace

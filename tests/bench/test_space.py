@@ -9,7 +9,7 @@ import pytest
 from firesteel.bench.tune.knobs import AS_IT_IS, OFF, Goal
 from firesteel.bench.tune.proposals import PlanningContext
 from firesteel.bench.tune.space import SearchSpace, make_search_space
-from firesteel.edge.embedded import server
+from firesteel.edge.programs import embedded_server
 from firesteel.engines.schema.releases import find_schema
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
@@ -127,7 +127,7 @@ def test_the_embedded_engine_is_offered_its_own_flags() -> None:
     space = spaced(plans.plan("smollm2")[0], users=1)
     assert {"threads", "flash-attn", "ubatch-size"} <= {knob.name for knob in space.knobs}
     flags = {flag for knob in space.knobs for choice in knob.choices for flag in choice.flags}
-    assert flags <= server.TAKES_VALUE.keys()
+    assert flags <= embedded_server.TAKES_VALUE.keys()
     assert labels(space, "ubatch-size") == ("256", AS_IT_IS, "1024", "2048")  # 512 is what it is anyway
 
 

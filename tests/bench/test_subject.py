@@ -8,7 +8,7 @@ import pytest
 
 import firesteel as library
 from firesteel.bench.load.subject import of_service
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.planner.plan import PlanSummary
 from firesteel.run.service import Service
 from firesteel.run.start.options import RunOptions, make_spec

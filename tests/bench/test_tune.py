@@ -24,7 +24,7 @@ from firesteel.bench.tune.tune import TuneEnvironment, tune
 from firesteel.bench.values import Point, RequestSample
 from firesteel.catalog.catalog import overlay, shipped
 from firesteel.catalog.launches import from_recipe
-from firesteel.edge.files.home import Home, catalog_files
+from firesteel.edge.home import Home, catalog_files
 from firesteel.edge.sim.spark import SimSpark, TrueSpeed
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.hardware import hardware, idle_host

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from firesteel.bench.load.subject import of_url
 from firesteel.bench.results import exchange, other_tools, serialize
 from firesteel.bench.results.history import open_history
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.errors import UsageError, escape_unprintable, printable, printable_json
 from firesteel.values import replace
 from tests.bench.stored_runs import SUBJECT, rates, stored_run

@@ -12,7 +12,7 @@ from firesteel.catalog.catalog import Catalog, find, max_context, overlay, shipp
 from firesteel.catalog.image import Images
 from firesteel.catalog.launches import from_recipe
 from firesteel.catalog.recipe import dump_recipe, read_recipe
-from firesteel.edge.files.home import Home, shelf_files
+from firesteel.edge.home import Home, shelf_files
 from firesteel.errors import InvalidFile, UsageError
 from firesteel.launch import Ask, Container, Mount
 from firesteel.planner.rendered import catalog_patch

@@ -17,7 +17,7 @@ import pytest
 
 from firesteel.bench.load.measure import RunOrder
 from firesteel.bench.results.history import open_history
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.errors import UsageError
 from firesteel.library.documents.all import schemas
 from firesteel.values import replace

@@ -9,7 +9,7 @@ from pathlib import Path
 import openai
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.gateway.client_target import of_service
 from firesteel.launch import EngineName
 from firesteel.render.clients import client_names

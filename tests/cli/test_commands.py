@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from firesteel.cli.main import COMMANDS
-from firesteel.edge.files.home import Home, lock
+from firesteel.edge.home import Home, lock
 from firesteel.gateway.address import Address, lock_path, write_address
 from firesteel.library.documents.all import schemas
 from tests.conftest import Firesteel, Ran

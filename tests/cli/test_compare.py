@@ -12,7 +12,7 @@ from firesteel.bench.compare.runs import Comparison, compare, were_interleaved
 from firesteel.bench.results.history import open_history
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import RequestSettings, Subject
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.errors import UsageError
 from firesteel.library.bench import RunFinished, RunLimits, Sizes, measure_in_turns
 from firesteel.library.documents.all import schemas

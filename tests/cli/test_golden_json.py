@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.library.documents.all import schemas
 from tests.conftest import Ran, find_free_port, run_firesteel
 from tests.images.made_images import VLLM_CONFIG, layer, vllm_files, write_layout

@@ -9,7 +9,7 @@ import pytest
 
 from firesteel.cli.output import progress
 from firesteel.cli.output.show import err
-from firesteel.edge.native.build import BuildProgress
+from firesteel.edge.programs.build import BuildProgress
 
 
 async def test_silent_work_is_named_although_a_line_came_right_before_it(

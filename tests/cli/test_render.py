@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from firesteel.catalog.catalog import shipped
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import COMPILE_CACHE_ENV, COMPILED_INSIDE, Ask
 from firesteel.planner.propose import propose

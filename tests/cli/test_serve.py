@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.edge.files.home import Home, lock
+from firesteel.edge.home import Home, lock
 from firesteel.edge.sim.setup import environment
 from firesteel.gateway.address import Address, lock_path, read_address, write_address
 from firesteel.run.service import load

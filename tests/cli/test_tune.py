@@ -15,7 +15,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host.process import port_is_free
 from firesteel.edge.sim.spark import TrueSpeed, held_bytes, read_spark, write_spark
 from firesteel.library.documents.all import schemas

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.edge.files.chosen_releases import EngineRelease, ModelRelease, choose_release, chosen_release
-from firesteel.edge.files.home import Home
-from firesteel.edge.files.host_measurements import add_measurements, all_measurements
-from firesteel.edge.files.measured_memory import read_measured_memory, save_measured_memory
+from firesteel.edge.home import EngineRelease, Home, ModelRelease, choose_release, chosen_release
+from firesteel.edge.host.machine import add_measurements, all_measurements
+from firesteel.edge.records import read_measured_memory, save_measured_memory
 from firesteel.facts.host.host_facts import HostMeasurement
 from firesteel.planner.memory.measured import MeasuredMemory
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from firesteel.edge.files import checkpoints
-from firesteel.edge.files.byte_sources import FileSource, UrlSource
+from firesteel.edge import checkpoints
+from firesteel.edge.checkpoints import FileSource, UrlSource
 from firesteel.edge.http.sync_client import Deadline
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.formats.byte_source import BadHeader
@@ -76,7 +76,7 @@ def test_a_folder_is_counted_to_the_byte(tmp_path: Path, shards: bool) -> None:
 
 @pytest.mark.real
 def test_the_real_gguf(pulled: object, tmp_path: Path) -> None:
-    from firesteel.edge.files.home import Home
+    from firesteel.edge.home import Home
 
     assert isinstance(pulled, Home)
     path = next(pulled.weights.rglob("*.gguf"))

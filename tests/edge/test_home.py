@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.edge.files.home import (
+from firesteel.edge.home import (
     Home,
     Locked,
     catalog_files,
@@ -45,7 +45,7 @@ def test_a_lock_held_elsewhere_is_seen(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     assert not is_locked(path)
     program = (
-        "import sys; from pathlib import Path; from firesteel.edge.files.home import lock; "
+        "import sys; from pathlib import Path; from firesteel.edge.home import lock; "
         "l = lock(Path(sys.argv[1])); l.__enter__(); print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

@@ -14,12 +14,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.hub import cache, client
 from firesteel.edge.hub.cache import Store
-from firesteel.edge.hub.digests import DigestResult
-from firesteel.edge.hub.listing import HubFile, Listing, check_listing
-from firesteel.edge.hub.transfer import TransferProgress
+from firesteel.edge.hub.files import DigestResult, HubFile, Listing, TransferProgress, check_listing
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from tests.edge import hub_server
 from tests.edge.hub_server import COMMIT, SIGNED, Trouble

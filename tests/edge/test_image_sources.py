@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from firesteel.catalog.catalog import shipped
 from firesteel.catalog.image import InspectedImage, identify, with_learned
 from firesteel.cli.learn import command
+from firesteel.edge import learned_engines
 from firesteel.edge.docker import image_sources
 from firesteel.edge.docker.image_sources import (
     ContainerRuntime,
@@ -28,8 +29,7 @@ from firesteel.edge.docker.image_sources import (
     inspect,
     read_engine,
 )
-from firesteel.edge.files import learned_engines
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.engines.schema.releases import find_schema
 from firesteel.engines.schema.symbols import Flag, Schema, SymbolValue
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
@@ -246,7 +246,7 @@ def test_images_that_cannot_be_learned(make: MakeImage, tmp_path: Path) -> None:
 @pytest.mark.real
 def test_a_package_that_is_too_large(make: MakeImage, monkeypatch: pytest.MonkeyPatch) -> None:
     image = make("me/big:1", under(PACKAGES, vllm_tree()))
-    monkeypatch.setattr("firesteel.edge.embedded.wheels._MAX_TEXT_BYTES", 1000)
+    monkeypatch.setattr("firesteel.edge.programs.wheels._MAX_TEXT_BYTES", 1000)
     with pytest.raises(FiresteelError, match="larger than an engine's"):
         get(image)
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host.machine import bandwidth, local_host, measure_read_bandwidth
 from firesteel.edge.host.memory import meminfo
 from firesteel.units import GB

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host import nvidia_smi
-from firesteel.edge.host.kernel_log import KernelLog
 from firesteel.edge.host.machine import local_host
-from firesteel.edge.host.memory import Evicted, evict, gpu_processes, sample, shm
+from firesteel.edge.host.memory import Evicted, KernelLog, evict, gpu_processes, sample, shm
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.memory import GpuProcess
 from firesteel.units import KIB, MIB
@@ -50,7 +49,7 @@ def test_what_is_not_there_is_not_known(tmp_path: Path) -> None:
 
 
 def test_the_kernels_log_tells_what_came_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firesteel.edge.host.kernel_log.machine_file", lambda name: tmp_path / name)
+    monkeypatch.setattr("firesteel.edge.host.memory.machine_file", lambda name: tmp_path / name)
     kmsg = tmp_path / "dev" / "kmsg"
     kmsg.parent.mkdir()
     kmsg.write_text(f"3,1,1,-;{NO_MEMORY}\n")
@@ -74,7 +73,7 @@ def test_the_kernels_log_tells_what_came_since(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_log_that_cannot_be_read_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firesteel.edge.host.kernel_log.machine_file", lambda name: tmp_path / name)
+    monkeypatch.setattr("firesteel.edge.host.memory.machine_file", lambda name: tmp_path / name)
     monkeypatch.setenv("PATH", str(tmp_path))
     log = KernelLog()
     assert sample(log).kernel is None
@@ -82,7 +81,7 @@ def test_a_log_that_cannot_be_read_is_unknown(tmp_path: Path, monkeypatch: pytes
 
 def test_the_journal_is_read_where_kmsg_may_not_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fake journalctl: an old line for `--lines=1`, a new one for `--follow`."""
-    monkeypatch.setattr("firesteel.edge.host.kernel_log.machine_file", lambda name: tmp_path / name)
+    monkeypatch.setattr("firesteel.edge.host.memory.machine_file", lambda name: tmp_path / name)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     new, shown = tmp_path / "new", tmp_path / "shown"
     new.write_text(NO_MEMORY + "\n")
@@ -104,7 +103,7 @@ def test_the_journal_is_read_where_kmsg_may_not_be(tmp_path: Path, monkeypatch: 
 
 
 def test_an_empty_journal_is_not_ours_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firesteel.edge.host.kernel_log.machine_file", lambda name: tmp_path / name)
+    monkeypatch.setattr("firesteel.edge.host.memory.machine_file", lambda name: tmp_path / name)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     program(tmp_path, "journalctl", "exit 0")
     assert KernelLog().new_events() is None

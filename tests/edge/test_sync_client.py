@@ -8,9 +8,8 @@ import time
 
 import pytest
 
-from firesteel.edge.files.byte_sources import UrlSource
-from firesteel.edge.http.poll import get_from_engine
-from firesteel.edge.http.sync_client import Deadline, get, get_file
+from firesteel.edge.checkpoints import UrlSource
+from firesteel.edge.http.sync_client import Deadline, get, get_file, get_from_engine
 from firesteel.errors import FiresteelError
 
 REDIRECT = "HTTP/1.1 302 Found\r\nLocation: {}/blob\r\nContent-Length: 0\r\n\r\n"

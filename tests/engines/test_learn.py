@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.engines.llamacpp import learn
 from firesteel.engines.schema.releases import find_schema
 from firesteel.engines.schema.symbols import Flag, SymbolValue

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.engines.llamacpp.kv_cache import compute_buffers, count_cells
 from firesteel.facts.formats.byte_source import MemorySource
 from firesteel.facts.formats.gguf import read_header

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.edge.files.adapters import open_adapter
+from firesteel.edge.checkpoints import open_adapter
 from firesteel.edge.hub.cache import Store
 from firesteel.errors import FiresteelError
 from firesteel.facts.model.adapter import Adapter, AdapterModule, misfits, slot_bytes

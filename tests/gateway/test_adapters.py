@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from firesteel.catalog.recipe import RecipeRequests
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host.process import port_is_free
 from firesteel.gateway.endpoints import ModelEndpoints
 from firesteel.gateway.loader.job import read

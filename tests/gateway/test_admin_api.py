@@ -18,7 +18,7 @@ from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
 import firesteel
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.gateway.admin import api
 from firesteel.gateway.admin.api import ADMIN, HOST, MODELS, WHO, start
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelGauges

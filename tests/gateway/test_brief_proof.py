@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.facts.host.hardware import Gpu
 from firesteel.gateway.loader.memory_release import AvailableSample, ExpectedRelease, is_released
 from firesteel.launch import Ask

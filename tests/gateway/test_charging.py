@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 import uvloop
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.gateway.admin.request_log import RequestLog, recent
 from firesteel.gateway.admin.usage import spent_tokens
 from firesteel.gateway.budgets import TokenBudget

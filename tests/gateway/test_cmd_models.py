@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.gateway.serve import ServeEvent, ServeOptions, serve_file
 from tests.conftest import know_bandwidth, run_firesteel
 

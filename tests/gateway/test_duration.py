@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.gateway.loader.duration import LoadClock, LoadTime
 from firesteel.gateway.loader.process import LoadProgress, ProcessLoader
 from firesteel.gateway.service_config import RunningModel

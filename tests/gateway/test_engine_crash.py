@@ -22,7 +22,7 @@ from typing import Any
 import openai
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.run.proofs import read_proof
 from firesteel.run.service import load

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.facts.host.hardware import Meminfo
 from firesteel.gateway import executor
 from firesteel.gateway.executor import Executor

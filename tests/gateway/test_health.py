@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.gateway.discovery import OwnServices, identity, identity_of, measured
 from firesteel.gateway.endpoints import model_endpoints

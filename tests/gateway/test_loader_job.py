@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import firesteel
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host.process import is_alive, port_is_free
 from firesteel.gateway.loader.job import in_the_file
 from firesteel.gateway.loader.process import LoaderFailed, LoaderTimeouts, LoadProgress, ProcessLoader

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.gateway.endpoints import model_endpoints
 from firesteel.gateway.loader.job import read
 from firesteel.gateway.loader.node_models import node_turns

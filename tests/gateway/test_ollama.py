@@ -10,7 +10,7 @@ from typing import Any
 import ollama
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.gateway.admin.commands import AdminRejected
 from firesteel.gateway.admin.ollama import model_document, running_rows, tag_rows
 from firesteel.gateway.key_file import add_key, keys_path

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.gateway.admin.api import start
 from firesteel.gateway.admin.state_events import changes, publish_changes
 from firesteel.gateway.admin.streams import IS_ENDING, STREAMS, send_event, streaming

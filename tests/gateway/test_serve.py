@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from firesteel.edge.files.home import Home, lock
+from firesteel.edge.home import Home, lock
 from firesteel.errors import UsageError
 from firesteel.gateway import serve
 from firesteel.gateway.key_file import add_key, keys_path

@@ -27,7 +27,7 @@ import openai
 import pytest
 
 import firesteel
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from tests.conftest import know_bandwidth, quick_engines, run_firesteel
 
 pytestmark = pytest.mark.real

@@ -25,7 +25,7 @@ from aiohttp.test_utils import make_mocked_request
 from click.testing import CliRunner
 
 from firesteel.cli.usage import command as usage_command
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.accounting import Accounting
 from firesteel.gateway.admin.charge_journal import ChargeJournal

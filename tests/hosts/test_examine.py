@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.edge.files.home import Home
-from firesteel.edge.host.probe import read_probe
+from firesteel.edge.home import Home
+from firesteel.edge.host.machine import read_probe
 from firesteel.edge.sim.host_files import host_faults, host_probe, write_host
 from firesteel.facts.host.host_facts import host_facts
 from firesteel.facts.host.probe import Probe, Section, format_probe, probe_script, redact, redact_probe

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.sim.host_files import host_probe, write_host
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.probe import Probe, Section

@@ -10,10 +10,17 @@ from pathlib import Path
 import pytest
 
 import firesteel
-from firesteel.edge.files.home import Home
-from firesteel.edge.files.host_measurements import add_measurements, all_measurements, latest
-from firesteel.edge.host.disk_speed import MODES, read_speed, temporary_file
-from firesteel.edge.host.machine import bandwidth, local_host
+from firesteel.edge.home import Home
+from firesteel.edge.host.machine import (
+    MODES,
+    add_measurements,
+    all_measurements,
+    bandwidth,
+    latest,
+    local_host,
+    read_speed,
+    temporary_file,
+)
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.hardware import Host
 from firesteel.facts.host.host_facts import HostMeasurement

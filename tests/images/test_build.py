@@ -23,8 +23,8 @@ from firesteel.catalog.image_recipe import (
     image_recipe_names,
     read_image_recipe,
 )
-from firesteel.edge.files.home import Home, write_text
-from firesteel.edge.files.image_recipes import load_image_recipe
+from firesteel.edge.home import Home, write_text
+from firesteel.edge.records import load_image_recipe
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.images.build import (
     build_commands,

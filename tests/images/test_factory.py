@@ -20,8 +20,8 @@ from firesteel.bench.compare.stats import FigureDifference
 from firesteel.bench.compare.variation import Measure
 from firesteel.bench.values import MeasuredFigure, Point
 from firesteel.catalog.image_recipe import image_recipe, read_image_recipe
-from firesteel.edge.files.home import Home
-from firesteel.edge.native.build import BuildProgress
+from firesteel.edge.home import Home
+from firesteel.edge.programs.build import BuildProgress
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.images.build import image_tag
 from firesteel.images.factory.decide import (

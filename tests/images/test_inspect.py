@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from firesteel.catalog.catalog import shipped
-from firesteel.edge.files.home import Home
-from firesteel.edge.files.inspected_images import read_inspections
+from firesteel.edge.home import Home
+from firesteel.edge.records import read_inspections
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.images import contents as contents_module
 from firesteel.images.compare import compare_reports

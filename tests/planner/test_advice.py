@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import firesteel
 from firesteel.catalog.catalog import shipped
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.errors import DoesNotFit
 from firesteel.launch import Ask
 from firesteel.planner.advice import (

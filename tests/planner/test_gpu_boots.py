@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.edge.files.checkpoints import open_path
+from firesteel.edge.checkpoints import open_path
 from firesteel.engines.kv_cache import reported_kv
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.facts.model.architecture import Checkpoint

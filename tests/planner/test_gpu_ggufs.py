@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.edge.files.checkpoints import open_path
+from firesteel.edge.checkpoints import open_path
 from firesteel.facts.host.hardware import Gpu, Host, hardware, idle_host
 from firesteel.facts.model.tensors import Tensor, Weights, role_of, sum_weights
 from firesteel.launch import EngineProgram, FlagValue, Launch

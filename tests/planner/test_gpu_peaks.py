@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.edge.files.checkpoints import open_path
+from firesteel.edge.checkpoints import open_path
 from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import Launch
 from firesteel.planner.memory.account import StepLoad, activations, rotary_tables

@@ -12,8 +12,8 @@ import pytest
 import firesteel
 from firesteel.bench.results.history import open_history
 from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, RequestSettings, Subject
-from firesteel.edge.files.home import Home
-from firesteel.edge.files.own_runs import read_own_runs
+from firesteel.edge.home import Home
+from firesteel.edge.records import read_own_runs
 from firesteel.launch import Ask
 from firesteel.library import plans
 from firesteel.planner.memory.measured import launch_key

@@ -21,8 +21,8 @@ import pytest
 
 from firesteel.catalog.image import Image
 from firesteel.catalog.launches import in_container
-from firesteel.edge.embedded import install
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
+from firesteel.edge.programs import wheels
 from firesteel.launch import Launch, Mount
 from firesteel.render import compose, docker
 from firesteel.values import replace
@@ -66,7 +66,7 @@ def launch(engine_home: Home, free_port: int, tmp_path: Path) -> Launch:
     engine = next(engine_home.engines.glob("*/bin/python")).parent.parent.resolve()
     ours = {"/usr": "/usr", sys.base_prefix: sys.base_prefix, str(engine): "/engine"}
     mounts = [Mount(source, target, read_only=True) for source, target in ours.items()]
-    mounts.append(Mount(str(install.SERVER), "/server.py", read_only=True))
+    mounts.append(Mount(str(wheels.SERVER), "/server.py", read_only=True))
     mounts.append(Mount(str(tmp_path / "not/there/yet"), "/compiled"))
     return replace(made, container=replace(made.container, mounts=(*made.container.mounts, *mounts)))
 

@@ -9,8 +9,8 @@ import pytest
 import firesteel
 from firesteel.catalog.catalog import shipped
 from firesteel.catalog.image import Images, InspectedImage, with_learned
-from firesteel.edge.files import learned_engines
-from firesteel.edge.files.home import Home
+from firesteel.edge import learned_engines
+from firesteel.edge.home import Home
 from firesteel.engines.schema.releases import find_schema, known_versions
 from firesteel.engines.schema.symbols import Flag, SymbolValue
 from firesteel.reads.launches import read

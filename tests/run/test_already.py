@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import run_firesteel
 
 import firesteel
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.errors import DoesNotFit, FiresteelError
 from firesteel.launch import Ask

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import run_firesteel
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.run.service import all_services
 from firesteel.run.supervise.boot import unit_path, unit_text
 

@@ -10,7 +10,7 @@ from firesteel import render
 from firesteel.catalog.catalog import shipped
 from firesteel.catalog.image import Image
 from firesteel.catalog.launches import in_container
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.engines.schema.releases import find_schema
 from firesteel.facts.host.hardware import Gpu, hardware, idle_host
 from firesteel.launch import (

@@ -16,7 +16,7 @@ from tests.edge.test_checkpoints import write_model
 from tests.run.test_pull import NAME, WEIGHTS, Place, _recipe, place
 
 import firesteel
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.edge.hub.cache import find_store
 from firesteel.errors import SuspectWeights

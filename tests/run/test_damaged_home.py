@@ -20,8 +20,7 @@ from tests.conftest import run_firesteel
 from tests.needs import needs_programs
 
 import firesteel
-from firesteel.edge.files.home import Home, lock, write_text
-from firesteel.edge.files.secrets import write_secrets
+from firesteel.edge.home import Home, lock, write_secrets, write_text
 from firesteel.edge.host import process
 from firesteel.launch import Ask
 from firesteel.library.services import service_status

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.errors import FiresteelError
 from firesteel.run.down import stop

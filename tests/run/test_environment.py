@@ -13,8 +13,7 @@ import pytest
 
 import firesteel
 from firesteel.catalog.launches import supervised
-from firesteel.edge.files.home import Home
-from firesteel.edge.files.secrets import secrets_path
+from firesteel.edge.home import Home, secrets_path
 from firesteel.edge.host import process
 from firesteel.launch import Ask
 from firesteel.planner.propose import Proposal

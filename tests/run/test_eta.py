@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.engines.logs import StartProgress
 from firesteel.planner.speed.startup import StartPhase
 from firesteel.run.start.eta import Seconds, StartTracker, describe, time_left

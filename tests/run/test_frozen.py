@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import Ran, run_firesteel
 
-from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.home import Home, write_text
 from firesteel.edge.host import process
 from firesteel.run.service import Service, ServiceSpec, hang_of, load, write_spec
 from firesteel.run.start.start import start_supervisor

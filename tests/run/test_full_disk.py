@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from tests.conftest import _home_with, quick_engines, run_firesteel
 
-from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.home import Home, write_text
 from firesteel.edge.host import process
-from firesteel.edge.http import poll
+from firesteel.edge.http import sync_client
 from firesteel.errors import HostNotReady
 from firesteel.run.service import Service, ServiceSpec, death, folder_of, hang_of, load, write_spec
 from firesteel.run.supervise import supervisor
@@ -150,7 +150,7 @@ def test_without_file_handles(start: Callable[[int], Home]) -> None:
 def test_an_engine_that_cannot_be_asked_is_not_silent(free_port: int) -> None:
     """For want of a file handle: the engine could answer."""
     with subprocess.Popen([sys.executable, "-c", SERVES, str(free_port)]) as server:
-        asks = poll.HealthPoller(f"http://127.0.0.1:{free_port}", None, interval_s=0.05, metrics_s=0)
+        asks = sync_client.HealthPoller(f"http://127.0.0.1:{free_port}", None, interval_s=0.05, metrics_s=0)
         asks.start()
         until(lambda: asks.is_healthy and asks.metrics is not None)
         before = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 from tests.cgroups import Cgroup, memory_cgroup
 
-from firesteel.edge.host.kernel_log import KernelLog
-from firesteel.edge.host.memory import sample
+from firesteel.edge.host.memory import KernelLog, sample
 from firesteel.facts.host.memory import KernelEvent
 from firesteel.run.supervise.guard import GuardLimits, MemoryWatch
 from firesteel.units import KIB, MIB

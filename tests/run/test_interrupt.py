@@ -21,7 +21,7 @@ from tests.conftest import run_firesteel
 
 import firesteel
 from firesteel.cli.output.progress import follow
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.errors import FiresteelError
 from firesteel.launch import Ask

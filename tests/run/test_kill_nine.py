@@ -15,7 +15,7 @@ import time
 import pytest
 from tests.conftest import run_firesteel
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.run.service import Phase, ServiceState, all_services
 

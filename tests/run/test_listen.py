@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import firesteel
-from firesteel.edge.files.secrets import write_secrets
+from firesteel.edge.home import write_secrets
 from firesteel.errors import Stopped, UsageError
 from firesteel.launch import Ask
 from firesteel.run.service import ServiceSpec, api_key

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import Ran
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.facts.host.hardware import Meminfo
 from firesteel.facts.host.memory import KernelEvent, MemorySample, StallCounters
 from firesteel.run.service import ServiceSpec, death, load, write_spec

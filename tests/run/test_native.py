@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from tests.conftest import run_firesteel
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host import process
-from firesteel.edge.native.installed import installed_engines
+from firesteel.edge.programs.installed import installed_engines
 from firesteel.run.service import all_services
 from firesteel.run.supervise.leftovers import SERVICE_VARIABLE
 

@@ -16,7 +16,7 @@ import pytest
 
 import firesteel
 from firesteel.catalog.catalog import shipped
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.hardware import Gpu

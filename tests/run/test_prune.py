@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from firesteel.catalog.catalog import shipped
-from firesteel.edge.embedded import install
-from firesteel.edge.files.home import Home, lock
+from firesteel.edge.home import Home, lock
+from firesteel.edge.programs import wheels
 from firesteel.errors import FiresteelError
 from firesteel.facts.host.hardware import Gpu, Host, hardware, idle_host
 from firesteel.launch import Ask
@@ -129,7 +129,7 @@ def test_kernels_of_another_version_or_driver(home: Home) -> None:
 
 def test_engines_that_the_catalog_does_not_use(home: Home) -> None:
     pinned = next(image.package for image in shipped().images.named.values() if image.package)
-    _write(install.engine_folder(home, pinned) / "complete")
+    _write(wheels.engine_folder(home, pinned) / "complete")
     _write(home.engines / "xllamacpp-2024.1/complete")
     _write(home.engines / ".lock")
     assert set(_find(home)) == {"xllamacpp-2024.1"}

@@ -19,7 +19,7 @@ from tests.edge import hub_server
 from tests.edge.hub_server import COMMIT, Trouble
 
 from firesteel.catalog.catalog import shipped
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.hub.cache import find_store
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.facts.host.hardware import hardware, idle_host

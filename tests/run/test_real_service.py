@@ -22,8 +22,7 @@ import pytest
 from tests.conftest import Ran, find_free_port, run_firesteel
 
 from firesteel import shipped_data
-from firesteel.edge.files.home import Home
-from firesteel.edge.files.secrets import read_secrets
+from firesteel.edge.home import Home, read_secrets
 from firesteel.edge.host import process
 from firesteel.run.service import Service, all_services
 

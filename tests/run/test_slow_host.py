@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.run.service import load
 from firesteel.units import GB
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import firesteel
-from firesteel.edge.files.home import Home, is_locked, lock, write_text
+from firesteel.edge.home import Home, is_locked, lock, write_text
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import FiresteelError
@@ -254,7 +254,7 @@ async def test_the_files_of_a_supervisor_without_a_pid_are_kept(home: Home) -> N
     folder = home.services / "one"
     write_spec(folder, ServiceSpec("one", "http://127.0.0.1:9", "one", SLEEPS, stop_grace_s=0.1))
     program = (
-        "import sys; from pathlib import Path; from firesteel.edge.files.home import lock; "
+        "import sys; from pathlib import Path; from firesteel.edge.home import lock; "
         "held = lock(Path(sys.argv[1])); held.__enter__(); print('held', flush=True); sys.stdin.read()"
     )
     argv = [sys.executable, "-c", program, str(folder / "supervisor.lock")]

@@ -11,7 +11,7 @@ import sys
 import pytest
 from tests.conftest import Ran, run_firesteel
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.run.service import all_services
 

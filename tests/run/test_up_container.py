@@ -18,10 +18,10 @@ import pytest
 
 import firesteel
 from firesteel.catalog.image import Image, Images
-from firesteel.edge.embedded import install
-from firesteel.edge.files import checkpoints
-from firesteel.edge.files.home import Home
+from firesteel.edge import checkpoints
+from firesteel.edge.home import Home
 from firesteel.edge.host import process
+from firesteel.edge.programs import wheels
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.hardware import Gpu
 from firesteel.launch import Ask, Mount
@@ -91,7 +91,7 @@ def _proposal(home: Home, port: int, *folders: str) -> Proposal:
     ours = {"/usr": "/usr", sys.base_prefix: sys.base_prefix, str(engine.resolve()): "/engine"}
     ours |= {folder: folder for folder in folders}
     mounts = [Mount(source, target, read_only=True) for source, target in ours.items()]
-    mounts.append(Mount(str(install.SERVER), "/server.py", read_only=True))
+    mounts.append(Mount(str(wheels.SERVER), "/server.py", read_only=True))
     container = replace(launch.container, mounts=(*launch.container.mounts, *mounts))
     flags = {**launch.flags, "threads": "1", "log-verbosity": "4"}
     # Nor is this machine as fast as a Spark: no speed is promised.

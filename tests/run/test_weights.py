@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firesteel.catalog.catalog import shipped
-from firesteel.edge.hub.listing import HubFile
+from firesteel.edge.hub.files import HubFile
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask, EngineName

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from tests.conftest import know_bandwidth
 from tests.screens import firefox
 

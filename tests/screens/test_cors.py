@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from playwright.sync_api import Browser
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.gateway.key_file import add_key, keys_path
 from tests.http_thread import QuietHandler, serving_http
 from tests.screens.conftest import WAIT_MS, Serve, wait_for_key

@@ -14,7 +14,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from tests.conftest import quick_engines, run_firesteel
 from tests.screens.conftest import (
     IS_FIREFOX,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.edge.files.home import Home, lock
+from firesteel.edge.home import Home, lock
 from firesteel.gateway.address import Address, lock_path, write_address
 from tests.conftest import Firesteel, run_firesteel
 from tests.screens.conftest import free_ports

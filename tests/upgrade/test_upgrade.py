@@ -23,15 +23,15 @@ from click.testing import CliRunner
 from firesteel.catalog.catalog import shipped
 from firesteel.cli.main import firesteel as firesteel_command
 from firesteel.edge.docker.registry import Registry
-from firesteel.edge.files.chosen_releases import (
+from firesteel.edge.home import (
     EngineRelease,
+    Home,
     ModelRelease,
     choose_release,
     chosen_release,
     releases_path,
     swapped,
 )
-from firesteel.edge.files.home import Home
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
 from firesteel.run.service import load

@@ -11,9 +11,9 @@ import jsonschema
 import numpy as np
 import pytest
 
-from firesteel.edge.files.home import Home, find_home
+from firesteel.edge.home import Home, find_home
 from firesteel.edge.hub.cache import find_store, link, save_listing
-from firesteel.edge.hub.listing import HubFile, Listing
+from firesteel.edge.hub.files import HubFile, Listing
 from firesteel.errors import Stopped, UsageError
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import firesteel
-from firesteel.edge.files.checkpoints import open_path
+from firesteel.edge.checkpoints import open_path
 from firesteel.errors import FiresteelError
 from firesteel.facts.model.quantization import read_quantization
 from firesteel.facts.model.tensors import Role, scale_groups

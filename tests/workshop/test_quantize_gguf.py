@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.edge.files.checkpoints import open_path
-from firesteel.edge.files.home import Home
-from firesteel.edge.native.programs import find_program
+from firesteel.edge.checkpoints import open_path
+from firesteel.edge.home import Home
+from firesteel.edge.programs.installed import find_program
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.workshop.quantize.gguf_file import is_gguf_label, plan_gguf, run_gguf
 

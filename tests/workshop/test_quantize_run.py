@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.edge.files.home import lock
+from firesteel.edge.home import lock
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.workshop.kernels.native import NumpyKernel
 from firesteel.workshop.quantize import run, units

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.gateway.admin.meter import Meter, ModelCounters, route_kind
 from firesteel.gateway.admin.request_log import RequestLog, log_path
 from firesteel.gateway.admin.request_rows import charged_tokens

@@ -13,8 +13,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from firesteel.edge.files.home import Home, is_locked, write_text
-from firesteel.edge.files.state_file import read_state
+from firesteel.edge.home import Home, is_locked, read_state, write_text
 from firesteel.values import Value, plain
 
 

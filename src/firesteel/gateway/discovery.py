@@ -10,8 +10,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from firesteel.edge.files.home import Home, write_text
-from firesteel.edge.files.state_file import read_state
+from firesteel.edge.home import Home, read_state, write_text
 from firesteel.gateway.service_config import RunningModel
 from firesteel.run.service import Service, ServiceSpec, api_key
 from firesteel.values import Value

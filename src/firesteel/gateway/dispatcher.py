@@ -13,7 +13,7 @@ from functools import partial
 from itertools import chain
 from urllib.parse import unquote_to_bytes
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.gateway.accounting import Accounting
 from firesteel.gateway.admin import status
 from firesteel.gateway.admin.meter import GatewayGauges, ModelGauges

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host.memory import meminfo
 from firesteel.edge.host.process import uptime
 from firesteel.errors import HostNotReady

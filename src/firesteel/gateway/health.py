@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host.process import uptime
 from firesteel.gateway.discovery import OwnServices, identity_of, running_model
 from firesteel.gateway.endpoints import model_endpoints

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable
 from contextlib import aclosing
 from typing import Any, Literal, Protocol
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host.process import uptime
 from firesteel.gateway.discovery import OwnServices, identity_of
 from firesteel.gateway.interfaces import ServerApiName, WaitStatus

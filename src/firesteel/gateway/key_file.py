@@ -18,7 +18,7 @@ from math import inf
 from pathlib import Path
 from typing import Literal
 
-from firesteel.edge.files.home import Home, exclusive, write_text
+from firesteel.edge.home import Home, exclusive, write_text
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.budgets import parse_budget
 from firesteel.gateway.interfaces import Caller

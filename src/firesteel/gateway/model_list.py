@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.home import Home, write_text
 from firesteel.errors import UsageError
 from firesteel.run.service import load
 

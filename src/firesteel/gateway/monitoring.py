@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.hardware import Meminfo

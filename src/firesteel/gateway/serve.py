@@ -17,8 +17,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from firesteel.edge.files.chosen_releases import releases_path
-from firesteel.edge.files.home import Home, Locked, lock
+from firesteel.edge.home import Home, Locked, lock, releases_path
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady, Stopped, UsageError
 from firesteel.gateway.address import Address, lock_path, write_address
 from firesteel.gateway.admin.request_log import RequestLog, log_path

@@ -17,12 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from firesteel.catalog.image_recipe import ImageRecipe, PinnedSource
+from firesteel.edge import home as state_file
 from firesteel.edge.docker.containers import last_line, require_docker
 from firesteel.edge.docker.registry import Registry, parse_reference
-from firesteel.edge.files import state_file
-from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.home import Home, write_text
 from firesteel.edge.host import process
-from firesteel.edge.native.build import BuildProgress, fetch_source, fetch_wheels
+from firesteel.edge.programs.build import BuildProgress, fetch_source, fetch_wheels
 from firesteel.engines.diagnosis import diagnose
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.images.built import PROVED, BuiltImage, ProvedImage

@@ -11,8 +11,8 @@ from pathlib import Path
 from firesteel.catalog.catalog import Catalog
 from firesteel.catalog.image import ImageInspection, with_inspections
 from firesteel.catalog.launches import from_recipe
-from firesteel.edge.files.home import Home, write_text
-from firesteel.edge.files.inspected_images import inspections_folder
+from firesteel.edge.home import Home, write_text
+from firesteel.edge.records import inspections_folder
 from firesteel.images.contents import read_contents
 from firesteel.images.layers import Counts, ImageFile, visible_files
 from firesteel.images.report import ImageReport, inspection, make_report

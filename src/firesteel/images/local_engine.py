@@ -7,8 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from firesteel.edge.files.home import Home
-from firesteel.edge.native.installed import InstalledEngine, installed_engines
+from firesteel.edge.home import Home
+from firesteel.edge.programs.installed import InstalledEngine, installed_engines
 from firesteel.errors import HostNotReady
 
 INSIDE = "opt/engine"

@@ -16,7 +16,7 @@ from uuid import uuid4
 from firesteel.catalog.image import with_inspections
 from firesteel.catalog.image_recipe import ImageRecipe
 from firesteel.edge.docker.containers import last_line
-from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.home import Home, write_text
 from firesteel.edge.host import process
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.images.matrix_product import MatrixProduct, measure_products

@@ -13,7 +13,7 @@ from typing import Any
 
 from firesteel.edge.docker.containers import last_line
 from firesteel.edge.docker.image_sources import ContainerRuntime
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.errors import FiresteelError
 from firesteel.values import Value
 

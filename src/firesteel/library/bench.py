@@ -14,7 +14,7 @@ from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.load.shapes import Shape, Sizes
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import RequestSettings
-from firesteel.edge.files.home import find_home
+from firesteel.edge.home import find_home
 from firesteel.library.history import compare_runs, history
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
-from firesteel.edge.files import text_files
-from firesteel.edge.files.home import find_home
+from firesteel.edge import files
+from firesteel.edge.home import find_home
 from firesteel.edge.process_pool import map_in_processes
 from firesteel.errors import FiresteelError, UsageError, escape_unprintable
 from firesteel.launch import EngineName
@@ -40,7 +40,7 @@ from firesteel.values import Value, replace
 from firesteel.workspace import find_workspace
 
 if TYPE_CHECKING:
-    from firesteel.edge.files.git_changes import GitChanges
+    from firesteel.edge.files import GitChanges
     from firesteel.engines.diagnosis import Diagnosis
     from firesteel.reads.reader import ReadLaunch
     from firesteel.rules.rule import Rule
@@ -164,7 +164,7 @@ def check_texts(what: Sequence[str], options: CheckOptions, stdin: TextIO | None
             linted.append(result)
     for fix in fixed if options.writes_fixes else ():
         if fix.source.path:
-            text_files.write_text(fix.source.path, fix.text)
+            files.write_text(fix.source.path, fix.text)
     must_read_all = _are_paths(what) and not any(Path(word).is_dir() for word in what)
     return CheckReport(
         _filtered(linted, options.baseline, options.changed_since),
@@ -184,7 +184,7 @@ def _lint_options(what: Sequence[str], options: CheckOptions) -> LintOptions:
         select=known_patterns(options.select),
         ignore=known_patterns(options.ignore),
         level=options.level,
-        open_beside=partial(text_files.read_beside, _folders(what)),
+        open_beside=partial(files.read_beside, _folders(what)),
     )
 
 
@@ -210,7 +210,7 @@ def _lint(
 
 def _read(path: Path) -> CheckSource:
     # The name must be printable, whatever bytes the path has.
-    return CheckSource(str(path).encode(errors="replace").decode(), text_files.read_text(path), path)
+    return CheckSource(str(path).encode(errors="replace").decode(), files.read_text(path), path)
 
 
 def _filtered(
@@ -218,13 +218,13 @@ def _filtered(
 ) -> tuple[LintResult, ...]:
     """The results without what is known, and without what stands on lines that have not changed."""
     if changed_since is not None:
-        from firesteel.edge.files.git_changes import GitChanges  # runs git
+        from firesteel.edge.files import GitChanges  # runs git
 
         changes = GitChanges(changed_since)
         linted = tuple(_on_changed_lines(result, changes) for result in linted)
     if baseline is not None:
         known = parse_baseline(
-            text_files.read_text(baseline, next=f"firesteel check --json ... > {baseline}"), str(baseline)
+            files.read_text(baseline, next=f"firesteel check --json ... > {baseline}"), str(baseline)
         )
         findings = [finding for result in linted for finding in result.findings]
         new = set(map(id, new_findings(findings, known)))
@@ -252,9 +252,9 @@ def _open(what: Sequence[str], stdin: TextIO | None) -> Iterator[CheckSource | P
             "there is nothing to check", next="firesteel check run.sh, or: firesteel check docker run ..."
         )
     if tuple(what) == ("-",):
-        yield CheckSource("stdin", stdin.read(text_files.MAX_BYTES) if stdin else "")
+        yield CheckSource("stdin", stdin.read(files.MAX_BYTES) if stdin else "")
     elif _are_paths(what):
-        yield from text_files.find_files([Path(word) for word in what])
+        yield from files.find_files([Path(word) for word in what])
     elif len(what) > 1 and _is_path(what[0]) and starts_with_a_text(what):
         missing = next(word for word in what if not _is_path(word))
         raise UsageError(f"`{missing}` is not a file", next="firesteel check with files that exist")
@@ -358,7 +358,7 @@ def diagnose(log: Path | str, engine: EngineName | None = None) -> Diagnosis:
 
     if isinstance(log, str):
         return diagnose_log(log, engine)
-    from firesteel.edge.files.log_files import open_log
+    from firesteel.edge.files import open_log
 
     with open_log(log, str(log)) as text:
         return diagnose_log(text, engine)
@@ -378,7 +378,7 @@ def diagnose_log(log: str, engine: EngineName | None = None, stdin: BinaryIO | N
 
 
 def _open_log(log: str, stdin: BinaryIO | None) -> tuple[str, AbstractContextManager[Iterator[str]]]:
-    from firesteel.edge.files.log_files import open_log
+    from firesteel.edge.files import open_log
     from firesteel.run.logs import all_logs
 
     if log == "-" and stdin:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from firesteel.edge.files import client_files
+from firesteel.edge import files
 from firesteel.errors import UsageError
 from firesteel.library.run import services
 from firesteel.library.serve import gateway
@@ -104,13 +104,13 @@ def write_client(configured: ConfiguredClient) -> tuple[bool, Path | None]:
             f"{client.title} is configured by environment variables and has no file of its own",
             next=f"firesteel client {configured.name}",
         )
-    before = client_files.read(path)
+    before = files.read(path)
     after = client_config.merge_settings(before, configured.settings, client.format, str(path))
-    return (True, client_files.replace(path, after)) if after != before else (False, None)
+    return (True, files.replace(path, after)) if after != before else (False, None)
 
 
 def _config_path(client: KnownClient) -> Path | None:
     if client.folder is None or client.new_file is None:
         return None
     folder = client.folder
-    return client_files.settings_path(folder.variable, folder.default, client.files, client.new_file)
+    return files.settings_path(folder.variable, folder.default, client.files, client.new_file)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from firesteel.edge.files.home import find_home
+from firesteel.edge.home import find_home
 from firesteel.hosts.cluster import add, nodes, topology
 from firesteel.hosts.cluster.channel import Channel
 from firesteel.hosts.cluster.check import ClusterCheck, check_cluster

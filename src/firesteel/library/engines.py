@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import get_args
 
-from firesteel.edge.files.home import find_home
-from firesteel.edge.native import installed
-from firesteel.edge.native.build import BuildProgress
-from firesteel.edge.native.installed import InstalledEngine
+from firesteel.edge.home import find_home
+from firesteel.edge.programs import installed
+from firesteel.edge.programs.build import BuildProgress
+from firesteel.edge.programs.installed import InstalledEngine
 from firesteel.errors import UsageError
 from firesteel.launch import EngineName
 from firesteel.library import plans, run
@@ -24,22 +24,22 @@ def installed_engines() -> Mapping[Path, InstalledEngine]:
 
 def install_engine(what: str) -> AsyncIterator[BuildProgress | Path]:
     """From wheels: `vllm`, `sglang==0.5.6`, `llamacpp` as xllamacpp has it. The last event is the folder."""
-    from firesteel.edge.native import install_wheels
+    from firesteel.edge.programs import build
 
     engine, version = _parse(what.replace("xllamacpp", "llamacpp"))
     gpus = plans.host().gpus
     if engine != "llamacpp":
-        return install_wheels.install_engine(find_home(), engine, version, gpus)
+        return build.install_engine(find_home(), engine, version, gpus)
     package = f"xllamacpp=={version}" if version else plans.catalog().images.named["xllamacpp"].package
     assert package
-    return install_wheels.install_llamacpp(find_home(), package, gpus)
+    return build.install_llamacpp(find_home(), package, gpus)
 
 
 def build_engine(
     what: str, *, source: Path | None = None, for_cpu: bool = False
 ) -> AsyncIterator[BuildProgress | Path]:
     """llama.cpp from pinned sources, or from a checkout or an archive. The last event is its folder."""
-    from firesteel.edge.native.build import build_llamacpp
+    from firesteel.edge.programs.build import build_llamacpp
 
     engine, version = _parse(what)
     if engine != "llamacpp":

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from firesteel import __version__
-from firesteel.edge.files import text_files
-from firesteel.edge.files.home import find_home
+from firesteel.edge import files
+from firesteel.edge.home import find_home
 from firesteel.errors import UsageError
 from firesteel.values import replace
 
@@ -176,7 +176,7 @@ def export_runs(names: Sequence[str] = (), format: ExportFormat = "json", *, sam
 
 def write_text(path: Path, text: str) -> None:
     """A file that was not there before, or that the user may replace."""
-    text_files.write_new(path, text)
+    files.write_new(path, text)
 
 
 def write_report(path: Path, stored: StoredRun) -> None:
@@ -185,7 +185,7 @@ def write_report(path: Path, stored: StoredRun) -> None:
 
     with history() as runs:
         earlier = earlier_run(runs, stored.run)
-    text_files.write_new(path, report_page(stored, published_rows(stored.run), earlier))
+    files.write_new(path, report_page(stored, published_rows(stored.run), earlier))
 
 
 def write_chart(path: Path, model: str | None = None) -> None:
@@ -200,7 +200,7 @@ def write_chart(path: Path, model: str | None = None) -> None:
     if not runs:
         what = f"no run of {model} is in the history" if model else "no runs yet"
         raise UsageError(what, next="firesteel history" if model else "firesteel bench")
-    text_files.write_new(path, history_page(runs))
+    files.write_new(path, history_page(runs))
 
 
 def earlier_run(history: History, run: BenchRun) -> BenchRun | None:

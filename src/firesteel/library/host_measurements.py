@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from firesteel.edge.files.home import find_home
+from firesteel.edge.home import find_home
 from firesteel.hosts.doctor.measure import MeasureEvent, Measuring, NotMeasured, measure
 
 __all__ = ["Measuring", "NotMeasured"]  # events, beside the figures

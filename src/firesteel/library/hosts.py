@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from firesteel.edge.files import home
-from firesteel.edge.files.home import find_home
+from firesteel.edge import home
+from firesteel.edge.home import find_home
 from firesteel.values import Value
 
 if TYPE_CHECKING:  # loaded only by those who use them

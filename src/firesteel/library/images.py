@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from firesteel.edge.files.home import find_home
-from firesteel.edge.native.build import BuildProgress
+from firesteel.edge.home import find_home
+from firesteel.edge.programs.build import BuildProgress
 from firesteel.errors import UsageError
 from firesteel.images.built import BuiltImage
 from firesteel.values import Value
@@ -103,7 +103,7 @@ def image_recipes() -> Mapping[str, ImageRecipe]:
 
 def recipe_name(recipe: str) -> str:
     """Of a recipe for an image that is a name or a file."""
-    from firesteel.edge.files.image_recipes import load_image_recipe
+    from firesteel.edge.records import load_image_recipe
 
     return load_image_recipe(recipe)[0]
 
@@ -113,7 +113,7 @@ def build_image(recipe: str, *, builder: str | None = None) -> AsyncIterator[Bui
 
     `builder`: one of `docker buildx ls`.
     """
-    from firesteel.edge.files.image_recipes import load_image_recipe
+    from firesteel.edge.records import load_image_recipe
     from firesteel.images import build
 
     return build.build_image(find_home(), *load_image_recipe(recipe), builder)

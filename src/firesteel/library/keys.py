@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from firesteel.edge.files.home import find_home
+from firesteel.edge.home import find_home
 from firesteel.gateway import key_file
 from firesteel.gateway.budgets import TokenBudget, parse_budget
 from firesteel.gateway.key_file import MAX_PRIORITY, Key

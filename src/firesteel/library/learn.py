@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import date
 from typing import TYPE_CHECKING
 
+from firesteel.edge import learned_engines
 from firesteel.edge.docker import image_sources
-from firesteel.edge.files import learned_engines
-from firesteel.edge.files.home import find_home
+from firesteel.edge.home import find_home
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName
 from firesteel.values import Value

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firesteel.catalog.catalog import Catalog
-from firesteel.edge.files.home import find_home
+from firesteel.edge.home import find_home
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.host.hardware import Host
 from firesteel.launch import Ask, EngineName, Goal, Matter, Who
@@ -89,10 +89,10 @@ def exit_code_of(proposals: Sequence[Proposal]) -> int:
 
 def write_chart(proposal: Proposal, path: Path) -> None:
     """What fills the memory, and the speed against the bandwidth limit, as SVG."""
-    from firesteel.edge.files import text_files
+    from firesteel.edge import files
     from firesteel.library.plan_chart import picture  # only now is a renderer needed
 
-    text_files.write_new(path, picture(proposal))
+    files.write_new(path, picture(proposal))
 
 
 def compared_with_best(best: Proposal, other: Proposal) -> str:

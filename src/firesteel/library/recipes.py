@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from firesteel.catalog.catalog import Catalog, RefusedRecipe, overlay, reasons
 from firesteel.catalog.recipe import Recipe, Setting, dump_recipe, flag_value, read_recipe
-from firesteel.edge.files import text_files
-from firesteel.edge.files.home import find_home, shelf_files, write_text
+from firesteel.edge import files as text_files
+from firesteel.edge.home import find_home, shelf_files, write_text
 from firesteel.edge.host.machine_files import SIM
 from firesteel.errors import UsageError, printable
 from firesteel.launch import Ask

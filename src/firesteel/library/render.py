@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from firesteel.edge.files import text_files
-from firesteel.edge.files.home import find_home
+from firesteel.edge import files as text_files
+from firesteel.edge.home import find_home
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
 from firesteel.library.plans import catalog, host, propose, require_splittable
@@ -160,7 +160,7 @@ def _command_line(models: Sequence[str], file: Path | None, form: str) -> str:
 
 
 def _dockerfile(models: Sequence[str]) -> Rendered:
-    from firesteel.edge.files.image_recipes import load_image_recipe  # recipes of images load more schemas
+    from firesteel.edge.records import load_image_recipe  # recipes of images load more schemas
     from firesteel.render.dockerfile import dockerfile
 
     if len(models) != 1:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from firesteel.edge.files.home import find_home
+from firesteel.edge.home import find_home
 from firesteel.errors import UsageError
 from firesteel.launch import LOOPBACK, Ask, Task
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
@@ -188,7 +188,7 @@ def plan_up_file(
     allows_tcp: bool = False,
 ) -> UpPlan:
     """The models of a service file, or some of them, planned together before the first is started."""
-    from firesteel.edge.files import text_files
+    from firesteel.edge import files as text_files
     from firesteel.run.service_plans import plan_all  # the planner
     from firesteel.run.start.options import RunOptions
     from firesteel.service_file import asks, on_nodes, read_service_file
@@ -364,7 +364,7 @@ def plan_down_file(path: Path, name: str | None = None) -> DownPlan:
 
 
 def _service_file(path: Path) -> ServiceFile:
-    from firesteel.edge.files import text_files
+    from firesteel.edge import files as text_files
     from firesteel.service_file import read_service_file  # loads PyYAML
 
     return read_service_file(str(path), text_files.read_text(path, next=_LIST))

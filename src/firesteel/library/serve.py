@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from firesteel.edge.files.home import find_home, write_text
+from firesteel.edge.home import find_home, write_text
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.library.run import services
 from firesteel.values import Value

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from firesteel.edge.files.home import find_home
+from firesteel.edge.home import find_home
 from firesteel.gateway.address import Address, read_address
 from firesteel.library import run
 from firesteel.run.cluster_status import ClusterStatus, read_status
@@ -69,7 +69,7 @@ def list_services(path: Path | None = None) -> ServiceList:
     gateway = read_address(find_home())
     if not any(row.pid for row in rows):
         return ServiceList(rows, gateway)
-    from firesteel.edge.host.gpu import read_gpu  # runs nvidia-smi
+    from firesteel.edge.host.nvidia_smi import read_gpu  # runs nvidia-smi
     from firesteel.run.start.host_alarms import host_alarms  # loads the checks of `doctor`
 
     return ServiceList(rows, gateway, host_alarms(), read_gpu())
@@ -97,10 +97,10 @@ def service_status(service: Service, figures: LiveFigures | None = None) -> Serv
 
 def _with_file(path: Path, rows: tuple[ServiceStatus, ...]) -> tuple[ServiceStatus, ...]:
     """The file's models in its order; services that are not in it come last."""
-    from firesteel.edge.files import text_files
+    from firesteel.edge import files
     from firesteel.service_file import asks, read_service_file  # loads PyYAML
 
-    file = read_service_file(str(path), text_files.read_text(path, next="firesteel ps, to list what runs"))
+    file = read_service_file(str(path), files.read_text(path, next="firesteel ps, to list what runs"))
     urls = {name: entry.addresses[0] for name, entry in file.models.items() if entry.addresses}
     elsewhere = asyncio.run(_ask(urls)) if urls else {}
     ours = {

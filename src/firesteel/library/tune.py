@@ -11,7 +11,7 @@ from firesteel.bench.tune import begin
 from firesteel.bench.tune import tune as search
 from firesteel.bench.tune.events import Event, SpacePlanned, TrialFinished, TrialStarted, TuneResult
 from firesteel.bench.tune.journal import Journal, TuneOptions
-from firesteel.edge.files.home import find_home
+from firesteel.edge.home import find_home
 from firesteel.launch import Ask
 from firesteel.library import run
 from firesteel.library.history import history

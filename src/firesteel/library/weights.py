@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from firesteel.edge.files.home import find_home
+from firesteel.edge.home import find_home
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.values import Value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from firesteel.edge.files import state_file
+from firesteel.edge import home
 from firesteel.values import Value
 
 STATUS_FILE = "cluster.json"
@@ -31,9 +31,9 @@ class ClusterStatus(Value):
 
 
 def write_status(folder: Path, status: ClusterStatus) -> None:
-    state_file.write_state(folder / STATUS_FILE, status)
+    home.write_state(folder / STATUS_FILE, status)
 
 
 def read_status(folder: Path) -> ClusterStatus | None:
     """None for a service of one host."""
-    return state_file.read_state(folder / STATUS_FILE, ClusterStatus)
+    return home.read_state(folder / STATUS_FILE, ClusterStatus)

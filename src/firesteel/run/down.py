@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from firesteel.edge.docker.containers import container_exists, last_line, require_docker
-from firesteel.edge.files.home import Home, Locked, lock, remove
+from firesteel.edge.home import Home, Locked, lock, remove
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import FiresteelError

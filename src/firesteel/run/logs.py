@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.errors import FiresteelError, UsageError
 
 

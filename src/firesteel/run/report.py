@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge.files.home import write_text
+from firesteel.edge.home import write_text
 from firesteel.edge.http.answer import Answer
 from firesteel.engines.logs import ReportedMemory
 from firesteel.planner.plan import Plan

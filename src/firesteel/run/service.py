@@ -20,13 +20,18 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import field
 
+from firesteel.edge import home as state_file
 from firesteel.edge.docker.containers import is_container_running
-from firesteel.edge.files import state_file
-from firesteel.edge.files.home import Home, is_locked
-from firesteel.edge.files.secrets import read_secrets
-from firesteel.edge.host.memory_file import read_memory_file
-from firesteel.edge.host.process import Pid, is_alive, is_stopped, now
-from firesteel.edge.host.process_list import oldest_child, started_at
+from firesteel.edge.home import Home, is_locked, read_secrets
+from firesteel.edge.host.process import (
+    Pid,
+    is_alive,
+    is_stopped,
+    now,
+    oldest_child,
+    read_memory_file,
+    started_at,
+)
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK, Ask, EngineName
 from firesteel.run.supervisors import supervisors
@@ -355,7 +360,7 @@ def read_state(folder: Path) -> ServiceState | None:
 
 def _state_in_memory(supervisor: Pid) -> ServiceState | None:
     """None of a supervisor of an older version, or of another user."""
-    content = read_memory_file(supervisor.number, STATE_IN_MEMORY, state_file.MAX_BYTES)
+    content = read_memory_file(supervisor.number, STATE_IN_MEMORY, state_file.MAX_STATE_BYTES)
     try:
         document = json.loads(content)
     except ValueError:

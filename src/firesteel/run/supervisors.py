@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from firesteel.edge.files.home import Home
-from firesteel.edge.host.process import Pid
-from firesteel.edge.host.process_list import commands
+from firesteel.edge.home import Home
+from firesteel.edge.host.process import Pid, commands
 
 _MODULE = "firesteel.run.supervise.supervisor"
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from firesteel.edge.files.home import Home, Locked, lock, remove
+from firesteel.edge.home import Home, Locked, lock, remove
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import evict, meminfo
-from firesteel.edge.http.poll import get_from_engine
+from firesteel.edge.http.sync_client import get_from_engine
 from firesteel.errors import DoesNotFit, FiresteelError, SuspectWeights
 from firesteel.planner.advice import require_runnable
 from firesteel.planner.propose import Proposal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from firesteel.edge.files.home import writable_folder
+from firesteel.edge.home import writable_folder
 from firesteel.shipped_data import read_text
 
 _ADDRESS = "127.0.0.1:8080"

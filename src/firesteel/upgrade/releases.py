@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterable
 
 from firesteel.edge.docker.registry import Registry, parse_reference
-from firesteel.edge.embedded import install
-from firesteel.edge.files.chosen_releases import EngineRelease
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import EngineRelease, Home
 from firesteel.edge.host.process import run
-from firesteel.edge.native.installed import installed_engines
-from firesteel.edge.native.programs import find_program
+from firesteel.edge.programs import wheels
+from firesteel.edge.programs.installed import find_program, installed_engines
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.planner.propose import Proposal
 
@@ -87,9 +85,9 @@ def _build(version: str) -> str:
 
 async def _published(home: Home, name: str) -> list[str]:
     """By the pip of this user, with the user's index."""
-    async for _ in install.pull_engine(home, "pip"):
+    async for _ in wheels.pull_engine(home, "pip"):
         pass
-    pip = (str(install.engine_python(home, "pip")), "-P", "-m", "pip", "--disable-pip-version-check")
+    pip = (str(wheels.engine_python(home, "pip")), "-P", "-m", "pip", "--disable-pip-version-check")
     code, output = await run(*pip, "index", "versions", name)
     listed = re.search(r"^Available versions: (.+)$", output, re.M)
     if code or listed is None:

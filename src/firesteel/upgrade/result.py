@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from firesteel.edge.files.chosen_releases import EngineRelease
+from firesteel.edge.home import EngineRelease
 from firesteel.values import Value
 
 if TYPE_CHECKING:  # loads the statistics of benchmarks

@@ -12,9 +12,9 @@ from firesteel.bench.load.recorded import find_server
 from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.results.history import new_run_id, open_history
 from firesteel.bench.results.serialize import StoredRun
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.http.answer import Answer
-from firesteel.edge.native.build import BuildProgress
+from firesteel.edge.programs.build import BuildProgress
 from firesteel.upgrade.verdict import AnswerPolicy, TrialVerdict, judge_trial
 from firesteel.values import Value, replace
 

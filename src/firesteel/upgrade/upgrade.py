@@ -17,16 +17,17 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Literal
 
-from firesteel.edge.files.chosen_releases import (
+from firesteel.edge.home import (
     EngineRelease,
+    Home,
     ModelRelease,
     choose_release,
     chosen_release,
+    is_locked,
     swapped,
 )
-from firesteel.edge.files.home import Home, is_locked
 from firesteel.edge.host.process import port_is_free, uptime
-from firesteel.edge.native.build import BuildProgress
+from firesteel.edge.programs.build import BuildProgress
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.gateway.address import read_address
 from firesteel.planner.advice import require_runnable

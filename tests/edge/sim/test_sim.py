@@ -19,10 +19,9 @@ import pytest
 import firesteel
 from firesteel.edge.host import process
 from firesteel.edge.sim import boot, docker, engine_config, nvidia_smi
-from firesteel.edge.sim import spark as memory
 from firesteel.edge.sim.containers import DockerError
 from firesteel.edge.sim.setup import ScenarioSchema, enter, scenario, scenarios
-from firesteel.edge.sim.spark import SimFault, SimGpuProcess, SimSpark
+from firesteel.edge.sim.spark import SimFault, SimGpuProcess, SimSpark, held_bytes, log_kernel_message
 from firesteel.engines.diagnosis import diagnose
 from firesteel.engines.logs import reported_memory, start_progress
 from firesteel.errors import InvalidFile, UsageError
@@ -346,9 +345,7 @@ def test_faults_of_memory_and_of_answers(sparks: Sparks, plain: Plain) -> None:
     host = sparks(replace(QUICK, memory_available_bytes=98 * GIB, faults=faults))
     engine = host.start(*LLAMACPP).until_ready()
     samples = [host.memory.available_bytes]
-    own = next(
-        size for pid, size in memory.held_bytes(plain.host.folder).items() if pid == plain.llamacpp.pid
-    )
+    own = next(size for pid, size in held_bytes(plain.host.folder).items() if pid == plain.llamacpp.pid)
     assert 98 * GIB - samples[0] == pytest.approx(own + 5 * GIB, rel=1e-3)
     kinds = {event.kind for event in parse_kernel_log((host.folder / "dev/kmsg").read_text())}
     assert kinds == {"no-memory"}
@@ -462,7 +459,7 @@ def test_a_named_scenario_starts_without_state(tmp_path: Path) -> None:
     state = [folder / "images.json", folder / "home" / "gpu_in_container.json"]
     for path in state:
         path.write_text("[]")
-    memory.log_kernel_message(folder, "NVRM: NV_ERR_NO_MEMORY")
+    log_kernel_message(folder, "NVRM: NV_ERR_NO_MEMORY")
     enter(None, dict(environ))
     assert all(path.exists() for path in state)
     enter("idle", dict(environ))

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.units import GIB, MIB
 from tests.cgroups import Cgroup, memory_cgroup
 from tests.conftest import run_firesteel

@@ -19,7 +19,7 @@ from tests.hosts.cluster.service import (
     wait_until,
 )
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 
 pytestmark = pytest.mark.real
 TOLD_S = 60

@@ -14,7 +14,7 @@ from tests.hosts.cluster.namespaces import NamespaceHost
 from tests.hosts.cluster.service import engines_on, kill, wait_until
 from tests.hosts.cluster.service import equip as equip_head
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 
 FILE = """\
 hosts: {spark1: 127.0.0.1, spark2: 10.77.0.2}

@@ -9,7 +9,7 @@ import pytest
 from tests.hosts.cluster.namespaces import NamespaceHost
 from tests.hosts.cluster.service import cluster_page_commands, engines_on, equip
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 
 
 @pytest.mark.real

@@ -118,7 +118,7 @@ def test_lost_packets_are_counted(every: int, patience_s: float) -> None:
 SCRIPT = """
 import json
 import socket
-from firesteel.edge.files.home import find_home
+from firesteel.edge.home import find_home
 from firesteel.hosts.doctor.measure_rails import measure_rails
 print(json.dumps([repr(event) for event in measure_rails(find_home())]))
 """

@@ -16,7 +16,7 @@ from tests.conftest import Firesteel
 from firesteel.catalog.catalog import shipped
 from firesteel.catalog.image import Image
 from firesteel.catalog.launches import native
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.errors import UsageError
 from firesteel.hosts.cluster.rendered import BY_NODE, render_by_node, render_for_kubernetes, usual_hosts
 from firesteel.hosts.cluster.rendered_rpc import RPC_FORMS

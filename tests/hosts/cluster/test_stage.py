@@ -17,7 +17,7 @@ from tests.images.made_images import layer, write_docker_archive
 SCRIPT = """
 import asyncio, json, sys
 from pathlib import Path
-from firesteel.edge.files.home import find_home
+from firesteel.edge.home import find_home
 from firesteel.hosts.cluster.nodes import find_node, target_of
 from firesteel.hosts.cluster.stage import stage_files
 target = target_of(find_home(), find_node(find_home(), "spark2"))
@@ -97,7 +97,7 @@ def test_a_folder_is_copied_and_another_engine_on_a_node_is_refused(two_hosts: l
 
 SEND_IMAGE = """
 import asyncio
-from firesteel.edge.files.home import find_home
+from firesteel.edge.home import find_home
 from firesteel.hosts.cluster.nodes import find_node, target_of
 from firesteel.hosts.cluster.stage import stage_image
 

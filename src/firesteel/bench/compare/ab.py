@@ -19,7 +19,7 @@ from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.load.shapes import Sizes
 from firesteel.bench.results.history import History
 from firesteel.bench.values import RequestSettings
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.errors import UsageError
 from firesteel.run.service import all_services, api_key
 from firesteel.values import replace

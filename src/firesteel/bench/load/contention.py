@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from firesteel.edge.files.home import Home, is_locked, lock
+from firesteel.edge.home import Home, is_locked, lock
 
 NOTE = "another benchmark used this server at the same time, and each slowed the other down"
 _MAX_LOCKS = 1000

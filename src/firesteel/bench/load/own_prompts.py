@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from firesteel.bench.load.prompts import Message, Prompt
-from firesteel.edge.files import text_files
+from firesteel.edge import files
 from firesteel.errors import UsageError, printable
 from firesteel.values import Value, replace
 
@@ -48,8 +48,8 @@ class OwnPrompts(Value):
 
 
 def read_prompts(path: Path) -> OwnPrompts:
-    text = text_files.read_text(path)
-    most = text_files.MAX_BYTES
+    text = files.read_text(path)
+    most = files.MAX_BYTES
     if len(text.encode(errors="replace")) >= most:
         less = f"jq -c '.[:1000][]' {path} > part.jsonl, or head -n 1000 {path} > part.jsonl"
         raise UsageError(f"{path} is longer than {most // 2**20} MiB", next=less)

@@ -14,7 +14,7 @@ from firesteel.bench.load.shapes import Sizes, fit_context, points
 from firesteel.bench.load.subject import FoundSubject, of_service, of_url
 from firesteel.bench.results.history import History, new_run_id
 from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettings
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.http.engine_client import is_healthy
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.planner.memory.measured import launch_key

@@ -22,9 +22,9 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from firesteel.edge.host import memory
-from firesteel.edge.host.gpu import read_gpus
+from firesteel.edge.host.nvidia_smi import read_gpus
 from firesteel.edge.host.process import uptime
-from firesteel.edge.http.poll import get_from_engine
+from firesteel.edge.http.sync_client import get_from_engine
 from firesteel.engines.metrics import activity, totals
 from firesteel.facts.host.gpus import GpuReading
 from firesteel.launch import EngineName

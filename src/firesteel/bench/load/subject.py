@@ -8,7 +8,7 @@ from typing import Any
 
 from firesteel.bench.values import Subject
 from firesteel.edge.http.engine_client import offered_count, offered_models, status
-from firesteel.edge.http.poll import get_from_engine
+from firesteel.edge.http.sync_client import get_from_engine
 from firesteel.engines.engine import served_capacity
 from firesteel.errors import ServerNotReady, UsageError, printable
 from firesteel.facts.host.hardware import Host

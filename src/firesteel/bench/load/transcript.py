@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from firesteel.bench.load.client import RawResponse
 from firesteel.bench.values import RequestSample, Wrong
-from firesteel.edge.http import sse
+from firesteel.edge.http import answer
 from firesteel.errors import printable
 from firesteel.values import Value, replace
 
@@ -33,7 +33,7 @@ _HIDDEN_SHARE, _HIDDEN_SHARE_ESTIMATED = 0.2, 0.4
 """Share of an answer's tokens that its text does not account for, from which on they count as hidden: if the
 text was counted, and if it was estimated."""
 _ONE_TOKEN_PER_CHUNK = 1.3
-_DONE = sse.DONE.encode()
+_DONE = answer.DONE.encode()
 _SSE_FIELDS = (b"event:", b"id:", b"retry:", b":")
 
 
@@ -84,7 +84,7 @@ def read_stream(raw: RawResponse) -> Transcript:
         for arrived, line in _lines(raw):
             if line and not _read_line(transcript, line, arrived - raw.sent, parts):
                 break
-    except sse.LineTooLong as error:
+    except answer.LineTooLong as error:
         transcript.garbage = str(error)
     transcript.text = "".join(parts)
     transcript.first_text = parts[0] if parts else ""
@@ -93,7 +93,7 @@ def read_stream(raw: RawResponse) -> Transcript:
 
 def _lines(raw: RawResponse) -> Iterator[tuple[float, bytes]]:
     """Each line with the time at which its end arrived."""
-    splitter = sse.LineSplitter()
+    splitter = answer.LineSplitter()
     arrived = raw.ended
     for arrived, piece in raw.pieces:
         for line in splitter.feed(piece):
@@ -104,7 +104,7 @@ def _lines(raw: RawResponse) -> Iterator[tuple[float, bytes]]:
 
 def _read_line(transcript: Transcript, line: bytes, arrived_s: float, parts: list[str]) -> bool:
     """False: nothing after this line can be read, or nothing follows."""
-    data = sse.event_bytes(line)
+    data = answer.event_bytes(line)
     if data is None:
         if line.startswith(_SSE_FIELDS):
             return True

@@ -25,8 +25,8 @@ from firesteel.bench.results import serialize
 from firesteel.bench.results.interrupted import with_figures
 from firesteel.bench.results.serialize import StoredRun
 from firesteel.bench.values import BenchRun, RequestSample
-from firesteel.edge.files.home import Home, Locked, lock, writable_folder
-from firesteel.edge.files.own_runs import SCHEMA, history_path
+from firesteel.edge.home import Home, Locked, lock, writable_folder
+from firesteel.edge.records import SCHEMA, history_path
 from firesteel.errors import FiresteelError, HostNotReady, UsageError, printable, printable_json
 from firesteel.values import Value, plain, replace
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from firesteel.bench.results import exchange, other_tools
 from firesteel.bench.results.history import History
 from firesteel.bench.results.serialize import StoredRun
-from firesteel.edge.files import text_files
+from firesteel.edge import files
 from firesteel.errors import UsageError
 
 ALL_RUNS = 10_000
@@ -15,9 +15,9 @@ ALL_RUNS = 10_000
 
 def read_file(path: Path) -> str:
     """The whole file, or an error: half of a result is no result."""
-    text = text_files.read_text(path)
-    if len(text.encode(errors="replace")) >= text_files.MAX_BYTES:
-        most = text_files.MAX_BYTES // 2**20
+    text = files.read_text(path)
+    if len(text.encode(errors="replace")) >= files.MAX_BYTES:
+        most = files.MAX_BYTES // 2**20
         raise UsageError(f"{path} is longer than {most} MiB", next="export it without single requests")
     return text
 

@@ -14,7 +14,7 @@ from firesteel.bench.tune.points import served_users
 from firesteel.bench.tune.proposals import PlanningContext
 from firesteel.bench.tune.space import SearchSpace, make_search_space
 from firesteel.bench.tune.tune import TuneEnvironment
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
 from firesteel.planner.propose import Proposal

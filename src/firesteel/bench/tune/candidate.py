@@ -11,7 +11,7 @@ from firesteel.bench.results.history import History, new_run_id
 from firesteel.bench.tune.knobs import Goal
 from firesteel.bench.tune.measure import CandidateScore, Effort, score
 from firesteel.bench.values import Point, RequestSettings
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host.process import port_is_free
 from firesteel.errors import FiresteelError
 from firesteel.facts.host.hardware import Host

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from firesteel.bench.tune.knobs import Goal
-from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.home import Home, write_text
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, Text
 from firesteel.run.service import up_arguments

@@ -13,7 +13,7 @@ from typing import Literal
 
 from firesteel import shipped_data
 from firesteel.catalog.recipe import Recipe
-from firesteel.edge.embedded import server
+from firesteel.edge.programs import embedded_server
 from firesteel.engines.engine import expand_shortcuts, served_capacity, size_flags
 from firesteel.engines.schema.releases import nearest_schemas, newest_schema
 from firesteel.engines.schema.symbols import Schema
@@ -136,7 +136,7 @@ def _resolved(schema: KnobSchema, base: Proposal) -> list[str]:
 def _accepts(base: Proposal, flag: str, value: str | None = None) -> bool:
     """Whether the release certainly accepts it; the embedded engine accepts what our program maps."""
     if base.is_embedded:
-        return flag in server.TAKES_VALUE
+        return flag in embedded_server.TAKES_VALUE
     schemas = _releases(base)
     if not schemas or any(flag not in schema.flags for schema in schemas):
         return False

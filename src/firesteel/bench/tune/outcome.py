@@ -13,7 +13,7 @@ from firesteel.bench.tune.recipe import recipe_text, tuned_name
 from firesteel.bench.tune.search import Search
 from firesteel.bench.tune.space import SearchSpace, Setting
 from firesteel.bench.tune.summary import DraftRow, compare_drafting
-from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.home import Home, write_text
 from firesteel.errors import UsageError
 
 _FASTER_START = 0.9

@@ -33,7 +33,7 @@ from firesteel.bench.tune.search import Search, SearchAxis
 from firesteel.bench.tune.space import SearchSpace, Setting, make_search_space
 from firesteel.bench.tune.summary import drafting_text, verdict_text
 from firesteel.bench.values import Point
-from firesteel.edge.files.home import Home, Locked, lock
+from firesteel.edge.home import Home, Locked, lock
 from firesteel.edge.host.process import uptime
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.launch import Ask

@@ -22,7 +22,7 @@ from firesteel.units import show_bytes, show_rate, show_seconds
 from firesteel.values import replace
 
 if TYPE_CHECKING:
-    from firesteel.edge.native.build import BuildProgress
+    from firesteel.edge.programs.build import BuildProgress
 
 E = TypeVar("E")
 T = TypeVar("T")

@@ -9,7 +9,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.home import Home, write_text
 from firesteel.edge.host.process import run
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.memory import GpuProcess

@@ -24,7 +24,7 @@ from typing import IO, Any
 from uuid import uuid4
 
 from firesteel.edge.docker.containers import docker_unavailable, last_line
-from firesteel.edge.embedded.wheels import TooMuchText, read_members
+from firesteel.edge.programs.wheels import TooMuchText, read_members
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.launch import EngineName
 from firesteel.units import MIB

@@ -1,21 +1,30 @@
-"""This machine as a Host: memory, GPUs, and its memory bandwidth, measured where no data sheet gives it."""
+"""This machine as a Host: memory, GPUs, and its memory bandwidth, measured where no data sheet gives it.
+
+Also what `doctor` reads and measures here: the probe of `facts.host.probe`, how fast a file comes from the
+disk (around the page cache, through it, and mapped; each read cold), and how late a thread wakes up from a
+short sleep. `doctor --measure` adds its figures run by run; the newest of each name counts.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import json
+import mmap
 import os
 import platform
+import struct
+import subprocess
+import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
-from firesteel.edge.files.home import Home, write_text
-from firesteel.edge.files.host_measurements import latest
-from firesteel.edge.files.state_file import read_json
+from firesteel.edge.home import Home, exclusive, read_json, read_state, write_state, write_text
 from firesteel.edge.host import nvidia_smi
-from firesteel.edge.host.machine_files import sim_folder
+from firesteel.edge.host.machine_files import machine_file, sim_folder
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.hardware import (
@@ -27,6 +36,8 @@ from firesteel.facts.host.hardware import (
     keep_free_under_limit_bytes,
     parse_gpus,
 )
+from firesteel.facts.host.host_facts import HostMeasurement
+from firesteel.facts.host.probe import Probe, parse_probe, probe_script
 from firesteel.units import GIB, MIB, show_bytes
 
 _MEASUREMENTS = 5
@@ -142,3 +153,152 @@ def _cpu_name() -> str:
     except OSError:
         pass
     return platform.machine()
+
+
+_MAX_MEASUREMENTS = 5000
+
+
+def measurements_path(home: Home) -> Path:
+    return home.root / "host_measurements.json"
+
+
+def all_measurements(home: Home) -> list[HostMeasurement]:
+    """The oldest first."""
+    return read_state(measurements_path(home), list[HostMeasurement]) or []
+
+
+def latest(home: Home) -> dict[str, HostMeasurement]:
+    return {figure.name: figure for figure in all_measurements(home)}
+
+
+def add_measurements(home: Home, figures: list[HostMeasurement]) -> None:
+    with exclusive(measurements_path(home)):
+        write_state(measurements_path(home), (all_measurements(home) + figures)[-_MAX_MEASUREMENTS:])
+
+
+_PROBE_TIMEOUT_S = 90
+"""Its commands stop themselves after 3.5 s; this is for a shell that cannot, or a host with a load of 40."""
+
+
+def read_probe(root: Path | None = None, only: tuple[str, ...] = ()) -> Probe:
+    """Takes about a second; commands that do not answer are given up after 3.5 s."""
+    if root is None and sim_folder():
+        machine_file("proc/meminfo")  # brings the simulated /proc up to date
+    folder = str(root.absolute()) if root else ""
+    try:
+        done = subprocess.run(
+            ["sh", "-s"],
+            input=probe_script(only, folder).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_PROBE_TIMEOUT_S,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired as error:
+        what = f"this host is too busy to be read within {_PROBE_TIMEOUT_S} s"
+        raise HostNotReady(what, next="uptime, and stop what loads it") from error
+    except OSError as error:
+        raise HostNotReady(f"this host cannot be read: {error}", next="sh -c 'echo works'") from error
+    return parse_probe(done.stdout.decode(errors="replace"))
+
+
+LoadMode = Literal["direct", "read", "mmap"]
+"""direct: past the page cache (O_DIRECT). read: into a buffer, as `--no-mmap` and `eager` loads do. mmap:
+page by page as it is touched, as llama.cpp does by default."""
+MODES: tuple[LoadMode, ...] = ("direct", "read", "mmap")
+_BLOCK = 8 * MIB
+_PAGE = 4096
+
+
+@contextmanager
+def temporary_file(folder: Path, size: int) -> Iterator[Path]:
+    """A file that does not compress, on the disk of this folder; it has no name, so none can be left over."""
+    folder.mkdir(parents=True, exist_ok=True)
+    block = os.urandom(MIB)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(size // MIB):
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+        yield Path(f"/proc/self/fd/{file.fileno()}")
+
+
+def read_speed(path: Path, mode: LoadMode, max_bytes: int) -> float | None:
+    """Bytes per second; None where the file system has no such mode (tmpfs has no O_DIRECT)."""
+    _drop_from_cache(path)
+    size = min(path.stat().st_size, max_bytes) // _BLOCK * _BLOCK
+    if not size:
+        return None
+    try:
+        began = time.perf_counter()
+        {"direct": _read_direct, "read": _read_buffered, "mmap": _read_mapped}[mode](path, size)
+        return size / (time.perf_counter() - began)
+    except OSError:
+        return None
+    finally:
+        _drop_from_cache(path)
+
+
+def _drop_from_cache(path: Path) -> None:
+    with path.open("rb") as file, suppress(OSError):
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _read_direct(path: Path, size: int) -> None:
+    buffer = mmap.mmap(-1, _BLOCK)  # aligned, as O_DIRECT wants it
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        for _ in range(size // _BLOCK):
+            os.readv(descriptor, [buffer])
+    finally:
+        os.close(descriptor)
+        buffer.close()
+
+
+def _read_buffered(path: Path, size: int) -> None:
+    buffer = bytearray(_BLOCK)
+    with path.open("rb", buffering=0) as file:
+        for _ in range(size // _BLOCK):
+            file.readinto(buffer)
+
+
+def _read_mapped(path: Path, size: int) -> None:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as view:
+        for offset in range(0, size, _PAGE):
+            view[offset]
+
+
+_SLEEP_S = 0.001
+_QOS = Path("/dev/cpu_dma_latency")
+
+
+def wake_up_us(times: int = 400) -> tuple[float, float]:
+    """The median and the 99th percentile of how late it wakes up, in microseconds."""
+    late: list[float] = []
+    for _ in range(times):
+        began = time.perf_counter_ns()
+        time.sleep(_SLEEP_S)
+        late.append((time.perf_counter_ns() - began) / 1000 - _SLEEP_S * 1e6)
+    late.sort()
+    return late[len(late) // 2], late[int(len(late) * 0.99)]
+
+
+@contextmanager
+def no_idle_states() -> Iterator[bool]:
+    """Holds off the CPU's slower idle states. False: it is not allowed, or this kernel has none.
+
+    Holding `/dev/cpu_dma_latency` open with a bound keeps the kernel out of them until it is closed: nothing
+    is set, and nothing has to be taken back. Opening it needs root.
+    https://docs.kernel.org/power/pm_qos_interface.html, seen 2026-11-15
+    """
+    try:
+        descriptor = os.open(_QOS, os.O_WRONLY)
+    except OSError:
+        yield False
+        return
+    try:
+        os.write(descriptor, struct.pack("i", 0))
+        yield True
+    finally:
+        os.close(descriptor)

@@ -1,7 +1,8 @@
 """The host's memory now: a cheap `sample`, the processes on the GPU, and dropping files from the page cache.
 
 A sample costs less than a millisecond, so a supervisor can take one a second for as long as a model lives.
-Only `meminfo` raises when there is nothing to read; everything else returns None.
+Only `meminfo` raises when there is nothing to read; everything else returns None. `KernelLog` tells a sample
+what the kernel has said since the last one.
 
 On a machine without a GPU engines are our own processes, and the limits of our cgroups bind them: they count.
 On a machine with one they run in docker's cgroups, and a limit of ours says nothing about them.
@@ -12,23 +13,26 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
+import subprocess
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 
 from firesteel.edge.host import nvidia_smi
-from firesteel.edge.host.kernel_log import KernelLog
 from firesteel.edge.host.machine_files import machine_file, sim_folder
-from firesteel.edge.host.process import uptime
+from firesteel.edge.host.process import die_with_parent, uptime
 from firesteel.errors import HostNotReady
 from firesteel.facts.host import memory as cgroup
 from firesteel.facts.host.hardware import Meminfo, parse_meminfo
 from firesteel.facts.host.memory import (
     GpuProcess,
+    KernelEvent,
     MemorySample,
     Shm,
     parse_buddyinfo,
     parse_gpu_processes,
+    parse_kernel_log,
     parse_pressure,
     parse_vmstat,
 )
@@ -163,3 +167,100 @@ def _cached_bytes(file: int) -> int | None:
         ctypes.c_long(_CACHESTAT), ctypes.c_uint(file), whole_file, counts, ctypes.c_uint(0)
     )
     return int(counts[0]) * os.sysconf("SC_PAGE_SIZE") if result == 0 else None
+
+
+_MAX_RECORDS = 2000
+"""Read at once. A driver in distress logs hundreds a second; the rest is read the next time."""
+_RECORD_BYTES = 8192
+_JOURNAL = ("journalctl", "--dmesg", "--quiet", "--no-pager", "--output=cat")
+_JOURNAL_TIMEOUT_S = 5
+
+
+class KernelLog:
+    """Follows the kernel's log from the moment of opening; earlier records are skipped.
+
+    Root can read `/dev/kmsg`, and so can everybody on a kernel without `dmesg_restrict`. Members of `adm` and
+    `systemd-journal`, like the first user of a DGX Spark, can read the journal instead. Otherwise there is no
+    log: `None`, never an empty one.
+    """
+
+    def __init__(self) -> None:
+        self._journal: subprocess.Popen[bytes] | None = None
+        self._incomplete = b""
+        self._source = self._open_kmsg()
+        if self._source is None and sim_folder() is None:
+            self._source = self._open_journal()
+
+    def new_events(self) -> tuple[KernelEvent, ...] | None:
+        """Events since the last call; None when the log cannot be read. Never waits."""
+        if self._source is None:
+            return None
+        data = self._incomplete + b"".join(self._records(self._source))
+        lines, newline, self._incomplete = data.rpartition(b"\n")
+        return parse_kernel_log((lines + newline).decode(errors="replace"))
+
+    def close(self) -> None:
+        if self._source is not None:
+            os.close(self._source)
+            self._source = None
+        if self._journal is not None:
+            self._journal.kill()
+            self._journal.wait()
+            self._journal = None
+
+    def _records(self, source: int) -> list[bytes]:
+        records: list[bytes] = []
+        for _ in range(_MAX_RECORDS):
+            try:
+                record = os.read(source, _RECORD_BYTES)
+            except BrokenPipeError:
+                continue  # records were overwritten before they were read; later ones can be
+            except OSError:
+                break  # nothing more for now
+            if not record:
+                break
+            records.append(record)
+        return records
+
+    def _open_kmsg(self) -> int | None:
+        source = None
+        try:
+            source = os.open(machine_file("dev/kmsg"), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.lseek(source, 0, os.SEEK_END)
+        except OSError:
+            if source is not None:
+                os.close(source)
+            return None
+        return source
+
+    def _open_journal(self) -> int | None:
+        """A user without permission sees an empty journal, and no kernel boots without logging a line."""
+        try:
+            last = subprocess.run(
+                [*_JOURNAL, "--lines=1"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=_JOURNAL_TIMEOUT_S,
+                check=False,
+            )
+            if not last.stdout.strip():
+                return None
+            self._journal = subprocess.Popen(
+                [*_JOURNAL, "--lines=0", "--follow"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                preexec_fn=die_with_parent,
+            )
+            assert self._journal.stdout is not None
+            # A descriptor of our own, since Popen's file object would block and buffer.
+            source = os.dup(self._journal.stdout.fileno())
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        self._journal.stdout.close()
+        os.set_blocking(source, False)
+        return source
+
+    def __del__(self) -> None:
+        with suppress(Exception):
+            self.close()

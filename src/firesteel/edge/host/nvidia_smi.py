@@ -1,7 +1,9 @@
-"""nvidia-smi, with a time limit that holds even when it cannot be killed.
+"""What nvidia-smi says, with a time limit that holds even when it cannot be killed: of the GPUs now, their
+temperature, power and clock, and whether they are slowed down.
 
-Next to a driver in distress it has blocked for 737 s and could not be killed, so nobody waits for it to exit.
-https://github.com/MiaAI-Lab/DeepSeek-v4.1-Flash-DGX-Sparks/issues/23, seen 2026-11-15
+Next to a driver in distress it has blocked for 737 s and could not be killed, so nobody waits for it to exit:
+https://github.com/MiaAI-Lab/DeepSeek-v4.1-Flash-DGX-Sparks/issues/23, seen 2026-11-15. It takes tens of
+milliseconds, or ten seconds beside such a driver: never call it on an event loop.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import subprocess
 
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.errors import HostNotReady
+from firesteel.facts.host.gpus import COLUMNS, GpuReading, parse_gpu_readings
 
 _TIMEOUT_S = 10.0
 _SIM_TIMEOUT_S = 60.0
@@ -49,3 +52,17 @@ def require(*arguments: str) -> str | None:
             next="firesteel doctor; or plan for a named machine: firesteel plan MODEL --host gb10",
         ) from None
     return output.decode(errors="replace") if child.returncode == 0 else None
+
+
+def read_gpus() -> tuple[GpuReading, ...]:
+    """Empty without a GPU, or where nvidia-smi does not work."""
+    for columns in (COLUMNS, COLUMNS[:-1]):
+        text = query(f"--query-gpu={','.join(columns)}", "--format=csv,noheader,nounits")
+        if text is not None:
+            return parse_gpu_readings(text)
+    return ()
+
+
+def read_gpu() -> GpuReading | None:
+    """The first one."""
+    return next(iter(read_gpus()), None)

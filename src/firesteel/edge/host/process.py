@@ -1,7 +1,9 @@
-"""Processes: starting them so that they cannot outlive their parent, recognizing them later, ending them.
+"""Processes: starting them so that they cannot outlive their parent, recognizing, listing and ending them.
 
 A number alone does not identify a process, since the kernel reuses numbers. A Pid here is the number and the
-start time in clock ticks since boot, which together identify one process while the machine is up.
+start time in clock ticks since boot, which together identify one process while the machine is up. In a
+`MemoryFile` a process tells others of the same user what no disk takes: a full one, a read-only one, one that
+does not answer.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -272,3 +274,65 @@ def has_ended(child: int) -> bool:
         return os.waitpid(child, os.WNOHANG)[0] == child
     except ChildProcessError:
         return True
+
+
+def commands() -> Iterator[tuple[Pid, tuple[str, ...]]]:
+    """Every process with its arguments, as far as we may see them; the oldest first."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = os.fsdecode((folder / "cmdline").read_bytes()).split("\0")[:-1]
+        except OSError:
+            continue
+        pid = find(int(folder.name)) if arguments else None
+        if pid:
+            found.append((pid, tuple(arguments)))
+    yield from sorted(found, key=lambda pair: pair[0].started_ticks)
+
+
+def oldest_child(pid: Pid) -> Pid | None:
+    found = [child for number in children(pid.number) if (child := find(number))]
+    return min(found, key=lambda child: child.started_ticks, default=None)
+
+
+def started_at(pid: Pid) -> float:
+    """By the wall clock."""
+    boot = next(
+        int(line.split()[1])
+        for line in Path("/proc/stat").read_text().splitlines()
+        if line.startswith("btime ")
+    )
+    return boot + pid.started_ticks / os.sysconf("SC_CLK_TCK")
+
+
+class MemoryFile:
+    """A file in memory that other processes of the same user can read while its owner lives: the kernel shows
+    it as an open file of its owner, under the name it was given. Raises OSError when it has none to give."""
+
+    def __init__(self, name: str) -> None:
+        self._file = os.memfd_create(name)
+        self._written_bytes = 0
+
+    def fileno(self) -> int:
+        return self._file
+
+    def replace(self, content: bytes) -> None:
+        """In one system call, so that no reader sees half of it; NULs cover the rest of a longer one."""
+        os.pwrite(self._file, content.ljust(self._written_bytes, b"\0"), 0)
+        self._written_bytes = max(self._written_bytes, len(content))
+
+    def read(self) -> bytes:
+        return os.pread(self._file, os.fstat(self._file).st_size, 0)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def read_memory_file(owner: int, name: str, max_bytes: int) -> bytes:
+    """Empty when the process has none of that name, or is another user's."""
+    with suppress(OSError):
+        for link in Path(f"/proc/{owner}/fd").iterdir():
+            if str(link.readlink()).startswith(f"/memfd:{name} "):
+                with link.open("rb") as file:
+                    return file.read(max_bytes).rstrip(b"\0")
+    return b""

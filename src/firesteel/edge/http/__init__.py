@@ -1,5 +1,5 @@
-"""HTTP clients: `sync_client` for small GETs with a byte limit and a deadline, `engine_client` (asynchronous)
-for an engine's API, `sse` for event streams, `poll` for the supervisor's health checks.
+"""HTTP clients: `sync_client` for small GETs with a byte limit and a deadline and for the supervisor's polls,
+`engine_client` (asynchronous) for an engine's API, `answer` for what comes back, whole or as an event stream.
 
 Never serves HTTP: that is `gateway` and, for simulated engines, `edge.sim`.
 """

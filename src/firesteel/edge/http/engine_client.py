@@ -15,8 +15,9 @@ from typing import Any
 import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
 
-from firesteel.edge.http.answer import Answer
-from firesteel.edge.http.answer_reader import (
+from firesteel.edge.http.answer import (
+    Answer,
+    LineSplitter,
     StreamedAnswer,
     count,
     finish_reason,
@@ -28,7 +29,6 @@ from firesteel.edge.http.answer_reader import (
     token_counts,
     whole_answer,
 )
-from firesteel.edge.http.sse import LineSplitter
 from firesteel.edge.http.sync_client import bearer
 from firesteel.errors import FiresteelError, printable
 

@@ -19,10 +19,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge.files.home import Home, free_bytes, nearest_existing, writable_folder, write_text
-from firesteel.edge.files.state_file import read_json
-from firesteel.edge.hub.digests import MAX_RECORD_BYTES, StoredFile, VerifiedFiles
-from firesteel.edge.hub.listing import HubFile, Listing, check_listing, check_revision, is_commit, is_digest
+from firesteel.edge.home import Home, free_bytes, nearest_existing, read_json, writable_folder, write_text
+from firesteel.edge.hub.files import (
+    MAX_RECORD_BYTES,
+    HubFile,
+    Listing,
+    StoredFile,
+    VerifiedFiles,
+    check_listing,
+    check_revision,
+    is_commit,
+    is_digest,
+)
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.launch import is_valid_hub_id
 from firesteel.units import show_bytes

@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge.files.home import write_text
+from firesteel.edge.home import write_text
 from firesteel.edge.host.process import Pid, is_alive
 from firesteel.edge.sim.spark import SimSpark
 from firesteel.values import Value, from_json, plain, replace

@@ -20,8 +20,8 @@ from typing import Any
 
 from firesteel.catalog.catalog import Catalog, overlay, shipped
 from firesteel.catalog.catalog import weights as catalog_weights
-from firesteel.edge.files import checkpoints
-from firesteel.edge.files.home import catalog_files, find_home
+from firesteel.edge import checkpoints
+from firesteel.edge.home import catalog_files, find_home
 from firesteel.edge.sim import nvidia_smi
 from firesteel.edge.sim.boot import stages
 from firesteel.edge.sim.containers import FAILED, NO_GPU, DockerError

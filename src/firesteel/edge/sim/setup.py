@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import msgspec
 
 from firesteel import shipped_data
-from firesteel.edge.files.home import find_home, is_locked, writable_folder
+from firesteel.edge.home import find_home, is_locked, writable_folder
 from firesteel.edge.host.machine_files import SIM, sim_folder
 from firesteel.edge.sim.containers import all_records
 from firesteel.edge.sim.host_files import host_faults, write_spark_host

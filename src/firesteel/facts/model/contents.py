@@ -1,6 +1,6 @@
 """What a checkpoint holds, as far as an audit needs it.
 
-Read by `edge/files/contents.py` and judged by `rules/checkpoint`. A file that cannot be read is a
+Read by `edge/contents.py` and judged by `rules/checkpoint`. A file that cannot be read is a
 value too: an audit names everything that is wrong, where a plan stops at the first damage.
 
 The modules of a checkpoint as they are stored: a weight with its scales, and the format that they make.

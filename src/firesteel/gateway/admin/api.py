@@ -38,7 +38,7 @@ from aiohttp import web
 from msgspec import to_builtins
 
 from firesteel import __version__
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.gateway.admin import prometheus, streams
 from firesteel.gateway.admin.commands import MAX_TEXT_BYTES, AdminRejected, CommandRunner, command_routes
 from firesteel.gateway.admin.log_tail import LogTail

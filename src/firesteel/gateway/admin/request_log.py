@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.gateway.admin.charge_journal import ChargeJournal
 from firesteel.gateway.admin.request_rows import (
     COLUMNS,

@@ -18,7 +18,7 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.admin.request_log import log_path
 from firesteel.gateway.admin.request_rows import USAGE_OF_ROWS, VERSION

@@ -8,7 +8,7 @@ import time
 
 from aiohttp import web
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.admin.commands import AdminRejected
 from firesteel.gateway.admin.usage import csv_text, parse_query, read_report

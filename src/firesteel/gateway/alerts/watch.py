@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from firesteel.edge.files.home import disk_of, free_bytes
+from firesteel.edge.home import disk_of, free_bytes
 from firesteel.gateway.alerts.conditions import GUARD_TEXT, conditions
 from firesteel.gateway.alerts.send import AlertSender
 from firesteel.gateway.alerts.tracker import AlertTracker

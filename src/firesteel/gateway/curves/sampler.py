@@ -20,8 +20,8 @@ from typing import Any
 
 from msgspec.structs import astuple
 
-from firesteel.edge.host.gpu import read_gpu
 from firesteel.edge.host.memory import meminfo
+from firesteel.edge.host.nvidia_smi import read_gpu
 from firesteel.engines.metrics import Activity, activity
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.gpus import GpuReading

@@ -21,7 +21,7 @@ from contextlib import closing
 from itertools import groupby, pairwise
 from pathlib import Path
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.gateway.curves.samples import (
     CurveRow,
     first_quantile,

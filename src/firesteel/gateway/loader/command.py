@@ -13,7 +13,7 @@ import json
 import sys
 from collections.abc import Mapping
 
-from firesteel.edge.files.home import Home, Locked, lock, remove
+from firesteel.edge.home import Home, Locked, lock, remove
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.edge.http import engine_client

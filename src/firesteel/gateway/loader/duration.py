@@ -7,7 +7,7 @@ time. Used only by the loader process.
 
 from __future__ import annotations
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.planner.propose import Proposal
 from firesteel.run.events import PhaseDone, PhaseProgress
 from firesteel.run.proofs import read_proof

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.catalog.recipe import RecipeRequests
-from firesteel.edge.files import text_files
-from firesteel.edge.files.home import Home, find_home, is_locked
+from firesteel.edge import files
+from firesteel.edge.home import Home, find_home, is_locked
 from firesteel.edge.host import process
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.edge.hub.cache import find_store
@@ -81,7 +81,7 @@ _OTHERS_S = 6 * 3600
 
 def read(path: str, home: Home) -> ServiceConfig:
     path = str(Path(path).absolute())
-    file = read_service_file(path, text_files.read_text(Path(path)))
+    file = read_service_file(path, files.read_text(Path(path)))
     adopt_all(home)
     workspace = Workspace(home)
     host, running = workspace.host(), {service.name: service for service in all_services(home)}

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from firesteel.edge.files.home import Home
-from firesteel.edge.files.secrets import secrets_path
+from firesteel.edge.home import Home, secrets_path
 from firesteel.errors import FiresteelError
 from firesteel.facts.host.hardware import Host
 from firesteel.gateway.loader.command import CommandJob

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from firesteel.edge.files.home import Home, find_home
+from firesteel.edge.home import Home, find_home
 from firesteel.edge.host.memory import meminfo
 from firesteel.gateway.loader.child import say
 from firesteel.run.down import freed_bytes, frees_at_exit, stop

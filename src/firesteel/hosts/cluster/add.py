@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from firesteel.edge import ssh
-from firesteel.edge.files.home import Home, writable_folder
+from firesteel.edge.home import Home, writable_folder
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.hosts.cluster.channel import NODE_FOLDER, Channel, channel_of, sent_bytes
 from firesteel.hosts.cluster.check import read_facts

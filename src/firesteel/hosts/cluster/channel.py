@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from firesteel.edge import ssh
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host import reaper
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import HostNotReady

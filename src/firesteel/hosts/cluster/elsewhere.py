@@ -19,7 +19,7 @@ import tarfile
 from pathlib import Path
 
 from firesteel.edge import ssh
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host.signals import interrupted_by_signals
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import HostNotReady, UsageError

@@ -14,7 +14,7 @@ import json
 import sys
 from pathlib import Path
 
-from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.home import Home, write_text
 from firesteel.edge.host.process import uptime
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.edge.http import engine_client

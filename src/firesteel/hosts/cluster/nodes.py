@@ -12,8 +12,8 @@ import shutil
 import socket
 from pathlib import Path
 
-from firesteel.edge.files import state_file
-from firesteel.edge.files.home import Home, writable_folder
+from firesteel.edge import home as state_file
+from firesteel.edge.home import Home, writable_folder
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.values import Value

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.edge import ssh
-from firesteel.edge.files.home import Home, write_text
-from firesteel.edge.files.secrets import new_key, secrets_path
+from firesteel.edge.home import Home, new_key, secrets_path, write_text
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.hosts.cluster.elsewhere import SSH_FAILED, command_on_node, prepare_node
 from firesteel.hosts.cluster.nodes import find_node, target_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firesteel.catalog.launches import on_rank, openmp_environment
-from firesteel.edge.files.home import Home, expand_home
+from firesteel.edge.home import Home, expand_home
 from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.ranks import (
     RPC_PORT,

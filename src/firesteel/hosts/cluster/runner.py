@@ -20,8 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge.files import state_file
-from firesteel.edge.files.home import Home, write_text
+from firesteel.edge import home as state_file
+from firesteel.edge.home import Home, write_text
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.hosts.cluster.channel import NODE_FOLDER, Channel, channel_of
 from firesteel.hosts.cluster.nodes import all_nodes

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from firesteel.edge import ssh
 from firesteel.edge.docker.containers import image_id
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.model_reference import is_path
-from firesteel.edge.native.programs import release_questions
+from firesteel.edge.programs.installed import release_questions
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import HostNotReady
 from firesteel.hosts.cluster.joined import JoinedHosts

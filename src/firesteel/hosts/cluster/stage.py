@@ -18,7 +18,7 @@ from pathlib import Path
 
 from firesteel.edge import ssh
 from firesteel.edge.docker.containers import image_id
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import FiresteelError, HostNotReady

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.rank_specs import cluster_spec, on_cluster
 from firesteel.hosts.cluster.rpc import find_rpc_program

@@ -11,8 +11,8 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from firesteel.edge.files import state_file
-from firesteel.edge.files.home import Home
+from firesteel.edge import home as state_file
+from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady, Stopped, UsageError
 from firesteel.facts.host.hardware import keep_free_bytes

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from firesteel.edge.files.home import Locked, lock
+from firesteel.edge.home import Locked, lock
 from firesteel.errors import FiresteelError
 from firesteel.hosts.doctor import journal
 from firesteel.hosts.doctor.journal import JournalEntry, PathState, content_of, read_before, saved

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from firesteel import __version__
-from firesteel.edge.files.home import Home
-from firesteel.edge.host.probe import read_probe
+from firesteel.edge.home import Home
+from firesteel.edge.host.machine import read_probe
 from firesteel.errors import UsageError
 from firesteel.facts.host.probe import Probe, Section, format_probe, redact_probe
 from firesteel.hosts.doctor.examine import with_measurements

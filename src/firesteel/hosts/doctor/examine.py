@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from firesteel.edge.files import text_files
-from firesteel.edge.files.home import Home
-from firesteel.edge.files.host_measurements import latest
+from firesteel.edge import files
+from firesteel.edge.home import Home
+from firesteel.edge.host.machine import latest, read_probe
 from firesteel.edge.host.machine_files import sim_folder
-from firesteel.edge.host.probe import read_probe
 from firesteel.errors import UsageError
 from firesteel.facts.host.host_facts import HostFacts, host_facts, measured_section
 from firesteel.facts.host.probe import Probe, parse_probe
@@ -50,7 +49,7 @@ def with_measurements(probe: Probe, home: Home) -> Probe:
 
 def examine_file(path: Path, only: Iterable[str] = ()) -> Examination:
     """A bundle that `doctor --bundle` wrote, or the output of the probe."""
-    text = text_files.read_text(path, next="firesteel doctor --bundle FILE, on the host in question")
+    text = files.read_text(path, next="firesteel doctor --bundle FILE, on the host in question")
     probe = parse_probe(text[:_MAX_BUNDLE_BYTES])
     if "probe" not in probe.sections:
         raise UsageError(

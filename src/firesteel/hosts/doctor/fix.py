@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.hosts.doctor import apply, journal

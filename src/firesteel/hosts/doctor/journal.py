@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from firesteel.edge.files.state_file import read_state
+from firesteel.edge.home import read_state
 from firesteel.rules.host.fixes import Change, FixPlan
 from firesteel.values import Value, plain, replace
 

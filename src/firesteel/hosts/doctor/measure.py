@@ -17,13 +17,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-from firesteel.edge.files.home import Home, free_bytes
-from firesteel.edge.files.host_measurements import add_measurements
-from firesteel.edge.host.disk_speed import MODES, read_speed, temporary_file
-from firesteel.edge.host.machine import gpus, measure_read_bandwidth, remember_bandwidth
+from firesteel.edge.home import Home, free_bytes
+from firesteel.edge.host.machine import (
+    MODES,
+    add_measurements,
+    gpus,
+    measure_read_bandwidth,
+    no_idle_states,
+    read_probe,
+    read_speed,
+    remember_bandwidth,
+    temporary_file,
+    wake_up_us,
+)
 from firesteel.edge.host.machine_files import sim_folder
-from firesteel.edge.host.probe import read_probe
-from firesteel.edge.host.wake_up import no_idle_states, wake_up_us
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.gpus import GpuReading
 from firesteel.facts.host.host_facts import HostFacts, HostMeasurement, busy_clock_mhz, host_facts

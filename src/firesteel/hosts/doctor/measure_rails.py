@@ -7,9 +7,9 @@ import shlex
 import shutil
 
 from firesteel.edge import ssh
-from firesteel.edge.files.home import Home
-from firesteel.edge.files.host_measurements import add_measurements
+from firesteel.edge.home import Home
 from firesteel.edge.host import process
+from firesteel.edge.host.machine import add_measurements
 from firesteel.errors import FiresteelError
 from firesteel.facts.host.host_facts import HostMeasurement
 from firesteel.hosts.cluster.add import all_channels

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from firesteel.edge import ssh
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.facts.host.probe import parse_probe, probe_script

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.facts.host.probe import WATCHED
 from firesteel.hosts.doctor.examine import Examination, examine
 from firesteel.rules.host.findings import WATCHED_CHECKS

@@ -8,11 +8,11 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
 from firesteel.catalog.image_recipe import ImageRecipe
+from firesteel.edge import home as state_file
 from firesteel.edge.docker.containers import image_id
 from firesteel.edge.docker.image_sources import find_container_runtime
-from firesteel.edge.files import state_file
-from firesteel.edge.files.home import Home
-from firesteel.edge.native.build import BuildProgress
+from firesteel.edge.home import Home
+from firesteel.edge.programs.build import BuildProgress
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady
 from firesteel.images import retention
 from firesteel.images.build import build_and_prove, inspect_local, tag_image

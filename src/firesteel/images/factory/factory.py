@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Protocol
 
-from firesteel.edge.files import state_file
-from firesteel.edge.files.home import Home, Locked, lock
-from firesteel.edge.native.build import BuildProgress
+from firesteel.edge import home as state_file
+from firesteel.edge.home import Home, Locked, lock
+from firesteel.edge.programs.build import BuildProgress
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady
 from firesteel.images.factory.decide import (
     ActionResult,

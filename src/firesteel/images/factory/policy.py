@@ -19,8 +19,8 @@ from typing import Annotated, Literal
 from firesteel import values
 from firesteel.catalog.image_recipe import BuildStage, BuildStep, ImageRecipe, PinnedSource
 from firesteel.edge.docker.registry import parse_reference
-from firesteel.edge.files.image_recipes import load_image_recipe
-from firesteel.edge.files.text_files import read_text
+from firesteel.edge.files import read_text
+from firesteel.edge.records import load_image_recipe
 from firesteel.errors import UsageError
 from firesteel.service_settings import seconds
 from firesteel.upgrade.verdict import AnswerPolicy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from firesteel.edge.native.installed import InstalledEngine
+from firesteel.edge.programs.installed import InstalledEngine
 from firesteel.launch import EngineName
 from firesteel.library.documents.document import Document
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from firesteel.edge.files.chosen_releases import EngineRelease
+from firesteel.edge.home import EngineRelease
 from firesteel.library.documents.document import Document
 from firesteel.upgrade.result import Outcome
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from firesteel.edge.files.contents import read_folder
-from firesteel.edge.files.home import Home
+from firesteel.edge.contents import read_folder
+from firesteel.edge.home import Home
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.edge.hub.cache import find_store, local_snapshot
 from firesteel.errors import FiresteelError, Stopped

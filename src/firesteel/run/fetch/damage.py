@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.edge.hub import cache
 from firesteel.edge.hub.cache import Store, find_store
-from firesteel.edge.hub.digests import DigestResult, StoredFile, VerifiedFiles
+from firesteel.edge.hub.files import DigestResult, StoredFile, VerifiedFiles
 from firesteel.errors import FiresteelError, SuspectWeights
 from firesteel.planner.propose import Proposal
 from firesteel.run.events import Event, PhaseProgress

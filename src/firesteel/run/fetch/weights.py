@@ -17,7 +17,7 @@ from glob import escape
 from pathlib import PurePosixPath
 
 from firesteel.catalog.recipe import Asset
-from firesteel.edge.hub.listing import HubFile
+from firesteel.edge.hub.files import HubFile
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import EngineName, FlagValue, is_hub_id
 from firesteel.planner.propose import Proposal

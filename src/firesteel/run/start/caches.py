@@ -13,7 +13,7 @@ from pathlib import Path
 
 from firesteel.catalog.image import Image
 from firesteel.catalog.launches import with_host_folders, with_local_files
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.facts.host.hardware import Host
 from firesteel.launch import HUB_CACHE_INSIDE, HUB_INSIDE, EngineName, Launch, Mount
 from firesteel.planner.propose import Proposal

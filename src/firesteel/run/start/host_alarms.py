@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 
-from firesteel.edge.host.probe import read_probe
+from firesteel.edge.host.machine import read_probe
 from firesteel.facts.host.host_facts import host_facts
 from firesteel.rules.host.findings import HostFinding, judge
 

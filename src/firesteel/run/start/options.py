@@ -10,8 +10,15 @@ import re
 import sys
 from pathlib import Path
 
-from firesteel.edge.files.home import Home, expand_home
-from firesteel.edge.files.secrets import hub_token, new_key, read_secrets, secrets_path, write_secrets
+from firesteel.edge.home import (
+    Home,
+    expand_home,
+    hub_token,
+    new_key,
+    read_secrets,
+    secrets_path,
+    write_secrets,
+)
 from firesteel.edge.host import reaper
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import Stopped

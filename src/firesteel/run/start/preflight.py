@@ -22,11 +22,10 @@ from firesteel.edge.docker.gpu import (
     probe_gpu,
     remember_gpu,
 )
-from firesteel.edge.embedded.install import require_libraries
-from firesteel.edge.files.home import Home, require_disk_space
+from firesteel.edge.home import Home, require_disk_space
 from firesteel.edge.host import process
-from firesteel.edge.host.kernel_log import KernelLog
-from firesteel.edge.host.memory import gpu_processes, sample, shm
+from firesteel.edge.host.memory import KernelLog, gpu_processes, sample, shm
+from firesteel.edge.programs.wheels import require_libraries
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.gpus import oldest_driver
 from firesteel.facts.host.hardware import Gpu

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
-from firesteel.edge.files.home import Home, make_way
+from firesteel.edge.home import Home, make_way
 from firesteel.edge.host import process
 from firesteel.edge.http import engine_client
 from firesteel.engines.diagnosis import diagnose

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from firesteel.edge.files.home import Home
-from firesteel.edge.files.state_file import read_state, write_state
+from firesteel.edge.home import Home, read_state, write_state
 from firesteel.launch import EngineName
 from firesteel.run.start.eta import Seconds
 from firesteel.values import Value, replace

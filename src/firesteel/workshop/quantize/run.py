@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
-from firesteel.edge.files.home import Locked, free_bytes, lock
+from firesteel.edge.home import Locked, free_bytes, lock
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.units import show_bytes
 from firesteel.values import Value

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge.files.byte_sources import FileSource
-from firesteel.edge.files.home import find_home
+from firesteel.edge.checkpoints import FileSource
+from firesteel.edge.home import find_home
 from firesteel.edge.hub.cache import find_store, local_snapshot
 from firesteel.edge.model_reference import is_path
 from firesteel.errors import FiresteelError, UsageError

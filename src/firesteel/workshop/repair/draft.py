@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge.files.contents import INDEX
+from firesteel.edge.contents import INDEX
 from firesteel.facts.formats.safetensors import DTYPE_BITS
 from firesteel.facts.model.contents import CheckpointContents, StoredModule, WeightFile, stored_modules
 from firesteel.facts.model.tensors import Tensor, role_of

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from firesteel.edge.files.contents import local_folder, read_contents, read_folder
+from firesteel.edge.contents import local_folder, read_contents, read_folder
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.model.contents import CheckpointContents
 from firesteel.rules.checkpoint.checks import CheckpointFinding, Mend

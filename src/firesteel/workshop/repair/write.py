@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge.files.home import require_disk_space
+from firesteel.edge.home import require_disk_space
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.formats import safetensors
 from firesteel.units import MIB

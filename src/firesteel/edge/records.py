@@ -1,0 +1,228 @@
+"""Files that become values of the planner and the catalog, each checked before it is used.
+
+`measured_memory.json`: how much memory launches took here. `history.db`: the user's own benchmark runs, which
+`bench.results.history` writes. A plan of the same launch trusts both more than any estimate, so a row with an
+impossible figure or date is skipped, and a file that cannot be read, or that a newer firesteel wrote, counts
+as empty. `engines-data/inspected/sha256-1b2c3d4e....json`: what `image inspect` learned about an image. And
+recipes for images, by name or from a file of the user's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any, get_args
+
+from msgspec.structs import fields
+
+from firesteel.catalog.image import ImageInspection
+from firesteel.catalog.image_recipe import ImageRecipe, image_recipe, read_image_recipe
+from firesteel.edge.files import read_text
+from firesteel.edge.home import Home, exclusive, read_json, write_state
+from firesteel.errors import FiresteelError, UsageError, printable
+from firesteel.launch import EngineName
+from firesteel.planner.memory.measured import MeasuredMemory
+from firesteel.planner.speed.own_runs import OwnRun
+from firesteel.units import Band
+from firesteel.values import InvalidValue, from_json
+
+_MAX_MEASURED = 100
+_MAX_MEASURED_BYTES = 2**20
+"""A hundred rows are 50 KB."""
+_MAX_FIGURE = 2**50
+_FIGURES = frozenset(field.name for field in fields(MeasuredMemory)) - {"key", "engine", "version", "seen"}
+_REQUIRED = frozenset({"key", "engine", "version", "process_bytes", "seen"})
+
+
+def save_measured_memory(home: Home, measured: MeasuredMemory) -> None:
+    """Appends the newest; the oldest rows are dropped."""
+    with exclusive(home.measured_memory):
+        others = [row for key, row in read_measured_memory(home).items() if key != measured.key]
+        rows = [*others, measured][-_MAX_MEASURED:]
+        write_state(home.measured_memory, rows)
+
+
+def read_measured_memory(home: Home) -> Mapping[str, MeasuredMemory]:
+    """By `launch_key`, the oldest first."""
+    rows = read_json(home.measured_memory, _MAX_MEASURED_BYTES)
+    parsed = (_row(row) for row in rows) if isinstance(rows, list) else ()
+    return {row.key: row for row in parsed if row}
+
+
+def _row(row: object) -> MeasuredMemory | None:
+    """None for a row that firesteel cannot have written."""
+    if not isinstance(row, dict) or not _REQUIRED <= row.keys() <= _REQUIRED | _FIGURES:
+        return None
+    is_sound = (
+        _is_text(row["key"], "[0-9a-f]{32}")
+        and row["engine"] in get_args(EngineName)
+        and (row["version"] is None or _is_text(row["version"], r"[\w.+-]{1,80}"))
+        and _is_date(row["seen"])
+        and all(_is_size(row[name], name) for name in _FIGURES & row.keys())
+    )
+    return MeasuredMemory(**row) if is_sound else None
+
+
+def _is_text(value: object, pattern: str) -> bool:
+    return isinstance(value, str) and re.fullmatch(pattern, value, re.ASCII) is not None
+
+
+def _is_date(value: object) -> bool:
+    if not _is_text(value, "[0-9]{4}-[0-9]{2}-[0-9]{2}"):
+        return False
+    try:
+        date.fromisoformat(str(value))
+    except ValueError:
+        return False
+    return True
+
+
+def _is_size(value: object, name: str) -> bool:
+    """`True` is not a size, though Python counts it among the integers."""
+    if value is None:
+        return name not in _REQUIRED
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MAX_FIGURE
+
+
+SCHEMA = 2
+"""`PRAGMA user_version` of the file; it goes up when an older firesteel can no longer read it."""
+_MAX_RUNS = 500
+_MAX_TEXT = 2**16
+_MAX_RATE = 1e9
+_QUERY = """
+    SELECT runs.id, runs.began, runs.version, runs.launch_key, figures.text
+    FROM runs JOIN figures ON figures.run = runs.id
+    WHERE runs.origin = 'measured here' AND runs.launch_key IS NOT NULL AND length(figures.text) < ?
+    ORDER BY runs.began DESC, runs.id, figures.point LIMIT ?
+"""
+
+
+def history_path(home: Home) -> Path:
+    return home.root / "history.db"
+
+
+def read_own_runs(home: Home) -> Mapping[str, tuple[OwnRun, ...]]:
+    """By `launch_key`, the newest first."""
+    path = history_path(home)
+    if not path.is_file():
+        return {}
+    import sqlite3  # lazy: most homes have no history, and every plan comes through here
+
+    try:
+        runs = list(_rows(path, sqlite3))
+    except sqlite3.Error:
+        return {}
+    by_key: dict[str, list[OwnRun]] = {}
+    for run in runs:
+        by_key.setdefault(run.key, []).append(run)
+    return {key: tuple(runs) for key, runs in by_key.items()}
+
+
+def _rows(path: Path, sqlite3: Any) -> Iterator[OwnRun]:
+    file = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=2)
+    try:
+        if file.execute("PRAGMA user_version").fetchone()[0] != SCHEMA:
+            return
+        for row in file.execute(_QUERY, (_MAX_TEXT, _MAX_RUNS)).fetchall():
+            if run := _own_run(*row):
+                yield run
+    finally:
+        file.close()
+
+
+def _own_run(run: object, began: object, version: object, key: object, text: object) -> OwnRun | None:
+    """None for a row that `bench` cannot have written."""
+    seen = _date(began)
+    if not isinstance(key, str) or not re.fullmatch("[0-9a-f]{32}", key) or not seen:
+        return None
+    try:
+        figures = json.loads(str(text))
+        point = figures["point"]
+        return OwnRun(
+            key=key,
+            run=str(run),
+            seen=seen,
+            version=printable(str(version)) if version else None,
+            text=str(point["text"]),
+            users=_count(point["users"]),
+            prompt_tokens=_count(point["prompt_tokens"]),
+            shared_tokens=_count(point["shared_tokens"], minimum=0),
+            answer_tokens=_count(point["answer_tokens"]),
+            decode_tps=_band(figures["decode_tokens_per_s"]),
+            total_tps=_band(figures["total_tokens_per_s"]),
+            prefill_tps=_band(figures["prefill_tokens_per_s"]),
+            ttft_ms=_rate(figures["ttft_ms"].get("p50")),
+            # The user's own prompts have no kind of text and no known length: no evidence for a plan either.
+            is_open_loop=point["rate_per_s"] is not None
+            or _count(point["turns"]) > 1
+            or bool(point.get("prompts")),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _date(began: object) -> str | None:
+    try:
+        return date.fromisoformat(str(began)[:10]).isoformat()
+    except ValueError:
+        return None
+
+
+def _count(value: object, minimum: int = 1) -> int:
+    if not isinstance(value, int) or not minimum <= value <= 2**24:
+        raise ValueError(value)
+    return value
+
+
+def _rate(value: object) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or not 0 < value < _MAX_RATE:
+        raise ValueError(value)
+    return float(value)
+
+
+def _band(figure: Mapping[str, Any] | None) -> tuple[Band, int] | None:
+    """With the number of values behind it."""
+    if figure is None:
+        return None
+    low, value, high = figure["low"], _rate(figure["value"]), _rate(figure["high"])
+    if value is None or high is None or not 0 <= low <= value <= high:
+        raise ValueError(figure)
+    return Band(float(low), value, high), _count(figure["n"])
+
+
+def inspections_folder(home: Home) -> Path:
+    return home.learned / "inspected"
+
+
+def read_inspections(home: Home) -> tuple[ImageInspection, ...]:
+    """The oldest first; a damaged file is an error that names it."""
+    found = [_read_inspection(path) for path in sorted(inspections_folder(home).glob("*.json"))]
+    return tuple(sorted(found, key=lambda inspection: inspection.on))
+
+
+def _read_inspection(path: Path) -> ImageInspection:
+    try:
+        return from_json(ImageInspection, json.loads(path.read_text("utf-8", errors="replace")))
+    except (ValueError, InvalidValue) as error:
+        raise FiresteelError(
+            f"{path} is damaged ({error})", next="delete it and run `firesteel image inspect` again"
+        ) from error
+
+
+def load_image_recipe(what: str) -> tuple[str, ImageRecipe]:
+    """Name and recipe; a file's name is the recipe's, as docker allows it in a tag."""
+    if not what.endswith((".yaml", ".yml")):
+        return what, image_recipe(what)
+    path = Path(what)
+    if not re.fullmatch(r"[a-z0-9]+([._-][a-z0-9]+)*", path.stem):
+        raise UsageError(
+            f"{path.name} cannot name an image: only lower case letters, digits, and dots or dashes between",
+            next=f"mv {path} my-image.yaml",
+        )
+    text = read_text(path, next="firesteel image build --list")
+    return path.stem, read_image_recipe(str(path), text)
