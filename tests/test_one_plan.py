@@ -28,7 +28,7 @@ from firesteel.planner.memory.measured import MeasuredMemory, launch_key
 from firesteel.planner.plan import Plan
 from firesteel.planner.propose import Proposal
 from firesteel.run.service import folder_of, load, write_spec
-from firesteel.run.start.options import RunOptions, make_spec
+from firesteel.run.spec import RunOptions, make_spec
 from firesteel.units import Band
 from firesteel.values import replace
 from firesteel.workspace import find_workspace

@@ -22,7 +22,7 @@ from firesteel.planner.propose import Proposal
 from firesteel.run.events import Event as RunEvent
 from firesteel.run.events import PhaseProgress, ServiceReady
 from firesteel.run.report import Report
-from firesteel.run.start.options import RunOptions
+from firesteel.run.spec import RunOptions
 from firesteel.values import replace
 
 _TEXTS = {"code": "code", "prose": "prose", "json": "structured", "math": "reasoning"}

@@ -11,7 +11,7 @@ from firesteel.bench.load.subject import of_service
 from firesteel.edge.home import Home
 from firesteel.planner.plan import PlanSummary
 from firesteel.run.service import Service
-from firesteel.run.start.options import RunOptions, make_spec
+from firesteel.run.spec import RunOptions, make_spec
 from firesteel.run.verify.expected import Expected, expected, stored_expected, write_expected
 from firesteel.units import Band
 from firesteel.values import replace

@@ -32,8 +32,8 @@ from firesteel.launch import Ask
 from firesteel.library import plans
 from firesteel.planner.memory.measured import launch_key
 from firesteel.planner.propose import Proposal
-from firesteel.run.start.listen import LOOPBACK
-from firesteel.run.start.options import RunOptions
+from firesteel.run.endpoints import LOOPBACK
+from firesteel.run.spec import RunOptions
 from firesteel.values import replace
 from tests.bench.simulated_tune import SimulatedRunner, true_score
 

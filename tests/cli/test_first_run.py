@@ -14,7 +14,7 @@ from firesteel.cli.main import COMMANDS
 from firesteel.cli.output import show
 from firesteel.cli.output.proofs import proofs_view
 from firesteel.run.service import ServiceSpec
-from firesteel.run.spec_differences import differences
+from firesteel.run.up import differences
 from firesteel.run.verify.checks import CheckResult
 from tests.cli.inside import inside
 

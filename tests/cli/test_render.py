@@ -14,7 +14,7 @@ from firesteel.launch import COMPILE_CACHE_ENV, COMPILED_INSIDE, Ask
 from firesteel.planner.propose import propose
 from firesteel.planner.rendered import launch_facts
 from firesteel.reads.launches import read
-from firesteel.run.start.caches import staged
+from firesteel.run.spec import staged
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel
 from tests.made_adapters import write_peft

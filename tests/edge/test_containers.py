@@ -11,7 +11,7 @@ from firesteel.edge.docker.containers import has_image, pull_image
 from firesteel.edge.sim.setup import environment
 from firesteel.edge.sim.spark import SimFault, SimSpark
 from firesteel.errors import FiresteelError, HostNotReady
-from firesteel.run.start.preflight import gpu_problem
+from firesteel.run.preflight import gpu_problem
 from tests.edge.sim.spark import Spark, spark
 
 IMAGE = "vllm/vllm-openai:v0.28.0"

@@ -18,10 +18,9 @@ from firesteel.facts.host.hardware import Gpu
 from firesteel.gateway.loader.memory_release import AvailableSample, ExpectedRelease, is_released
 from firesteel.launch import Ask
 from firesteel.planner.propose import Proposal
-from firesteel.run.proofs import Proof, forget_proof, read_proof, record_proof
-from firesteel.run.service import ServiceSpec
-from firesteel.run.start.options import RunOptions, make_spec
-from firesteel.run.verify.brief import proof_digest
+from firesteel.run.service import Proof, ServiceSpec, forget_proof, read_proof, record_proof
+from firesteel.run.spec import RunOptions, make_spec
+from firesteel.run.verify.after_start import proof_digest
 from firesteel.values import replace
 from firesteel.workspace import Workspace
 from tests.conftest import run_firesteel

@@ -12,8 +12,8 @@ from firesteel.gateway.loader.duration import LoadClock, LoadTime
 from firesteel.gateway.loader.process import LoadProgress, ProcessLoader
 from firesteel.gateway.service_config import RunningModel
 from firesteel.run.events import PhaseDone, PhaseProgress
-from firesteel.run.proofs import forget_proof
-from firesteel.run.start.start_times import StartTimes, last_verified, record_start, record_verified
+from firesteel.run.service import forget_proof
+from firesteel.run.start import StartTimes, last_verified, record_start, record_verified
 
 KNOWN = LoadTime(launch_s=30, proof_s=20, whole_s=55)
 

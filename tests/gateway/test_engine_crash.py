@@ -24,8 +24,7 @@ import pytest
 
 from firesteel.edge.home import Home
 from firesteel.edge.host import process
-from firesteel.run.proofs import read_proof
-from firesteel.run.service import load
+from firesteel.run.service import load, read_proof
 from tests.conftest import run_firesteel
 
 pytestmark = pytest.mark.real

@@ -30,7 +30,7 @@ from firesteel.gateway.scheduler.events import (
 from firesteel.gateway.server_probe import find_apis, is_answering
 from firesteel.gateway.service_config import ModelConfig, ServiceConfig
 from firesteel.run.service import Service, ServiceSpec, ServiceState, folder_of, load, write_spec
-from firesteel.run.start.start import start_supervisor
+from firesteel.run.start import start_supervisor
 from firesteel.units import MIB
 from firesteel.values import replace
 from tests.conftest import run_firesteel

@@ -10,7 +10,7 @@ from firesteel.bench.load.sampler import HostReading
 from firesteel.bench.load.throttle import throttle_notes
 from firesteel.edge.sim.setup import create_spark, environment
 from firesteel.edge.sim.spark import SimSpark
-from firesteel.run.start.host_alarms import host_alarms
+from firesteel.run.preflight import host_alarms
 from tests.conftest import Firesteel
 
 GB10 = ["NVIDIA GB10, driver 580.173.02"]

@@ -24,7 +24,7 @@ from firesteel.planner.advice import (
     services_to_stop,
 )
 from firesteel.planner.propose import propose
-from firesteel.run.start.preflight import held_bytes
+from firesteel.run.preflight import held_bytes
 from firesteel.units import GIB
 from firesteel.values import replace
 from firesteel.workspace import find_workspace

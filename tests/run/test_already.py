@@ -19,11 +19,10 @@ from firesteel.errors import DoesNotFit, FiresteelError
 from firesteel.launch import Ask
 from firesteel.planner.propose import Proposal
 from firesteel.run.events import ServiceReady
-from firesteel.run.proofs import Proof, read_proof, record_proof
 from firesteel.run.report import Report
-from firesteel.run.service import all_services, folder_of, write_spec
-from firesteel.run.start.options import RunOptions, make_spec
-from firesteel.run.start.start import start_supervisor
+from firesteel.run.service import Proof, all_services, folder_of, read_proof, record_proof, write_spec
+from firesteel.run.spec import RunOptions, make_spec
+from firesteel.run.start import start_supervisor
 from firesteel.run.up import bring_up
 from firesteel.values import plain, replace
 

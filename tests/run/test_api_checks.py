@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.run.test_verify_checks import answer
+from tests.run.test_checks import answer
 
 from firesteel.edge.http.answer import Answer, TokenLogprob
 from firesteel.run.verify import api_checks

@@ -21,12 +21,12 @@ from firesteel.edge.host import process
 from firesteel.edge.hub.cache import find_store
 from firesteel.errors import SuspectWeights
 from firesteel.planner.propose import Proposal
-from firesteel.run.fetch.damage import explain_with_digests
-from firesteel.run.fetch.pull import pull_weights
-from firesteel.run.fetch.weights import WeightsNeed
+from firesteel.run.damage import explain_with_digests
+from firesteel.run.pull import pull_weights
 from firesteel.run.service import ServiceState, all_services
-from firesteel.run.start.start import has_crashed
-from firesteel.run.start.steps import wheel_file
+from firesteel.run.spec import wheel_file
+from firesteel.run.start import has_crashed
+from firesteel.run.weights import WeightsNeed
 from firesteel.values import replace
 
 __all__ = ["place"]

@@ -38,11 +38,11 @@ from firesteel.run.service import (
     pick,
     read_spec,
     read_state,
+    supervisors,
     write_spec,
 )
-from firesteel.run.start.options import RunOptions, make_spec
-from firesteel.run.start.start import start_supervisor
-from firesteel.run.supervisors import supervisors
+from firesteel.run.spec import RunOptions, make_spec
+from firesteel.run.start import start_supervisor
 from firesteel.run.up import bring_up
 from firesteel.values import plain, replace
 

@@ -16,7 +16,7 @@ from firesteel.errors import FiresteelError
 from firesteel.run.down import stop
 from firesteel.run.events import PhaseDone, PhaseProgress
 from firesteel.run.service import ServiceSpec, ServiceState, load, pick, read_state, write_spec
-from firesteel.run.start.start import start_supervisor
+from firesteel.run.start import start_supervisor
 
 MIB = 2**20
 HOLDS = "import sys, time; held = b'x' * int(sys.argv[1]); print('holds', flush=True); time.sleep(600)"

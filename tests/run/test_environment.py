@@ -17,11 +17,10 @@ from firesteel.edge.home import Home, secrets_path
 from firesteel.edge.host import process
 from firesteel.launch import Ask
 from firesteel.planner.propose import Proposal
+from firesteel.run.environment import allowed, named_by
 from firesteel.run.service import ServiceSpec, load, write_spec
-from firesteel.run.start.environment import allowed, named_by
-from firesteel.run.start.options import RunOptions, make_spec, write_secrets_of
-from firesteel.run.start.start import start_supervisor
-from firesteel.run.start.steps import make_steps
+from firesteel.run.spec import RunOptions, make_spec, make_steps, write_secrets_of
+from firesteel.run.start import start_supervisor
 from firesteel.values import replace
 
 SLEEPS = (sys.executable, "-c", "import time; time.sleep(600)")

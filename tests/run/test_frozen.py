@@ -19,7 +19,7 @@ from tests.conftest import Ran, run_firesteel
 from firesteel.edge.home import Home, write_text
 from firesteel.edge.host import process
 from firesteel.run.service import Service, ServiceSpec, hang_of, load, write_spec
-from firesteel.run.start.start import start_supervisor
+from firesteel.run.start import start_supervisor
 
 ONE_AT_A_TIME = """
 import http.server, sys, time

@@ -22,7 +22,7 @@ from firesteel.facts.host.memory import (
     Shm,
     parse_kernel_log,
 )
-from firesteel.run.start.memory_check import LaunchMemory, decide_start
+from firesteel.run.preflight import LaunchMemory, decide_start
 from firesteel.run.supervise.guard import GuardLimits, MemoryWatch, memory_is_back
 from firesteel.units import GIB, MIB
 
@@ -417,7 +417,7 @@ def test_small_hosts_have_a_smaller_line_for_the_driver() -> None:
 def test_the_guard_imports_little() -> None:
     """It lives as long as its model."""
     program = (
-        "import sys, firesteel.run.supervise.guard, firesteel.run.supervise.restart; "
+        "import sys, firesteel.run.supervise.guard, firesteel.run.supervise.exits; "
         "import firesteel.run.supervise.hang, firesteel.edge.host.memory; "
         "print(*{'pydantic', 'yaml', 'aiohttp', 'rich', 'click'} & set(sys.modules))"
     )

@@ -27,7 +27,7 @@ from firesteel.errors import FiresteelError
 from firesteel.launch import Ask
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import ServiceSpec, all_services, read_state, write_spec
-from firesteel.run.start.start import start_supervisor
+from firesteel.run.start import start_supervisor
 from firesteel.run.up import bring_up
 
 PHASES = {

@@ -17,7 +17,7 @@ from firesteel.edge.home import Home
 from firesteel.facts.host.hardware import Meminfo
 from firesteel.facts.host.memory import KernelEvent, MemorySample, StallCounters
 from firesteel.run.service import ServiceSpec, death, load, write_spec
-from firesteel.run.supervise.oom import OomCounts, killed_for_memory
+from firesteel.run.supervise.exits import OomCounts, killed_for_memory
 from firesteel.units import GIB, MIB
 
 ROOT = Path("/sys/fs/cgroup")

@@ -16,8 +16,7 @@ from tests.conftest import run_firesteel
 from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.edge.programs.installed import installed_engines
-from firesteel.run.service import all_services
-from firesteel.run.supervise.leftovers import SERVICE_VARIABLE
+from firesteel.run.service import SERVICE_VARIABLE, all_services
 
 pytestmark = pytest.mark.real
 LIMIT_S = 240

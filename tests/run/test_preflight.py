@@ -24,8 +24,8 @@ from firesteel.launch import Ask
 from firesteel.planner.memory.account import MemoryPart
 from firesteel.planner.propose import Proposal, propose
 from firesteel.run.events import PhaseDone
+from firesteel.run.preflight import OWN_DISK_BYTES, driver_problem, gpu_problem, preflight
 from firesteel.run.service import ServiceSpec, ServiceState, write_spec, write_state
-from firesteel.run.start.preflight import OWN_DISK_BYTES, driver_problem, gpu_problem, preflight
 from firesteel.run.supervise.disk_writer import MAX_LOG_BYTES
 from firesteel.units import GIB, TIB, Band
 from firesteel.values import replace

@@ -15,9 +15,9 @@ from firesteel.errors import FiresteelError
 from firesteel.facts.host.hardware import Gpu, Host, hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.planner.propose import propose
-from firesteel.run.fetch.prune import UnusedFile, find_unused, remove_unused
+from firesteel.run.prune import UnusedFile, find_unused, remove_unused
 from firesteel.run.service import ServiceSpec, folder_of, write_spec
-from firesteel.run.start.caches import cache_name
+from firesteel.run.spec import cache_name
 from firesteel.values import replace
 
 DRIVER = "580.95.05"

@@ -26,8 +26,8 @@ from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.planner.propose import Proposal, propose
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
-from firesteel.run.fetch.pull import pull_launch, pull_weights
-from firesteel.run.fetch.weights import WeightsNeed
+from firesteel.run.pull import pull_launch, pull_weights
+from firesteel.run.weights import WeightsNeed
 
 NAME = "org/model"
 TOKEN = "hf_never_show_this_one"

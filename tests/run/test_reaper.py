@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from firesteel.edge.host import process
-from firesteel.run.start.options import REAPER
-from firesteel.run.supervise.leftovers import SERVICE_VARIABLE, end_leftovers
+from firesteel.run.service import SERVICE_VARIABLE, end_leftovers
+from firesteel.run.spec import REAPER
 
 # A program like vLLM: a child of its own, in a session of its own, that ignores SIGTERM where it should.
 _PROGRAM = """

@@ -30,8 +30,8 @@ from firesteel.run.service import (
     write_spec,
     write_state,
 )
-from firesteel.run.start.options import REAPER
-from firesteel.run.start.start import start_supervisor, wait_until_healthy
+from firesteel.run.spec import REAPER
+from firesteel.run.start import start_supervisor, wait_until_healthy
 from firesteel.run.supervise import disk_writer, monitor, supervisor
 
 SLEEPS = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")

@@ -29,7 +29,7 @@ from firesteel.planner.propose import Proposal, propose_checkpoint
 from firesteel.run.down import stop
 from firesteel.run.events import PhaseDone, ServiceReady
 from firesteel.run.service import ServiceState, all_services
-from firesteel.run.start.start import adopt_all
+from firesteel.run.start import adopt_all
 from firesteel.run.up import bring_up
 from firesteel.values import replace
 

@@ -23,9 +23,9 @@ from firesteel.library import plans
 from firesteel.planner.plan import PlanSummary
 from firesteel.run.endpoints import base_url
 from firesteel.run.service import ServiceSpec
+from firesteel.run.verify.after_start import require_passed
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import Expected, expected, read_expected
-from firesteel.run.verify.prove import require_passed
 from firesteel.run.verify.questions import stop_word
 from firesteel.run.verify.verify import Verification, VerifyBudget, verify
 from firesteel.units import Band

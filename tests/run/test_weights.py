@@ -10,7 +10,7 @@ from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask, EngineName
 from firesteel.planner.propose import propose
-from firesteel.run.fetch.weights import WeightsNeed, packages, parse_name, select_files, weights_needed
+from firesteel.run.weights import WeightsNeed, packages, parse_name, select_files, weights_needed
 
 MODEL = "config.json tokenizer.json model-00001-of-00002.safetensors model-00002-of-00002.safetensors"
 INDEX = f"{MODEL} model.safetensors.index.json"

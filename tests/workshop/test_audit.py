@@ -19,8 +19,8 @@ from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.library.documents.all import schemas
 from firesteel.rules.checkpoint.checks import CHECKS
+from firesteel.run.damage import audit_pulled
 from firesteel.run.events import PhaseDone
-from firesteel.run.fetch.audit_weights import audit_pulled
 from firesteel.values import replace
 from firesteel.workshop.audit import AuditReport, audit
 from firesteel.workspace import Workspace

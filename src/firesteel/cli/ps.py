@@ -17,7 +17,7 @@ from firesteel.units import show_bytes, show_rate
 if TYPE_CHECKING:
     from firesteel.gateway.address import Address
     from firesteel.library.services import ServiceStatus
-    from firesteel.run.cluster_status import NodeStatus
+    from firesteel.run.service import NodeStatus
 
 
 @click.command("ps")

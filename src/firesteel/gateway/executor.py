@@ -27,7 +27,7 @@ from firesteel.gateway.scheduler import events
 from firesteel.gateway.scheduler.preview import LoadPreview
 from firesteel.gateway.scheduler.scheduler import Scheduler
 from firesteel.gateway.service_config import ModelConfig, RunningModel, ServiceConfig
-from firesteel.run.proofs import forget_proof
+from firesteel.run.service import forget_proof
 from firesteel.values import Value, replace
 
 _MEMORY_READING_S = 2.0

@@ -379,7 +379,7 @@ def diagnose_log(log: str, engine: EngineName | None = None, stdin: BinaryIO | N
 
 def _open_log(log: str, stdin: BinaryIO | None) -> tuple[str, AbstractContextManager[Iterator[str]]]:
     from firesteel.edge.files import open_log
-    from firesteel.run.logs import all_logs
+    from firesteel.run.service import all_logs
 
     if log == "-" and stdin:
         return "stdin", open_log(stdin, log)

@@ -16,7 +16,7 @@ from firesteel.hosts.cluster.up import propose_cluster, read_cluster
 from firesteel.hosts.doctor.nodes import ClusterExamination, examine_cluster
 from firesteel.launch import Ask
 from firesteel.run.events import Event
-from firesteel.run.fetch.pull import pull_launch
+from firesteel.run.pull import pull_launch
 from firesteel.values import Value
 from firesteel.workspace import find_workspace
 

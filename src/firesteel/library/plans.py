@@ -162,7 +162,7 @@ def _to_serve(best: Proposal, model: str) -> str:
 def _to_fit(ask: Ask, best: Proposal, model: str) -> str:
     """The same with a smaller context, beside fewer services, on two Sparks, or another recipe."""
     from firesteel.planner.advice import alternative, how_to_fit
-    from firesteel.run.start.preflight import held_bytes  # loads docker
+    from firesteel.run.preflight import held_bytes  # loads docker
 
     is_local = best.plan.host.name == "local"
     hint = how_to_fit(best, held_bytes(find_home()) if is_local else {})

@@ -21,7 +21,7 @@ from firesteel.planner.advice import require_weights
 from firesteel.planner.rendered import CLUSTER_FORMS, FORMS, render_proposals
 from firesteel.render import Cluster
 from firesteel.render import docker as docker_run
-from firesteel.run.start.listen import listening
+from firesteel.run.endpoints import listening
 from firesteel.values import Value, replace
 
 if TYPE_CHECKING:
@@ -243,8 +243,7 @@ def render_for_kubernetes(proposal: Proposal, cluster: Cluster | None = None) ->
 def _with_folders(proposal: Proposal) -> Proposal:
     """With the folders of this user, as `up` would mount them."""
     from firesteel.edge.hub.cache import find_store
-    from firesteel.run.start.caches import with_user_folders
-    from firesteel.run.start.steps import with_native_launch
+    from firesteel.run.spec import with_native_launch, with_user_folders
 
     if proposal.plan.launch.program:
         return with_native_launch(proposal, find_home())

@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from firesteel.hosts.cluster.joined import JoinedHosts
     from firesteel.launch import Step
     from firesteel.planner.propose import Proposal
-    from firesteel.run.cluster_status import NodeStatus
-    from firesteel.run.fetch.prune import UnusedFile
-    from firesteel.run.service import Service
-    from firesteel.run.start.options import RunOptions
+    from firesteel.run.prune import UnusedFile
+    from firesteel.run.service import NodeStatus, Service
+    from firesteel.run.spec import RunOptions
     from firesteel.run.verify.verify import Verification
     from firesteel.service_file import NodeModel, ServiceFile
     from firesteel.upgrade.upgrade import UpgradeEvent
@@ -56,7 +55,7 @@ def pull(
     reread: bool = False,
 ) -> AsyncIterator[Event]:
     """Download what a model needs to start offline; a `PhaseDone` for each thing that was not there."""
-    from firesteel.run.fetch.pull_model import pull_model  # loads the Hub's client
+    from firesteel.run.pull import pull_model  # loads the Hub's client
     from firesteel.workspace import find_workspace  # the catalog
 
     here = find_workspace()
@@ -65,7 +64,7 @@ def pull(
 
 def next_after_pull(model: str, patterns: tuple[str, ...] = ()) -> str:
     """What to type once it is there."""
-    from firesteel.run.fetch.pull_model import next_command  # as in `pull`
+    from firesteel.run.pull import next_command  # as in `pull`
     from firesteel.workspace import find_workspace
 
     return next_command(find_workspace(), model, patterns)
@@ -73,8 +72,8 @@ def next_after_pull(model: str, patterns: tuple[str, ...] = ()) -> str:
 
 def unused_files(model: str | None = None) -> tuple[UnusedFile, ...]:
     """Files that nothing uses any more; with a model, its weights too. `remove_files` removes them."""
-    from firesteel.run.fetch.prune import find_unused
-    from firesteel.run.fetch.pull_model import repositories_of  # loads the Hub's client
+    from firesteel.run.prune import find_unused
+    from firesteel.run.pull import repositories_of  # loads the Hub's client
     from firesteel.workspace import find_workspace
 
     here = find_workspace()
@@ -84,7 +83,7 @@ def unused_files(model: str | None = None) -> tuple[UnusedFile, ...]:
 
 def remove_files(files: Iterable[UnusedFile]) -> tuple[UnusedFile, ...]:
     """Remove them, and return those that could not be removed because they belong to another user."""
-    from firesteel.run.fetch.prune import remove_unused
+    from firesteel.run.prune import remove_unused
 
     return remove_unused(files)
 
@@ -128,7 +127,7 @@ class RemoteAccess(Value):
 
 def up(proposal: Proposal, options: RunOptions | None = None) -> AsyncIterator[Event]:
     """Launch and verify it. The last event is `ServiceReady`, with the report."""
-    from firesteel.run.start.options import RunOptions  # loads the planner
+    from firesteel.run.spec import RunOptions  # loads the planner
     from firesteel.run.up import bring_up
 
     return bring_up(proposal, find_home(), options or RunOptions())
@@ -136,7 +135,7 @@ def up(proposal: Proposal, options: RunOptions | None = None) -> AsyncIterator[E
 
 def plan_up(ask: Ask, *, listen: str = LOOPBACK, trusts_code: bool = False, at_boot: bool = False) -> UpPlan:
     """The best way to serve a model on this host."""
-    from firesteel.run.start.options import RunOptions  # loads the planner
+    from firesteel.run.spec import RunOptions  # loads the planner
     from firesteel.workspace import find_workspace
 
     workspace = find_workspace()
@@ -162,7 +161,7 @@ def plan_up_together(
     """The best way to serve a model by several hosts together: `count`, or this one and all nodes."""
     from firesteel.hosts.cluster.nodes import local_name, require_nodes
     from firesteel.hosts.cluster.up import propose_cluster, read_cluster  # ssh
-    from firesteel.run.start.options import RunOptions
+    from firesteel.run.spec import RunOptions
     from firesteel.workspace import find_workspace
 
     workspace = find_workspace()
@@ -189,8 +188,8 @@ def plan_up_file(
 ) -> UpPlan:
     """The models of a service file, or some of them, planned together before the first is started."""
     from firesteel.edge import files as text_files
-    from firesteel.run.service_plans import plan_all  # the planner
-    from firesteel.run.start.options import RunOptions
+    from firesteel.run.spec import RunOptions
+    from firesteel.run.up import plan_all  # the planner
     from firesteel.service_file import asks, on_nodes, read_service_file
     from firesteel.workspace import find_workspace
 
@@ -219,8 +218,8 @@ def plan_up_file(
 def steps_of(plan: UpPlan) -> tuple[Step, ...]:
     """The commands that `start` would run. Raises where one of its launches must not run."""
     from firesteel.planner.advice import require_runnable
-    from firesteel.run.start.listen import listening
-    from firesteel.run.start.steps import make_steps
+    from firesteel.run.endpoints import listening
+    from firesteel.run.spec import make_steps
 
     for proposal in plan.proposals:
         require_runnable(proposal)
@@ -278,8 +277,7 @@ def remote_access(name: str) -> RemoteAccess | None:
 
 def nodes_of(name: str) -> tuple[NodeStatus, ...]:
     """The hosts that serve it together, as its runner sees them; empty for a service of one host."""
-    from firesteel.run.cluster_status import read_status
-    from firesteel.run.service import folder_of
+    from firesteel.run.service import folder_of, read_status
 
     status = read_status(folder_of(find_home(), name))
     return status.nodes if status else ()
@@ -318,7 +316,7 @@ class DownPlan(Value):
 def services() -> list[Service]:
     """What runs. A container whose supervisor was killed gets another one first."""
     from firesteel.run.service import all_services
-    from firesteel.run.start.start import adopt_all  # loads processes and the planner
+    from firesteel.run.start import adopt_all  # loads processes and the planner
 
     adopt_all(find_home())
     return all_services(find_home())
@@ -412,12 +410,12 @@ async def verify(
     server does, and `takes` what it takes beside text. `thorough=False`: only what `up` asks at a start.
     """
     from firesteel.run.endpoints import base_url, running_service
-    from firesteel.run.verify import target  # loads the HTTP client
+    from firesteel.run.verify.verify import target_at_url, target_of_service  # loads the HTTP client
 
     if url:
-        found = await target.target_at_url(base_url(url), model, key, task=task, takes=takes)
+        found = await target_at_url(base_url(url), model, key, task=task, takes=takes)
     else:
-        found = await target.target_of_service(find_home(), running_service(find_home(), name))
+        found = await target_of_service(find_home(), running_service(find_home(), name))
     async for event in found.verify(thorough=thorough):
         yield event
 
@@ -443,7 +441,7 @@ class EngineLog(Value):
 
 def log_file(name: str | None = None) -> Path:
     """The log of a service's engine; without a name, the one that was written to last."""
-    from firesteel.run.logs import find_log
+    from firesteel.run.service import find_log
 
     return find_log(find_home(), name)
 

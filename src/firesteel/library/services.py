@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Literal
 from firesteel.edge.home import find_home
 from firesteel.gateway.address import Address, read_address
 from firesteel.library import run
-from firesteel.run.cluster_status import ClusterStatus, read_status
-from firesteel.run.live_figures import LiveFigures, read_figures
-from firesteel.run.service import Service, death, hang_of
+from firesteel.run.report import LiveFigures, read_figures
+from firesteel.run.service import ClusterStatus, Service, death, hang_of, read_status
 from firesteel.values import Value
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def list_services(path: Path | None = None) -> ServiceList:
     if not any(row.pid for row in rows):
         return ServiceList(rows, gateway)
     from firesteel.edge.host.nvidia_smi import read_gpu  # runs nvidia-smi
-    from firesteel.run.start.host_alarms import host_alarms  # loads the checks of `doctor`
+    from firesteel.run.preflight import host_alarms  # loads the checks of `doctor`
 
     return ServiceList(rows, gateway, host_alarms(), read_gpu())
 

@@ -19,6 +19,7 @@ from firesteel.run.service import (
     FILES,
     Service,
     current_state,
+    end_leftovers,
     folder_of,
     is_supervised,
     load,
@@ -27,7 +28,6 @@ from firesteel.run.service import (
 )
 from firesteel.run.supervise import boot
 from firesteel.run.supervise.guard import memory_is_back
-from firesteel.run.supervise.leftovers import end_leftovers
 from firesteel.units import show_bytes
 
 _POLL_S = 0.05

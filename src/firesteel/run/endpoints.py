@@ -1,14 +1,64 @@
-"""The server that `verify`, `bench` and `compare --ab` talk to: a running service, or a URL with its key."""
+"""Where services listen, and how commands reach a server: a running service, or a URL with its key.
+
+A launch can be reached from this host only, unless the user says otherwise; then its engine asks for a key.
+Docker's published ports bypass a host firewall, so without a key the whole network could use it.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from firesteel.catalog.launches import listening_on
 from firesteel.edge.home import Home
-from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.errors import FiresteelError, HostNotReady, Stopped, UsageError
+from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK
 from firesteel.run.service import Service, pick
+from firesteel.values import replace
+
+if TYPE_CHECKING:  # whoever only asks a server needs no planner
+    from firesteel.planner.propose import Proposal
+
+__all__ = [
+    "KEY_VARIABLES", "LOOPBACK", "base_url", "is_wide", "key_from", "listening", "reached_at",
+    "running_service",
+]  # fmt: skip
+
+
+def is_wide(address: str) -> bool:
+    return not _parsed_address(address).is_loopback
+
+
+def reached_at(address: str, port: int) -> str:
+    """The URL by which this host itself reaches it."""
+    parsed = _parsed_address(address)
+    host = LOOPBACK if parsed.is_unspecified else str(parsed)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def listening(proposal: Proposal, address: str) -> Proposal:
+    """The proposal, bound to an address; beyond loopback the engine asks for a key."""
+    if address == LOOPBACK:
+        return proposal
+    launch = proposal.plan.launch
+    variable = ENGINE_KEY_VARIABLES.get(launch.engine) if is_wide(address) else None
+    if is_wide(address) and variable is None:
+        raise Stopped(
+            f"{launch.engine} takes its key only as an argument, where every user of the host can read it",
+            next=f"firesteel up {proposal.name}, and a proxy with a key in front of it",
+        )
+    return replace(proposal, plan=replace(proposal.plan, launch=listening_on(launch, address, variable)))
+
+
+def _parsed_address(address: str) -> IPv4Address | IPv6Address:
+    try:
+        return ip_address(address)
+    except ValueError:
+        raise UsageError(f"`{address}` is not an address to listen on", next="--listen 0.0.0.0") from None
+
 
 _URL = re.compile(r"https?://[^\s\x00-\x20\"'<>\\^`{|}?#]{1,500}\Z", re.ASCII)
 KEY_VARIABLES = ("FIRESTEEL_API_KEY", "OPENAI_API_KEY")

@@ -1,11 +1,15 @@
-"""A service: one model that was started, as the files of its folder tell.
+"""A service: one model that was started, as the files of its folder and the process table tell.
 
 spec.json        what the supervisor was told to start; no secret is in it
 state.json       what the supervisor saw: written by the supervisor alone
 report.json      what `up` proved; absent until it did
+cluster.json     what the runner of several hosts sees of each: written by the runner alone
 supervisor.lock  held by the supervisor for as long as it lives
 work.lock        held by an `up` that is under way, and by whoever removes these files
-engine.log       the engine's own words
+engine.log       the engine's own words; kept after the service has ended
+
+Files may be damaged or lost, so a supervisor is also found by its arguments, and what an engine left behind
+by its environment. Imports little: supervisor and gateway load it for as long as they live.
 """
 
 from __future__ import annotations
@@ -15,16 +19,20 @@ import os
 import shlex
 import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from msgspec import field
 
+from firesteel.edge import home
 from firesteel.edge import home as state_file
 from firesteel.edge.docker.containers import is_container_running
 from firesteel.edge.home import Home, is_locked, read_secrets
+from firesteel.edge.host import process
 from firesteel.edge.host.process import (
     Pid,
+    commands,
     is_alive,
     is_stopped,
     now,
@@ -34,7 +42,6 @@ from firesteel.edge.host.process import (
 )
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK, Ask, EngineName
-from firesteel.run.supervisors import supervisors
 from firesteel.values import InvalidValue, Value, from_json, replace
 
 T = TypeVar("T")
@@ -379,3 +386,119 @@ def _parse(kind: type[T], document: Mapping[str, Any]) -> T | None:
         return from_json(kind, document)
     except InvalidValue:
         return None
+
+
+# --- what the process table shows, whatever became of the files ---
+
+_SUPERVISOR_MODULE = "firesteel.run.supervise.supervisor"
+
+
+def supervisors(home: Home) -> dict[str, Pid]:
+    """By the name of the service, whose folder is their last argument; the engine is their oldest child."""
+    services = home.services.resolve()
+    found: dict[str, Pid] = {}
+    for pid, arguments in commands():
+        if _SUPERVISOR_MODULE in arguments:
+            folder = Path(arguments[-1])
+            if folder.parent.resolve() == services:
+                found.setdefault(folder.name, pid)
+    return found
+
+
+SERVICE_VARIABLE = "FIRESTEEL_SERVICE"
+"""The folder of the service, in the environment of its engine and of all that the engine starts."""
+
+
+def end_leftovers(folder: Path) -> int:
+    """Kill what an engine left behind; how many there were. It outlived its supervisor and its reaper, and
+    nobody would free its memory. Only for a service whose supervisor is gone, or is the caller."""
+    pids = process.with_variable(SERVICE_VARIABLE, str(folder))
+    for pid in pids:
+        process.send(pid, signal.SIGKILL)
+    return len(pids)
+
+
+# --- logs, which are kept after a service has ended ---
+
+
+def all_logs(home: Home) -> dict[str, Path]:
+    """By the name of the service."""
+    return {path.parent.name: path for path in home.services.glob("*/engine.log")}
+
+
+def find_log(home: Home, name: str | None = None) -> Path:
+    """The log of that service; without a name, the one that was written to last."""
+    logs = all_logs(home)
+    if name in logs:
+        return logs[name]
+    if name is not None:
+        known = f"; there are logs of {', '.join(sorted(logs))}" if logs else ""
+        raise UsageError(f"there is no log of `{name}`{known}", next="firesteel ps")
+    if not logs:
+        raise FiresteelError("nothing has run yet, so there is no log", next="firesteel up")
+    return max(logs.values(), key=lambda path: path.stat().st_mtime)
+
+
+# --- proofs: which launch was verified on this host, and one of its answers ---
+
+
+class Proof(Value):
+    """`proofs/NAME.json` under FIRESTEEL_HOME has the last one of each name. A model that is swapped in
+    again with the same command, engine, weights and driver is the one that was proved, if it still gives that
+    answer word for word (`verify/after_start.py`). A proof is forgotten when the model crashes, does not come
+    up, or fails `verify`."""
+
+    digest: str
+    """Of everything that its answers depend on (`verify.after_start.proof_digest`)."""
+    answer: str
+
+
+def read_proof(home: Home, name: str) -> Proof | None:
+    return state_file.read_state(_proof_path(home, name), Proof)
+
+
+def record_proof(home: Home, name: str, proof: Proof) -> None:
+    state_file.write_state(_proof_path(home, name), proof)
+
+
+def forget_proof(home: Home, name: str) -> None:
+    with suppress(OSError):  # a proof that cannot be removed cannot be written either
+        _proof_path(home, name).unlink(missing_ok=True)
+
+
+def _proof_path(home: Home, name: str) -> Path:
+    return home.root / "proofs" / f"{name}.json"
+
+
+# --- services over several hosts ---
+
+STATUS_FILE = "cluster.json"
+
+
+class NodeStatus(Value):
+    host: str
+    rank: int
+    phase: str
+    """`waiting` (until every node answers), `fallback` (this host, which serves another model meanwhile),
+    `starting`, `running`, `silent` (no answer, not yet lost), `stopping`, `ended`."""
+    pid: int | None = None
+    resident_bytes: int = 0
+    available_bytes: int = 0
+    log: str = ""
+
+
+class ClusterStatus(Value):
+    phase: str
+    why: str | None
+    transport: str
+    nodes: tuple[NodeStatus, ...]
+    notices: tuple[str, ...] = ()
+
+
+def write_status(folder: Path, status: ClusterStatus) -> None:
+    home.write_state(folder / STATUS_FILE, status)
+
+
+def read_status(folder: Path) -> ClusterStatus | None:
+    """None for a service of one host."""
+    return home.read_state(folder / STATUS_FILE, ClusterStatus)

@@ -5,13 +5,14 @@ a failure or an interruption stops what was started.
 
     bring_up = run_stages(startup, ready, fetch, stopped_on_failure(start, verify))
 
-`hosts.cluster` puts stages of its own between these.
+`hosts.cluster` puts stages of its own between these. The models of one service file are planned together
+(`plan_all`) before the first one starts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -22,35 +23,36 @@ from firesteel.edge.host import process
 from firesteel.edge.host.memory import evict, meminfo
 from firesteel.edge.http.sync_client import get_from_engine
 from firesteel.errors import DoesNotFit, FiresteelError, SuspectWeights
+from firesteel.facts.host.hardware import Host
 from firesteel.planner.advice import require_runnable
 from firesteel.planner.propose import Proposal
+from firesteel.run.damage import audit_pulled, explain_with_digests
 from firesteel.run.down import remove_files, stop_and_remove, stop_processes
+from firesteel.run.endpoints import listening
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
-from firesteel.run.fetch.audit_weights import audit_pulled
-from firesteel.run.fetch.damage import explain_with_digests
-from firesteel.run.fetch.pull import pull_launch
-from firesteel.run.fetch.stored import staged_files
-from firesteel.run.proofs import forget_proof
+from firesteel.run.preflight import held_bytes, preflight
+from firesteel.run.pull import pull_launch
 from firesteel.run.report import read_report
 from firesteel.run.service import (
     Service,
     ServiceSpec,
     api_key,
     folder_of,
+    forget_proof,
     hang_of,
     load,
     own_reason,
     write_spec,
 )
-from firesteel.run.spec_differences import differences
-from firesteel.run.start.listen import listening
-from firesteel.run.start.options import RunOptions, make_spec, need_trust, start_argv, write_secrets_of
-from firesteel.run.start.preflight import held_bytes, preflight
-from firesteel.run.start.start import adopt_all, start_failure, start_supervisor, wait_until_healthy
+from firesteel.run.spec import RunOptions, make_spec, need_trust, start_argv, write_secrets_of
+from firesteel.run.start import adopt_all, start_failure, start_supervisor, wait_until_healthy
 from firesteel.run.supervise import boot
-from firesteel.run.verify.prove import prove
+from firesteel.run.verify.after_start import prove
+from firesteel.run.weights import staged_files
+from firesteel.service_file import ServiceFile, chosen
 from firesteel.units import show_bytes
 from firesteel.values import replace
+from firesteel.workspace import Workspace
 
 _DEFAULTS = RunOptions()
 _POLL_S = 0.05
@@ -285,3 +287,90 @@ async def _root_cause(home: Home, spec: ServiceSpec, error: BaseException) -> Ba
             return error
         await asyncio.sleep(_POLL_S)
     return start_failure(home, spec) if service else error
+
+
+# --- what differs between a service that runs and the one that is asked for ---
+
+_MAX_DIFFERENCES = 4
+
+
+def differences(running: ServiceSpec, wanted: ServiceSpec) -> str:
+    """In the engine's own words: `--ctx-size 4096, not 1024; --port 8000, not 8001`"""
+    found = list(_differences(running, wanted))
+    more = [f"{len(found) - _MAX_DIFFERENCES} more"] if len(found) > _MAX_DIFFERENCES else []
+    return "; ".join([*found[:_MAX_DIFFERENCES], *more]) or "it was planned by another version of firesteel"
+
+
+def _differences(running: ServiceSpec, wanted: ServiceSpec) -> Iterator[str]:
+    yield from _changed(_flags(running.start), _flags(wanted.start))
+    if running.is_guarded_by_key != wanted.is_guarded_by_key:
+        yield "it asks for a key" if running.is_guarded_by_key else "it asks for no key"
+    elif running.listen != wanted.listen:
+        yield f"it listens on {running.listen}, not {wanted.listen}"
+    yield from _changed(running.env, wanted.env)
+
+
+def _changed(running: Mapping[str, str], wanted: Mapping[str, str]) -> Iterator[str]:
+    for name in [*running, *(name for name in wanted if name not in running)]:
+        one, other = running.get(name), wanted.get(name)
+        if one == other:
+            continue
+        if other is None:
+            yield f"it has {name} {one}".rstrip()
+        elif one is None:
+            yield f"it lacks {name} {other}".rstrip()
+        else:
+            yield f"{name} {one}, not {other}"
+
+
+def _flags(argv: tuple[str, ...]) -> dict[str, str]:
+    """Flag -> value, as engines and docker take them; words that belong to no flag are left out."""
+    flags: dict[str, str] = {}
+    for index, word in enumerate(argv):
+        if word.startswith("-") and not word.lstrip("-").isdigit():
+            name, equals, value = word.partition("=")
+            following = argv[index + 1] if index + 1 < len(argv) else "-"
+            value = value if equals else "" if following.startswith("-") else following
+            flags[name] = f"{flags[name]} {value}" if name in flags else value
+    return flags
+
+
+# --- the models of one service file ---
+
+
+def plan_all(
+    file: ServiceFile, names: tuple[str, ...], workspace: Workspace, running: Iterable[Service]
+) -> list[Proposal]:
+    """The best way to serve each model, in the file's order, in the memory that those before it leave."""
+    ready = {service.name for service in running if service.phase == "ready"}
+    external_bytes = sum(entry.memory or 0 for entry in file.models.values() if entry.addresses)
+    ceiling, host = file.memory.ceiling, workspace.host()
+    available = host.room_bytes
+    if ceiling is not None:
+        available = min(available, max(0, ceiling - external_bytes))
+    planned: list[Proposal] = []
+    taken = 0
+    for name, ask in chosen(file, names).items():
+        rest = replace(host, memory_available_bytes=host.keep_free_bytes + max(0, available - taken))
+        # What runs already holds its memory: it is planned on the host as it is.
+        propose = workspace.propose_joined if ask.sparks else workspace.propose
+        best = propose(ask, host if name in ready else rest)[0]
+        if not best.plan.fits:
+            raise _does_not_fit(best, planned, rest, ceiling, external_bytes)
+        planned.append(best)
+        taken += 0 if name in ready else round(best.plan.memory.needed.expected)
+    return planned
+
+
+def _does_not_fit(
+    best: Proposal, planned: list[Proposal], rest: Host, ceiling: int | None, external_bytes: int
+) -> DoesNotFit:
+    needed = show_bytes(round(best.plan.memory.needed.expected))
+    beside = f" beside {', '.join(proposal.name for proposal in planned)}" if planned else ""
+    under = f" under the ceiling of {show_bytes(ceiling)}" if ceiling else ""
+    external = f", of which {show_bytes(external_bytes)} are for models at a `url`" if external_bytes else ""
+    return DoesNotFit(
+        f"{best.name} needs {needed}, and{beside} there is room for {show_bytes(rest.room_bytes)}"
+        f"{under}{external}",
+        next=f"start fewer of them by name, or give {best.name} a smaller `context`",
+    )

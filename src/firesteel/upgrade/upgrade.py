@@ -37,7 +37,7 @@ from firesteel.run.down import stop
 from firesteel.run.endpoints import running_service
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import Service, load
-from firesteel.run.start.options import RunOptions
+from firesteel.run.spec import RunOptions
 from firesteel.run.up import bring_up
 from firesteel.upgrade.releases import find_release, release_of
 from firesteel.upgrade.result import Outcome, UpgradeOptions, UpgradeResult

@@ -10,8 +10,7 @@ from tests.run.adversary.honest import Honest
 from tests.run.adversary.server import Adversary, serving
 
 from firesteel.errors import FiresteelError
-from firesteel.run.verify.target import target_at_url
-from firesteel.run.verify.verify import Verification, VerifyBudget, verify
+from firesteel.run.verify.verify import Verification, VerifyBudget, target_at_url, verify
 
 HONEST = Modification("honest", "nothing changed", "", Change())
 VERIFY_RECORDED = Path(__file__).with_name("verify_recorded.json.gz")

@@ -19,7 +19,7 @@ from firesteel.planner.propose import Proposal
 from firesteel.run.down import stop
 from firesteel.run.events import Event as RunEvent
 from firesteel.run.service import load
-from firesteel.run.start.options import RunOptions
+from firesteel.run.spec import RunOptions
 from firesteel.run.up import bring_up
 from firesteel.run.verify.expected import stored_expected
 from firesteel.values import Value

@@ -40,7 +40,7 @@ from firesteel.launch import Ask
 from firesteel.planner.advice import require_runnable
 from firesteel.planner.propose import Proposal
 from firesteel.run.events import ServiceReady
-from firesteel.run.start.options import RunOptions
+from firesteel.run.spec import RunOptions
 from firesteel.units import show_seconds
 from firesteel.values import Value, replace
 

@@ -23,11 +23,11 @@ from firesteel.gateway.loader.child import say
 from firesteel.hosts.cluster.on_nodes import key_of_nodes
 from firesteel.launch import Ask
 from firesteel.run.down import stop_and_remove
+from firesteel.run.endpoints import LOOPBACK, reached_at
 from firesteel.run.report import Report, write_report
 from firesteel.run.service import ServiceSpec, folder_of, load, write_spec
-from firesteel.run.start.listen import LOOPBACK, reached_at
-from firesteel.run.start.options import REAPER
-from firesteel.run.start.start import start_failure, start_supervisor
+from firesteel.run.spec import REAPER
+from firesteel.run.start import start_failure, start_supervisor
 from firesteel.units import show_bytes, show_seconds
 from firesteel.values import Value, plain, replace
 

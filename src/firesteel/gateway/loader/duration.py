@@ -1,6 +1,6 @@
 """How long a load takes, from planning to verification, and how long one under way still needs.
 
-Durations of earlier loads are stored with the model's starts (`run/start/start_times.py`). During the
+Durations of earlier loads are stored with the model's starts (`run/start.py`). During the
 engine's own start its progress is known; warm-up and verification are expected to take as long as the last
 time. Used only by the loader process.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 from firesteel.edge.home import Home
 from firesteel.planner.propose import Proposal
 from firesteel.run.events import PhaseDone, PhaseProgress
-from firesteel.run.proofs import read_proof
-from firesteel.run.start.start_times import earlier_starts, last_verified, record_verified
+from firesteel.run.service import read_proof
+from firesteel.run.start import earlier_starts, last_verified, record_verified
 from firesteel.values import Value
 
 

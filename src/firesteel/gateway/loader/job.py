@@ -46,12 +46,12 @@ from firesteel.planner.memory.measured import launch_key
 from firesteel.planner.plan import Plan
 from firesteel.planner.propose import Proposal
 from firesteel.run.down import freed_bytes
+from firesteel.run.endpoints import LOOPBACK, reached_at
 from firesteel.run.events import PhaseDone, PhaseProgress, PlanReady, ServiceReady
 from firesteel.run.service import Service, all_services
 from firesteel.run.service import load as find_service
-from firesteel.run.start.listen import LOOPBACK, reached_at
-from firesteel.run.start.options import RunOptions
-from firesteel.run.start.start import adopt_all
+from firesteel.run.spec import RunOptions
+from firesteel.run.start import adopt_all
 from firesteel.run.up import bring_up
 from firesteel.service_file import (
     ModelEntry,

@@ -20,7 +20,7 @@ from firesteel.hosts.cluster.ranks import (
 from firesteel.hosts.cluster.rpc import RpcProgram
 from firesteel.launch import Launch, container_name
 from firesteel.planner.propose import Proposal
-from firesteel.run.start.steps import make_steps
+from firesteel.run.spec import make_steps
 from firesteel.values import replace
 
 _WORKER_GRACE_S = 15.0

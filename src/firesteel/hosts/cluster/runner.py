@@ -28,9 +28,8 @@ from firesteel.hosts.cluster.nodes import all_nodes
 from firesteel.hosts.cluster.rank import RENEW_S, STOP_S, Rank
 from firesteel.hosts.cluster.ranks import ClusterSpec, RankSpec
 from firesteel.hosts.cluster.watch import ClusterWatch, RankReport
-from firesteel.run.cluster_status import ClusterStatus, NodeStatus, write_status
-from firesteel.run.service import WHY_FILE
-from firesteel.run.supervise.restart import AGAIN_CODE
+from firesteel.run.service import WHY_FILE, ClusterStatus, NodeStatus, write_status
+from firesteel.run.supervise.exits import AGAIN_CODE
 from firesteel.units import show_bytes
 from firesteel.values import replace
 

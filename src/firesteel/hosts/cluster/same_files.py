@@ -20,7 +20,7 @@ from firesteel.hosts.cluster.joined import JoinedHosts
 from firesteel.hosts.cluster.nodes import target_of
 from firesteel.launch import EngineProgram, Launch
 from firesteel.planner.propose import Proposal
-from firesteel.run.fetch.stored import staged_files
+from firesteel.run.weights import staged_files
 
 
 async def require_equal_files(proposal: Proposal, home: Home, cluster: JoinedHosts) -> None:

@@ -8,7 +8,7 @@ from firesteel.hosts.cluster.rank_specs import cluster_spec, on_cluster
 from firesteel.hosts.cluster.rpc import find_rpc_program
 from firesteel.launch import Command, Step
 from firesteel.planner.propose import Proposal
-from firesteel.run.start.steps import make_steps
+from firesteel.run.spec import make_steps
 
 
 def cluster_steps(proposal: Proposal, home: Home, cluster: JoinedHosts) -> tuple[Step, ...]:

@@ -28,12 +28,11 @@ from firesteel.hosts.cluster.same_files import require_equal_files
 from firesteel.launch import Ask, Runtime
 from firesteel.planner.advice import require_runnable
 from firesteel.planner.propose import Proposal
-from firesteel.run.cluster_status import read_status
+from firesteel.run.endpoints import listening
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
-from firesteel.run.fetch.pull import pull_launch
-from firesteel.run.service import folder_of, last_lines, load
-from firesteel.run.start.listen import listening
-from firesteel.run.start.options import RunOptions
+from firesteel.run.pull import pull_launch
+from firesteel.run.service import folder_of, last_lines, load, read_status
+from firesteel.run.spec import RunOptions
 from firesteel.run.up import begin, fetch, ready, run_stages, start, stopped_on_failure, verify
 from firesteel.units import show_bytes
 from firesteel.values import replace

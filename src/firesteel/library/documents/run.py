@@ -12,10 +12,10 @@ from firesteel.library.documents.document import Document
 from firesteel.library.documents.proposals import RequestsJson, TermsJson, requests_json, terms_json
 from firesteel.library.run import NodeUp
 from firesteel.planner.propose import Proposal
-from firesteel.run.cluster_status import NodeStatus
 from firesteel.run.events import ServiceReady
-from firesteel.run.fetch.prune import UnusedFile
+from firesteel.run.prune import UnusedFile
 from firesteel.run.report import Report
+from firesteel.run.service import NodeStatus
 from firesteel.run.verify.checks import CheckResult
 from firesteel.units import Band
 from firesteel.values import replace

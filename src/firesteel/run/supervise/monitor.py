@@ -18,8 +18,9 @@ from firesteel.edge.host.process import MemoryFile, tree_activity, uptime
 from firesteel.edge.http.sync_client import HealthPoller
 from firesteel.engines.metrics import activity
 from firesteel.run.service import ServiceSpec, ServiceState, all_services, api_key
-from firesteel.run.supervise import guard, hang, oom, restart
+from firesteel.run.supervise import guard, hang
 from firesteel.run.supervise.disk_writer import DiskWriter
+from firesteel.run.supervise.exits import ExitKind, OomCounts, killed_for_memory
 from firesteel.values import Value, replace
 
 _SAMPLE_S = 1.0
@@ -32,7 +33,7 @@ _HEALTH_S, _METRICS_S = 2.0, 5.0
 class StopReason(Value):
     """Why the supervisor stops an engine that would go on."""
 
-    kind: restart.ExitKind
+    kind: ExitKind
     text: str
     is_urgent: bool = False
     is_fatal: bool = False
@@ -54,7 +55,7 @@ class EngineMonitor:
         limits = guard.GuardLimits(spec.memory_floor_bytes, spec.expected_bytes, spec.available_bytes or None)
         self._guard = guard.MemoryWatch(limits)
         self._kernel = KernelLog()
-        self._oom_before = oom.OomCounts.of(sample(self._kernel), own_oom_kills())
+        self._oom_before = OomCounts.of(sample(self._kernel), own_oom_kills())
         self._held_bytes: int | None = None
         self._idle = hang.IdleTime()
         self._frozen = hang.FrozenTime()
@@ -112,8 +113,8 @@ class EngineMonitor:
         stop = self._guard.after(seen).stop
         if stop and stop.kind == "oom":
             return StopReason("guard", stop.why)
-        counts = oom.OomCounts.of(seen, own_oom_kills())
-        why = oom.killed_for_memory(
+        counts = OomCounts.of(seen, own_oom_kills())
+        why = killed_for_memory(
             self._oom_before, counts, self._held_bytes, seen.memory, is_container=bool(self.spec.stop)
         )
         return StopReason("guard", why) if why else None  # the next one would end in the same way

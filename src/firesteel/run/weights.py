@@ -1,11 +1,11 @@
-"""Select the files that a launch needs from a repository, so that nothing else is fetched. Pure.
+"""Select the files that a launch needs from a repository, so that nothing else is fetched; find what is here.
 
 vLLM and SGLang read safetensors and the files beside them; PyTorch files, formats of other engines and the
 makers' originals hold the same weights again. llama.cpp reads one of the many GGUF files in a repository,
 selected by its label (`ORG/NAME:Q4_K_M`), with all its parts, and an image projector if there is one. The
-selection is the same as in llama.cpp itself (`common/download.cpp`,
-https://github.com/ggml-org/llama.cpp, seen 2026-11-15); otherwise it would fetch another file, or find none
-offline.
+selection is the same as in llama.cpp itself (`common/download.cpp`, https://github.com/ggml-org/llama.cpp,
+seen 2026-11-15); otherwise it would fetch another file, or find none offline. It is pure; only what looks
+into the store (`staged_files`, `pulled_gguf`) reads files.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from glob import escape
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from firesteel.catalog.recipe import Asset
+from firesteel.edge.home import Home
+from firesteel.edge.hub import cache
+from firesteel.edge.hub.cache import Store, find_store
 from firesteel.edge.hub.files import HubFile
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import EngineName, FlagValue, is_hub_id
@@ -272,3 +275,25 @@ def _projector(files: Sequence[HubFile], model: HubFile) -> HubFile | None:
 def _bits(path: str) -> int:
     digits = re.search(r"[0-9]+", _tag(path))
     return int(digits[0][:6]) if digits else 0
+
+
+# --- what is in the store already ---
+
+
+def staged_files(proposal: Proposal, home: Home) -> tuple[Path, ...]:
+    """The files in the store that this launch will read."""
+    store = find_store(home)
+    return tuple(path for need in weights_needed(proposal) for path in _stored_files(need, store))
+
+
+def pulled_gguf(need: WeightsNeed, home: Home) -> Path | None:
+    """The path of a pulled GGUF, for llama.cpp."""
+    return next((path for path in _stored_files(need, find_store(home)) if path.suffix == ".gguf"), None)
+
+
+def _stored_files(need: WeightsNeed, store: Store) -> list[Path]:
+    """As the Hub listed them; what is there, if another program fetched them and we never asked the Hub."""
+    listing = cache.cached_listing(store, need.repository, need.revision) or cache.snapshot_listing(
+        store, need.repository, need.revision
+    )
+    return [store.path(listing, file) for file in select_files(listing.files, need)] if listing else []

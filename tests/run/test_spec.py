@@ -12,6 +12,7 @@ from firesteel.catalog.image import Image
 from firesteel.catalog.launches import in_container
 from firesteel.edge.home import Home
 from firesteel.engines.schema.releases import find_schema
+from firesteel.errors import FiresteelError
 from firesteel.facts.host.hardware import Gpu, hardware, idle_host
 from firesteel.launch import (
     COMPILE_CACHE_ENV,
@@ -20,11 +21,21 @@ from firesteel.launch import (
     OFFLINE_ENV,
     Ask,
     EngineName,
+    Launch,
     Mount,
 )
 from firesteel.planner.propose import Proposal, propose
-from firesteel.run.start.caches import cache_name, staged, stale
+from firesteel.run.spec import _container_steps, cache_name, staged, stale
 from firesteel.values import replace
+
+
+def test_a_host_for_which_there_is_no_image_is_told_what_runs_there() -> None:
+    with pytest.raises(FiresteelError, match="no container image is known that runs s4 on this host") as told:
+        _container_steps(Launch("s4", "/data/s4", "vllm"), "/data/s4")
+    assert told.value.next == (
+        "firesteel up /data/s4 --native, with an engine of this host: firesteel engine list"
+    )
+
 
 HOME = Home(Path("/fs"))
 STORE = "/data/hub"

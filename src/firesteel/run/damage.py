@@ -1,30 +1,56 @@
-"""After a start that failed: are the weights what was published?
+"""Are the weights what was published, and sound? Audited after a pull; compared with digests after a failure.
 
-Damage that leaves size and time as they were shows only as a file that an engine cannot read, or as wrong
-answers. So what an engine was given is then compared with its digests, if that takes seconds; otherwise the
-error says how long it takes and what to type.
+An audit reads headers and scales before an engine reads the weights. Damage that leaves size and time as they
+were shows only as a file that an engine cannot read, or as wrong answers. So what an engine was given is then
+compared with its digests, if that takes seconds; otherwise the error says how long it takes and what to type.
 """
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
+from firesteel.edge.contents import read_folder
 from firesteel.edge.home import Home
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.edge.hub import cache
-from firesteel.edge.hub.cache import Store, find_store
+from firesteel.edge.hub.cache import Store, find_store, local_snapshot
 from firesteel.edge.hub.files import DigestResult, StoredFile, VerifiedFiles
-from firesteel.errors import FiresteelError, SuspectWeights
+from firesteel.errors import FiresteelError, Stopped, SuspectWeights
 from firesteel.planner.propose import Proposal
-from firesteel.run.events import Event, PhaseProgress
-from firesteel.run.fetch.pull import hub_needs, wheel_weights
-from firesteel.run.fetch.weights import WeightsNeed, select_files
-from firesteel.run.start.steps import wheel_file
+from firesteel.rules.checkpoint.judge import judge
+from firesteel.run.events import Event, PhaseDone, PhaseProgress
+from firesteel.run.pull import hub_needs, wheel_weights
+from firesteel.run.spec import wheel_file
+from firesteel.run.weights import WeightsNeed, select_files, weights_needed
 from firesteel.units import show_bytes, show_seconds
 from firesteel.values import Value
+
+
+async def audit_pulled(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
+    """Raises Stopped for a checkpoint without a recipe; with one, somebody has run it, so it is only told."""
+    if sim_folder():  # the engines of a simulated Spark read no weights
+        return
+    need = next(iter(weights_needed(proposal)), None)
+    folder = local_snapshot(find_store(home), need.repository, need.revision) if need else None
+    if need is None or folder is None:  # on this disk already, in a wheel, or a GGUF
+        return
+    try:
+        findings = judge(await asyncio.to_thread(read_folder, folder))
+    except FiresteelError as error:
+        yield PhaseDone("check", f"weights not audited: {error.what}")
+        return
+    wrong = [found for found in findings if found.level != "note"]
+    command = f"firesteel audit {need.repository}"
+    stops = [found for found in wrong if found.level == "stop"]
+    if stops and not proposal.recipe:
+        raise Stopped(f"audit-{stops[0].check}: {stops[0].says}: {stops[0].effect}", next=command)
+    result = "nothing is wrong" if not wrong else f"{wrong[0].says} ({command} shows {len(wrong)} findings)"
+    yield PhaseDone("check", f"weights audited from headers and scales: {result}")
+
 
 _MAX_S = 30.0
 _BYTES_PER_S = 1e9

@@ -17,7 +17,7 @@ from aiohttp.test_utils import TestServer
 
 from firesteel.edge.sim.completion import seen
 from firesteel.launch import Task
-from firesteel.run.verify import media, vectors
+from firesteel.run.verify import questions
 from firesteel.run.verify.checks import CheckResult
 from firesteel.run.verify.expected import Expected
 from firesteel.run.verify.session import VerifySession
@@ -56,10 +56,10 @@ class Server:
     async def embed(self, request: web.Request) -> web.Response:
         """A vector by the pair that a text is of."""
         texts = (await request.json())["input"]
-        pairs = [next(at for at, pair in enumerate(vectors.PAIRS) if text in pair) for text in texts]
+        pairs = [next(at for at, pair in enumerate(questions.PAIRS) if text in pair) for text in texts]
         found: list[list[float | None]] = []
         for text, pair in zip(texts, pairs, strict=True):
-            angle = pair + 0.1 * vectors.PAIRS[pair].index(text)
+            angle = pair + 0.1 * questions.PAIRS[pair].index(text)
             found.append([math.cos(angle), math.sin(angle), 0.1])
         if self.fault == "constant":
             found = [[1.0, 2.0, 3.0] for _ in texts]
@@ -105,7 +105,7 @@ async def serving(server: Server) -> AsyncIterator[str]:
 async def shown(server: Server, kind: str) -> CheckResult:
     async with serving(server) as url:
         session = VerifySession(url, "m", ABLE, None, None, math.inf, 60, 1)
-        (found,) = await (media.images if kind == "image" else media.sounds)(session)
+        (found,) = await (questions.images if kind == "image" else questions.sounds)(session)
     return found
 
 

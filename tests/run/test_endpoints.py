@@ -10,9 +10,9 @@ import firesteel
 from firesteel.edge.home import write_secrets
 from firesteel.errors import Stopped, UsageError
 from firesteel.launch import Ask
+from firesteel.run.endpoints import is_wide, listening, reached_at
 from firesteel.run.service import ServiceSpec, api_key
-from firesteel.run.start.listen import is_wide, listening, reached_at
-from firesteel.run.start.options import RunOptions, need_trust
+from firesteel.run.spec import RunOptions, need_trust
 from firesteel.values import replace
 
 

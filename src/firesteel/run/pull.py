@@ -1,16 +1,19 @@
 """`pull`: fetch what a launch needs before it starts. What is already here costs no request.
 
 Cheap checks come first: whether the weights exist, may be read and fit on the disk is known before an image
-of 20 GB is fetched for them.
+of 20 GB is fetched for them. A model is one of the catalog, with everything that its recipe needs, or any
+other repository on the Hub (`pull_model`).
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from firesteel.catalog.catalog import Catalog
 from firesteel.edge.docker import containers
 from firesteel.edge.home import Home, write_text
 from firesteel.edge.host import process
@@ -21,21 +24,23 @@ from firesteel.edge.hub.files import DigestResult, HubFile, Listing, StoredFile,
 from firesteel.edge.programs import wheels
 from firesteel.edge.programs.wheels import WheelFile
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.launch import WHEELS_INSIDE, Launch
+from firesteel.launch import WHEELS_INSIDE, Ask, Launch, is_hub_id
 from firesteel.planner.propose import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
-from firesteel.run.fetch.weights import (
+from firesteel.run.spec import compiled_folder, driver, engine_package, wheel_file, wheels_folder
+from firesteel.run.weights import (
     WeightsNeed,
     all_parts,
     is_in_wheel,
     packages,
+    parse_name,
+    pulled_gguf,
     select_files,
     weights_needed,
 )
-from firesteel.run.start.caches import compiled_folder, driver, wheels_folder
-from firesteel.run.start.steps import engine_package, wheel_file
 from firesteel.units import GB, MIB, show_bytes
 from firesteel.values import Value
+from firesteel.workspace import Workspace
 
 _AGAIN = "fetched again because it was damaged"
 
@@ -330,3 +335,48 @@ async def _pull_packages(proposal: Proposal, launch: Launch, image: str, home: H
         raise FiresteelError(what, next=" ".join(argv))
     write_text(stamp, "\n".join(names))
     yield PhaseDone("pull", f"packages {', '.join(names)}")
+
+
+# --- `pull MODEL` ---
+
+
+def pull_model(
+    workspace: Workspace,
+    model: str,
+    patterns: tuple[str, ...] = (),
+    *,
+    weights_only: bool = False,
+    update: bool = False,
+    reread: bool = False,
+) -> AsyncIterator[Event]:
+    """Yields no PhaseDone if everything was there already. With `patterns`, only those files of a Hub id."""
+    home = workspace.home
+    if patterns or is_only_on_hub(workspace.catalog, model):
+        return pull_weights([parse_name(model, patterns)], home, update=update, reread=reread)
+    best = workspace.propose(Ask(model), workspace.host())[0]
+    weights_only = weights_only or update or reread
+    return pull_launch(best, home, weights_only=weights_only, update=update, reread=reread)
+
+
+def repositories_of(workspace: Workspace, model: str) -> list[str]:
+    """The repositories with the weights that any recipe of the model needs."""
+    if is_only_on_hub(workspace.catalog, model):
+        return [parse_name(model, ()).repository]
+    proposals = workspace.propose(Ask(model), workspace.host())
+    return sorted({want.repository for proposal in proposals for want in weights_needed(proposal)})
+
+
+def next_command(workspace: Workspace, model: str, patterns: tuple[str, ...] = ()) -> str:
+    """What to type after the pull."""
+    if not is_only_on_hub(workspace.catalog, model):
+        return f"firesteel up {model}"
+    path = pulled_gguf(parse_name(model, patterns), workspace.home)
+    # A GGUF without a recipe is served by its path.
+    return f"firesteel up {shlex.quote(str(path))}" if path else f"firesteel plan {model.partition('@')[0]}"
+
+
+def is_only_on_hub(catalog: Catalog, model: str) -> bool:
+    """A Hub id that is not in the catalog."""
+    ids = [known.lower() for known in catalog.models]
+    is_known = model.lower() in {*ids, *(known.partition(":")[0] for known in ids)}
+    return not is_known and is_hub_id(model.partition(":")[0].partition("@")[0])
