@@ -17,7 +17,7 @@ from firesteel.edge.home import Home
 from firesteel.edge.sim.host_files import host_probe, write_host
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.probe import Probe, Section
-from firesteel.hosts.doctor import apply, journal
+from firesteel.hosts.doctor import fix as doctor_fix
 from firesteel.hosts.doctor.examine import examine
 from firesteel.hosts.doctor.fix import apply_fix, plan_fixes, require_root, to_undo, undo_fix
 from firesteel.rules.host.fixes import FIXERS, Change, FixPlan, file
@@ -66,7 +66,7 @@ def tree(root: Path) -> dict[str, tuple[str, int]]:
     found = {}
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
-        if name.startswith((journal.FOLDER.as_posix(), *LOGS)) or name == "var/lib/firesteel":
+        if name.startswith((doctor_fix.JOURNAL_FOLDER.as_posix(), *LOGS)) or name == "var/lib/firesteel":
             continue
         if path.is_symlink():
             found[name] = (f"-> {path.readlink()}", 0)
@@ -102,7 +102,7 @@ def test_a_fix_helps_and_can_be_taken_back(check: str, host: Path) -> None:
     make_host(host, check)
     before = tree(host)
     plan = fix(host, check)
-    shown = apply.diff(host, plan)
+    shown = doctor_fix.diff(host, plan)
     assert all(change.path in shown or " ".join(change.command) in shown for change in plan.changes)
     assert tree(host) == before, "showing a diff changes nothing"
     fixed = apply_fix(plan, Home(host / "home"), host)
@@ -136,7 +136,7 @@ def killed_at(step: int, action: Callable[[], object]) -> bool:
         os.fsync = deadly(os.fsync)
         for name in ("replace", "symlink_to", "write_text", "write_bytes", "unlink"):
             setattr(Path, name, deadly(getattr(Path, name)))
-        setattr(apply, "run_command", deadly(apply.run_command))  # noqa: B010  # mypy: not a module variable
+        setattr(doctor_fix, "run_command", deadly(doctor_fix.run_command))  # noqa: B010  # mypy: not a module variable
         try:
             action()
         finally:
@@ -150,7 +150,7 @@ def test_a_fix_that_is_killed_anywhere_can_be_taken_back(check: str, tmp_path: P
     make_host(root, check)
     plan, before = fix(root, check), tree(root)
     for step in range(1, 100):
-        was_killed = killed_at(step, partial(apply.apply, root, plan))
+        was_killed = killed_at(step, partial(doctor_fix.apply, root, plan))
         for entry in to_undo(root):
             assert undo_fix(entry, root).left == ()
         assert without_records(tree(root)) == without_records(before), f"killed at step {step}"
@@ -164,8 +164,8 @@ def test_an_undo_that_is_killed_anywhere_can_be_repeated(tmp_path: Path) -> None
     make_host(root, "docker")
     plan, before = fix(root, "docker"), tree(root)
     for step in range(1, 100):
-        entry = apply.apply(root, plan)
-        was_killed = killed_at(step, partial(apply.undo, root, entry))
+        entry = doctor_fix.apply(root, plan)
+        was_killed = killed_at(step, partial(doctor_fix.undo, root, entry))
         for entry in to_undo(root):
             assert undo_fix(entry, root).left == ()
         assert tree(root) == before, f"killed at step {step}"
@@ -221,9 +221,9 @@ def test_what_somebody_else_changed_since_is_left_alone_and_told(host: Path) -> 
 
 def test_dropped_caches_need_no_way_back(host: Path) -> None:
     make_host(host, "page-cache")
-    entry = apply.apply(host, fix(host, "page-cache"))
+    entry = doctor_fix.apply(host, fix(host, "page-cache"))
     assert (host / "proc/sys/vm/drop_caches").read_text() == "3\n"
-    assert apply.undo(host, entry).left == ()
+    assert doctor_fix.undo(host, entry).left == ()
 
 
 def test_pages_that_wait_for_the_disk_are_written(host: Path) -> None:
@@ -308,14 +308,14 @@ def test_a_real_host_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_two_at_once_are_refused(host: Path) -> None:
     make_host(host, "swap")
-    with apply.exclusive(host), pytest.raises(FiresteelError, match="another `firesteel doctor`"):
+    with doctor_fix.exclusive(host), pytest.raises(FiresteelError, match="another `firesteel doctor`"):
         apply_fix(fix(host, "swap"), Home(host / "home"), host)
 
 
 def test_a_damaged_journal_is_ignored(host: Path) -> None:
     make_host(host, "swap")
     apply_fix(fix(host, "swap"), Home(host / "home"), host)
-    (host / journal.FOLDER / "0009-x.json").write_text("{")
+    (host / doctor_fix.JOURNAL_FOLDER / "0009-x.json").write_text("{")
     (entry,) = to_undo(host)
     assert entry == replace(entry, state="done")
     assert undo_fix(entry, host).left == ()
@@ -340,7 +340,7 @@ def test_the_command_asks_shows_a_diff_and_takes_back(firesteel: Firesteel, host
 def test_a_fix_that_was_killed_is_told(firesteel: Firesteel, host: Path) -> None:
     make_host(host, "suspend")
     before = tree(host)
-    assert killed_at(14, partial(apply.apply, host, fix(host, "suspend")))
+    assert killed_at(14, partial(doctor_fix.apply, host, fix(host, "suspend")))
     assert tree(host) != before
     ran = firesteel("doctor", "--root", str(host), "suspend")
     assert "the fix of suspend was interrupted half-way" in ran.err
@@ -351,7 +351,7 @@ def test_a_fix_that_was_killed_is_told(firesteel: Firesteel, host: Path) -> None
 def test_a_journal_that_only_root_can_read_is_not_called_empty(
     host: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (host / journal.FOLDER).mkdir(parents=True)
+    (host / doctor_fix.JOURNAL_FOLDER).mkdir(parents=True)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(HostNotReady, match="only by root"):
         to_undo(host)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from firesteel.edge.home import find_home
 from firesteel.hosts.cluster import add, nodes, topology
-from firesteel.hosts.cluster.channel import Channel
 from firesteel.hosts.cluster.check import ClusterCheck, check_cluster
-from firesteel.hosts.cluster.nodes import ClusterNode
+from firesteel.hosts.cluster.nodes import Channel, ClusterNode
 from firesteel.hosts.cluster.stage import stage
 from firesteel.hosts.cluster.up import propose_cluster, read_cluster
 from firesteel.hosts.doctor.nodes import ClusterExamination, examine_cluster
@@ -22,7 +21,7 @@ from firesteel.workspace import find_workspace
 
 if TYPE_CHECKING:
     from firesteel.hosts.cluster.add import Added
-    from firesteel.hosts.cluster.joined import JoinedHosts
+    from firesteel.hosts.cluster.check import JoinedHosts
     from firesteel.planner.propose import Proposal
 
 

@@ -12,12 +12,9 @@ from firesteel.values import Value
 
 if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.facts.host.host_facts import HostMeasurement
-    from firesteel.hosts.doctor.apply import Undone
-    from firesteel.hosts.doctor.examine import Examination
-    from firesteel.hosts.doctor.fix import Fixed
-    from firesteel.hosts.doctor.journal import JournalEntry
+    from firesteel.hosts.doctor.examine import Examination, WatchReading
+    from firesteel.hosts.doctor.fix import Fixed, JournalEntry, Undone
     from firesteel.hosts.doctor.nodes import ClusterExamination
-    from firesteel.hosts.doctor.watch import WatchReading
     from firesteel.rules.host.fixes import FixPlan
 
 
@@ -57,7 +54,7 @@ def write_bundle(path: Path, root: Path | None = None) -> tuple[str, ...]:
 
 def watch_host(every_s: float, count: int | None = None, root: Path | None = None) -> Iterator[WatchReading]:
     """The state of the host every few seconds, and what is wrong then."""
-    from firesteel.hosts.doctor.watch import watch
+    from firesteel.hosts.doctor.examine import watch
 
     return watch(find_home(), every_s, count, root)
 
@@ -90,10 +87,10 @@ def plan_fixes(
     examination: Examination, names: Sequence[str] = (), root: Path | None = None
 ) -> tuple[PlannedFix, ...]:
     """What would be changed; a plan may be refused, with the reason."""
-    from firesteel.hosts.doctor import apply, fix
+    from firesteel.hosts.doctor import fix
 
     base = fix.root_of(root)
-    return tuple(PlannedFix(plan, apply.diff(base, plan)) for plan in fix.plan_fixes(examination, names))
+    return tuple(PlannedFix(plan, fix.diff(base, plan)) for plan in fix.plan_fixes(examination, names))
 
 
 def require_root(again: str, root: Path | None = None) -> None:

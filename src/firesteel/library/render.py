@@ -225,7 +225,7 @@ async def render_by_node(
     chosen = listening(chosen, listen) if listen else chosen
     program, rpc = proposal.plan.launch.program, ""
     if program and proposal.plan.launch.engine == "llamacpp":
-        from firesteel.hosts.cluster.rpc import find_rpc_program
+        from firesteel.hosts.cluster.ranks import find_rpc_program
 
         found = find_rpc_program(program)
         rpc = f"{found.node_folder}/{found.path.name}"

@@ -21,7 +21,7 @@ from firesteel.upgrade.result import UpgradeOptions, UpgradeResult
 from firesteel.values import Value
 
 if TYPE_CHECKING:
-    from firesteel.hosts.cluster.joined import JoinedHosts
+    from firesteel.hosts.cluster.check import JoinedHosts
     from firesteel.launch import Step
     from firesteel.planner.propose import Proposal
     from firesteel.run.prune import UnusedFile
@@ -224,7 +224,7 @@ def steps_of(plan: UpPlan) -> tuple[Step, ...]:
     for proposal in plan.proposals:
         require_runnable(proposal)
     if plan.cluster:
-        from firesteel.hosts.cluster.steps import cluster_steps  # ssh
+        from firesteel.hosts.cluster.rank_specs import cluster_steps  # ssh
 
         return cluster_steps(plan.proposals[0], find_home(), plan.cluster)
     bound = [listening(proposal, plan.options.listen) for proposal in plan.proposals]

@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firesteel.errors import FiresteelError, Stopped
-from firesteel.hosts.cluster.check import ClusterCheck
-from firesteel.hosts.cluster.joined import JoinedHosts
-from firesteel.hosts.cluster.node_facts import NodeFacts, NodeInterface, RdmaDevice, links
-from firesteel.hosts.cluster.pairs import Reached, judge_pairs
+from firesteel.hosts.cluster.check import ClusterCheck, JoinedHosts, Reached, judge_pairs
 from firesteel.hosts.cluster.ranks import (
     execute_timeout_s,
     rank_hosts,
@@ -16,7 +13,16 @@ from firesteel.hosts.cluster.ranks import (
     require_transport,
     transport_of,
 )
-from firesteel.hosts.cluster.topology import kind, proposed_addresses, svg_drawing, text_drawing
+from firesteel.hosts.cluster.topology import (
+    NodeFacts,
+    NodeInterface,
+    RdmaDevice,
+    kind,
+    links,
+    proposed_addresses,
+    svg_drawing,
+    text_drawing,
+)
 from firesteel.launch import EngineName, Launch
 from firesteel.planner.memory.measured import launch_key
 from firesteel.values import replace

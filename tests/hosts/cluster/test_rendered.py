@@ -18,8 +18,13 @@ from firesteel.catalog.image import Image
 from firesteel.catalog.launches import native
 from firesteel.edge.home import Home
 from firesteel.errors import UsageError
-from firesteel.hosts.cluster.rendered import BY_NODE, render_by_node, render_for_kubernetes, usual_hosts
-from firesteel.hosts.cluster.rendered_rpc import RPC_FORMS
+from firesteel.hosts.cluster.rendered import (
+    BY_NODE,
+    RPC_FORMS,
+    render_by_node,
+    render_for_kubernetes,
+    usual_hosts,
+)
 from firesteel.launch import Ask, EngineProgram
 from firesteel.library.plans import host
 from firesteel.planner.propose import Proposal

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from firesteel.hosts.cluster import runner
-from firesteel.hosts.cluster.channel import Channel
+from firesteel.hosts.cluster.nodes import Channel
 from firesteel.hosts.cluster.rank import Rank
 from firesteel.hosts.cluster.ranks import RankSpec
 

@@ -14,7 +14,7 @@ from firesteel.units import show_bytes
 from firesteel.values import plain
 
 if TYPE_CHECKING:
-    from firesteel.hosts.doctor.watch import WatchReading
+    from firesteel.hosts.doctor.examine import WatchReading
 
 
 def show_watch(every_s: float, count: int | None, root: Path | None, as_json: bool) -> int:

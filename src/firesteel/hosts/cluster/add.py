@@ -7,19 +7,22 @@ from collections.abc import Callable
 from firesteel.edge import ssh
 from firesteel.edge.home import Home, writable_folder
 from firesteel.errors import FiresteelError, HostNotReady
-from firesteel.hosts.cluster.channel import NODE_FOLDER, Channel, channel_of, sent_bytes
 from firesteel.hosts.cluster.check import read_facts
-from firesteel.hosts.cluster.node_facts import NodeFacts
 from firesteel.hosts.cluster.nodes import (
     MAX_NODES,
+    NODE_FOLDER,
+    Channel,
     ClusterNode,
     all_nodes,
+    channel_of,
     check_name,
     delete_node,
     folder_of_node,
     save_node,
+    sent_bytes,
     target_of,
 )
+from firesteel.hosts.cluster.topology import NodeFacts
 from firesteel.values import Value
 
 

@@ -23,8 +23,7 @@ from firesteel.edge.home import Home
 from firesteel.edge.host.signals import interrupted_by_signals
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import HostNotReady, UsageError
-from firesteel.hosts.cluster.channel import NODE_FOLDER
-from firesteel.hosts.cluster.nodes import find_node, local_name, target_of
+from firesteel.hosts.cluster.nodes import NODE_FOLDER, find_node, local_name, target_of
 
 PARTS = (
     "firesteel",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.errors import HostNotReady
-from firesteel.hosts.cluster.channel import Channel
+from firesteel.hosts.cluster.nodes import Channel
 from firesteel.hosts.cluster.ranks import RankSpec
 from firesteel.hosts.cluster.watch import RankReport
 from firesteel.values import InvalidValue, from_json

@@ -1,4 +1,4 @@
-"""A proposal over several hosts -> the exact command of every rank: `ranks.json`."""
+"""A proposal over several hosts -> the exact command of every rank: `ranks.json`, or the dry run."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from collections.abc import Sequence
 
 from firesteel.catalog.launches import on_rank, openmp_environment
 from firesteel.edge.home import Home, expand_home
-from firesteel.hosts.cluster.joined import JoinedHosts
+from firesteel.hosts.cluster.check import JoinedHosts
 from firesteel.hosts.cluster.ranks import (
     RPC_PORT,
     ClusterSpec,
     FallbackSpec,
     RankHost,
     RankSpec,
+    RpcProgram,
     execute_timeout_s,
+    find_rpc_program,
     rank_launch,
     transport_of,
 )
-from firesteel.hosts.cluster.rpc import RpcProgram
-from firesteel.launch import Launch, container_name
+from firesteel.launch import Command, Launch, Step, container_name
 from firesteel.planner.propose import Proposal
 from firesteel.run.spec import make_steps
 from firesteel.values import replace
@@ -110,3 +111,19 @@ def _engine_rank(proposal: Proposal, home: Home, cluster: JoinedHosts, member: R
 
 def _peers(cluster: JoinedHosts, member: RankHost) -> tuple[str, ...]:
     return tuple(other.address for other in cluster.rank_hosts if other.name != member.name)
+
+
+def cluster_steps(proposal: Proposal, home: Home, cluster: JoinedHosts) -> tuple[Step, ...]:
+    """Workers first, then the head, as the runner starts them."""
+    planned, proposal = proposal, on_cluster(proposal, cluster)
+    program = proposal.plan.launch.program
+    rpc = find_rpc_program(program) if program and proposal.plan.launch.engine == "llamacpp" else None
+    spec = cluster_spec(planned, home, cluster, rpc)
+    *first, last = make_steps(proposal, home)
+    workers = [
+        Step(Command(rank.argv, dict(rank.env)), f"rank {rank.rank}, with a lease of {rank.lease_s:.0f} s",
+             host=rank.host)
+        for rank in spec.ranks[1:]
+    ]  # fmt: skip
+    head = Step(last.command, f"rank 0: {last.why}", last.undo, last.expects, cluster.head)
+    return (*(Step(s.command, s.why, s.undo, s.expects, cluster.head) for s in first), *workers, head)

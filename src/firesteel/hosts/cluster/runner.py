@@ -23,8 +23,7 @@ from typing import Any
 from firesteel.edge import home as state_file
 from firesteel.edge.home import Home, write_text
 from firesteel.errors import FiresteelError, HostNotReady
-from firesteel.hosts.cluster.channel import NODE_FOLDER, Channel, channel_of
-from firesteel.hosts.cluster.nodes import all_nodes
+from firesteel.hosts.cluster.nodes import NODE_FOLDER, Channel, all_nodes, channel_of
 from firesteel.hosts.cluster.rank import RENEW_S, STOP_S, Rank
 from firesteel.hosts.cluster.ranks import ClusterSpec, RankSpec
 from firesteel.hosts.cluster.watch import ClusterWatch, RankReport

@@ -17,14 +17,20 @@ from firesteel.edge.host import process
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady, Stopped, UsageError
 from firesteel.facts.host.hardware import keep_free_bytes
 from firesteel.hosts.cluster.add import all_channels
-from firesteel.hosts.cluster.check import check_cluster
-from firesteel.hosts.cluster.joined import JoinedHosts
+from firesteel.hosts.cluster.check import JoinedHosts, check_cluster
 from firesteel.hosts.cluster.nodes import ClusterNode, all_nodes, local_name, require_nodes, target_of
 from firesteel.hosts.cluster.rank_specs import cluster_spec, fallback_spec, on_cluster
-from firesteel.hosts.cluster.ranks import NCCL_BY_TCP, RankHost, rank_hosts, require_transport, transport_of
+from firesteel.hosts.cluster.ranks import (
+    NCCL_BY_TCP,
+    RankHost,
+    find_rpc_program,
+    rank_hosts,
+    require_transport,
+    stage_rpc,
+    transport_of,
+)
 from firesteel.hosts.cluster.rendered import usual_hosts
-from firesteel.hosts.cluster.rpc import find_rpc_program, stage_rpc
-from firesteel.hosts.cluster.same_files import require_equal_files
+from firesteel.hosts.cluster.stage import require_equal_files
 from firesteel.launch import Ask, Runtime
 from firesteel.planner.advice import require_runnable
 from firesteel.planner.propose import Proposal

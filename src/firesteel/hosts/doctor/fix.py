@@ -1,21 +1,34 @@
-"""`doctor --fix` and `--undo`: which fixes, applied and verified one by one; which of them, taken back."""
+"""`doctor --fix` and `--undo`: which fixes, applied and verified one by one; which of them, taken back.
+
+This is the only part of `doctor` that changes a host. Each step first stands in a journal, one file per fix
+under `/var/lib/firesteel/doctor`, written and synced: what was before, what is now, and how far the fix got.
+So a run that was killed at any point, or a host that was switched off, can be taken back. Taking back
+compares what is there now with what was there before and with what the fix wrote: what somebody else has
+changed since is left alone, and told.
+"""
 
 from __future__ import annotations
 
+import base64
+import difflib
+import json
 import os
-from collections.abc import Iterable, Sequence
+import re
+import stat
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
-from firesteel.edge.home import Home
+from firesteel.edge.home import Home, Locked, lock, read_state
 from firesteel.edge.host.machine_files import sim_folder
-from firesteel.errors import HostNotReady, UsageError
-from firesteel.hosts.doctor import apply, journal
-from firesteel.hosts.doctor.apply import Undone
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.hosts.doctor.examine import Examination, examine
-from firesteel.hosts.doctor.journal import JournalEntry
 from firesteel.rules.host.check import host_check
-from firesteel.rules.host.fixes import FIXERS, ONLY_BY_NAME, FixPlan, plan_fix
-from firesteel.values import Value
+from firesteel.rules.host.fixes import FIXERS, ONLY_BY_NAME, Change, FixPlan, plan_fix
+from firesteel.values import Value, plain, replace
 
 
 class Fixed(Value):
@@ -53,8 +66,8 @@ def require_root(root: Path, again: str) -> None:
 def apply_fix(plan: FixPlan, home: Home, root: Path | None = None) -> Fixed:
     """Applies one fix and judges the host again; a fix that does not help is taken back."""
     base = root_of(root)
-    with apply.exclusive(base):
-        entry = apply.apply(base, plan)
+    with exclusive(base):
+        entry = apply(base, plan)
         problems = f"; {entry.result}" if entry.result else ""
         finding = examine(home, root=root, only=(plan.check,)).findings[0]
         if not finding.is_bad:
@@ -63,7 +76,7 @@ def apply_fix(plan: FixPlan, home: Home, root: Path | None = None) -> Fixed:
             return Fixed(plan.check, True, f"takes effect {plan.later}{problems}")
         if base != Path("/") and _has_unrun_commands(base, plan):
             return Fixed(plan.check, True, f"its files are written; its commands do not run under {base}")
-        apply.undo(base, entry)
+        undo(base, entry)
         return Fixed(
             plan.check, False, f"it did not help ({finding.evidence}), so it was taken back{problems}"
         )
@@ -76,16 +89,16 @@ def _has_unrun_commands(root: Path, plan: FixPlan) -> bool:
 
 def half_done(root: Path | None) -> list[str]:
     """The checks whose fix or undo was killed on the way, as far as the journal can be read."""
-    return [entry.check for entry in journal.open_entries(root_of(root)) if entry.state == "applying"]
+    return [entry.check for entry in open_entries(root_of(root)) if entry.state == "applying"]
 
 
 def to_undo(root: Path | None, names: Iterable[str] = ()) -> list[JournalEntry]:
     """What would be taken back, the newest first."""
     base, wanted = root_of(root), set(names)
-    folder = base / journal.FOLDER
+    folder = base / JOURNAL_FOLDER
     if folder.exists() and not os.access(folder, os.R_OK | os.X_OK):
         raise HostNotReady("the journal can be read only by root", next="sudo firesteel doctor --undo")
-    found = [entry for entry in journal.open_entries(base) if not wanted or entry.check in wanted]
+    found = [entry for entry in open_entries(base) if not wanted or entry.check in wanted]
     missing = wanted - {entry.check for entry in found}
     if missing:
         raise UsageError(
@@ -97,5 +110,328 @@ def to_undo(root: Path | None, names: Iterable[str] = ()) -> list[JournalEntry]:
 
 def undo_fix(entry: JournalEntry, root: Path | None = None) -> Undone:
     base = root_of(root)
-    with apply.exclusive(base):
-        return apply.undo(base, entry)
+    with exclusive(base):
+        return undo(base, entry)
+
+
+# --- apply a fix, and take it back ---
+
+_COMMAND_TIMEOUT_S = 120
+
+
+class Undone(Value):
+    entry: JournalEntry
+    left: tuple[str, ...]
+    """What was not taken back, and why."""
+
+
+@contextmanager
+def exclusive(root: Path) -> Iterator[None]:
+    """Only one `doctor --fix` or `--undo` at a time."""
+    folder = root / JOURNAL_FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with lock(folder / "lock"):
+            yield
+    except Locked:
+        raise FiresteelError("another `firesteel doctor` is changing this host", next="wait for it") from None
+
+
+def diff(root: Path, plan: FixPlan) -> str:
+    """What a fix would change, as a unified diff; commands are listed after it."""
+    lines: list[str] = []
+    for change in plan.changes:
+        lines += _change_diff(root, change)
+    lines += [f"then: {' '.join(command)}" for command in plan.activate]
+    return "\n".join(lines)
+
+
+def _change_diff(root: Path, change: Change) -> list[str]:
+    if change.kind == "command":
+        undo = f"   (undo: {' '.join(change.undo)})" if change.undo else ""
+        kept = f"   (/{change.path} is saved before)" if change.path else ""
+        return [f"run:  {' '.join(change.command)}{undo}{kept}"]
+    before = read_before(root, change)
+    old = before.link if before.link is not None else (content_of(before) or b"").decode(errors="replace")
+    shown = {"link": "-> ", "live": "", "file": ""}[change.kind]
+    first = [f"{shown}{line}" for line in old.splitlines()]
+    second = [f"{shown}{line}" for line in change.after.splitlines()]
+    exists = before.link is not None or before.content is not None
+    names = (f"/{change.path}" if exists else "/dev/null", f"/{change.path}")
+    rows = list(difflib.unified_diff(first, second, *names, lineterm=""))
+    return rows or [f"--- {names[0]}", f"+++ {names[1]}", "(an empty file)"]
+
+
+def apply(root: Path, plan: FixPlan) -> JournalEntry:
+    """Makes the changes; what fails half-way is taken back at once."""
+    entry = save(root, new_entry(root, plan))
+    problems: list[str] = []
+    try:
+        for index, change in enumerate(plan.changes):
+            entry = saved(root, entry, started=index + 1)
+            _make(root, change)
+        for command in plan.activate:
+            if problem := run_command(root, command):
+                problems.append(problem)
+    except BaseException as error:
+        left = undo(root, entry).left
+        rest = f"; not taken back: {'; '.join(left)}" if left else "; everything was taken back"
+        if isinstance(error, (OSError, FiresteelError)):
+            raise FiresteelError(f"{plan.check}: {error}{rest}", next="firesteel doctor") from error
+        raise
+    return saved(root, entry, state="done", result="; ".join(problems))
+
+
+def _make(root: Path, change: Change) -> None:
+    path = root / change.path
+    if change.kind == "file":
+        _write(path, change.after.encode(), change.mode)
+    elif change.kind == "link":
+        _link(path, change.after)
+    elif change.kind == "live":
+        path.write_text(f"{change.after}\n")
+    elif problem := run_command(root, change.command):
+        raise FiresteelError(problem)
+
+
+def _write(path: Path, content: bytes, mode: int, owner: tuple[int, int] | None = None) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.firesteel")
+    try:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(mode)
+        if owner and os.geteuid() == 0:
+            os.chown(temporary, *owner)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _link(path: Path, target: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.firesteel")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target)
+    temporary.replace(path)
+
+
+def undo(root: Path, entry: JournalEntry) -> Undone:
+    """Takes a fix back, however far it got; once taken back, nothing happens."""
+    left: list[str] = []
+    was_done = entry.state == "done"
+    entry = saved(root, entry, state="applying")  # until it is taken back, it is half done
+    steps = list(zip(entry.changes, entry.before, strict=True))[: entry.started]
+    for change, before in reversed(steps):
+        if problem := _take_back(root, change, before, was_done=was_done):
+            left.append(problem)
+    _remove_temporaries(root, entry)
+    for folder in entry.folders:
+        path = root / folder
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+    for command in entry.deactivate:
+        if problem := run_command(root, command):
+            left.append(problem)
+    return Undone(saved(root, entry, state="undone", result="; ".join(left)), tuple(left))
+
+
+def _remove_temporaries(root: Path, entry: JournalEntry) -> None:
+    """Of a run that was killed while it wrote a file."""
+    for change in entry.changes:
+        if change.kind in ("file", "link"):
+            path = root / change.path
+            path.with_name(f".{path.name}.firesteel").unlink(missing_ok=True)
+
+
+def _take_back(root: Path, change: Change, before: PathState, *, was_done: bool) -> str | None:
+    """None when it is as it was; else why it is not."""
+    if change.kind == "command":
+        # A command of a run that was killed may not have run; then its undo may fail, and nothing is wrong.
+        problem = run_command(root, change.undo) if change.undo else None
+        if change.path:
+            _restore(root / change.path, before)
+        return problem if was_done else None
+    now = read_before(root, change)
+    if (now.link, now.content) == (before.link, before.content):
+        return None
+    if change.kind == "live":
+        return _restore_value(root, change, before, now)
+    ours = now.link == change.after if change.kind == "link" else content_of(now) == change.after.encode()
+    if not ours:
+        return f"/{change.path} was changed by somebody else since, and stays as it is"
+    _restore(root / change.path, before)
+    return None
+
+
+def _restore_value(root: Path, change: Change, before: PathState, now: PathState) -> str | None:
+    value, current = content_of(before), content_of(now)
+    if not value or current is None:  # it can only be written, or its device is gone
+        return None
+    if current != change.after.encode():
+        return f"/{change.path} is {current.decode(errors='replace')} now, which somebody else set"
+    (root / change.path).write_bytes(value + b"\n")
+    return None
+
+
+def _restore(path: Path, before: PathState) -> None:
+    if before.link is not None:
+        _link(path, before.link)
+    elif before.content is not None:
+        _write(path, content_of(before) or b"", before.mode, (before.uid, before.gid))
+    else:
+        path.unlink(missing_ok=True)
+
+
+def run_command(root: Path, command: tuple[str, ...]) -> str | None:
+    """None when it worked. Under a folder that stands for `/`, only programs in its `bin` are run."""
+    program, environ = command[0], dict(os.environ)
+    if root != Path("/"):
+        own = root / "bin" / program
+        if not own.exists():
+            return None
+        program, environ = str(own), {**environ, "ROOT": str(root)}
+    try:
+        done = subprocess.run(
+            [program, *command[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_COMMAND_TIMEOUT_S,
+            check=False,
+            env=environ,
+        )
+    except FileNotFoundError:
+        return f"`{' '.join(command)}`: there is no {command[0]}"
+    except subprocess.TimeoutExpired:
+        return f"`{' '.join(command)}` did not end within {_COMMAND_TIMEOUT_S} s"
+    if done.returncode == 0:
+        return None
+    output = done.stdout.decode(errors="replace").strip().splitlines()
+    return f"`{' '.join(command)}` failed: {output[-1] if output else f'exit code {done.returncode}'}"
+
+
+# --- the journal ---
+
+JOURNAL_FOLDER = Path("var/lib/firesteel/doctor")
+EntryState = Literal["applying", "done", "undone"]
+
+
+class PathState(Value):
+    """What was at a path; both None: nothing."""
+
+    content: str | None = None
+    """In base64."""
+    link: str | None = None
+    mode: int = 0o644
+    uid: int = 0
+    gid: int = 0
+
+
+class JournalEntry(Value):
+    number: int
+    check: str
+    at: str
+    state: EntryState
+    changes: tuple[Change, ...]
+    before: tuple[PathState, ...]
+    """Of each change."""
+    folders: tuple[str, ...] = ()
+    """That were made for them."""
+    started: int = 0
+    """How many of the changes were begun."""
+    activate: tuple[tuple[str, ...], ...] = ()
+    deactivate: tuple[tuple[str, ...], ...] = ()
+    result: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.number:04d}-{self.check}.json"
+
+
+def entries(root: Path) -> list[JournalEntry]:
+    """The oldest first; a file that is none of ours is ignored."""
+    folder = root / JOURNAL_FOLDER
+    found = (read_state(path, JournalEntry) for path in sorted(folder.glob("[0-9]*-*.json")))
+    return [entry for entry in found if entry]
+
+
+def open_entries(root: Path) -> list[JournalEntry]:
+    """What was changed and not taken back, the newest first."""
+    return [entry for entry in reversed(entries(root)) if entry.state != "undone"]
+
+
+def new_entry(root: Path, plan: FixPlan) -> JournalEntry:
+    numbers = [int(match[1]) for path in _entry_files(root) if (match := re.match(r"(\d+)-", path))]
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    before = tuple(read_before(root, change) for change in plan.changes)
+    folders = _missing_folders(root, plan.changes)
+    return JournalEntry(
+        max(numbers, default=0) + 1, plan.check, now, "applying", plan.changes, before, folders,
+        activate=plan.activate, deactivate=plan.deactivate,
+    )  # fmt: skip
+
+
+def _entry_files(root: Path) -> list[str]:
+    folder = root / JOURNAL_FOLDER
+    return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+
+
+def _missing_folders(root: Path, changes: tuple[Change, ...]) -> tuple[str, ...]:
+    """The deepest first."""
+    found: dict[str, None] = {}
+    for change in changes:
+        for parent in Path(change.path).parents if change.kind in ("file", "link") else ():
+            if str(parent) != "." and not (root / parent).exists():
+                found[str(parent)] = None
+    return tuple(sorted(found, key=len, reverse=True))
+
+
+def read_before(root: Path, change: Change) -> PathState:
+    if not change.path:
+        return PathState()
+    path = root / change.path
+    try:
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            return PathState(link=str(path.readlink()), uid=status.st_uid, gid=status.st_gid)
+        mode = stat.S_IMODE(status.st_mode)
+        content = path.read_bytes() if mode & 0o444 else b""  # `drop_caches` can only be written
+    except FileNotFoundError:
+        return PathState()
+    text = base64.b64encode(_live_value(content) if change.kind == "live" else content).decode()
+    return PathState(text, None, mode, status.st_uid, status.st_gid)
+
+
+def _live_value(content: bytes) -> bytes:
+    """`always [madvise] never` is shown, `madvise` is written."""
+    chosen = re.search(rb"\[(\S+)\]", content)
+    return chosen[1] if chosen else content.strip()
+
+
+def content_of(before: PathState) -> bytes | None:
+    return None if before.content is None else base64.b64decode(before.content)
+
+
+def save(root: Path, entry: JournalEntry) -> JournalEntry:
+    """On the disk when it returns."""
+    folder = root / JOURNAL_FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = folder / f".{entry.name}"
+    with open(temporary, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        json.dump(plain(entry), file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(folder / entry.name)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return entry
+
+
+def saved(root: Path, entry: JournalEntry, **changed: object) -> JournalEntry:
+    return save(root, replace(entry, **changed))

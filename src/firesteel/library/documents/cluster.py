@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from firesteel.hosts.cluster.check import ClusterCheck
-from firesteel.hosts.cluster.node_facts import NodeFacts
+from firesteel.hosts.cluster.check import ClusterCheck, PairFinding
 from firesteel.hosts.cluster.nodes import ClusterNode
-from firesteel.hosts.cluster.pairs import PairFinding
-from firesteel.hosts.cluster.topology import TopologyKind, kind, proposed_addresses
+from firesteel.hosts.cluster.topology import NodeFacts, TopologyKind, kind, proposed_addresses
 from firesteel.hosts.doctor.nodes import ClusterExamination
 from firesteel.library.documents.document import Document
 from firesteel.library.documents.hosts import DoctorClusterJson, doctor_cluster_json

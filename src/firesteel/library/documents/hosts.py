@@ -7,9 +7,8 @@ from typing import Literal
 
 from firesteel.facts.evidence import Confidence, Evidence
 from firesteel.facts.host.host_facts import HostMeasurement
-from firesteel.hosts.doctor.apply import Undone
 from firesteel.hosts.doctor.examine import Examination
-from firesteel.hosts.doctor.fix import Fixed, fixable
+from firesteel.hosts.doctor.fix import Fixed, Undone, fixable
 from firesteel.hosts.doctor.measure import NotMeasured
 from firesteel.hosts.doctor.nodes import ClusterExamination
 from firesteel.library.documents.document import Document

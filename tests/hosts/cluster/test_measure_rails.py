@@ -11,16 +11,16 @@ import pytest
 from tests.hosts.cluster.namespaces import NamespaceHost
 
 from firesteel.hosts.cluster import probe
-from firesteel.hosts.cluster.node_facts import NodeFacts, NodeInterface, RdmaDevice, links
-from firesteel.hosts.cluster.pairs import Reached, judge_pairs
-from firesteel.hosts.cluster.rail_tests import (
+from firesteel.hosts.cluster.check import Reached, judge_pairs
+from firesteel.hosts.cluster.rendered import usual_hosts
+from firesteel.hosts.cluster.topology import NodeFacts, NodeInterface, RdmaDevice, links
+from firesteel.hosts.doctor.measure_rails import (
     all_gather,
     rail_devices,
     read_nccl_tests,
     read_write_bw,
     write_bw,
 )
-from firesteel.hosts.cluster.rendered import usual_hosts
 from firesteel.values import replace
 
 GBITS = """\
