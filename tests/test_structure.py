@@ -29,7 +29,7 @@ DOES_IO = {
     "workshop": "reads and writes checkpoints",
     "images": "reads images as streams: folders, archives, docker, registries; builds and proves them",
     "upgrade": "tries another release of an engine beside the one that runs, and switches",
-    "screens": "draws in the terminal; the page's files",
+    "screens": "draws in the terminal",
     "cli": "reads the terminal and the environment, prints, ends on signals",
     "shipped_data": "the one reader of the shipped data files; stores them compiled beside the byte code",
     "workspace": "assembles what is known about this machine and its user, from `edge`",

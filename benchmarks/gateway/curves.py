@@ -24,11 +24,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from firesteel.gateway.admin.meter import Meter
-from firesteel.gateway.curves.document import curves_document
-from firesteel.gateway.curves.sampler import CurveSampler
-from firesteel.gateway.curves.samples import CurveRow
-from firesteel.gateway.curves.store import RANGES, SAMPLE_S, CurveStore
 from firesteel.gateway.executor import ModelView
+from firesteel.gateway.monitoring.sampler import CurveSampler
+from firesteel.gateway.monitoring.store import RANGES, SAMPLE_S, CurveRow, CurveStore, curves_document
 from firesteel.gateway.scheduler.events import ScheduledModel
 from firesteel.gateway.service_config import ModelConfig
 

@@ -16,8 +16,7 @@ from firesteel.catalog.recipe import RecipeRequests
 from firesteel.edge.home import Home
 from firesteel.edge.host.process import port_is_free
 from firesteel.gateway.endpoints import ModelEndpoints
-from firesteel.gateway.loader.job import read
-from firesteel.gateway.loader.model_parameters import model_parameters
+from firesteel.gateway.loader.job import model_parameters, read
 from firesteel.gateway.service_config import ModelConfig
 from firesteel.launch import EngineName
 from firesteel.service_file import read_service_file

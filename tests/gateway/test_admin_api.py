@@ -21,13 +21,13 @@ import firesteel
 from firesteel.edge.home import Home
 from firesteel.gateway.admin import api
 from firesteel.gateway.admin.api import ADMIN, HOST, MODELS, WHO, start
+from firesteel.gateway.admin.events import Subscribers
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelGauges
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog, log_path
-from firesteel.gateway.admin.subscribers import Subscribers
-from firesteel.gateway.curves.store import CurveRange
 from firesteel.gateway.interfaces import Rejection, RequestOutcome, Usage
 from firesteel.gateway.keys import unknown_model
+from firesteel.gateway.monitoring.store import CurveRange
 from firesteel.gateway.state import GatewayState, MemoryStatus, ModelHealth, ModelStatus
 
 BOSS = {WHO: "boss", ADMIN: "1", HOST: "spark:8080"}

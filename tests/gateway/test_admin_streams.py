@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from firesteel.gateway.admin import api, streams
-from firesteel.gateway.admin.log_tail import LogTail
+from firesteel.gateway.admin.streams import LogTail
 from firesteel.run.service import folder_of
 from tests.gateway.test_admin_api import BOSS, FakeDispatcher, ask, client, dispatcher, events, served, until
 

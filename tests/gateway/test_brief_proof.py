@@ -15,7 +15,7 @@ import pytest
 
 from firesteel.edge.home import Home
 from firesteel.facts.host.hardware import Gpu
-from firesteel.gateway.loader.memory_release import AvailableSample, ExpectedRelease, is_released
+from firesteel.gateway.loader.process import AvailableSample, ExpectedRelease, is_released
 from firesteel.launch import Ask
 from firesteel.planner.propose import Proposal
 from firesteel.run.service import Proof, ServiceSpec, forget_proof, read_proof, record_proof

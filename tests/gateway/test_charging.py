@@ -19,17 +19,14 @@ import uvloop
 from firesteel.edge.home import Home
 from firesteel.gateway.admin.request_log import RequestLog, recent
 from firesteel.gateway.admin.usage import spent_tokens
-from firesteel.gateway.budgets import TokenBudget
 from firesteel.gateway.dispatcher import RequestDispatcher
 from firesteel.gateway.executor import Executor
 from firesteel.gateway.http.limits import HttpLimits
 from firesteel.gateway.http.server import HttpServer
 from firesteel.gateway.interfaces import Caller, Rejection
-from firesteel.gateway.key_file import add_key
-from firesteel.gateway.keys import KeyRing
-from firesteel.gateway.loader.memory_release import ExpectedRelease
-from firesteel.gateway.loader.process import LoadProgress
-from firesteel.gateway.rate_limits import KeyLimits, RateLimit
+from firesteel.gateway.key_limits import KeyLimits, RateLimit, TokenBudget
+from firesteel.gateway.keys import KeyRing, add_key
+from firesteel.gateway.loader.process import ExpectedRelease, LoadProgress
 from firesteel.gateway.service_config import ModelConfig, RunningModel, ServiceConfig
 from firesteel.units import MIB
 from firesteel.values import replace

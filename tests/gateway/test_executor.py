@@ -19,7 +19,6 @@ from firesteel.edge.home import Home
 from firesteel.facts.host.hardware import Meminfo
 from firesteel.gateway import executor
 from firesteel.gateway.executor import Executor
-from firesteel.gateway.file_watch import ServiceFileWatch
 from firesteel.gateway.health import Health
 from firesteel.gateway.interfaces import WaitStatus
 from firesteel.gateway.loader.process import LoaderTimeouts, ProcessLoader
@@ -32,6 +31,7 @@ from firesteel.gateway.scheduler.events import (
     ScheduledModel,
 )
 from firesteel.gateway.scheduler.model_state import ModelState
+from firesteel.gateway.serve import ServiceFileWatch
 from firesteel.gateway.service_config import ModelConfig, Reason, ServiceConfig
 from firesteel.run.service import all_services
 from firesteel.units import MIB
@@ -317,7 +317,7 @@ async def test_by_name(tmp_path: Path) -> None:
 def test_the_process_that_carries_bytes_stays_light() -> None:
     code = (
         "import sys, json\n"
-        "from firesteel.gateway import discovery, dispatcher, executor, file_watch, health, jobs, serve\n"
+        "from firesteel.gateway import discovery, dispatcher, executor, health, jobs, serve\n"
         "print(json.dumps(sorted(sys.modules)))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

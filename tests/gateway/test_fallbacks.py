@@ -15,11 +15,11 @@ import pytest
 
 from firesteel.gateway.endpoints import RETRY_LIMIT
 from firesteel.gateway.interfaces import Caller, FallbackReason, GatewayResponse
-from firesteel.gateway.key_file import add_key
+from firesteel.gateway.keys import add_key
 from firesteel.gateway.service_config import ModelConfig, ModelParameters
 from tests.gateway.http.kit import STREAM, Engine, EngineConnection, answer, event
 from tests.gateway.test_charging import Running, running
-from tests.gateway.test_model_parameters import Recorder, send
+from tests.gateway.test_loader_job import Recorder, send
 
 TOO_LONG = (
     b'{"error":{"message":"This model\'s maximum context length is 4096 tokens.","code":400}}',

@@ -15,7 +15,7 @@ import pytest
 
 from firesteel.edge.home import Home
 from firesteel.edge.host import process
-from firesteel.gateway.discovery import OwnServices, identity, identity_of, measured
+from firesteel.gateway.discovery import OwnServices, find_apis, identity, identity_of, is_answering, measured
 from firesteel.gateway.endpoints import model_endpoints
 from firesteel.gateway.health import Health, ServiceObservation, Verdict, judge, observe
 from firesteel.gateway.loader.process import ProcessLoader
@@ -27,7 +27,6 @@ from firesteel.gateway.scheduler.events import (
     ModelUnloaded,
     RequestArrived,
 )
-from firesteel.gateway.server_probe import find_apis, is_answering
 from firesteel.gateway.service_config import ModelConfig, ServiceConfig
 from firesteel.run.service import Service, ServiceSpec, ServiceState, folder_of, load, write_spec
 from firesteel.run.start import start_supervisor

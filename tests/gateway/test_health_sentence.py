@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from firesteel.facts.host.gpus import GpuReading
-from firesteel.gateway.admin.health_sentence import health_sentence
-from firesteel.gateway.curves.sampler import RecentActivity
+from firesteel.gateway.admin.state import health_sentence
 from firesteel.gateway.executor import ModelView
 from firesteel.gateway.interfaces import WaitStatus
+from firesteel.gateway.monitoring.sampler import RecentActivity
 from firesteel.gateway.scheduler.events import ModelPhase, ScheduledModel
 from firesteel.gateway.service_config import ModelConfig, PlannedFigures, PlannedRange, Reason
 from firesteel.gateway.state import ModelHealth

@@ -134,8 +134,8 @@ MUTATIONS = (
     mutation(
         "grants a request that left",
         "nothing_lost_nothing_doubled",
-        ("requests", "if request in state.waiting:", "if state.waiting.get(request):"),
-        ("requests", "            self._dequeue(state, request)\n            return state\n", KEEPS_IT),
+        ("scheduler", "if request in state.waiting:", "if state.waiting.get(request):"),
+        ("scheduler", "            self._dequeue(state, request)\n            return state\n", KEEPS_IT),
     ),
     mutation(
         "loads two at once",
@@ -150,12 +150,12 @@ MUTATIONS = (
     mutation(
         "drops the waiting requests of a failed load",
         "nothing_lost_nothing_doubled",
-        ("requests", "out.append(RejectRequest(request, kind, why, retry_after_s))", "pass"),
+        ("scheduler", "out.append(RejectRequest(request, kind, why, retry_after_s))", "pass"),
     ),
     mutation(
         "drops the waiting requests of a crashed model",
         "nothing_lost_nothing_doubled",
-        ("requests", "state.busy.clear()", "state.busy.clear(), self._dequeue_all(state)"),
+        ("scheduler", "state.busy.clear()", "state.busy.clear(), self._dequeue_all(state)"),
     ),
     mutation(
         "ignores never_together",
@@ -219,7 +219,7 @@ MUTATIONS = (
         "counts a request that left as waiting",
         "full_means_full",
         (
-            "requests",
+            "scheduler",
             "            self._dequeue(state, request)\n            return",
             REMOVES_IT + "            return",
         ),
@@ -237,30 +237,21 @@ MUTATIONS = (
     mutation(
         "counts freed memory twice",
         "room_is_left_to_strangers",
-        ("memory_budget", "            self._latest -= state.held_bytes\n", ""),
+        ("capacity", "            self._latest -= state.held_bytes\n", ""),
     ),
     mutation(
         "sets no timer for an idle model that expires",
         "no_polling_needed",
-        ("ticks", "    times += [state.expires_s() for state in capacity.expiring]\n", ""),
+        ("scheduler", "    times += [state.expires_s() for state in capacity.expiring]\n", ""),
     ),
     mutation(
         "sets no timer for an overdue request",
         "no_polling_needed no_hang",
-        ("ticks", "        if state.oldest is not None:\n", "        if False:\n"),
+        ("scheduler", "        if state.oldest is not None:\n", "        if False:\n"),
     ),
 )
 MOST_WALKS = 1000
-MODULES = (
-    "model_state",
-    "requests",
-    "memory_budget",
-    "capacity",
-    "admission",
-    "ticks",
-    "preview",
-    "scheduler",
-)
+MODULES = ("model_state", "capacity", "scheduler")
 """In the order of their imports."""
 
 

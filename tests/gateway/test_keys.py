@@ -18,18 +18,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.gateway.budgets import TokenBudget
 from firesteel.gateway.interfaces import Caller, Rejection
-from firesteel.gateway.key_file import add_key, parse_expiry, read_keys, revoke_key
+from firesteel.gateway.key_limits import KeyLimits, RateLimit, TokenBudget
 from firesteel.gateway.keys import (
     KeyRing,
+    add_key,
     check_admin,
     check_metrics,
     check_model_access,
     is_loopback,
+    parse_expiry,
+    read_keys,
     require_keys,
+    revoke_key,
 )
-from firesteel.gateway.rate_limits import KeyLimits, RateLimit
 
 
 @pytest.fixture
@@ -369,7 +371,7 @@ def test_one_name_once(path: Path) -> None:
 
 def test_many_at_once_all_get_theirs(path: Path) -> None:
     """Threads and processes: each addition reads, changes and writes under one lock."""
-    code = "import sys; from pathlib import Path; from firesteel.gateway.key_file import add_key\n"
+    code = "import sys; from pathlib import Path; from firesteel.gateway.keys import add_key\n"
     code += "for n in range(5): add_key(Path(sys.argv[1]), f'p{sys.argv[2]}-{n}')"
     others = [subprocess.Popen([sys.executable, "-c", code, str(path), str(at)]) for at in range(2)]
     with ThreadPoolExecutor(4) as pool:

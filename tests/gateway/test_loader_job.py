@@ -1,4 +1,6 @@
-"""The loader as the gateway has it: a child process, lines of JSON, and an end to everything."""
+"""The loader as the gateway has it: a child process, lines of JSON, and an end to everything. What it works
+out: how long a load takes, parameters by model, models on other hosts.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,20 @@ import pytest
 import firesteel
 from firesteel.edge.home import Home
 from firesteel.edge.host.process import is_alive, port_is_free
-from firesteel.gateway.loader.job import in_the_file
+from firesteel.gateway.endpoints import model_endpoints
+from firesteel.gateway.loader.job import LoadClock, LoadTime, in_the_file, node_turns, read
 from firesteel.gateway.loader.process import LoaderFailed, LoaderTimeouts, LoadProgress, ProcessLoader
-from firesteel.gateway.service_config import ModelConfig, Reason, ServiceConfig
+from firesteel.gateway.service_config import ModelConfig, ModelParameters, Reason, RunningModel, ServiceConfig
 from firesteel.launch import Ask
-from firesteel.run.service import all_services
+from firesteel.library.plans import host
+from firesteel.run.events import PhaseDone, PhaseProgress
+from firesteel.run.service import all_services, forget_proof
+from firesteel.run.start import StartTimes, last_verified, record_start, record_verified
+from firesteel.service_file import on_nodes, read_service_file
 from firesteel.units import MIB
+from firesteel.workspace import Workspace
+from tests.gateway.http.kit import ClientResponse, EngineConnection, Person, answer, request
+from tests.gateway.test_charging import Running, running
 
 FILE = """\
 listen: 127.0.0.1:8099
@@ -356,3 +366,227 @@ async def test_a_cancellation_in_the_moment_of_a_message_is_not_lost(tmp_path: P
     task = asyncio.ensure_future(follow())
     await asyncio.wait([task], timeout=60)
     assert task.cancelled()
+
+
+KNOWN = LoadTime(launch_s=30, proof_s=20, whole_s=55)
+
+
+@pytest.mark.parametrize(
+    ("took", "events", "left_s"),
+    [
+        (KNOWN, [(1, PhaseDone("check", "well"))], 55),
+        (KNOWN, [(5, PhaseProgress("launch", "starting"))], 50),
+        (
+            KNOWN,
+            [(5, PhaseProgress("launch", "starting")), (15, PhaseProgress("launch", "half way", 12.0))],
+            32,
+        ),
+        (KNOWN, [(5, PhaseProgress("launch", "starting")), (15, PhaseProgress("launch", "half way"))], 40),
+        (KNOWN, [(5, PhaseProgress("launch", "starting")), (36, PhaseProgress("launch", "late"))], None),
+        (KNOWN, [(35, PhaseDone("launch", "answers"))], 20),
+        (KNOWN, [(35, PhaseDone("launch", "answers")), (38, PhaseProgress("warm", "32 tokens"))], 17),
+        (KNOWN, [(35, PhaseProgress("warm", "32 tokens")), (45, PhaseProgress("verify", "asks"))], 10),
+        (KNOWN, [(35, PhaseProgress("warm", "32 tokens")), (56, PhaseProgress("verify", "late"))], None),
+        (KNOWN, [(5, PhaseProgress("pull", "fetching"))], None),
+        (LoadTime(30), [(5, PhaseProgress("launch", "half way", 12.0))], 12),
+        (LoadTime(30), [(35, PhaseProgress("warm", "32 tokens"))], None),
+        (LoadTime(None), [(5, PhaseProgress("launch", "starting"))], None),
+    ],
+)
+def test_how_long_it_will_still_be(
+    took: LoadTime, events: list[tuple[float, PhaseProgress | PhaseDone]], left_s: float | None
+) -> None:
+    clock = LoadClock(took, 0)
+    said = [clock.left_s(event, now_s) for now_s, event in events]
+    assert said[-1] == left_s
+
+
+def test_what_was_fetched_is_no_part_of_a_load(tmp_path: Path) -> None:
+    home, clock = Home(tmp_path), LoadClock(LoadTime(None), 100)
+    record_start(home, "m", StartTimes("vllm", "0.32.0", {"weights": 30.0}))
+    times: list[tuple[float, PhaseProgress | PhaseDone]] = [
+        (102, PhaseProgress("pull", "a")),
+        (700, PhaseProgress("pull", "b")),
+    ]
+    times += [(1000, PhaseProgress("launch", "starting")), (1040, PhaseDone("launch", "answers"))]
+    for now_s, event in times:
+        clock.left_s(event, now_s)
+    assert clock.keep("m", home, 1055) == 57
+    kept = last_verified(home, "m", "vllm", "0.32.0")
+    assert kept and (kept.proof_s, kept.whole_s, kept.seconds) == (15, 57, {"weights": 30})
+    record_start(home, "m", StartTimes("vllm", "0.32.0", {"weights": 31.0}))
+    assert last_verified(home, "m", "vllm", "0.32.0") == kept, (
+        "a start that was not proved says nothing of it"
+    )
+    assert last_verified(home, "m", "vllm", "0.33.0") is None
+
+
+def test_a_brief_proof_says_nothing_about_a_full_one(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    for proof_s, is_brief in ((20.0, False), (0.5, True)):
+        record_start(home, "m", StartTimes("vllm", "0.32.0", {"weights": 30.0}))
+        record_verified(home, "m", proof_s, 30 + proof_s, is_brief=is_brief)
+    brief = last_verified(home, "m", "vllm", "0.32.0", is_brief=True)
+    full = last_verified(home, "m", "vllm", "0.32.0")
+    assert brief and full and (brief.proof_s, full.proof_s) == (0.5, 20.0)
+
+
+@pytest.mark.real
+async def test_a_second_load_says_how_long_the_whole_takes(
+    quick_home: Home, free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIRESTEEL_HOME", str(quick_home.root))
+    file = tmp_path / "service.yaml"
+    file.write_text(f"models:\n  one: {{recipe: smollm2, context: 1024, port: {free_port}}}\n")
+    hands = ProcessLoader()
+
+    async def loaded() -> tuple[list[LoadProgress], RunningModel]:
+        model = (await hands.read(str(file))).models[0]
+        said = [each async for each in hands.load(model)]
+        assert isinstance(said[-1], RunningModel)
+        return [each for each in said if isinstance(each, LoadProgress)], said[-1]
+
+    _, first = await loaded()
+    assert first.load_s
+    assert [each async for each in hands.unload("one")]
+    forget_proof(quick_home, "one")  # so that the second is proved in full, too
+    assert (await hands.read(str(file))).models[0].load_s == pytest.approx(first.load_s, abs=0.1)
+    said, second = await loaded()
+    assert second.load_s
+    kept = json.loads((quick_home.root / "starts" / "one.json").read_text())[0]
+    launch = [each.eta_s for each in said if each.phase == "launch" and each.eta_s is not None]
+    assert launch and max(launch) >= kept["proof_s"], "the proof is part of what is left"
+    assert next(each.eta_s for each in said if each.phase == "warm"), "and has its own time"
+
+
+OWN = ModelParameters(
+    defaults={"temperature": 0.6}, fixed={"seed": 7}, strip=("user",), max_tokens=100, context=2000
+)
+FAST = OWN.overridden(
+    ModelParameters(fixed={"chat_template_kwargs": {"enable_thinking": False}}, max_tokens=10)
+)
+CODER = ModelConfig(
+    "coder", "coder", (), is_outside=True, model="org/Coder", aliases=("coder-fast", "plain"),
+    parameters=OWN, alias_parameters={"coder-fast": FAST},
+)  # fmt: skip
+
+
+class Recorder:
+    """Answers everything, and keeps the bodies."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+
+    async def __call__(self, connection: EngineConnection) -> None:
+        while True:
+            self.bodies.append(json.loads((await connection.receive()).body))
+            await connection.send(answer(b'{"usage":{"prompt_tokens":1,"completion_tokens":1}}'))
+
+
+async def send(
+    it: Running, fields: dict[str, Any] | bytes, key: str = "finishes", path: bytes = b""
+) -> ClientResponse:
+    reader, writer = await asyncio.open_connection("127.0.0.1", it.port, limit=2**20)
+    client = Person(reader, writer)
+    body = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
+    text = request(body, b"Authorization: Bearer " + it.tokens[key])
+    await client.send(text.replace(b"/v1/chat/completions", path) if path else text)
+    try:
+        async with asyncio.timeout(60):
+            return await client.get()
+    finally:
+        client.close()
+
+
+async def test_a_model_and_its_aliases_have_their_parameters(tmp_path: Path) -> None:
+    engine = Recorder()
+    asked = {"messages": [{"role": "user", "content": "x"}], "user": "me", "max_tokens": 5000, "seed": 1}
+    async with running(tmp_path, 1, CODER, script=engine) as it:
+        for model in ("coder", "coder-fast", "plain", "other"):
+            assert (await send(it, {"model": model, **asked})).status == 200
+        assert (await send(it, {"model": "coder", "input": "x"}, path=b"/v1/responses")).status == 200
+        assert (await send(it, {"model": "coder", "input": "x"}, path=b"/v1/embeddings")).status == 200
+    common = {"messages": asked["messages"], "temperature": 0.6, "seed": 7, "model": "org/Coder"}
+    coder, fast, plain, other, response, embedding = engine.bodies
+    assert coder == plain == common | {"max_tokens": 100}
+    assert fast == common | {"max_tokens": 10, "chat_template_kwargs": {"enable_thinking": False}}
+    assert other == {"model": "other", **asked}, "byte for byte"
+    assert response == {
+        "model": "org/Coder", "input": "x", "temperature": 0.6, "seed": 7, "max_output_tokens": 100,
+    }  # fmt: skip
+    assert embedding == {"model": "org/Coder", "input": "x"}
+
+
+async def test_a_prompt_beyond_the_limit_is_refused_and_never_sent(tmp_path: Path) -> None:
+    engine = Recorder()
+    long = {"messages": [{"role": "user", "content": "word " * 4000}]}
+    async with running(tmp_path, 1, CODER, script=engine) as it:
+        for model in ("coder", "coder-fast"):
+            refused = await send(it, {"model": model, **long})
+            error = json.loads(refused.body)["error"]
+            assert (refused.status, error["code"]) == (400, "context_length_exceeded")
+            assert "2,000" in error["message"] and "estimated" in error["message"]
+        assert (await send(it, {"model": "other", **long})).status == 200
+    assert len(engine.bodies) == 1
+
+
+@pytest.mark.parametrize("rest", [b"} trailing", b',"a":[}', b',"a"}'])
+async def test_a_body_that_cannot_be_edited_is_refused(tmp_path: Path, rest: bytes) -> None:
+    engine = Recorder()
+    async with running(tmp_path, 1, CODER, script=engine) as it:
+        refused = await send(it, b'{"model":"coder"' + rest)
+        assert (refused.status, json.loads(refused.body)["error"]["code"]) == (400, "bad_body")
+        assert (await send(it, {"model": "coder"})).status == 200, "and the gateway goes on"
+    assert len(engine.bodies) == 1
+
+
+async def test_parameters_hold_for_translated_requests_too(tmp_path: Path) -> None:
+    """Ollama's clients, and servers that speak one API only."""
+    engine = Recorder()
+    chat_only = ModelConfig("talker", "talker", (), is_outside=True, parameters=OWN, speaks=("chat",))
+    message = {"role": "user", "content": "x"}
+    async with running(tmp_path, 1, CODER, chat_only, script=engine) as it:
+        fields = {"model": "talker", "messages": [message], "max_tokens": 5000}
+        await send(it, fields, path=b"/v1/messages")
+        await send(it, {"model": "coder", "messages": [message], "stream": False}, path=b"/api/chat")
+    assert [(body["max_tokens"], body["seed"], body["temperature"]) for body in engine.bodies] == [
+        (100, 7, 0.6),
+        (100, 7, 0.6),
+    ]
+
+
+HOSTS = "hosts: {spark1: 127.0.0.1, spark2: 192.168.100.11, spark3: 192.168.100.12}\nmodels:\n"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("gpt-oss-120b, node: spark2", "gpt-oss-120b, node: spark2", (("a", "b"),)),
+        ("gpt-oss-120b, node: spark2", "gpt-oss-120b, node: spark3", ()),
+        ("smollm2, node: spark2", "smollm2, node: spark2", ()),
+    ],
+)
+def test_models_that_do_not_fit_on_their_node_take_turns(
+    tmp_path: Path, one: str, other: str, expected: tuple[tuple[str, ...], ...]
+) -> None:
+    file = read_service_file("f", f"{HOSTS}  a: {{recipe: {one}}}\n  b: {{recipe: {other}}}\n")
+    assert node_turns(on_nodes(file), Workspace(Home(tmp_path)), host("gb10")) == expected
+
+
+def test_a_model_on_nodes_is_loaded_and_has_as_many_endpoints(tmp_path: Path) -> None:
+    path = tmp_path / "firesteel.yaml"
+    path.write_text(
+        f"{HOSTS}  far: {{recipe: smollm2, node: [spark2, spark3], route: prefix, ttl: 5m}}\n"
+        "  pair: {recipe: smollm2, node: [spark1, spark2]}\n"
+    )
+    far, pair = read(str(path), Home(tmp_path)).models
+    assert pair.is_outside and pair.start == f"firesteel up -f {path} starts it", "this host is one of them"
+    assert not far.is_outside and far.ttl_s == 300 and far.bytes == 0
+    assert far.ask["cmd"][-2] == str(tmp_path / "services/far")
+    running = RunningModel("http://192.168.100.11:8000", 0, key="k")
+    endpoints = model_endpoints(far, running).endpoints
+    assert [endpoint.address for endpoint in endpoints] == [
+        ("192.168.100.11", 8000),
+        ("192.168.100.12", 8000),
+    ]
+    assert all(b"Bearer k" in endpoint.headers for endpoint in endpoints)

@@ -13,7 +13,7 @@ import pytest
 
 from firesteel.edge.sim.setup import create_spark, environment
 from firesteel.edge.sim.spark import SimSpark
-from firesteel.gateway.loader.memory_release import (
+from firesteel.gateway.loader.process import (
     CALM_S,
     LIMIT_S,
     LONG_CALM_S,
@@ -97,7 +97,7 @@ async def test_a_simulated_spark_is_read_the_same_way(tmp_path: Path) -> None:
     create_spark(folder, SimSpark())
     code = (
         "import asyncio, json\n"
-        "from firesteel.gateway.loader.memory_release import ExpectedRelease, wait_until_released\n"
+        "from firesteel.gateway.loader.process import ExpectedRelease, wait_until_released\n"
         "print(json.dumps(asyncio.run(wait_until_released(ExpectedRelease()))))"
     )
     run = asyncio.to_thread(

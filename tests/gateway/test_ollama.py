@@ -13,10 +13,10 @@ import pytest
 from firesteel.edge.home import Home
 from firesteel.gateway.admin.commands import AdminRejected
 from firesteel.gateway.admin.ollama import model_document, running_rows, tag_rows
-from firesteel.gateway.key_file import add_key, keys_path
+from firesteel.gateway.keys import add_key, keys_path
 from firesteel.gateway.service_config import ModelConfig, ServiceConfig
 from firesteel.gateway.state import ModelStatus
-from tests.screens.conftest import free_ports, start_gateway
+from tests.gateway.page.conftest import free_ports, start_gateway
 
 
 def model(name: str, **more: object) -> ModelStatus:

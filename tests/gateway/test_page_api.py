@@ -15,10 +15,10 @@ from aiohttp import web
 
 from firesteel.edge.home import Home
 from firesteel.gateway.admin.api import start
-from firesteel.gateway.admin.state_events import changes, publish_changes
+from firesteel.gateway.admin.events import Subscribers, changes, publish_changes
 from firesteel.gateway.admin.streams import IS_ENDING, STREAMS, send_event, streaming
-from firesteel.gateway.admin.subscribers import Subscribers
-from firesteel.gateway.page_files import page_responses
+from firesteel.gateway.page import page_responses, read_files
+from firesteel.gateway.scheduler.capacity import LoadPreview
 from firesteel.gateway.scheduler.events import (
     LoadRequested,
     ModelLoaded,
@@ -26,15 +26,13 @@ from firesteel.gateway.scheduler.events import (
     SchedulerLimits,
     TimePassed,
 )
-from firesteel.gateway.scheduler.preview import LoadPreview
 from firesteel.gateway.scheduler.scheduler import Scheduler
 from firesteel.gateway.service_config import ModelConfig
 from firesteel.gateway.state import GatewayState
-from firesteel.screens.page.files import read_files
 from firesteel.values import replace
+from tests.gateway.page.scripted_gateway import model, state
 from tests.gateway.play import scheduled
 from tests.gateway.test_admin_api import BOSS, GUEST, FakeDispatcher
-from tests.screens.scripted_gateway import model, state
 
 # --- previews ---
 

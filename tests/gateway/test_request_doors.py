@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from firesteel.catalog.catalog import shipped
-from firesteel.gateway.loader.model_parameters import model_parameters
+from firesteel.gateway.loader.job import model_parameters
 from firesteel.gateway.service_config import ModelConfig
 from firesteel.render.client_config import render_settings
 from firesteel.render.clients import ClientEndpoint, client_names, load_client, settings
 from firesteel.service_file import ModelEntry
 from tests.gateway.test_charging import running
-from tests.gateway.test_model_parameters import Recorder, send
+from tests.gateway.test_loader_job import Recorder, send
 
 ASKED = {name: recipe.requests for name, recipe in shipped().recipes.items() if recipe.requests.body}
 MESSAGES: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}]}

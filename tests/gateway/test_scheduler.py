@@ -1,12 +1,13 @@
-"""The schedule, question by question. What holds over every interleaving is in `test_invariants.py`. Limits,
-failures and changes have files of their own beside this one.
+"""The schedule, question by question, and who is turned away at once. What holds over every interleaving is
+in `test_invariants.py`. Limits, failures and changes have files of their own beside this one.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from firesteel.gateway.scheduler.events import RequestArrived
+from firesteel.gateway.scheduler.events import RejectRequest, RequestArrived, SchedulerLimits
+from firesteel.gateway.scheduler.scheduler import Scheduler
 from tests.gateway.play import scheduled
 
 from .play import Play
@@ -321,3 +322,11 @@ def test_two_models_that_each_need_the_other_out_take_turns() -> None:
                     busy.append(request)
     assert min(served.values()) > 150
     assert sum(play.scheduler.status(name, 0).waiting for name in ("a", "b")) < 60
+
+
+def test_an_unknown_model_is_only_said_to_be_unknown() -> None:
+    """Which models there are is said by the desk, for a key may not see them all."""
+    scheduler = Scheduler((scheduled("secret", 1, 1.0),), SchedulerLimits(10), 0.0)
+    rejected = scheduler.handle(RequestArrived("a", "other"), 0.0)[0]
+    assert isinstance(rejected, RejectRequest)
+    assert (rejected.kind, rejected.why) == ("unknown", "there is no model `other` here")

@@ -1,10 +1,16 @@
-"""The whole gateway over an outside server: its events, and its shutdown."""
+"""The whole gateway over an outside server: its events, a service file that changes, its shutdown, and what
+the process asks glibc for.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +21,17 @@ import pytest
 from firesteel.edge.home import Home, lock
 from firesteel.errors import UsageError
 from firesteel.gateway import serve
-from firesteel.gateway.key_file import add_key, keys_path
-from firesteel.gateway.serve import ServeEvent, ServeOptions, serve_file, with_model_name
-from firesteel.gateway.service_config import ModelConfig, ServiceConfig
+from firesteel.gateway.keys import add_key, keys_path
+from firesteel.gateway.loader.process import ExpectedRelease, LoaderFailed, LoadProgress, ProcessLoader
+from firesteel.gateway.serve import (
+    ServeEvent,
+    ServeOptions,
+    ServiceFileWatch,
+    file_version,
+    serve_file,
+    with_model_name,
+)
+from firesteel.gateway.service_config import ModelConfig, Reason, RunningModel, ServiceConfig
 from tests.conftest import know_bandwidth
 
 
@@ -224,3 +238,174 @@ async def test_any_page_needs_keys(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no keys are in use"):
         async for event in serve_file(ServeOptions(file), Home(tmp_path / "home"), asyncio.Event()):
             assert event.kind == "reading"
+
+
+GOOD = "models:\n  one: {recipe: smollm2, context: 2048}\n"
+
+
+@dataclass
+class Recorded:
+    """Hands that write down what they are asked to read, and read nothing."""
+
+    texts: list[str] = field(default_factory=list)
+
+    async def read(self, path: str) -> ServiceConfig:
+        self.texts.append(Path(path).read_text())
+        if "wrong" in self.texts[-1]:
+            raise LoaderFailed(Reason("f:1: wrong", "correct it"))
+        return ServiceConfig(path, "127.0.0.1:1", 1, 1, ())
+
+    def load(self, model: ModelConfig) -> AsyncGenerator[LoadProgress | RunningModel, None]:
+        raise NotImplementedError
+
+    def unload(self, name: str) -> AsyncGenerator[LoadProgress | ExpectedRelease, None]:
+        raise NotImplementedError
+
+
+@dataclass
+class Seen:
+    changes: list[ServiceConfig] = field(default_factory=list)
+    troubles: list[Reason] = field(default_factory=list)
+
+
+def watch(path: Path, loader: Recorded | ProcessLoader) -> tuple[ServiceFileWatch, Seen]:
+    seen = Seen()
+    return ServiceFileWatch(str(path), loader, seen.changes.append, seen.troubles.append), seen
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "service.yaml"
+    found.write_text(GOOD)
+    return found
+
+
+async def test_a_file_that_stays_is_not_read(path: Path) -> None:
+    loader = Recorded()
+    it, _ = watch(path, loader)
+    for _ in range(3):
+        await it.check()
+    assert not loader.texts
+
+
+async def test_a_change_is_read_once_when_two_looks_agree(path: Path) -> None:
+    loader = Recorded()
+    it, seen = watch(path, loader)
+    path.write_text("half")
+    assert not await it.check()
+    path.write_text("whole thing")
+    assert not await it.check(), "it is still being written"
+    assert await it.check()
+    assert not await it.check()
+    assert loader.texts == ["whole thing"] and len(seen.changes) == 1 and it.problem is None
+
+
+async def test_another_release_of_an_engine_is_a_change(path: Path) -> None:
+    loader, seen = Recorded(), Seen()
+    releases = path.with_name("releases.json")
+    it = ServiceFileWatch(
+        str(path), loader, seen.changes.append, seen.troubles.append, releases=str(releases)
+    )
+    assert not await it.check()
+    releases.write_text("[]")
+    assert not await it.check()
+    assert await it.check() and not await it.check()
+    assert len(seen.changes) == 1 and not seen.troubles
+
+
+async def test_mistakes_change_nothing_until_they_are_mended(path: Path) -> None:
+    it, seen = watch(path, Recorded())
+    path.write_text("wrong")
+    for _ in range(4):
+        await it.check()
+    assert not seen.changes and len(seen.troubles) == 1
+    assert it.problem == Reason("f:1: wrong", "correct it")
+    path.write_text(GOOD + "\n")
+    for _ in range(2):
+        await it.check()
+    assert len(seen.changes) == 1 and it.problem is None
+
+
+async def test_another_file_in_its_place_is_a_change(path: Path) -> None:
+    """As editors and Kubernetes do it; with the size and the time of the old one."""
+    loader = Recorded()
+    it, _ = watch(path, loader)
+    about = path.stat()
+    other = path.with_name("other")
+    other.write_text(GOOD.replace("2048", "4096"))
+    os.utime(other, ns=(about.st_atime_ns, about.st_mtime_ns))
+    other.replace(path)
+    assert path.stat().st_size == about.st_size and path.stat().st_mtime_ns == about.st_mtime_ns
+    for _ in range(2):
+        await it.check()
+    assert loader.texts == [path.read_text()]
+
+
+async def test_a_file_that_disappears_is_reported_and_one_that_comes_back_is_read(path: Path) -> None:
+    loader = Recorded()
+    it, seen = watch(path, loader)
+    path.unlink()
+    for _ in range(4):
+        await it.check()
+    assert len(seen.troubles) == 1 and "is missing" in seen.troubles[0].what and not loader.texts
+    path.write_text(GOOD)
+    for _ in range(2):
+        await it.check()
+    assert len(seen.changes) == 1 and it.problem is None
+
+
+async def test_a_change_between_the_first_reading_and_the_first_look(path: Path) -> None:
+    loader = Recorded()
+    before = file_version(str(path))
+    path.write_text("something longer than before " + GOOD)
+    it = ServiceFileWatch(str(path), loader, lambda config: None, lambda why: None, before)
+    for _ in range(2):
+        await it.check()
+    assert len(loader.texts) == 1
+
+
+async def test_the_real_reader_has_the_lines_of_mistakes(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIRESTEEL_HOME", str(tmp_path / "home"))
+    it, seen = watch(path, ProcessLoader())
+    it.start()
+    path.write_text("models:\n  one: {recipe: smollm2, colour: red}\n")
+    async with asyncio.timeout(30):
+        while not seen.troubles:
+            await asyncio.sleep(0.05)
+    await it.close()
+    assert "service.yaml:2: " in seen.troubles[0].what and not seen.changes
+
+
+_FAULTS = """
+import resource, sys
+from firesteel.gateway.serve import retain_free_memory
+def faults(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+if sys.argv[1] == "held": retain_free_memory()
+for _ in range(20): bytes(bytearray(400_000))
+before = faults()
+for _ in range(100): bytes(bytearray(400_000))
+print(faults() - before)
+"""
+
+
+def _count_faults(how: str) -> int:
+    said = subprocess.run([sys.executable, "-c", _FAULTS, how], capture_output=True, check=True, timeout=60)
+    return int(said.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
+def test_long_prompts_do_not_ask_for_their_pages_anew() -> None:
+    assert _count_faults("held") < 1000 < _count_faults("as it is")
+
+
+def test_what_is_frozen_is_not_looked_at_again() -> None:
+    from firesteel.gateway.serve import freeze_startup_objects
+
+    try:
+        freeze_startup_objects()
+        assert gc.get_freeze_count() > 0
+        assert len(gc.get_objects()) < 1000
+    finally:
+        gc.unfreeze()

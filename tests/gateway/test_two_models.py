@@ -2,7 +2,7 @@
 clients, streams included.
 
 Their engine is the real one in `scripts/test-slow`, else `tests/quick_engine.py`. Both clients have the real
-one behind a gateway in tests/gateway/http/test_usage_request.py.
+one behind a gateway in tests/gateway/http/test_body_edits.py.
 """
 
 from __future__ import annotations

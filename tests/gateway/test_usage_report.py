@@ -27,16 +27,13 @@ from click.testing import CliRunner
 from firesteel.cli.usage import command as usage_command
 from firesteel.edge.home import Home
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.gateway.accounting import Accounting
-from firesteel.gateway.admin.charge_journal import ChargeJournal
-from firesteel.gateway.admin.request_log import RequestLog, log_path, recent
+from firesteel.gateway.admin.api import usage_response
+from firesteel.gateway.admin.request_log import ChargeJournal, RequestLog, log_path, recent
 from firesteel.gateway.admin.usage import UsageQuery, csv_text, parse_query, read_report, spent_tokens
-from firesteel.gateway.admin.usage_response import usage_response
-from firesteel.gateway.budgets import TokenBudget
+from firesteel.gateway.dispatcher import Accounting
 from firesteel.gateway.interfaces import Caller, RequestOutcome, Usage
-from firesteel.gateway.key_file import add_key, keys_path
-from firesteel.gateway.keys import KeyRing
-from firesteel.gateway.rate_limits import KeyLimits
+from firesteel.gateway.key_limits import KeyLimits, TokenBudget
+from firesteel.gateway.keys import KeyRing, add_key, keys_path
 
 CLOCKS_CHANGE = "2026-10-25"
 """25 hours in Berlin."""
@@ -313,7 +310,7 @@ def test_a_journal_that_was_cut_or_edited_gives_what_is_whole(tmp_path: Path, da
 def test_a_journal_is_emptied_only_when_the_log_has_it_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("firesteel.gateway.admin.charge_journal._MAX_BYTES", 300)
+    monkeypatch.setattr("firesteel.gateway.admin.request_log._MAX_BYTES", 300)
     journal = ChargeJournal(tmp_path / "charges.jsonl", 0)
     for _ in range(10):
         journal.add(VALUES, 3)

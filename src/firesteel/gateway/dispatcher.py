@@ -1,12 +1,14 @@
 """Connects the parts of the gateway: authenticates a request, submits it, finds its endpoint, records it.
 
 Three parts call it and do not know each other: the HTTP server (`interfaces.Dispatcher`), the executor
-(`jobs.ExecutorListener`) and the admin API (`admin.api.AdminActions`). It makes no scheduling decision.
+(`jobs.ExecutorListener`) and the admin API (`admin.api.AdminActions`). It makes no scheduling decision. What
+a request costs its key is kept by `Accounting`; `Fallbacks` says which model answers in place of another.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
@@ -14,17 +16,16 @@ from itertools import chain
 from urllib.parse import unquote_to_bytes
 
 from firesteel.edge.home import Home
-from firesteel.gateway.accounting import Accounting
-from firesteel.gateway.admin import status
-from firesteel.gateway.admin.meter import GatewayGauges, ModelGauges
+from firesteel.gateway.admin import state as admin_state
+from firesteel.gateway.admin.events import Subscribers
+from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelCounters, ModelGauges, route_kind
 from firesteel.gateway.admin.prometheus import MetricFamily
-from firesteel.gateway.admin.request_log import RequestLog
+from firesteel.gateway.admin.request_log import RequestLog, charged_tokens, log_path
 from firesteel.gateway.admin.state import oldest_waiting
-from firesteel.gateway.admin.subscribers import Subscribers
-from firesteel.gateway.curves.store import CurveRange
-from firesteel.gateway.endpoints import ModelEndpoints, model_endpoints
+from firesteel.gateway.admin.usage import spent_tokens
+from firesteel.gateway.endpoints import ModelEndpoints, RequestRecord, model_endpoints
 from firesteel.gateway.executor import Executor, ModelView
-from firesteel.gateway.fallbacks import FALLBACK_REASONS, Fallbacks, check_length
+from firesteel.gateway.http.body_edits import estimated_tokens
 from firesteel.gateway.http.routes import OLLAMA_PATHS
 from firesteel.gateway.interfaces import (
     Caller,
@@ -37,6 +38,7 @@ from firesteel.gateway.interfaces import (
     WaitStatus,
 )
 from firesteel.gateway.jobs import JobResult
+from firesteel.gateway.key_limits import Budgets, RateLimiter
 from firesteel.gateway.keys import (
     KeyRing,
     check_admin,
@@ -44,9 +46,10 @@ from firesteel.gateway.keys import (
     check_model_access,
     unknown_model,
 )
-from firesteel.gateway.monitoring import Monitoring, memory
-from firesteel.gateway.request_record import RequestRecord
+from firesteel.gateway.monitoring.monitoring import Monitoring, memory
+from firesteel.gateway.monitoring.store import CurveRange
 from firesteel.gateway.scheduler.events import LoadRequested, RejectRequest, RequestAbandoned
+from firesteel.gateway.service_config import ServiceConfig
 from firesteel.gateway.state import GatewayState, WaitingRequest
 from firesteel.values import replace
 
@@ -141,21 +144,21 @@ class RequestDispatcher:
     def public_response(self, method: bytes, path: bytes) -> GatewayResponse | None:
         if method not in (b"GET", b"HEAD"):
             return None
-        return status.health((), self.is_draining) if path == b"/health" else self.page_files.get(path)
+        return admin_state.health((), self.is_draining) if path == b"/health" else self.page_files.get(path)
 
     def local_target(
         self, method: bytes, path: bytes, caller: Caller
     ) -> GatewayResponse | Rejection | Endpoint | None:
         if path == b"/v1/models":
-            return status.model_list(self.executor.views(), caller)
+            return admin_state.model_list(self.executor.views(), caller)
         if path == b"/health":
-            return status.health(self.executor.views(), self.is_draining, caller)
+            return admin_state.health(self.executor.views(), self.is_draining, caller)
         if path.startswith(b"/v1/models/"):
             view = self._visible_model(unquote_to_bytes(path.removeprefix(b"/v1/models/")), caller)
-            return view if isinstance(view, Rejection) else status.model_details(view)
+            return view if isinstance(view, Rejection) else admin_state.model_details(view)
         if path.startswith(b"/health/"):
             view = self._visible_model(unquote_to_bytes(path.removeprefix(b"/health/")), caller)
-            return view if isinstance(view, Rejection) else status.model_health(view)
+            return view if isinstance(view, Rejection) else admin_state.model_health(view)
         if path == b"/metrics":
             return check_metrics(caller) or self.admin_endpoint
         if path.startswith(b"/api/"):
@@ -417,7 +420,8 @@ class RequestDispatcher:
     def _next_load_s(self) -> float:
         """When the load under way should end, by its own estimate, and waiting requests are served."""
         views = self.executor.views()
-        return min((status.load_left_s(v) for v in views if status.phase(v) == "loading"), default=0.0)
+        left = (admin_state.load_left_s(view) for view in views if admin_state.phase(view) == "loading")
+        return min(left, default=0.0)
 
     def _wait_status(self, model: str) -> WaitStatus:
         """For every request that has to wait, so it looks at two models, however many there are."""
@@ -426,7 +430,7 @@ class RequestDispatcher:
             return WaitStatus(f"waiting for {model}")
         if own.status and loading is None:
             own = replace(own, preview=self.executor.preview(model))
-        return status.wait_status(own, loading)
+        return admin_state.wait_status(own, loading)
 
     def _begin_waiting(self, record: RequestRecord) -> None:
         record.waits_since = time.time()
@@ -440,3 +444,111 @@ class RequestDispatcher:
             waiting.discard(record)
             if not waiting:
                 del self._waiting[model]
+
+
+FALLBACK_REASONS: dict[str, FallbackReason] = {
+    "full": "full",
+    "no memory": "full",
+    "too large": "down",
+    "failed": "down",
+}
+"""Why the scheduler rejects a request."""
+
+
+def check_length(request: PendingRequest, asked: str, limit: int) -> Rejection | None:
+    """`limit`: tokens of a prompt that the model or alias takes."""
+    if (tokens := estimated_tokens(request.body)) <= limit:
+        return None
+    why = f"the prompt has about {tokens:,} tokens, estimated from its length; `{asked}` takes {limit:,}."
+    return Rejection(400, "context_length_exceeded", why)
+
+
+class Fallbacks:
+    """The models that stand in for others, as the service file has them.
+
+        models:
+          coder: {recipe: ..., fallback: {down: small, full: small, too_long: big}}
+
+    Another replica, or such a model, answers a request that its server cannot, only as long as nothing of an
+    answer has reached the client. A request is sent to each replica once at most, retries have a budget
+    (`endpoints.py`), and each model is tried once: a broken server gets no more load than its clients make. A
+    header tells the client which model answers (`X-Firesteel-Fallback`).
+    """
+
+    def __init__(self, config: ServiceConfig) -> None:
+        self._models = config.by_name
+        self._aliases = config.aliased
+
+    def stand_in(self, record: RequestRecord, reason: FallbackReason) -> str | None:
+        """The model or alias that serves a request in place of its own; None: there is none for this key, or
+        it was tried."""
+        request = record.request
+        config = self._models.get(request.model)
+        name = config.fallbacks.get(reason) if config else None
+        model = self._aliases.get(name, name) if name else None
+        if name is None or model is None or model in (request.model, *record.tried):
+            return None
+        return None if check_model_access(request.caller, name, model) else name
+
+    def switch(self, record: RequestRecord, reason: FallbackReason) -> bool:
+        """Make it a request for its stand-in, if it has one."""
+        name, request = self.stand_in(record, reason), record.request
+        if name is None:
+            return False
+        record.tried += (request.model,)
+        record.stand_in, record.retries = name, 0
+        request.falls_back(request.model, name, reason)
+        request.model = self._aliases.get(name, name)
+        return True
+
+
+class Accounting:
+    """What requests cost their keys: rate limits and budgets, metrics, charges and the request log."""
+
+    def __init__(self, home: Home, ring: KeyRing, log: RequestLog, *, logs_prompts: bool) -> None:
+        self.meter = Meter()
+        self.log = log
+        self.rates, self.budgets = RateLimiter(), Budgets()
+        self._log_path = log_path(home)
+        self._logs_prompts = logs_prompts
+        self.use_limits(ring)
+
+    def use_limits(self, ring: KeyRing) -> None:
+        limits = ring.limits()
+        self.rates.change(limits, time.monotonic())
+        budgets = {name: each.budget for name, each in limits.items() if each.budget}
+        self.budgets.change(budgets, self._spent, time.time())
+
+    def _spent(self, key: str, since: float) -> int:
+        """A log that cannot be read is set aside and begun anew by its thread, which says so."""
+        try:
+            return spent_tokens(self._log_path, key, since)
+        except sqlite3.Error:
+            return 0
+
+    def check_budget(self, caller: Caller) -> Rejection | None:
+        """When a request is complete, not before: a key that has used its budget can still ask for its
+        usage."""
+        return self.budgets.admit(caller.name, time.time())
+
+    def record(
+        self,
+        request: PendingRequest,
+        outcome: RequestOutcome,
+        replica: int = 0,
+        counters: ModelCounters | None = None,
+    ) -> None:
+        """A request has ended. It is charged and logged with the same time, so that the sums of a day are
+        the same."""
+        caller, usage, now = request.caller, outcome.usage, time.time()
+        key, route = caller.name, route_kind(request.path)
+        (counters or self.meter.counters(request.model, key)).finish(route, outcome)
+        is_charged = False
+        if usage is not None:
+            if key in self.rates.limited:
+                self.rates.charge(key, charged_tokens(usage), time.monotonic())
+            if caller.has_budget:
+                is_charged = True
+                self.budgets.charge(key, charged_tokens(usage), now)
+        prompt = bytes(request.body) if self._logs_prompts else None
+        self.log.add(now, key, request.model, route, outcome, replica, prompt, is_charged)

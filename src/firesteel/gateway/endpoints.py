@@ -1,12 +1,14 @@
 """Where a granted request goes: the address of a model's engine, or of one of its replicas.
 
 An `Endpoint` is created once, when the address becomes known: for a model with one engine, finding it is a
-dictionary lookup.
+dictionary lookup. `Replicas` chooses between several; a `RequestRecord` is a request between `submit` and
+`finish`, with the endpoints that it has tried.
 """
 
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
@@ -14,10 +16,10 @@ from time import monotonic
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
-from firesteel.gateway.http.parameters import ParameterRules
+from firesteel.gateway.admin.meter import ModelCounters
+from firesteel.gateway.http.body_edits import ParameterRules
 from firesteel.gateway.interfaces import Counting, Endpoint, PendingRequest, ServerApiName
-from firesteel.gateway.rate_limits import RateLimit, TokenBucket
-from firesteel.gateway.routing import Replicas
+from firesteel.gateway.key_limits import RateLimit, TokenBucket
 from firesteel.gateway.service_config import ModelConfig, ModelParameters, RunningModel
 from firesteel.values import replace
 
@@ -165,3 +167,102 @@ def _one_line(text: str | None) -> str | None:
     """A line break in a key would start another header line."""
     key = (text or "").strip()
     return key if key and key.isascii() and key.isprintable() else None
+
+
+SLACK = 2
+MAX_PREFIXES = 4096
+"""Prefixes remembered; the least recently used is forgotten first. An engine forgets much sooner."""
+
+
+class Replicas:
+    """The replicas of one model, and the prefixes that each has processed.
+
+    Chosen is the least busy replica, or one that has processed the same prefix. An engine caches the
+    attention state of prompts that it has processed. An agent's next turn is its last one plus a little more:
+    on the same replica only the new part is computed. But a replica that everybody prefers becomes a queue,
+    and waiting costs more than computing. So a replica that knows the prefix is chosen while it has at most
+    `SLACK` requests more than the least busy one; otherwise the least busy one is chosen, and knows the
+    prefix from then on.
+
+    Among equals, the replica with the fewest prefixes is chosen, so that conversations spread before there
+    is load.
+    """
+
+    def __init__(self, count: int, *, slack: int = SLACK, max_prefixes: int = MAX_PREFIXES) -> None:
+        self._slack = slack
+        self._max_prefixes = max_prefixes
+        self._by_prefix: OrderedDict[int, set[int]] = OrderedDict()
+        self._prefix_counts = [0] * count
+
+    def pick(self, prefix: int, busy: Sequence[int], is_up: Sequence[bool]) -> int | None:
+        """Return an index, or None if no replica is up. `prefix` 0: unknown."""
+        candidates = [index for index, up in enumerate(is_up) if up]
+        if not candidates:
+            return None
+        least = min(busy[index] for index in candidates)
+        knowing = self._by_prefix.get(prefix, ())
+        preferred = [index for index in candidates if index in knowing and busy[index] <= least + self._slack]
+        chosen = min(preferred or candidates, key=lambda i: (busy[i], self._prefix_counts[i], i))
+        if prefix:
+            self._remember(prefix, chosen)
+        return chosen
+
+    def _remember(self, prefix: int, index: int) -> None:
+        knowing = self._by_prefix.setdefault(prefix, set())
+        self._by_prefix.move_to_end(prefix)
+        if index not in knowing:
+            knowing.add(index)
+            self._prefix_counts[index] += 1
+        if len(self._by_prefix) > self._max_prefixes:
+            _, forgotten = self._by_prefix.popitem(last=False)
+            for replica in forgotten:
+                self._prefix_counts[replica] -= 1
+
+
+_UNREACHABLE_S = 30.0
+"""An engine that has ended is no longer called ready by then: its reaper takes up to 10 s to end what it left
+behind. Our choice."""
+
+
+class RequestRecord:
+    """A request between `submit` and `finish`, as the dispatcher keeps it. The scheduler uses it as the
+    request's identity."""
+
+    __slots__ = (
+        "asked", "counters", "endpoint", "endpoints", "is_between", "loaded_s", "loads_since", "request",
+        "retries", "stand_in", "tried", "unreachable_since", "waits_since", "was_in_flight",
+    )  # fmt: skip
+
+    def __init__(self, request: PendingRequest) -> None:
+        self.request = request
+        self.asked = request.model
+        """By its client: a model or an alias."""
+        self.was_in_flight = self.is_between = False
+        """In flight: when its engine failed. Between: it was granted, and waits for another replica."""
+        self.unreachable_since = 0.0
+        """By `monotonic`; 0: its engine could always be reached."""
+        self.retries = 0
+        self.tried: tuple[str, ...] = ()
+        """Models that could not serve it."""
+        self.stand_in = ""
+        """The model or alias that serves it in their place."""
+        self.loads_since = self.loaded_s = 0.0
+        """Since when its model is loaded, while it waits; and how long that took."""
+        self.endpoint: Endpoint | None = None
+        self.endpoints: ModelEndpoints
+        self.counters: ModelCounters
+        """These two are set together with the endpoint."""
+        self.waits_since: float
+        """Seconds since 1970. Set when it begins to wait."""
+
+    def may_be_held(self, *, was_sent: bool) -> bool:
+        """Whether it waits for the return of an engine that has failed.
+
+        Once if the engine may have received it: a request that was in flight at two crashes may be their
+        cause. One that found nobody there is not.
+        """
+        if was_sent:
+            was_in_flight, self.was_in_flight = self.was_in_flight, True
+            return not was_in_flight
+        self.unreachable_since = self.unreachable_since or monotonic()
+        return monotonic() - self.unreachable_since < _UNREACHABLE_S

@@ -24,7 +24,7 @@ from firesteel.gateway.jobs import ExecutorListener, JobEvent, ModelJobs
 from firesteel.gateway.loader.process import Loader
 from firesteel.gateway.periodic import repeat
 from firesteel.gateway.scheduler import events
-from firesteel.gateway.scheduler.preview import LoadPreview
+from firesteel.gateway.scheduler.capacity import LoadPreview
 from firesteel.gateway.scheduler.scheduler import Scheduler
 from firesteel.gateway.service_config import ModelConfig, RunningModel, ServiceConfig
 from firesteel.run.service import forget_proof

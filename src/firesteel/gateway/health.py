@@ -11,13 +11,12 @@ import asyncio
 
 from firesteel.edge.home import Home
 from firesteel.edge.host.process import uptime
-from firesteel.gateway.discovery import OwnServices, identity_of, running_model
+from firesteel.gateway.discovery import OwnServices, find_apis, identity_of, is_answering, running_model
 from firesteel.gateway.endpoints import model_endpoints
 from firesteel.gateway.executor import Executor
 from firesteel.gateway.loader.process import Loader, LoaderFailed
 from firesteel.gateway.periodic import BackgroundTasks, repeat
 from firesteel.gateway.scheduler.events import LoadFailed, ModelCrashed, ModelLoaded, ModelUnloaded
-from firesteel.gateway.server_probe import find_apis, is_answering
 from firesteel.gateway.service_config import ModelConfig
 from firesteel.run.service import STOP_REQUESTED, Service, death, folder_of, hang_of, is_supervised, load
 from firesteel.run.service import Phase as ServicePhase

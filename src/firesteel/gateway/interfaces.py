@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from firesteel.values import Value
 
 if TYPE_CHECKING:
-    from firesteel.gateway.http.parameters import ParameterRules
+    from firesteel.gateway.http.body_edits import ParameterRules
 
 ApiFamily = Literal["openai", "anthropic", "ollama"]
 """The error format that a client expects."""

@@ -17,12 +17,17 @@ from typing import Any, Literal, Protocol
 
 from firesteel.edge.home import Home
 from firesteel.edge.host.process import uptime
-from firesteel.gateway.discovery import OwnServices, identity_of
+from firesteel.gateway.discovery import OwnServices, find_apis, identity_of
 from firesteel.gateway.interfaces import ServerApiName, WaitStatus
-from firesteel.gateway.loader.memory_release import ExpectedRelease, describe_release, wait_until_released
-from firesteel.gateway.loader.process import Loader, LoaderFailed, LoadProgress
+from firesteel.gateway.loader.process import (
+    ExpectedRelease,
+    Loader,
+    LoaderFailed,
+    LoadProgress,
+    describe_release,
+    wait_until_released,
+)
 from firesteel.gateway.scheduler.events import LoadFailed, ModelLoaded, ModelUnloaded, RejectRequest
-from firesteel.gateway.server_probe import find_apis
 from firesteel.gateway.service_config import ModelConfig, Reason, RunningModel
 from firesteel.run.service import Service, load
 

@@ -4,42 +4,48 @@
         print(event.text)
 
 When `ends` is set, it accepts no new connections, lets active requests finish for a while, stops its models
-(or leaves them running, `keep_models`) and writes out the log.
+(or leaves them running, `keep_models`) and writes out the log. When the service file changes, a child process
+reads it, and only what changed is touched.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import gc
+import json
 import os
+import re
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
-from firesteel.edge.home import Home, Locked, lock, releases_path
+from firesteel.edge.home import Home, Locked, lock, releases_path, write_text
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady, Stopped, UsageError
 from firesteel.gateway.address import Address, lock_path, write_address
 from firesteel.gateway.admin.request_log import RequestLog, log_path
 from firesteel.gateway.dispatcher import RequestDispatcher
 from firesteel.gateway.executor import Executor
-from firesteel.gateway.file_watch import ServiceFileWatch, file_version
 from firesteel.gateway.health import Health
 from firesteel.gateway.http.limits import buffered_limits
 from firesteel.gateway.http.server import HttpServer
 from firesteel.gateway.interfaces import Endpoint
-from firesteel.gateway.key_file import keys_path
-from firesteel.gateway.keys import KeyRing, require_keys
+from firesteel.gateway.keys import KeyRing, keys_path, require_keys
 from firesteel.gateway.loader.process import Loader, LoaderFailed, ProcessLoader
-from firesteel.gateway.page_files import page_responses
+from firesteel.gateway.page import page_responses
+from firesteel.gateway.periodic import BackgroundTasks, repeat
 from firesteel.gateway.service_config import Reason, ServiceConfig
 from firesteel.run.service import load
 from firesteel.units import show_seconds
 from firesteel.values import Value
 from firesteel.web_origin import ANY
 
-if TYPE_CHECKING:  # imports aiohttp
+if TYPE_CHECKING:
     from firesteel.gateway.admin.commands import CommandRunner
+
 
 _DRAIN_S = 30.0
 _REFRESH_S = 1.0
@@ -346,3 +352,165 @@ def _drained(cut: int) -> ServeEvent:
         return ServeEvent("drained", "all active requests finished")
     requests = "1 request was" if cut == 1 else f"{cut} requests were"
     return ServeEvent("drained", f"{requests} cut off after {show_seconds(_DRAIN_S)}")
+
+
+# --- a service file that changes ---
+
+_POLL_S = 1.0
+
+
+class FileVersion(Value):
+    """Differs whenever the file has changed."""
+
+    changed_ns: int
+    size: int
+    inode: int
+
+
+def file_version(path: str) -> FileVersion | None:
+    """None if the file is missing. Links are followed: Kubernetes replaces those."""
+    try:
+        stat = Path(path).stat()
+    except OSError:
+        return None
+    return FileVersion(stat.st_mtime_ns, stat.st_size, stat.st_ino)
+
+
+class ServiceFileWatch:
+    """`problem` is what is wrong with the file now; None: what is served matches it.
+
+    Polls once a second: notifications do not pass bind mounts, and an editor that writes a new file and
+    renames it replaces the watched one. The file must look the same twice before it is read, so that a
+    half-written one is not. A file with errors changes nothing: the old one stays in use.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        loader: Loader,
+        on_change: Callable[[ServiceConfig], None],
+        on_problem: Callable[[Reason], None],
+        first_read: FileVersion | None = None,
+        releases: str = "",
+    ) -> None:
+        """`first_read` is the version of the file just before it was read for the first time. `releases`: a
+        file that changes what the models of this one are, written by `upgrade`."""
+        self._path, self._loader, self._on_change, self._on_problem = path, loader, on_change, on_problem
+        self._releases = releases
+        self._read = (first_read or file_version(path), file_version(releases))
+        self._last = self._read
+        self._tasks = BackgroundTasks()
+        self.problem: Reason | None = None
+
+    def start(self) -> None:
+        self._tasks.start(repeat(self.check, _POLL_S))
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def check(self) -> bool:
+        """Return whether the file was read."""
+        now, before = (file_version(self._path), file_version(self._releases)), self._last
+        self._last = now
+        if now == self._read or now != before:
+            return False
+        self._read = now
+        if now[0] is None:
+            self._report(
+                Reason(f"{self._path} is missing; its last content stays in use", "restore the file")
+            )
+            return False
+        try:
+            config = await self._loader.read(self._path)
+        except LoaderFailed as error:
+            self._report(error.why)
+        else:
+            self.problem = None
+            self._on_change(config)
+        return True
+
+    def _report(self, problem: Reason) -> None:
+        self.problem = problem
+        self._on_problem(problem)
+
+
+# --- a service file for models that were only named ---
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
+"""The names that a service file allows; any other is refused there, and no service can have it."""
+
+
+def write_service_file(models: Iterable[str], home: Home) -> Path:
+    """`serve MODEL...`: a service file for models that were only named. Loads no PyYAML: the gateway's
+    process stays small.
+
+    As JSON, which is YAML too and quotes what must be quoted.
+    """
+    models = tuple(models)
+    entries = {_plain(model): _entry(model, home) for model in models}
+    if len(entries) < len(models):
+        raise UsageError(
+            "two of these models have the same name", next="write a service file that names each"
+        )
+    path = home.root / "serve.yaml"
+    write_text(path, json.dumps({"models": entries}, indent=1))
+    return path
+
+
+def _entry(model: str, home: Home) -> dict[str, Any]:
+    """Keeps the port of a service that runs: with another port it would be another launch, and be stopped."""
+    name = _plain(model)
+    service = load(home, name) if _NAME.match(name) else None
+    if service is None or service.phase == "dead":
+        return {"recipe": model}
+    try:
+        port = urlsplit(service.spec.url).port
+    except ValueError:  # another program has overwritten the service's file
+        port = None
+    return {"recipe": model, "port": port} if port else {"recipe": model}
+
+
+def _plain(model: str) -> str:
+    """`org/Repo` is served as `Repo`."""
+    return model.rpartition("/")[2]
+
+
+# --- memory settings for a process that moves bytes for weeks ---
+#
+#     retain_free_memory()        before anything else
+#     freeze_startup_objects()    when everything is loaded
+#     release_free_memory()       every few seconds
+#
+# Prompts of 400 KB come and go. By default glibc returns the pages of each to the kernel and requests them
+# again for the next, and these page faults cost as much as everything else done for such a request. So free
+# memory is kept for some seconds, and then returned wherever it lies; glibc by itself returns only the end of
+# the heap.
+#
+# Python's garbage collector examines all objects now and then. 45,000 of them belong to modules and classes
+# that are never freed, and examining them stops every stream for 20 ms. Objects that exist when the gateway
+# begins to listen are not examined again.
+
+_RETAINED_BYTES = 4 * 2**20
+_MMAP_BYTES = 2**20
+"""Larger blocks are mapped separately and returned at once."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+"""As in glibc's <malloc.h>; `man 3 mallopt` explains them."""
+
+
+def retain_free_memory() -> None:
+    """Has an effect only with glibc's allocator; others have no `mallopt`, or one that does nothing."""
+    with suppress(AttributeError, OSError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_TRIM_THRESHOLD, _RETAINED_BYTES)
+        mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
+        mallopt(_M_ARENA_MAX, 1)  # our threads allocate little: an arena for each would waste memory
+
+
+def release_free_memory() -> None:
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def freeze_startup_objects() -> None:
+    gc.collect()
+    gc.freeze()

@@ -9,10 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from firesteel.edge.home import find_home
-from firesteel.gateway import key_file
-from firesteel.gateway.budgets import TokenBudget, parse_budget
-from firesteel.gateway.key_file import MAX_PRIORITY, Key
-from firesteel.gateway.rate_limits import NO_LIMITS, KeyLimits, RateLimit, parse_rate_limit
+from firesteel.gateway import keys as gateway_keys
+from firesteel.gateway.key_limits import (
+    NO_LIMITS,
+    KeyLimits,
+    RateLimit,
+    TokenBudget,
+    parse_budget,
+    parse_rate_limit,
+)
+from firesteel.gateway.keys import MAX_PRIORITY, Key
 
 if TYPE_CHECKING:
     from firesteel.gateway.admin.usage import UsageReport
@@ -29,17 +35,17 @@ __all__ = [  # values of other packages that its functions take or return, and t
 
 
 def keys_file() -> Path:
-    return key_file.keys_path(find_home())
+    return gateway_keys.keys_path(find_home())
 
 
 def parse_expiry(text: str) -> datetime:
     """After `12h` or `30d` from now, or after a day, `2026-12-31`."""
-    return key_file.parse_expiry(text, time.time())
+    return gateway_keys.parse_expiry(text, time.time())
 
 
 def keys() -> tuple[Key, ...]:
     """The gateway's keys, without their tokens."""
-    return tuple(key_file.read_keys(keys_file()).values())
+    return tuple(gateway_keys.read_keys(keys_file()).values())
 
 
 def add_key(
@@ -52,7 +58,7 @@ def add_key(
     expires: datetime | None = None,
 ) -> tuple[Key, str]:
     """The key and its token, which is stored nowhere."""
-    return key_file.add_key(
+    return gateway_keys.add_key(
         keys_file(),
         name,
         scope=scope,
@@ -65,7 +71,7 @@ def add_key(
 
 def revoke_key(name: str) -> Key:
     """A running gateway refuses it within seconds."""
-    return key_file.revoke_key(keys_file(), name)
+    return gateway_keys.revoke_key(keys_file(), name)
 
 
 def usage(

@@ -78,10 +78,8 @@ def serve_options(
     logs_prompts: bool = False,
 ) -> ServeOptions:
     """Of a service file, of models that are only named, or of the file in this folder; with the web page."""
-    from firesteel.gateway.model_list import write_service_file
-    from firesteel.gateway.serve import ServeOptions  # the HTTP server
-    from firesteel.screens.page.files import read_files
-    from firesteel.screens.page.run_command import run_command
+    from firesteel.gateway.page import read_files, run_command
+    from firesteel.gateway.serve import ServeOptions, write_service_file  # the HTTP server
 
     if listen is not None:
         require_address(listen)
@@ -105,8 +103,8 @@ def run_gateway(
     beside: Coroutine[Any, Any, None] | None = None,
 ) -> None:
     """Serve in this process until a signal ends it. `show` gets each event; `beside` runs as long."""
-    from firesteel.gateway.allocator import retain_free_memory
     from firesteel.gateway.http.server import new_loop
+    from firesteel.gateway.serve import retain_free_memory
 
     retain_free_memory()
     with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -150,7 +148,7 @@ def _default_file() -> Path:
 async def _serve(
     options: ServeOptions, show: Callable[[ServeEvent], None], beside: Coroutine[Any, Any, None] | None
 ) -> None:
-    from firesteel.gateway.allocator import freeze_startup_objects
+    from firesteel.gateway.serve import freeze_startup_objects
 
     ends = asyncio.Event()
     task = asyncio.ensure_future(beside) if beside else None
@@ -166,7 +164,7 @@ async def _serve(
 
 
 def _release_pages() -> None:
-    from firesteel.gateway.allocator import release_free_memory
+    from firesteel.gateway.serve import release_free_memory
 
     release_free_memory()
     asyncio.get_running_loop().call_later(_RELEASE_PAGES_S, _release_pages)
@@ -174,7 +172,7 @@ def _release_pages() -> None:
 
 def write_grafana_files(folder: Path, listen: str | None = None) -> list[Path]:
     """A dashboard and alert rules for a gateway that listens there; the files that were written."""
-    from firesteel.screens import grafana
+    from firesteel.gateway import grafana
 
     if listen is not None:
         require_address(listen)
@@ -186,9 +184,8 @@ def write_grafana_files(folder: Path, listen: str | None = None) -> list[Path]:
 
 def plan_page(listen: str) -> PagePlan:
     """Each service that runs is a model at a URL of its own, so nothing is loaded, unloaded or stopped."""
+    from firesteel.gateway.page import read_files, run_command
     from firesteel.gateway.serve import ServeOptions  # the HTTP server
-    from firesteel.screens.page.files import read_files
-    from firesteel.screens.page.run_command import run_command
 
     require_address(listen)
     entries = _entries()

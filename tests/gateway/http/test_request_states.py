@@ -9,11 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from firesteel.gateway.http.attempt import Attempt
+from firesteel.gateway.http.attempt import Attempt, Judgement, Retry, judge
+from firesteel.gateway.http.body_edits import UsageRequest
 from firesteel.gateway.http.request import RequestState
 from firesteel.gateway.http.request_body import EndpointBody
-from firesteel.gateway.http.retries import Judgement, Retry, judge
-from firesteel.gateway.http.usage_request import UsageRequest
 from firesteel.gateway.interfaces import Endpoint, Rejection
 from tests.gateway.http.kit import DONE as STREAM_END
 from tests.gateway.http.kit import STREAM, STREAMING, answer, event, request

@@ -14,8 +14,7 @@ import pytest
 
 from firesteel.gateway.translate.messages_client import MESSAGES_CLIENT
 from firesteel.gateway.translate.messages_server import MESSAGES_SERVER
-from firesteel.gateway.translate.ollama import translate_request
-from firesteel.gateway.translate.ollama_response import ChatWriter, GenerateWriter, chat_response
+from firesteel.gateway.translate.ollama import ChatWriter, GenerateWriter, chat_response, translate_request
 from firesteel.gateway.translate.responses_client import RESPONSES_CLIENT
 from firesteel.gateway.translate.responses_server import RESPONSES_SERVER
 from firesteel.gateway.translate.stream import StreamTranslator

@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
-from firesteel.gateway.translate.ollama import FOREVER, loaded_response, parse_keep_alive, translate_request
-from firesteel.gateway.translate.ollama_response import (
+from firesteel.gateway.translate.ollama import (
+    FOREVER,
     ChatWriter,
     GenerateWriter,
     chat_response,
     embed_response,
     embeddings_response,
     generate_response,
+    loaded_response,
+    parse_keep_alive,
+    translate_request,
 )
 from firesteel.gateway.translate.values import Json, TranslationContext, Untranslatable, parse_object
 

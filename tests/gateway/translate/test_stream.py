@@ -7,7 +7,7 @@ import json
 import pytest
 
 from firesteel.gateway.translate import stream
-from firesteel.gateway.translate.ollama_response import ChatWriter
+from firesteel.gateway.translate.ollama import ChatWriter
 from firesteel.gateway.translate.stream import StreamTranslator
 from firesteel.gateway.translate.values import TranslationContext
 

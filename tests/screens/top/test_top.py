@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from firesteel.edge.sim.setup import environment
-from firesteel.gateway.key_file import add_key
+from firesteel.gateway.keys import add_key
 from tests.conftest import run_firesteel
 from tests.edge.sim.spark import free_port
 

@@ -15,7 +15,7 @@
 An aiohttp application on a unix socket that only the HTTP server connects to. The HTTP server has checked the
 key and passes the caller in header lines, which it removes from client requests. Everything but the first
 path and those in `FOR_EVERY_KEY` needs an admin key. Where no keys are in use, everybody on this machine is
-an admin, and `origin.py` keeps foreign web pages out.
+an admin, and `http/access.py` keeps foreign web pages out.
 
 Nothing is decided here: requests go to the dispatcher (`AdminActions`).
 """
@@ -27,6 +27,7 @@ import json
 import logging
 import os
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from math import ceil
@@ -39,22 +40,23 @@ from msgspec import to_builtins
 
 from firesteel import __version__
 from firesteel.edge.home import Home
+from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.admin import prometheus, streams
 from firesteel.gateway.admin.commands import MAX_TEXT_BYTES, AdminRejected, CommandRunner, command_routes
-from firesteel.gateway.admin.log_tail import LogTail
+from firesteel.gateway.admin.events import Subscribers, publish_changes
 from firesteel.gateway.admin.ollama import ollama_routes
 from firesteel.gateway.admin.request_log import LOG_FILTERS, log_path, recent
-from firesteel.gateway.admin.state_events import publish_changes
-from firesteel.gateway.admin.subscribers import Subscribers
-from firesteel.gateway.admin.usage_response import usage_response
-from firesteel.gateway.curves.store import RANGES, CurveRange
-from firesteel.gateway.http.error_format import error_body
+from firesteel.gateway.admin.streams import LogTail
+from firesteel.gateway.admin.usage import csv_text, parse_query, read_report
+from firesteel.gateway.http.access import reject_foreign_page
+from firesteel.gateway.http.messages import error_body
 from firesteel.gateway.http.routes import OLLAMA_PATHS, family_of
 from firesteel.gateway.interfaces import Caller, Rejection
 from firesteel.gateway.keys import check_admin, check_metrics, unknown_model
-from firesteel.gateway.origin import reject_foreign_page
+from firesteel.gateway.monitoring.store import RANGES, CurveRange
 from firesteel.gateway.state import GatewayState, ModelStatus
 from firesteel.run.service import folder_of, last_lines
+from firesteel.values import plain
 
 VERSION = __version__
 WHO, ADMIN, HOST = "X-Firesteel-Who", "X-Firesteel-Admin", "X-Firesteel-Host"
@@ -362,3 +364,20 @@ async def _logs(request: web.Request) -> web.StreamResponse:
         return _json({"name": name, "lines": await asyncio.to_thread(last_lines, path, count)})
     with closing(await asyncio.to_thread(LogTail, path)) as tail:
         return await streams.follow_log(request, tail, count)
+
+
+async def usage_response(request: web.Request, caller: Caller, home: Home) -> web.Response:
+    """`GET /api/usage`: what `firesteel usage` shows. A key that is no admin's sees its own."""
+    options: dict[str, str | None] = dict(request.query)
+    if not caller.is_admin:
+        options["key"] = caller.name
+    try:
+        report = await asyncio.to_thread(read_report, home, parse_query(options), time.time())
+    except UsageError as error:
+        raise AdminRejected(Rejection(400, "bad_request", f"{error.what}.")) from error
+    except FiresteelError as error:
+        raise AdminRejected(Rejection(503, "log_unreadable", f"{error.what}.")) from error
+    is_csv = options.get("format") == "csv"
+    text = csv_text(report) if is_csv else json.dumps({"document": "firesteel.usage/1", **plain(report)})
+    kind, headers = "text/csv" if is_csv else "application/json", {"Cache-Control": "no-store"}
+    return web.Response(text=text, content_type=kind, headers=headers)

@@ -17,7 +17,7 @@ from firesteel import __version__
 from firesteel.gateway.admin.commands import AdminRejected
 from firesteel.gateway.interfaces import Rejection
 from firesteel.gateway.state import ModelStatus
-from firesteel.gateway.translate.ollama_response import timestamp
+from firesteel.gateway.translate.ollama import timestamp
 
 VERSION = "0.13.0"
 """The release of Ollama whose API this is; some clients refuse an older one."""

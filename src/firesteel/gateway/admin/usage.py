@@ -3,7 +3,7 @@
     report = read_report(home, UsageQuery(by=("key",)), time.time())
     csv_text(report)
 
-From the counts of the request log (`request_rows.py`), for `firesteel usage` and `GET /api/usage`. A day is
+From the counts of the request log (`request_log.py`), for `firesteel usage` and `GET /api/usage`. A day is
 the host's own, from midnight to midnight in its time zone.
 """
 
@@ -20,10 +20,9 @@ from typing import Any
 
 from firesteel.edge.home import Home
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.gateway.admin.request_log import log_path
-from firesteel.gateway.admin.request_rows import USAGE_OF_ROWS, VERSION
-from firesteel.gateway.budgets import BudgetPeriod, TokenBudget, period_of
-from firesteel.gateway.key_file import keys_path, read_keys
+from firesteel.gateway.admin.request_log import USAGE_OF_ROWS, VERSION, log_path
+from firesteel.gateway.key_limits import BudgetPeriod, TokenBudget, period_of
+from firesteel.gateway.keys import keys_path, read_keys
 from firesteel.gateway.sqlite_file import open_read_only
 from firesteel.values import Value, plain
 

@@ -13,17 +13,13 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
+from firesteel.gateway.http.access import cors_lines, model_in_query, preflight_response, reject_page
 from firesteel.gateway.http.body import ModelField, find_model
-from firesteel.gateway.http.cors import cors_lines, preflight_response
-from firesteel.gateway.http.dialect import DIRECT, ollama_dialect
 from firesteel.gateway.http.direct import direct_request
-from firesteel.gateway.http.forward import CLOSE, KEEP_ALIVE
 from firesteel.gateway.http.head import RequestHead
-from firesteel.gateway.http.keepalive import is_reset, watch_peer
+from firesteel.gateway.http.messages import CLOSE, CONTINUE, KEEP_ALIVE, rejection_response, response_bytes
 from firesteel.gateway.http.request import Request
-from firesteel.gateway.http.request_checks import model_in_query, reject_page
 from firesteel.gateway.http.request_reader import MAX_AHEAD, RequestReader
-from firesteel.gateway.http.responses import CONTINUE, rejection_response, response_bytes
 from firesteel.gateway.http.routes import (
     DIRECT_ROUTES,
     UPSTREAM_AT,
@@ -34,7 +30,8 @@ from firesteel.gateway.http.routes import (
     family_of,
     find_route,
 )
-from firesteel.gateway.http.translation import read_ollama
+from firesteel.gateway.http.translation import DIRECT, ollama_dialect, read_ollama
+from firesteel.gateway.http.upstream import is_reset, watch_peer
 from firesteel.gateway.interfaces import ApiFamily, Caller, Endpoint, GatewayResponse, Rejection
 
 if TYPE_CHECKING:
@@ -77,7 +74,7 @@ class ClientConnection(asyncio.Protocol):
         self._request: Request | None = None
         self._is_half_closed = self._is_paused = self.is_write_paused = False
         self.cors = b""
-        """Header lines that let a web page read the response (`cors.py`)."""
+        """Header lines that let a web page read the response (`access.py`)."""
         self._unsent = 0
         """Of the common buffers: what a slow client has not read."""
 

@@ -43,7 +43,7 @@ _CORS = frozenset(
     for name in (b"allow-origin", b"allow-credentials", b"allow-headers", b"allow-methods", b"expose-headers",
                  b"max-age")
 )  # fmt: skip
-"""Engines allow every page to read their responses; the gateway decides itself (`cors.py`)."""
+"""Engines allow every page to read their responses; the gateway decides itself (`access.py`)."""
 _WEBSOCKET = b"sec-websocket-"
 """Headers with values of one connection only."""
 _WEBSOCKET_KEY = re.compile(rb"[A-Za-z0-9+/]{22}==")
@@ -199,7 +199,7 @@ class RequestHead(MessageHead):
         self.method, self.target, self.path, is_11 = line
         super().__init__(is_11, forwarded, headers)
         self.forward_cache: tuple[Endpoint, bytes, bytes] | None = None
-        """The forwarded head for that endpoint, before and after its length (`forward.py`)."""
+        """The forwarded head for that endpoint, before and after its length (`messages.py`)."""
         self.token = _token(headers)
         self.host = headers.get(b"host", b"")
         self.origin, self.site = headers.get(b"origin", b""), headers.get(b"sec-fetch-site", b"")
@@ -207,7 +207,7 @@ class RequestHead(MessageHead):
         self.asks_method = headers.get(b"access-control-request-method", b"")
         self.asks_headers = headers.get(b"access-control-request-headers", b"")
         self.asks_private_network = b"access-control-request-private-network" in headers
-        """What a browser asks before the request itself (`cors.py`)."""
+        """What a browser asks before the request itself (`access.py`)."""
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise ProtocolError(415, "bad_body", "compressed request bodies are not supported")
         self.expects_continue = False

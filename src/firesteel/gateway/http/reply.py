@@ -11,13 +11,17 @@ from enum import Enum
 from typing import Protocol
 
 from firesteel.gateway.http.chunks import LAST_CHUNK, encode_chunk
-from firesteel.gateway.http.dialect import Dialect
-from firesteel.gateway.http.error_format import error_event
-from firesteel.gateway.http.forward import connection_header, response_head
 from firesteel.gateway.http.head import RequestHead, ResponseHead
+from firesteel.gateway.http.messages import (
+    STREAM_HEAD,
+    connection_header,
+    error_event,
+    rejection_response,
+    response_head,
+)
 from firesteel.gateway.http.request_body import ContentFilter
-from firesteel.gateway.http.responses import STREAM_HEAD, rejection_response
 from firesteel.gateway.http.routes import Route
+from firesteel.gateway.http.translation import Dialect
 from firesteel.gateway.http.upstream import ChunkBoundaries
 from firesteel.gateway.interfaces import GatewayResponse, Rejection, WaitStatus
 

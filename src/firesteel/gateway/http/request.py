@@ -12,27 +12,23 @@ from math import inf
 from time import monotonic
 from typing import Protocol
 
-from firesteel.gateway.http.attempt import Attempt
+from firesteel.gateway.http.attempt import Attempt, Judgement, Retry, judge
 from firesteel.gateway.http.body import ModelField
-from firesteel.gateway.http.buffers import BufferBudget
-from firesteel.gateway.http.dialect import EVENTS, Dialect
-from firesteel.gateway.http.forward import (
+from firesteel.gateway.http.direct import DRAIN_IDLE_S, GOING_AWAY, UPGRADE, switching_head
+from firesteel.gateway.http.head import ProtocolError, RequestHead, ResponseHead
+from firesteel.gateway.http.limits import BufferBudget, HttpLimits
+from firesteel.gateway.http.messages import (
     caller_headers,
     fallback_header,
     repeat_request,
     request_parts,
     without_encoding,
 )
-from firesteel.gateway.http.head import ProtocolError, RequestHead, ResponseHead
-from firesteel.gateway.http.limits import HttpLimits
-from firesteel.gateway.http.pool import ConnectionPool
 from firesteel.gateway.http.reply import Reply, ReplyClient, ReplyState
 from firesteel.gateway.http.request_body import EndpointBody, RequestBody
-from firesteel.gateway.http.retries import Judgement, Retry, judge
 from firesteel.gateway.http.routes import Route
-from firesteel.gateway.http.translation import OllamaCall
-from firesteel.gateway.http.upstream import ChunkBoundaries, Upstream
-from firesteel.gateway.http.websocket import DRAIN_IDLE_S, GOING_AWAY, UPGRADE, switching_head
+from firesteel.gateway.http.translation import EVENTS, Dialect, OllamaCall
+from firesteel.gateway.http.upstream import ChunkBoundaries, ConnectionPool, Upstream
 from firesteel.gateway.interfaces import (
     Caller,
     Dispatcher,

@@ -14,11 +14,10 @@ from firesteel.gateway.http.body import (
     prompt_prefix,
     wants_stream,
 )
-from firesteel.gateway.http.parameters import parameter_edits
+from firesteel.gateway.http.body_edits import UsageRequest, parameter_edits, request_usage
 from firesteel.gateway.http.routes import Route
 from firesteel.gateway.http.translation import OllamaCall, Translation, translate
-from firesteel.gateway.http.usage_filter import UsageFilter
-from firesteel.gateway.http.usage_request import UsageRequest, request_usage
+from firesteel.gateway.http.usage import UsageFilter
 from firesteel.gateway.interfaces import Endpoint, GatewayResponse, Rejection
 from firesteel.gateway.translate.stream import StreamTranslator
 from firesteel.values import Value

@@ -7,11 +7,10 @@ import ssl
 from contextlib import suppress
 from time import monotonic
 
-from firesteel.gateway.http.buffers import BufferBudget
 from firesteel.gateway.http.client_connection import ClientConnection
-from firesteel.gateway.http.limits import HttpLimits, buffered_limits
-from firesteel.gateway.http.pool import ConnectionPool
+from firesteel.gateway.http.limits import BufferBudget, HttpLimits, buffered_limits
 from firesteel.gateway.http.request import Request
+from firesteel.gateway.http.upstream import ConnectionPool
 from firesteel.gateway.interfaces import Dispatcher
 
 _BACKLOG = 1024
@@ -40,7 +39,7 @@ class HttpServer:
         self.buffers = BufferBudget(self.limits.buffer_bytes)
         self.is_draining = False
         self.origins: tuple[str, ...] = ()
-        """Web pages that may use the models (`cors.py`)."""
+        """Web pages that may use the models (`access.py`)."""
         self._clients: set[ClientConnection] = set()
         self.lingering: set[ClientConnection] = set()
         """Clients whose request was rejected before it was complete."""

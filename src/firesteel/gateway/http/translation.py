@@ -3,6 +3,8 @@
 
     Ollama's client:   translated to chat when the request arrives, so that a mistake costs no load
     any client:        translated to the API of the endpoint when the request is granted (`speaks`)
+
+What else differs between the APIs of clients is in a `Dialect`.
 """
 
 from __future__ import annotations
@@ -10,22 +12,21 @@ from __future__ import annotations
 import copy
 import json
 import time
+from collections.abc import Callable
 from uuid import uuid4
 
 from firesteel.gateway.http.body import ModelField, edited, find_model, model_edit
-from firesteel.gateway.http.error_format import error_event
+from firesteel.gateway.http.body_edits import parameter_edits
 from firesteel.gateway.http.head import RequestHead, ResponseHead
-from firesteel.gateway.http.parameters import parameter_edits
+from firesteel.gateway.http.messages import EVENT_STREAM, error_event, wait_comment
 from firesteel.gateway.http.routes import ROUTES, Route
-from firesteel.gateway.interfaces import Endpoint, GatewayResponse, Rejection, ServerApiName
-from firesteel.gateway.translate.chat_client import CHAT_CLIENT, wants_usage
+from firesteel.gateway.interfaces import Endpoint, GatewayResponse, Rejection, ServerApiName, WaitStatus
 from firesteel.gateway.translate.messages_client import MESSAGES_CLIENT
 from firesteel.gateway.translate.messages_server import MESSAGES_SERVER
-from firesteel.gateway.translate.ollama import OllamaRequest, loaded_response, translate_request
-from firesteel.gateway.translate.ollama_response import waiting_line
+from firesteel.gateway.translate.ollama import OllamaRequest, loaded_response, translate_request, waiting_line
 from firesteel.gateway.translate.responses_client import RESPONSES_CLIENT
 from firesteel.gateway.translate.responses_server import RESPONSES_SERVER
-from firesteel.gateway.translate.stream import StreamTranslator, error_text
+from firesteel.gateway.translate.stream import CHAT_CLIENT, StreamTranslator, error_text, wants_usage
 from firesteel.gateway.translate.values import (
     ClientApi,
     Json,
@@ -249,3 +250,44 @@ def _engine_text(status: int, body: bytes) -> str:
 def _rejection(error: Untranslatable, kind: str = "bad_request") -> Rejection:
     kind = "too_large" if error.status == 413 else kind
     return Rejection(error.status, kind, str(error))
+
+
+class Dialect(Value):
+    """What differs between the APIs of clients, except for the requests and answers themselves.
+
+    How a client that waits for a stream is shown that its request is alive, how an error follows what it has
+    received, and what its requests need of an endpoint.
+    """
+
+    stream_type: bytes = EVENT_STREAM
+    comment: Callable[[WaitStatus], bytes] = wait_comment
+    """For a client that waits for the next event of a stream."""
+    gap: bytes = b"\n\n"
+    """Ends an event that may be incomplete, so that an error can follow."""
+    adapt: Callable[[Endpoint], Endpoint] | None = None
+    """The endpoint as a request of this API needs it; None: as it is."""
+    keep_alive_s: float | None = None
+    """How long the client wants its model to stay loaded after the request."""
+
+
+EVENTS = Dialect()
+"""OpenAI's and Anthropic's: events and comments as in the HTML standard."""
+
+
+def _untouched(endpoint: Endpoint) -> Endpoint:
+    return replace(endpoint, served_name=None, parameters=None, speaks=())
+
+
+DIRECT = Dialect(adapt=_untouched)
+"""Of a path that only the server knows: nothing is edited or translated."""
+
+
+def ollama_dialect(call: OllamaCall) -> Dialect:
+    """Lines of JSON. A server that speaks everything is sent chat."""
+    return Dialect(
+        NDJSON,
+        lambda status: call.waiting_line(),
+        gap=b"",
+        adapt=lambda endpoint: endpoint if endpoint.speaks else replace(endpoint, speaks=("chat",)),
+        keep_alive_s=call.request.keep_alive_s,
+    )

@@ -1,20 +1,26 @@
-"""A connection to an engine: sends a request, receives the response, and returns to the pool if all went
+"""Connections to engines: each sends a request, receives the response, and returns to the pool if all went
 well.
 
 The body is forwarded in pieces as it arrives; only its framing is parsed, to find its end. The receiver
-chooses how a chunked body is split (`ChunkBoundaries`) when it gets the head.
+chooses how a chunked body is split (`ChunkBoundaries`) when it gets the head. A peer that has vanished is
+noticed by TCP keepalive.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections.abc import Callable, Iterable
 from enum import IntEnum
+from functools import cached_property
 from time import monotonic
 from typing import Protocol, cast
 
 from firesteel.gateway.http.chunks import SIZE_LINES, ChunkParser, is_whole_chunk
 from firesteel.gateway.http.head import END, CachedHead, ProtocolError, ResponseHead, read_response
+from firesteel.gateway.http.limits import HttpLimits
+from firesteel.gateway.interfaces import Endpoint
 
 _MAX_HEAD = 64 * 1024
 _MAX_HEADS = 8
@@ -322,3 +328,133 @@ class Upstream(asyncio.Protocol):
         self.drop()
         if receiver is not None:
             receiver.response_failed(why, is_retryable=False)
+
+
+Key = tuple[tuple[str, int] | str, bool]
+Ready = Callable[[Upstream], None]
+Failed = Callable[[str], None]
+
+
+class ConnectionPool:
+    """Idle connections by address, kept open between requests.
+
+    The newest is used first, so that in quiet times the others age and are closed. None is kept as long as
+    engines keep theirs: a connection that closes under a request means that the request is sent twice.
+    """
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self._limits = limits
+        self._idle: dict[Key, list[Upstream]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.unasked: set[tuple[str, int] | str] = set()
+        """Addresses of servers that reject a request for token counts."""
+
+    def take(self, endpoint: Endpoint) -> Upstream | None:
+        """Return an idle connection that is not too old."""
+        idle = self._idle.get((endpoint.address, endpoint.is_tls))
+        while idle:
+            upstream = idle.pop()
+            if upstream.idle_since < monotonic() - self._limits.idle_connection_s:
+                upstream.transport.close()
+            elif not upstream.transport.is_closing():
+                return upstream
+        return None
+
+    def connect(self, endpoint: Endpoint, ready: Ready, failed: Failed) -> asyncio.Task[None]:
+        """Open a connection without blocking; one of the callbacks is called later, unless cancelled."""
+        task = asyncio.get_running_loop().create_task(self._connect(endpoint, ready, failed))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def sweep(self, now: float) -> None:
+        """Close connections that have been idle for too long."""
+        oldest = now - self._limits.idle_connection_s
+        for idle in self._idle.values():
+            for upstream in [upstream for upstream in idle if upstream.idle_since < oldest]:
+                idle.remove(upstream)
+                upstream.transport.close()
+
+    def close(self) -> None:
+        for task in tuple(self._tasks):
+            task.cancel()
+        for idle in self._idle.values():
+            while idle:
+                idle.pop().transport.abort()
+
+    def count(self) -> int:
+        return sum(len(idle) for idle in self._idle.values())
+
+    async def _connect(self, endpoint: Endpoint, ready: Ready, failed: Failed) -> None:
+        try:
+            async with asyncio.timeout(self._limits.connect_s):
+                upstream = await self._open(endpoint)
+        except TimeoutError:
+            failed(f"no connection within {self._limits.connect_s:g} s")
+        except (OSError, ssl.SSLError, ValueError) as error:
+            failed(str(error) or type(error).__name__)
+        else:
+            ready(upstream)
+
+    async def _open(self, endpoint: Endpoint) -> Upstream:
+        key = (endpoint.address, endpoint.is_tls)
+        idle = self._idle.setdefault(key, [])
+        loop = asyncio.get_running_loop()
+        tls = self._tls if endpoint.is_tls else None
+
+        def new_upstream() -> Upstream:
+            return Upstream(
+                lambda upstream: self._put_back(idle, upstream), lambda upstream: self._remove(idle, upstream)
+            )
+
+        if isinstance(endpoint.address, str):
+            _, upstream = await loop.create_unix_connection(new_upstream, endpoint.address)
+            return upstream
+        host, port = endpoint.address
+        _, upstream = await loop.create_connection(new_upstream, host, port, ssl=tls)
+        watch_peer(upstream.transport)
+        return upstream
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context()
+
+    def _put_back(self, idle: list[Upstream], upstream: Upstream) -> None:
+        if len(idle) >= self._limits.idle_connections:
+            upstream.transport.close()
+            return
+        upstream.idle_since = monotonic()
+        idle.append(upstream)
+
+    def _remove(self, idle: list[Upstream], upstream: Upstream) -> None:
+        if upstream in idle:
+            idle.remove(upstream)
+
+
+_IDLE_S, _EVERY_S, _TIMES = 60, 15, 4
+_TCP_CLOSE = 7
+"""The state after a reset, in Linux."""
+
+
+def watch_peer(transport: asyncio.BaseTransport) -> None:
+    """Have the kernel probe a silent peer: one that has lost its network would keep a model busy."""
+    connection = transport.get_extra_info("socket")
+    if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", _IDLE_S), ("TCP_KEEPINTVL", _EVERY_S), ("TCP_KEEPCNT", _TIMES)):
+        if hasattr(socket, name):  # macOS has no TCP_KEEPIDLE
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def is_reset(transport: asyncio.BaseTransport) -> bool:
+    """Whether the peer has answered with a reset: it is gone."""
+    connection = transport.get_extra_info("socket")
+    if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return False
+    if not hasattr(socket, "TCP_INFO"):
+        return False
+    try:
+        return bool(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE)
+    except (OSError, ValueError):  # uvloop reports a closed descriptor with the latter
+        return True

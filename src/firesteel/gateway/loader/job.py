@@ -12,27 +12,29 @@ import asyncio
 import json
 import re
 import shlex
-from collections.abc import Coroutine, Mapping
+import sys
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from firesteel.catalog.recipe import RecipeRequests
 from firesteel.edge import files
-from firesteel.edge.home import Home, find_home, is_locked
+from firesteel.edge.home import Home, find_home, is_locked, secrets_path
 from firesteel.edge.host import process
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.edge.hub.cache import find_store
+from firesteel.engines.engine import adapter_request
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.host.hardware import Host
 from firesteel.gateway.discovery import identity, outside_identity, running_model
+from firesteel.gateway.interfaces import CancelPolicy, ServerApiName, Timeouts
 from firesteel.gateway.loader.child import end_with_parent, reason_of, say
 from firesteel.gateway.loader.command import CommandJob, load_command
-from firesteel.gateway.loader.duration import LoadClock, load_time
-from firesteel.gateway.loader.model_parameters import model_parameters
-from firesteel.gateway.loader.node_models import node_job, node_turns
 from firesteel.gateway.service_config import (
     AlertSettings,
     ModelConfig,
+    ModelParameters,
     PlannedFigures,
     PlannedRange,
     Reason,
@@ -40,7 +42,7 @@ from firesteel.gateway.service_config import (
 )
 from firesteel.hosts.cluster.on_nodes import node_key_file
 from firesteel.hosts.cluster.up import bring_up_joined
-from firesteel.launch import AdapterReference, Ask, Runtime
+from firesteel.launch import AdapterReference, Ask, EngineName, Runtime
 from firesteel.planner.advice import require_runnable
 from firesteel.planner.memory.measured import launch_key
 from firesteel.planner.plan import Plan
@@ -48,10 +50,10 @@ from firesteel.planner.propose import Proposal
 from firesteel.run.down import freed_bytes
 from firesteel.run.endpoints import LOOPBACK, reached_at
 from firesteel.run.events import PhaseDone, PhaseProgress, PlanReady, ServiceReady
-from firesteel.run.service import Service, all_services
+from firesteel.run.service import Service, all_services, folder_of, read_proof
 from firesteel.run.service import load as find_service
 from firesteel.run.spec import RunOptions
-from firesteel.run.start import adopt_all
+from firesteel.run.start import adopt_all, earlier_starts, last_verified, record_verified
 from firesteel.run.up import bring_up
 from firesteel.service_file import (
     ModelEntry,
@@ -62,7 +64,7 @@ from firesteel.service_file import (
     own_ports,
     read_service_file,
 )
-from firesteel.service_settings import AlertEntry
+from firesteel.service_settings import AlertEntry, ParameterEntry
 from firesteel.units import MIB, Band, show_bytes
 from firesteel.values import Value, plain, replace
 from firesteel.workspace import Workspace
@@ -370,3 +372,181 @@ def load_job(text: str) -> None:
     except FiresteelError as error:
         reason = in_the_file(reason_of(error), job.name, job.path)
         raise type(error)(reason.what, next=reason.next) from None
+
+
+# --- what is changed in requests ---
+
+
+def model_parameters(
+    entry: ModelEntry, requests: RecipeRequests, adapters: tuple[str, ...] = (), engine: EngineName = "vllm"
+) -> ParameterFields:
+    """What the gateway changes in a model's requests: what the recipe knows of requests is a default below
+    those of the file; an adapter is an alias that asks the engine for it."""
+    own = replace(
+        _of_entry(entry.parameters),
+        recipe=requests.body,
+        recipe_for_tools=requests.tool_body if requests.for_tools else {},
+    )
+    in_requests = engine == "llamacpp" and bool(adapters)
+    if in_requests:
+        own = replace(own, fixed={**own.fixed, **adapter_request(len(adapters), None)})
+    by_alias = {name: own.overridden(_of_entry(each)) for name, each in entry.aliases.items()}
+    for at, name in enumerate(adapters):
+        asked = (
+            ModelParameters(fixed=adapter_request(len(adapters), at))
+            if in_requests
+            else ModelParameters(served_name=name)
+        )
+        by_alias[name] = own.overridden(asked)
+    fallbacks = entry.fallback.by_reason() if entry.fallback else {}
+    limits = entry.timeouts
+    return {
+        "cancel": entry.cancel,
+        "timeouts": Timeouts(limits.first_byte, limits.gap, limits.answer),
+        "fallbacks": fallbacks,
+        "aliases": tuple(by_alias),
+        # llama.cpp's own `/v1/messages` drops the field that names an adapter (build 11549).
+        "speaks": ("chat",) if in_requests else entry.speaks,
+        "parameters": own,
+        "alias_parameters": {name: each for name, each in by_alias.items() if each != own},
+    }
+
+
+class ParameterFields(TypedDict):
+    cancel: CancelPolicy
+    timeouts: Timeouts
+    fallbacks: dict[str, str]
+    speaks: tuple[ServerApiName, ...]
+    aliases: tuple[str, ...]
+    parameters: ModelParameters
+    alias_parameters: dict[str, ModelParameters]
+
+
+def _of_entry(entry: ParameterEntry) -> ModelParameters:
+    limits = entry.limits
+    return ModelParameters(entry.defaults, entry.fixed, entry.strip, limits.max_tokens, limits.context)
+
+
+# --- models that other hosts serve (`node: spark2`) ---
+
+_RUNNER = (sys.executable, "-P", "-m", "firesteel.hosts.cluster.node_runner")
+
+
+def node_job(path: str, model: NodeModel, home: Home) -> CommandJob:
+    """A process here that starts, watches and stops it there. It takes no memory of this host."""
+    name, port = model.ask.name, model.ask.port
+    assert name is not None and port is not None
+    return CommandJob(
+        name,
+        (*_RUNNER, str(folder_of(home, name)), json.dumps(plain(model))),
+        port,
+        "/health",
+        memory_bytes=0,
+        path=path,
+        address=next(iter(model.addresses.values())),
+        secrets=str(secrets_path(home, name)),
+    )
+
+
+def node_turns(
+    models: Mapping[str, NodeModel], workspace: Workspace, host: Host
+) -> tuple[tuple[str, ...], ...]:
+    """The models of each node that do not fit there together. Sparks are alike: this host stands for it."""
+    idle = replace(host, memory_available_bytes=host.memory_total_bytes)
+    by_node: dict[str, list[NodeModel]] = {}
+    for model in models.values():
+        for node in () if model.has_here else model.addresses:
+            by_node.setdefault(node, []).append(model)
+    return tuple(
+        tuple(model.ask.name or "" for model in group)
+        for group in by_node.values()
+        if len(group) > 1 and _needed_bytes(group, workspace, idle) > idle.room_bytes
+    )
+
+
+def _needed_bytes(models: Sequence[NodeModel], workspace: Workspace, host: Host) -> float:
+    total = 0.0
+    for model in models:
+        with suppress(FiresteelError):  # the node itself says why it cannot serve it, when it is asked to
+            total += workspace.propose(model.ask, host)[0].plan.memory.needed.expected
+    return total
+
+
+# --- how long a load takes ---
+
+
+class LoadTime(Value):
+    """Expected seconds of a load; None: unknown."""
+
+    launch_s: float | None
+    """Until it answers: from the last start here, or as planned."""
+    proof_s: float | None = None
+    """From there until it is warm and verified, from the last load here."""
+    whole_s: float | None = None
+
+    @property
+    def all_s(self) -> float | None:
+        return self.whole_s if self.whole_s is not None else self.launch_s
+
+
+def load_time(proposal: Proposal, home: Home) -> LoadTime:
+    launch, speed = proposal.plan.launch, proposal.plan.speed
+    before = earlier_starts(home, proposal.name, launch.engine, launch.version)
+    planned_s = speed.start_up.seconds.expected if speed and speed.start_up else None
+    launch_s = sum(before[-1].values()) if before else planned_s
+    is_brief = read_proof(home, proposal.name) is not None
+    last = last_verified(home, proposal.name, launch.engine, launch.version, is_brief=is_brief)
+    return LoadTime(launch_s, last.proof_s, last.whole_s) if last else LoadTime(launch_s)
+
+
+class LoadClock:
+    """Estimates the time until a load is verified, from planning on. During a download there is no estimate.
+
+    Durations of earlier loads are stored with the model's starts (`run/start/start_times.py`). During the
+    engine's own start its progress is known; warm-up and verification are expected to take as long as the
+    last time.
+    """
+
+    def __init__(self, took: LoadTime, now_s: float) -> None:
+        self.took = took
+        self._began_s = self._last_s = now_s
+        self._launched_s: float | None = None
+        self._answered_s: float | None = None
+        self._last_phase, self._download_s = "", 0.0
+
+    def left_s(self, event: PhaseProgress | PhaseDone, now_s: float) -> float | None:
+        self._record(event, now_s)
+        left_s = self._left_s(event, now_s)
+        return round(left_s, 1) if left_s is not None and left_s > 0 else None
+
+    def _left_s(self, event: PhaseProgress | PhaseDone, now_s: float) -> float | None:
+        proof_s = self.took.proof_s
+        if event.phase in ("plan", "check"):
+            return self.took.all_s
+        if self._answered_s is not None:
+            return None if proof_s is None else proof_s - (now_s - self._answered_s)
+        if event.phase != "launch":
+            return None
+        left_s = event.eta_s if isinstance(event, PhaseProgress) else None
+        if left_s is None and self.took.launch_s is not None and self._launched_s is not None:
+            left_s = self.took.launch_s - (now_s - self._launched_s)
+        return left_s + (proof_s or 0.0) if left_s is not None and left_s >= 0 else None
+
+    def _record(self, event: PhaseProgress | PhaseDone, now_s: float) -> None:
+        if self._last_phase == "pull":
+            self._download_s += now_s - self._last_s
+        self._last_phase, self._last_s = event.phase, now_s
+        if event.phase == "launch" and self._launched_s is None:
+            self._launched_s = now_s
+        has_answered = event.phase in ("warm", "verify") or (
+            event.phase == "launch" and isinstance(event, PhaseDone)
+        )
+        if has_answered and self._answered_s is None:
+            self._answered_s = now_s
+
+    def keep(self, name: str, home: Home, now_s: float, *, is_brief: bool = False) -> float:
+        """Store the duration, as the estimate for the next load."""
+        whole_s = now_s - self._began_s - self._download_s
+        if self._answered_s is not None:
+            record_verified(home, name, now_s - self._answered_s, whole_s, is_brief=is_brief)
+        return round(whole_s, 1)

@@ -2,11 +2,6 @@
 
 The limit is the configured ceiling, or the measured memory budget if that is lower. A model that is unloading
 counts until it is gone; a plan may still rely on its memory, unless the unload is stuck.
-
-A `Capacity` holds what follows from the models' phases, sizes and configuration alone: which of them run,
-what they hold, which could be evicted. It stays valid until one of these changes, so the events that are
-frequent (requests, readings, time) find it ready. What depends on requests or time is computed when asked
-for, with `now_s`.
 """
 
 from __future__ import annotations
@@ -15,13 +10,19 @@ from collections.abc import Collection, Iterable
 from functools import cached_property
 
 from firesteel.gateway.scheduler.events import SchedulerLimits
-from firesteel.gateway.scheduler.memory_budget import MemoryBudget
 from firesteel.gateway.scheduler.model_state import ModelState
 from firesteel.units import show_bytes, show_seconds
+from firesteel.values import Value
 
 
 class Capacity:
-    """The memory limit, and every model that may hold memory, between two changes of a model."""
+    """The memory limit, and every model that may hold memory, between two changes of a model.
+
+    It holds what follows from the models' phases, sizes and configuration alone: which of them run, what they
+    hold, which could be evicted. It stays valid until one of these changes, so the events that are frequent
+    (requests, readings, time) find it ready. What depends on requests or time is computed when asked for,
+    with `now_s`.
+    """
 
     def __init__(self, states: Iterable[ModelState], limits: SchedulerLimits, memory: MemoryBudget) -> None:
         self.states = tuple(states)
@@ -284,3 +285,83 @@ def _is_fixed(state: ModelState) -> bool:
 def _runs(state: ModelState) -> bool:
     is_leaving = state.is_removed or state.is_unload_requested or state.is_stale
     return state.is_outside or (state.phase in ("loading", "ready") and not is_leaving)
+
+
+class MemoryBudget:
+    """How much memory all our models together may hold, from readings of the host: what they hold plus what
+    is free.
+
+    A reading is exact while nothing loads or unloads. A loading model counts in full before it holds
+    everything; an unloading one counts in full after it has freed a part. Such a reading is too high, and is
+    used only where it is lower than the last exact one.
+    """
+
+    def __init__(self) -> None:
+        self._exact: int | None = None
+        self._latest: int | None = None
+        self._unloading: set[ModelState] = set()
+        """Models that were unloading at the latest reading."""
+        self._was_loading = False
+
+    @property
+    def bytes(self) -> int | None:
+        """None before the first reading."""
+        if self._exact is None or self._latest is None:
+            return self._latest
+        return min(self._exact, self._latest)
+
+    def read(
+        self, free_bytes: int, used_bytes: int, unloading: Iterable[ModelState], *, is_loading: bool
+    ) -> None:
+        self._latest = used_bytes + free_bytes
+        self._unloading = set(unloading)
+        self._was_loading = is_loading
+        self._update_exact()
+
+    def subtract_unloaded(self, state: ModelState) -> None:
+        """The last reading was taken just before this event and counted its freed memory twice."""
+        if state in self._unloading and self._latest is not None:
+            self._unloading.remove(state)
+            self._latest -= state.held_bytes
+            self._update_exact()
+
+    def _update_exact(self) -> None:
+        if not self._unloading and not self._was_loading:
+            self._exact = self._latest
+
+
+class LoadPreview(Value):
+    """What a load by name would do, before anybody asks for it."""
+
+    evicts: tuple[str, ...] = ()
+    """Models that have to be unloaded first; a busy one finishes its requests before."""
+    why_not: str | None = None
+    """Why it cannot be loaded, even if everything that may be evicted is."""
+    is_requested: bool = False
+    """It was asked for by name, or is pinned, and waits for its turn."""
+
+
+def preview_load(capacity: Capacity, state: ModelState, now_s: float) -> LoadPreview:
+    """For a model that is off: the most that the scheduler would do, once it has waited long enough."""
+    if state.phase != "off" or state.is_outside:
+        return LoadPreview()
+    if why := capacity.why_impossible(state):
+        return LoadPreview(why_not=why)
+    evictions = capacity.possible_evictions(state, now_s)
+    if evictions is None:
+        evictions = capacity.required_evictions(state, (), now_s)
+    if evictions is None:
+        evictions = _after_loads(capacity, state)
+    if evictions is None:
+        return LoadPreview(why_not=capacity.shortage_text(state, now_s))
+    names = tuple(other.name for other in evictions)
+    return LoadPreview(names, is_requested=state.requested_s is not None)
+
+
+def _after_loads(capacity: Capacity, state: ModelState) -> list[ModelState] | None:
+    """If the load under way ends first: its model can be evicted then, together with the others."""
+    going = [other for other in capacity.states if other.phase in ("loading", "ready")]
+    going = [other for other in going if not other.is_pinned and not other.is_outside]
+    staying_bytes = capacity.used_bytes - sum(other.bytes for other in (*going, *capacity.unloading))
+    fits = capacity.is_loading and staying_bytes + state.need_bytes <= capacity.limit_bytes
+    return going if fits else None

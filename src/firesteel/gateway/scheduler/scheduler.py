@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from math import inf
 
-from firesteel.gateway.scheduler.admission import check_admission, failure_text
-from firesteel.gateway.scheduler.capacity import Capacity
+from firesteel.gateway.scheduler.capacity import Capacity, LoadPreview, MemoryBudget, preview_load
 from firesteel.gateway.scheduler.events import (
     ConfigChanged,
     Effect,
@@ -27,6 +26,8 @@ from firesteel.gateway.scheduler.events import (
     ModelLoaded,
     ModelPhase,
     ModelUnloaded,
+    RejectionKind,
+    RejectRequest,
     RequestAbandoned,
     RequestArrived,
     RequestFinished,
@@ -37,12 +38,9 @@ from firesteel.gateway.scheduler.events import (
     TimePassed,
     UnloadModel,
 )
-from firesteel.gateway.scheduler.memory_budget import MemoryBudget
-from firesteel.gateway.scheduler.model_state import ModelState, new_model_state
-from firesteel.gateway.scheduler.preview import LoadPreview, preview_load
-from firesteel.gateway.scheduler.requests import Requests
-from firesteel.gateway.scheduler.ticks import next_tick_s
+from firesteel.gateway.scheduler.model_state import ModelState, Waiter, new_model_state
 from firesteel.gateway.service_config import ModelConfig
+from firesteel.units import show_seconds
 
 
 class Scheduler:
@@ -398,3 +396,172 @@ class Scheduler:
         if self._current_capacity is None:
             self._current_capacity = Capacity(self._states.values(), self.limits, self._memory)
         return self._current_capacity
+
+
+class Requests:
+    """Requests that wait or are served, each with its model. Every request gets one grant or one rejection,
+    unless its client left first.
+
+    `waiting` counts the waiting requests of all models.
+    """
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self._states: dict[Hashable, ModelState] = {}
+        self._sequence = 0
+
+    def start(self, state: ModelState, request: Hashable, now_s: float) -> None:
+        """Serve a request that does not have to wait."""
+        if request in self._states:
+            raise ValueError(f"request {request!r} is already active")
+        state.busy.add(request)
+        state.use(now_s)
+        self._states[request] = state
+
+    def enqueue(self, state: ModelState, request: Hashable, priority: int, now_s: float) -> None:
+        if request in self._states:
+            raise ValueError(f"request {request!r} is already active")
+        self._sequence += 1
+        waiter = state.waiting[request] = Waiter(now_s, priority, self._sequence)
+        state.oldest = state.oldest or waiter
+        state.priorities[priority] = state.priorities.get(priority, 0) + 1
+        self._states[request] = state
+        self.waiting += 1
+
+    def finish(self, request: Hashable, now_s: float) -> ModelState | None:
+        """Return its model, or None if the scheduler has nothing to reconsider."""
+        state = self._states.get(request)
+        if state is None:
+            return None
+        if request in state.waiting:
+            self._dequeue(state, request)
+            return state
+        del self._states[request]
+        state.busy.remove(request)
+        state.idle_s = now_s
+        return None if state.busy else state
+
+    def release(self, state: ModelState) -> None:
+        """Forget the requests that this model serves; a later `RequestFinished` for one is ignored."""
+        for request in state.busy:
+            del self._states[request]
+        state.busy.clear()
+
+    def grant_all(self, state: ModelState, max_wait_s: float, now_s: float, out: list[Effect]) -> None:
+        """By priority, then age. Requests that have waited longer than `max_wait_s` go first, by age
+        alone."""
+
+        def rank(entry: tuple[Hashable, Waiter]) -> tuple[bool, int, float]:
+            waiter = entry[1]
+            is_overdue = now_s >= waiter.arrived_s + max_wait_s
+            return not is_overdue, 0 if is_overdue else -waiter.priority, waiter.arrived_s
+
+        granted = sorted(state.waiting.items(), key=rank)
+        self._dequeue_all(state)
+        for request, _ in granted:
+            self.start(state, request, now_s)
+            out.append(GrantRequest(request, state.name))
+
+    def reject(
+        self, state: ModelState, kind: RejectionKind, why: str, retry_after_s: float | None, out: list[Effect]
+    ) -> None:
+        """Reject every request that waits for this model."""
+        rejected = list(state.waiting)
+        self._dequeue_all(state)
+        for request in rejected:
+            out.append(RejectRequest(request, kind, why, retry_after_s))
+
+    def reject_overdue(
+        self, state: ModelState, why: str, max_wait_s: float, now_s: float, out: list[Effect]
+    ) -> None:
+        """In order of arrival, so that it ends at the first request that may still wait."""
+        while state.oldest is not None and now_s >= state.oldest.arrived_s + max_wait_s:
+            request = next(iter(state.waiting))
+            self._dequeue(state, request)
+            out.append(RejectRequest(request, "no memory", why, max(1.0, max_wait_s)))
+
+    def _dequeue(self, state: ModelState, request: Hashable) -> None:
+        waiter = state.waiting.pop(request)
+        del self._states[request]
+        self.waiting -= 1
+        if waiter is state.oldest:
+            state.oldest = next(iter(state.waiting.values()), None)
+        state.priorities[waiter.priority] -= 1
+        if not state.priorities[waiter.priority]:
+            del state.priorities[waiter.priority]
+
+    def _dequeue_all(self, state: ModelState) -> None:
+        for request in state.waiting:
+            del self._states[request]
+        self.waiting -= len(state.waiting)
+        state.waiting.clear()
+        state.priorities.clear()
+        state.oldest = None
+
+
+_OUTSIDE_RETRY_S = 5.0
+"""`Retry-After` while an outside model does not answer."""
+
+
+def check_admission(
+    event: RequestArrived | RequestReturned,
+    state: ModelState | None,
+    capacity: Capacity,
+    waiting: int,
+    now_s: float,
+) -> RejectRequest | None:
+    """Decide whether a request may wait. One that cannot be served is rejected at once, with what would help.
+
+    `waiting` is the number of requests that wait already, for any model.
+    """
+    request = event.request
+    if state is None or state.is_removed:
+        # The dispatcher adds the names of the models: a key may not see all of them.
+        return RejectRequest(request, "unknown", f"there is no model `{event.model[:200]}` here")
+    if state.is_outside and state.phase == "off":
+        why = f"`{state.name}` runs outside firesteel and does not answer: {state.why}"
+        return RejectRequest(request, "failed", why, _OUTSIDE_RETRY_S)
+    if isinstance(event, RequestReturned):
+        return None  # it was admitted before
+    if state.phase in ("off", "unloading"):
+        if now_s < state.retry_s:
+            return RejectRequest(request, "failed", failure_text(state, now_s), state.retry_s - now_s)
+        if impossible := capacity.why_impossible(state):
+            return RejectRequest(request, "too large", impossible)
+    if waiting >= capacity.limits.queue:
+        why = f"{waiting} requests are waiting, and `queue` is {capacity.limits.queue}. Try again later"
+        return RejectRequest(request, "full", why, _next_load_done_s(capacity, now_s))
+    return None
+
+
+def failure_text(state: ModelState, now_s: float) -> str:
+    pause = show_seconds(max(0.0, state.retry_s - now_s))
+    return f"`{state.name}` does not run: {state.why}. The next request after {pause} tries again"
+
+
+def _next_load_done_s(capacity: Capacity, now_s: float) -> float:
+    """When the load under way should end, and waiting requests are served."""
+    ends_s = [state.since_s + state.load_s for state in capacity.states if state.phase == "loading"]
+    return max(1.0, min(ends_s, default=now_s) - now_s)
+
+
+def next_tick_s(capacity: Capacity, now_s: float, *, is_settled: bool, has_waiting: bool) -> float:
+    """The next such moment after `now_s`; `inf`: none. `is_settled`: no model waits to be loaded."""
+    limits, first_s = capacity.limits, inf
+    times: list[float | None] = []
+    for state in capacity.states:  # all of them at every event: no list for what most of them have
+        if state.oldest is not None:
+            overdue_s = state.oldest.arrived_s + limits.max_wait_s
+            if now_s < overdue_s < first_s:
+                first_s = overdue_s
+            if state.retry_s > now_s and state.phase == "off":
+                times.append(state.retry_s)
+        if state.requested_s is not None:
+            times.append(state.requested_s + limits.max_wait_s)
+            times.append(state.requested_s if state.phase == "off" else None)
+    times += [state.expires_s() for state in capacity.expiring]
+    if not is_settled:
+        times += [state.dwell_ends_s(limits) for state in capacity.ready if not state.busy]
+    if has_waiting or not is_settled:
+        times += [state.since_s + limits.stop_s for state in capacity.unloading]
+    return min((t for t in times if t is not None and now_s < t < first_s), default=first_s)

@@ -1,4 +1,7 @@
-"""A server's event stream as a client's, event by event."""
+"""A server's event stream as a client's, event by event.
+
+The chunks of chat completions are in the middle; a client of that API gets them as they are.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,17 @@ import json
 import re
 from collections.abc import Callable
 
-from firesteel.gateway.translate.values import ChunkReader, ChunkWriter, Json, Untranslatable, first_choice
+from firesteel.gateway.translate.values import (
+    ChunkReader,
+    ChunkWriter,
+    ClientApi,
+    Json,
+    TranslationContext,
+    Untranslatable,
+    dump,
+    first_choice,
+    member,
+)
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 """Of one event. A stream with a longer one ends with an error."""
@@ -101,3 +114,27 @@ def error_text(value: Json) -> str:
     if value.get("type") == "error" or (value.get("object") == "error" and "message" in value):
         return str(value.get("message") or value)[:2000]
     return ""
+
+
+class ChatChunkWriter:
+    """Sends the counts at the end only if the client asked for them."""
+
+    def __init__(self, context: TranslationContext) -> None:
+        self._context = context
+
+    def take(self, chunk: Json) -> bytes:
+        if not chunk.get("choices") and not self._context.wants_usage:
+            return b""
+        return b"data: %b\n\n" % dump(chunk | {"model": self._context.model})
+
+    def end(self) -> bytes:
+        return b"data: [DONE]\n\n"
+
+
+def wants_usage(request: Json) -> bool:
+    return member(request, "stream_options").get("include_usage") is True
+
+
+CHAT_CLIENT = ClientApi(
+    lambda request: request, lambda response, context: response | {"model": context.model}, ChatChunkWriter
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from firesteel.gateway.key_file import Key, Scope
+from firesteel.gateway.keys import Key, Scope
 from firesteel.library.documents.document import Document
 
 
