@@ -42,8 +42,7 @@ import aiohttp
 import uvloop
 
 from firesteel.bench.compare.stats import percentile
-from firesteel.bench.load.client import RequestTimeouts, TargetServer, chat_body, stream_request
-from firesteel.bench.load.client_cost import ClientCost
+from firesteel.bench.load.client import ClientCost, RequestTimeouts, TargetServer, chat_body, stream_request
 from firesteel.bench.load.sampler import Sampler
 from firesteel.bench.load.transcript import read_stream
 

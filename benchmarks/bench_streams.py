@@ -28,7 +28,7 @@ from bench_client import STREAM_HEAD, framed, take_priority
 
 from firesteel.bench.load.measure import RunFinished, RunOrder, measure
 from firesteel.bench.load.schedule import RunLimits
-from firesteel.bench.values import Point, Subject
+from firesteel.bench.measurements import Point, Subject
 
 _END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 

@@ -26,9 +26,14 @@ from itertools import product
 from math import exp, log, prod
 
 from firesteel.bench.tune.knobs import Goal
-from firesteel.bench.tune.proposals import PlanningContext
-from firesteel.bench.tune.search import Search, SearchAxis
-from firesteel.bench.tune.space import SearchSpace, Setting, make_search_space
+from firesteel.bench.tune.search import (
+    PlanningContext,
+    Search,
+    SearchAxis,
+    SearchSpace,
+    Setting,
+    make_search_space,
+)
 from firesteel.edge.sim.batch import ActiveAnswer, Batch, EngineSpeed
 from firesteel.edge.sim.engine_config import applies, engine_speed
 from firesteel.edge.sim.spark import SimSpark, TrueSpeed

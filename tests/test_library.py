@@ -16,12 +16,11 @@ import yaml
 import firesteel
 from firesteel.bench.compare.runs import Comparison
 from firesteel.bench.load.measure import RunFinished, SampleTaken
-from firesteel.bench.load.schedule import RunLimits
-from firesteel.bench.load.shapes import Sizes
+from firesteel.bench.load.schedule import RunLimits, Sizes
 from firesteel.bench.results.history import open_history
 from firesteel.bench.tune import journal as journals
-from firesteel.bench.tune.begin import begin, environment, resume
 from firesteel.bench.tune.journal import TuneOptions
+from firesteel.bench.tune.tune import begin, environment, resume
 from firesteel.edge.home import Home
 from firesteel.errors import HostNotReady, UsageError
 from firesteel.gateway.serve import ServeOptions

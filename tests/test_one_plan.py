@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.bench.load.recorded import plan_of
+from firesteel.bench.load.measure import plan_of
 from firesteel.bench.results.history import open_history
 from firesteel.edge.home import Home, find_home, lock
 from firesteel.edge.records import save_measured_memory

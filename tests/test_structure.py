@@ -23,12 +23,11 @@ PURE = (
 DOES_IO = {
     "edge": "files, processes, containers, HTTP, the Hub, pip and the host; a simulated Spark",
     "run": "starts, supervises and stops engines: processes, signals, clocks",
-    "bench": "sends timed requests over its own sockets and stores results in SQLite",
+    "bench": "sends timed requests over its own sockets, stores results in SQLite, tries other releases",
     "gateway": "listens, forwards, starts loader processes, stores keys and requests in SQLite",
     "hosts": "runs commands on other hosts, changes settings of this one and undoes them, measures",
     "workshop": "reads and writes checkpoints",
     "images": "reads images as streams: folders, archives, docker, registries; builds and proves them",
-    "upgrade": "tries another release of an engine beside the one that runs, and switches",
     "screens": "draws in the terminal",
     "cli": "reads the terminal and the environment, prints, ends on signals",
     "shipped_data": "the one reader of the shipped data files; stores them compiled beside the byte code",

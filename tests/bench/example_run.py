@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from firesteel.bench.results.context import PointContext
+from firesteel.bench.measurements import (
+    BenchRun,
+    Point,
+    PointContext,
+    RequestSample,
+    RequestSettings,
+    StoredRun,
+    Subject,
+)
 from firesteel.bench.results.figures import figures
-from firesteel.bench.results.serialize import StoredRun
-from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettings, Subject
 from firesteel.launch import Text
 from firesteel.values import replace
 

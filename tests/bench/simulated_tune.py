@@ -9,10 +9,9 @@ from typing import Any
 from msgspec import field
 
 from firesteel.bench.load.measure import RunProgress
+from firesteel.bench.measurements import BenchRun, Point, RequestSample, RequestSettings, Subject
 from firesteel.bench.results.history import new_run_id
-from firesteel.bench.tune.candidate import CandidateOrder, CandidateRunner
-from firesteel.bench.tune.measure import CandidateScore, Effort, rounds
-from firesteel.bench.values import BenchRun, Point, RequestSample, RequestSettings, Subject
+from firesteel.bench.tune.candidate import CandidateOrder, CandidateRunner, CandidateScore, Effort, rounds
 from firesteel.edge.sim.batch import ActiveAnswer, Batch, EngineSpeed
 from firesteel.edge.sim.engine_config import engine_speed
 from firesteel.edge.sim.spark import SimSpark

@@ -6,8 +6,15 @@ import random
 from collections.abc import Sequence
 
 from firesteel.bench.compare.stats import mean_interval
-from firesteel.bench.results.serialize import StoredRun
-from firesteel.bench.values import BenchRun, Point, PointFigures, RequestSample, RequestSettings, Subject
+from firesteel.bench.measurements import (
+    BenchRun,
+    Point,
+    PointFigures,
+    RequestSample,
+    RequestSettings,
+    StoredRun,
+    Subject,
+)
 from firesteel.values import replace
 
 POINT = Point("single", users=1, prompt_tokens=1000, answer_tokens=100)

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from firesteel.bench.compare.ab import Side, interleave
 from firesteel.bench.compare.runs import compare
+from firesteel.bench.compare.servers import Side, interleave
 from firesteel.bench.load.measure import Event, RunFinished, RunOrder, SampleTaken
 from firesteel.bench.load.schedule import RunLimits
-from firesteel.bench.results.serialize import StoredRun
-from firesteel.bench.values import Point, Subject
+from firesteel.bench.measurements import Point, StoredRun, Subject
 from tests.bench.faulty_server import MODEL, FaultyServer, serving
 from tests.simulated_time import SIMULATED_TIME
 

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import time
 
-from firesteel.bench.load.client_cost import ClientCost, Lateness, late_text
+from firesteel.bench.load.client import ClientCost, Lateness, late_text
 
 
 async def ticks(lateness: Lateness, count: int) -> None:

@@ -7,9 +7,8 @@ import pytest
 from firesteel.bench.compare import runs as room
 from firesteel.bench.compare.against import against_plan, against_published
 from firesteel.bench.compare.runs import compare, compare_figures
-from firesteel.bench.compare.stats import compare_values, mean_interval
-from firesteel.bench.compare.variation import RunVariation
-from firesteel.bench.values import MeasuredFigure, Point, PointFigures, RequestSettings, Subject
+from firesteel.bench.compare.stats import RunVariation, compare_values, mean_interval
+from firesteel.bench.measurements import MeasuredFigure, Point, PointFigures, RequestSettings, Subject
 from firesteel.planner.speed import published
 from firesteel.values import replace
 from tests.bench.stored_runs import POINT, SUBJECT, rates, stored_run

@@ -14,8 +14,14 @@ import pytest
 from firesteel.bench.compare.runs import Comparison, compare
 from firesteel.bench.compare.stats import compare_values, effective_n, mean_interval
 from firesteel.bench.load.schedule import RunLimits
-from firesteel.bench.results.serialize import StoredRun
-from firesteel.bench.values import BenchRun, PointFigures, RequestSample, RequestSettings, Subject
+from firesteel.bench.measurements import (
+    BenchRun,
+    PointFigures,
+    RequestSample,
+    RequestSettings,
+    StoredRun,
+    Subject,
+)
 from firesteel.values import replace
 from tests.bench.stored_runs import POINT, SUBJECT, rates, stored_run
 

@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.bench.compare.verdict import verdict
-from firesteel.bench.results.context import PointContext
-from firesteel.bench.results.figures import figures
-from firesteel.bench.results.rates import decode_tokens_per_s
-from firesteel.bench.values import MeasuredFigure, Point, RequestSample, Wrong
+from firesteel.bench.measurements import MeasuredFigure, Point, PointContext, RequestSample, Wrong
+from firesteel.bench.report.verdict import verdict
+from firesteel.bench.results.figures import decode_tokens_per_s, figures
 from firesteel.values import replace
 from tests.bench.example_run import example_run
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from firesteel.bench.load.find import LoadJudgement, LoadSearch, bracket, found_load, judge, next_load
 from firesteel.bench.load.measure import RunFinished, RunOrder, RunStarted, measure
 from firesteel.bench.load.schedule import RunLimits
-from firesteel.bench.report.formatting import found_text
-from firesteel.bench.values import FoundLoad, LoadKind, Point, RequestSample, RequestSettings, Subject
+from firesteel.bench.measurements import FoundLoad, LoadKind, Point, RequestSample, RequestSettings, Subject
+from firesteel.bench.report.tables import found_text
 from firesteel.values import replace
 from tests.bench.faulty_server import MODEL, FaultyServer, serving
 

@@ -18,7 +18,7 @@ from firesteel.bench.load.measure import (
     measure,
 )
 from firesteel.bench.load.schedule import RunLimits
-from firesteel.bench.values import Point, RequestSettings, Subject
+from firesteel.bench.measurements import Point, RequestSettings, Subject
 from firesteel.edge.sim.spark import SimSpark, TrueSpeed
 from firesteel.edge.sim.spark import Text as PretendText
 from firesteel.values import replace

@@ -9,7 +9,8 @@ from typing import Any
 import numpy
 import pytest
 
-from firesteel.bench.results import other_tools, serialize
+from firesteel.bench import measurements
+from firesteel.bench.results import other_tools
 from firesteel.errors import UsageError
 from tests.bench.stored_runs import rates, stored_run
 
@@ -131,7 +132,7 @@ def test_files_with_too_little_for_a_figure(document: dict[str, Any], says: str)
 
 def test_our_own_files() -> None:
     ours = stored_run("a-run", rates(50), answers="abcdefgh")
-    found = other_tools.read(json.dumps(serialize.to_document(ours)), "a.json")
+    found = other_tools.read(json.dumps(measurements.to_document(ours)), "a.json")
     assert (found.run, found.samples, found.origin) == (ours.run, ours.samples, "reported")
 
 

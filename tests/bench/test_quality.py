@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from firesteel.bench.compare.quality import (
+from firesteel.bench.compare.servers import (
     AskedPair,
     compare_quality,
     kl_divergence,

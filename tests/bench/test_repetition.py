@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from firesteel.bench.load.client import TargetServer
-from firesteel.bench.load.client_cost import ClientCost
-from firesteel.bench.load.prepare import prepare
+from firesteel.bench.load.client import ClientCost, TargetServer
 from firesteel.bench.load.repetition import Repetition, SharedLoad
-from firesteel.bench.values import Point, RequestSample, RequestSettings, Subject
+from firesteel.bench.load.server import prepare
+from firesteel.bench.measurements import Point, RequestSample, RequestSettings, Subject
 from tests.bench.faulty_server import MODEL, FaultyServer, serving
 
 

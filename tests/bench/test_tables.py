@@ -8,10 +8,9 @@ import json
 
 import pytest
 
+from firesteel.bench.measurements import FoundLoad, RequestSample, StoredRun
 from firesteel.bench.report.tables import FORMATS, benchy_csv, benchy_json, csv_text, markdown_text
 from firesteel.bench.results import other_tools
-from firesteel.bench.results.serialize import StoredRun
-from firesteel.bench.values import FoundLoad, RequestSample
 from firesteel.errors import UsageError
 from firesteel.values import replace
 from tests.bench.example_run import example_run

@@ -13,15 +13,20 @@ from typing import Any
 import pytest
 
 from firesteel.bench.compare.stats import compare_values
+from firesteel.bench.measurements import Point, RequestSample
 from firesteel.bench.results.history import open_history
 from firesteel.bench.tune import journal as journals
-from firesteel.bench.tune.events import TrialFinished, TuneResult
+from firesteel.bench.tune.candidate import rounds
 from firesteel.bench.tune.journal import Journal, RunningBefore, Trial, TuneOptions
-from firesteel.bench.tune.measure import rounds
-from firesteel.bench.tune.proposals import PlanningContext
-from firesteel.bench.tune.summary import compare_drafting, drafting_text, verdict_text
+from firesteel.bench.tune.outcome import (
+    TrialFinished,
+    TuneResult,
+    compare_drafting,
+    drafting_text,
+    verdict_text,
+)
+from firesteel.bench.tune.search import PlanningContext
 from firesteel.bench.tune.tune import TuneEnvironment, tune
-from firesteel.bench.values import Point, RequestSample
 from firesteel.catalog.catalog import overlay, shipped
 from firesteel.catalog.launches import from_recipe
 from firesteel.edge.home import Home, catalog_files

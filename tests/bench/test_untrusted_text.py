@@ -11,8 +11,9 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.bench.load.subject import of_url
-from firesteel.bench.results import exchange, other_tools, serialize
+from firesteel.bench import measurements
+from firesteel.bench.load.server import of_url
+from firesteel.bench.results import other_tools, run_files
 from firesteel.bench.results.history import open_history
 from firesteel.edge.home import Home
 from firesteel.errors import UsageError, escape_unprintable, printable, printable_json
@@ -63,10 +64,10 @@ def test_files_of_other_tools() -> None:
 def test_our_own_documents_and_rows() -> None:
     made = stored_run("a", rates(50), subject=replace(SUBJECT, model=EVIL, host={"title": EVIL}))
     whole = replace(made, run=replace(made.run, notes=(EVIL,)))
-    found = other_tools.read(json.dumps(serialize.to_document(whole)), "a.json").run
+    found = other_tools.read(json.dumps(measurements.to_document(whole)), "a.json").run
     assert is_plain(found.subject.model) and is_plain(found.notes[0])
-    rows = exchange.export_text(exchange.export_rows(whole))
-    (told,) = exchange.import_text(rows, f"{EVIL}.json")
+    rows = run_files.export_text(run_files.export_rows(whole))
+    (told,) = run_files.import_text(rows, f"{EVIL}.json")
     assert is_plain(told.run.subject.model) and is_plain(told.run.notes[0]) and is_plain(told.source)
     assert is_plain(str(told.run.subject.host["title"]))
 
@@ -109,6 +110,6 @@ def test_an_id_is_not_markup(
 ) -> None:
     made = stored_run("a", rates(50))
     path = tmp_path / "a.json"
-    path.write_text(json.dumps(serialize.to_document(replace(made, run=replace(made.run, id=f"x{EVIL}")))))
+    path.write_text(json.dumps(measurements.to_document(replace(made, run=replace(made.run, id=f"x{EVIL}")))))
     done = inside(tmp_path, monkeypatch, capsys)("compare", str(path), str(path))
     assert done.code == 0 and is_plain(done.out) and "[/b]" in done.out

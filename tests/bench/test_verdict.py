@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from firesteel.bench.compare.stats import mean_interval
-from firesteel.bench.compare.verdict import verdict
-from firesteel.bench.values import BenchRun, PointFigures
+from firesteel.bench.measurements import BenchRun, PointFigures
+from firesteel.bench.report.verdict import verdict
 from firesteel.values import replace
 from tests.bench.example_run import example_run
 

@@ -262,7 +262,7 @@ def test_a_resumed_run_has_its_own_budget(
         orders.append(order)
         raise UsageError("only looked at", next="nothing")
 
-    monkeypatch.setattr("firesteel.bench.load.recorded.measure_recorded", note)
+    monkeypatch.setattr("firesteel.bench.load.measure.measure_recorded", note)
     with lying(FaultyServer(token_s=0)) as url:
         here("bench", "--url", url, "--resume", "last")
         here("bench", "--url", url, "--resume", "last", "--budget", "30s", "--precision", "5%")

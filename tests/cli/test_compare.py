@@ -9,9 +9,8 @@ import jsonschema
 import pytest
 
 from firesteel.bench.compare.runs import Comparison, compare, were_interleaved
+from firesteel.bench.measurements import RequestSettings, StoredRun, Subject
 from firesteel.bench.results.history import open_history
-from firesteel.bench.results.serialize import StoredRun
-from firesteel.bench.values import RequestSettings, Subject
 from firesteel.edge.home import Home
 from firesteel.errors import UsageError
 from firesteel.library.bench import RunFinished, RunLimits, Sizes, measure_in_turns

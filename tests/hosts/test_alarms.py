@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from firesteel.bench.load.measure import throttle_notes
 from firesteel.bench.load.sampler import HostReading
-from firesteel.bench.load.throttle import throttle_notes
 from firesteel.edge.sim.setup import create_spark, environment
 from firesteel.edge.sim.spark import SimSpark
 from firesteel.run.preflight import host_alarms

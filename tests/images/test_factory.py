@@ -14,11 +14,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.bench.compare.quality import QualityComparison, QuestionScore
 from firesteel.bench.compare.runs import AnswerComparison, ComparedFigure, Comparison
-from firesteel.bench.compare.stats import FigureDifference
-from firesteel.bench.compare.variation import Measure
-from firesteel.bench.values import MeasuredFigure, Point
+from firesteel.bench.compare.servers import QualityComparison, QuestionScore
+from firesteel.bench.compare.stats import FigureDifference, Measure
+from firesteel.bench.measurements import MeasuredFigure, Point
+from firesteel.bench.upgrade.trial import judge_trial
 from firesteel.catalog.image_recipe import image_recipe, read_image_recipe
 from firesteel.edge.home import Home
 from firesteel.edge.programs.build import BuildProgress
@@ -55,7 +55,6 @@ from firesteel.images.factory.policy import (
 from firesteel.images.factory.upstream import git_tags
 from firesteel.images.retention import OwnImage
 from firesteel.shipped_data import read_text
-from firesteel.upgrade.verdict import judge_trial
 from firesteel.values import replace
 from tests.conftest import Firesteel
 from tests.needs import needs_programs

@@ -10,8 +10,15 @@ from pathlib import Path
 import pytest
 
 import firesteel
+from firesteel.bench.measurements import (
+    BenchRun,
+    MeasuredFigure,
+    Point,
+    PointFigures,
+    RequestSettings,
+    Subject,
+)
 from firesteel.bench.results.history import open_history
-from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, RequestSettings, Subject
 from firesteel.edge.home import Home
 from firesteel.edge.records import read_own_runs
 from firesteel.launch import Ask

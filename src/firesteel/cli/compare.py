@@ -18,11 +18,11 @@ from firesteel.library import documents, history
 from firesteel.library.figures import load
 
 if TYPE_CHECKING:
-    from firesteel.bench.compare.ab import Side
     from firesteel.bench.compare.against import PlanComparison, PublishedComparison
     from firesteel.bench.compare.runs import AnswerComparison, Comparison
+    from firesteel.bench.compare.servers import Side
     from firesteel.bench.load.measure import Event
-    from firesteel.bench.values import BenchRun, MeasuredFigure
+    from firesteel.bench.measurements import BenchRun, MeasuredFigure
 
 
 @click.command("compare")

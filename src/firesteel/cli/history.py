@@ -14,8 +14,8 @@ from firesteel.library import documents, history
 from firesteel.library.history import ExportFormat
 
 if TYPE_CHECKING:
+    from firesteel.bench.measurements import StoredRun
     from firesteel.bench.results.history import RunSummary
-    from firesteel.bench.results.serialize import StoredRun
 
 
 def show_notes() -> None:

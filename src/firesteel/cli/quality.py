@@ -14,8 +14,8 @@ from firesteel.library.bench import ask_both
 from firesteel.library.run import environment_key
 
 if TYPE_CHECKING:
-    from firesteel.bench.compare.quality import QualityComparison
-    from firesteel.bench.values import MeasuredFigure
+    from firesteel.bench.compare.servers import QualityComparison
+    from firesteel.bench.measurements import MeasuredFigure
 
 
 def compare_answers(names: Sequence[str], options: Mapping[str, Any], as_json: bool) -> int:

@@ -29,7 +29,7 @@ from firesteel.library.tune import (
 )
 
 if TYPE_CHECKING:
-    from firesteel.bench.tune.events import Event
+    from firesteel.bench.tune.outcome import Event
 
 
 @click.command("tune")

@@ -6,20 +6,19 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from firesteel.bench.compare import ab, quality
-from firesteel.bench.load import own_prompts, recorded
-from firesteel.bench.load import shapes as load_shapes
+from firesteel.bench.compare import servers as ab
+from firesteel.bench.load import measure as recorded
+from firesteel.bench.load import prompts as own_prompts
+from firesteel.bench.load import schedule as load_shapes
 from firesteel.bench.load.measure import Event, RunFinished, RunProgress, RunStarted
-from firesteel.bench.load.schedule import RunLimits
-from firesteel.bench.load.shapes import Shape, Sizes
-from firesteel.bench.results.serialize import StoredRun
-from firesteel.bench.values import RequestSettings
+from firesteel.bench.load.schedule import RunLimits, Shape, Sizes
+from firesteel.bench.measurements import RequestSettings, StoredRun
 from firesteel.edge.home import find_home
 from firesteel.library.history import compare_runs, history
 
 if TYPE_CHECKING:
-    from firesteel.bench.compare.quality import QualityComparison
     from firesteel.bench.compare.runs import Comparison
+    from firesteel.bench.compare.servers import QualityComparison
 
 __all__ = [  # values of other packages that its functions take or return
     "RequestSettings",
@@ -155,7 +154,7 @@ async def ask_both(
     """The same; how many prompts were asked so far, and at the end the comparison."""
     servers = await ab.find_servers(find_home(), (first, second), model, key)
     pairs = []
-    async for pair in quality.ask_both(servers, budget_s, answer_tokens):
+    async for pair in ab.ask_both(servers, budget_s, answer_tokens):
         pairs.append(pair)
         yield len(pairs)
-    yield quality.compare_quality((first, second), pairs)
+    yield ab.compare_quality((first, second), pairs)

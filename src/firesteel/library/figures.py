@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from firesteel.bench.report.formatting import band, client_cost, figure, found_text, load, number
+from firesteel.bench.report.tables import band, client_cost, figure, found_text, load, number
 
 __all__ = ["band", "client_cost", "figure", "found_text", "load", "number"]

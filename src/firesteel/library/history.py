@@ -16,9 +16,8 @@ from firesteel.values import replace
 if TYPE_CHECKING:
     from firesteel.bench.compare.against import PlanComparison, PublishedComparison
     from firesteel.bench.compare.runs import Comparison
+    from firesteel.bench.measurements import BenchRun, StoredRun
     from firesteel.bench.results.history import History, RunSummary
-    from firesteel.bench.results.serialize import StoredRun
-    from firesteel.bench.values import BenchRun
 
 ExportFormat = Literal["json", "csv", "markdown", "llama-benchy", "llama-benchy-csv"]
 MEASURED_HERE = "measured here"
@@ -35,7 +34,7 @@ def history() -> AbstractContextManager[History]:
 
 def stored_run(name: str = "last") -> StoredRun:
     """A run of the history by its id, `last` or `last~1`; or one from a file, also of another tool."""
-    from firesteel.bench.results.result_files import find_run
+    from firesteel.bench.results.run_files import find_run
 
     with history() as runs:
         return find_run(runs, name)
@@ -43,7 +42,7 @@ def stored_run(name: str = "last") -> StoredRun:
 
 def runs_in_history(most: int | None = 50) -> tuple[tuple[RunSummary, ...], tuple[str, ...]]:
     """The newest first; None: all. And what is wrong with the file of the history."""
-    from firesteel.bench.results.result_files import ALL_RUNS
+    from firesteel.bench.results.run_files import ALL_RUNS
 
     with history() as runs:
         return tuple(runs.runs(ALL_RUNS if most is None else most)), tuple(runs.notes)
@@ -63,10 +62,10 @@ def delete_run(name: str) -> str:
 
 def import_runs(path: Path) -> dict[str, StoredRun | None]:
     """Add the runs of a file as `reported`, by id; None for a run that was there already."""
-    from firesteel.bench.results import result_files
+    from firesteel.bench.results import run_files
 
     with history() as runs:
-        return result_files.import_runs(runs, path)
+        return run_files.import_runs(runs, path)
 
 
 # --- comparisons ---
@@ -145,9 +144,9 @@ def require_published(run: BenchRun) -> None:
 def as_text(stored: Sequence[StoredRun], format: ExportFormat) -> str:
     """Rows to share, a table, or what llama-benchy writes."""
     if format == "json":
-        from firesteel.bench.results import exchange
+        from firesteel.bench.results import run_files
 
-        return exchange.export_text(row for run in stored for row in exchange.export_rows(run))
+        return run_files.export_text(row for run in stored for row in run_files.export_rows(run))
     from firesteel.bench.report.tables import FORMATS  # loads the planner
 
     return FORMATS[format](list(stored), __version__)
@@ -158,7 +157,7 @@ def export_runs(names: Sequence[str] = (), format: ExportFormat = "json", *, sam
 
     Without names, everything that was measured here. `samples`: one complete run, with its URLs.
     """
-    from firesteel.bench.results.result_files import ALL_RUNS
+    from firesteel.bench.results.run_files import ALL_RUNS
 
     if samples and (len(names) != 1 or format != "json"):
         raise UsageError("--samples takes one RUN, as JSON", next="firesteel history export last --samples")
@@ -168,7 +167,7 @@ def export_runs(names: Sequence[str] = (), format: ExportFormat = "json", *, sam
     if samples:
         import json
 
-        from firesteel.bench.results.serialize import to_document
+        from firesteel.bench.measurements import to_document
 
         return json.dumps(to_document(stored[0]))
     return as_text(stored, format).rstrip("\n")
@@ -190,9 +189,9 @@ def write_report(path: Path, stored: StoredRun) -> None:
 
 def write_chart(path: Path, model: str | None = None) -> None:
     """The decode speed of every load over time, of one model or of all, as one HTML page."""
-    from firesteel.bench.report.history_page import history_page  # loads the charts
-    from firesteel.bench.results.result_files import ALL_RUNS
-    from firesteel.bench.results.serialize import StoredRun
+    from firesteel.bench.measurements import StoredRun
+    from firesteel.bench.report.page import history_page  # loads the charts
+    from firesteel.bench.results.run_files import ALL_RUNS
 
     with history() as known:
         lines = [line for line in known.runs(ALL_RUNS) if model in (None, line.model)]

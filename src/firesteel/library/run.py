@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from firesteel.bench.upgrade.result import UpgradeOptions, UpgradeResult
 from firesteel.edge.home import find_home
 from firesteel.errors import UsageError
 from firesteel.launch import LOOPBACK, Ask, Task
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
-from firesteel.upgrade.result import UpgradeOptions, UpgradeResult
 from firesteel.values import Value
 
 if TYPE_CHECKING:
+    from firesteel.bench.upgrade.upgrade import UpgradeEvent
     from firesteel.hosts.cluster.check import JoinedHosts
     from firesteel.launch import Step
     from firesteel.planner.propose import Proposal
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from firesteel.run.spec import RunOptions
     from firesteel.run.verify.verify import Verification
     from firesteel.service_file import NodeModel, ServiceFile
-    from firesteel.upgrade.upgrade import UpgradeEvent
 
 __all__ = [  # values of other packages that its functions take or return
     "Event",
@@ -477,13 +477,13 @@ def _log_of_node(folder: Path, node: str) -> Path:
 
 def upgrade_model(model: str | None, options: UpgradeOptions) -> AsyncIterator[UpgradeEvent]:
     """Try another release of its engine under a running model; the last event is `UpgradeResult`."""
-    from firesteel.upgrade import upgrade as upgrades  # the client that measures
+    from firesteel.bench.upgrade import upgrade as upgrades  # the client that measures
 
     return upgrades.upgrade(find_home(), model, options)
 
 
 def roll_back_model(model: str | None) -> AsyncIterator[UpgradeEvent]:
     """Back to the release before the last upgrade; the last event is `UpgradeResult`."""
-    from firesteel.upgrade import upgrade as upgrades
+    from firesteel.bench.upgrade import upgrade as upgrades
 
     return upgrades.rollback(find_home(), model)

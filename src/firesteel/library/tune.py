@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from firesteel.bench.compare.stats import mean_interval
 from firesteel.bench.load.measure import RunProgress
-from firesteel.bench.tune import begin
 from firesteel.bench.tune import tune as search
-from firesteel.bench.tune.events import Event, SpacePlanned, TrialFinished, TrialStarted, TuneResult
 from firesteel.bench.tune.journal import Journal, TuneOptions
+from firesteel.bench.tune.outcome import Event, SpacePlanned, TrialFinished, TrialStarted, TuneResult
 from firesteel.edge.home import find_home
 from firesteel.launch import Ask
 from firesteel.library import run
@@ -18,9 +17,9 @@ from firesteel.library.history import history
 from firesteel.run.events import PhaseProgress
 
 if TYPE_CHECKING:
+    from firesteel.bench.measurements import MeasuredFigure
     from firesteel.bench.tune.journal import Trial
-    from firesteel.bench.tune.space import SearchSpace
-    from firesteel.bench.values import MeasuredFigure
+    from firesteel.bench.tune.search import SearchSpace
 
 __all__ = [  # values of other packages that its functions take or return
     "Journal",
@@ -53,20 +52,20 @@ def tune(
 
 def plan_search(ask: Ask, options: TuneOptions) -> tuple[str, SearchSpace]:
     """The name of the service, and what would be tried; nothing is started or written."""
-    return begin.space_of(find_home(), ask, options, run.services())
+    return search.space_of(find_home(), ask, options, run.services())
 
 
 def begin_search(ask: Ask, options: TuneOptions, *, resume: bool = False, anew: bool = False) -> Journal:
     """A new search, or an interrupted one. `anew`: drop an interrupted one."""
     if resume:
-        return begin.resume(find_home(), ask, options, run.services())
-    return begin.begin(find_home(), ask, options, run.services(), anew=anew)
+        return search.resume(find_home(), ask, options, run.services())
+    return search.begin(find_home(), ask, options, run.services(), anew=anew)
 
 
 async def run_search(journal: Journal) -> AsyncGenerator[Event]:
     """The last event is `TuneResult`."""
     with history() as runs:
-        async for event in search.tune(journal, begin.environment(find_home(), runs)):
+        async for event in search.tune(journal, search.environment(find_home(), runs)):
             yield event
 
 

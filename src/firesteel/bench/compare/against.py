@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from firesteel.bench.compare.variation import Measure
-from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures
+from firesteel.bench.compare.stats import Measure
+from firesteel.bench.measurements import BenchRun, MeasuredFigure, Point, PointFigures
 from firesteel.launch import Text
 from firesteel.planner.speed import published
 from firesteel.planner.speed.decode import constants

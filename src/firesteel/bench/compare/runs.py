@@ -1,12 +1,9 @@
 """Run against run: is the difference real? Pure.
 
-Two runs are compared point by point, and only if they measured the same thing: with another thinking mode,
-sampling or `max_num_seqs` the result is the reason why they cannot be compared, not a number. The
-observations are repetitions (streams side by side are one observation), in pairs if the two runs were
-interleaved. Each row says whether its difference is more than chance.
-
-Runs of one unchanged server differ as well (`variation.py`), so two runs that were not interleaved must
-differ by more than that.
+Two runs are compared point by point (equal loads first, then, for imported runs, the nearest), and only if
+they measured the same thing: with another thinking mode, sampling or `max_num_seqs` the result is the reason
+why they cannot be compared, not a number. The observations are repetitions, in pairs if the runs were
+interleaved; runs that were not must differ by more than one unchanged server does (`stats.py`).
 
 A run stops when its intervals are narrow, and so more often when they are narrow by luck. That is why
 differences under 2 % are never reported, and why all figures of a comparison are judged together (Holm) at
@@ -22,8 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import log, sqrt
 
 from firesteel.bench.compare import stats
-from firesteel.bench.compare.matching import IndexPair, match_points, size_difference
-from firesteel.bench.compare.variation import (
+from firesteel.bench.compare.stats import (
     FIELDS,
     PINNED,
     Measure,
@@ -31,10 +27,56 @@ from firesteel.bench.compare.variation import (
     run_variation,
     variation_note,
 )
-from firesteel.bench.results.rates import by_repetition, decode_tokens_per_s, prefill_tokens_per_s, ttft_ms
-from firesteel.bench.results.serialize import StoredRun
-from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, RequestSample
+from firesteel.bench.measurements import (
+    BenchRun,
+    MeasuredFigure,
+    Point,
+    PointFigures,
+    RequestSample,
+    StoredRun,
+)
+from firesteel.bench.results.figures import by_repetition, decode_tokens_per_s, prefill_tokens_per_s, ttft_ms
 from firesteel.values import Value, replace
+
+_MAX_SIZE_DIFFERENCE = 0.05
+"""How far prompts and answers of another tool may differ in tokens: it may count the chat template or not,
+and may let answers end early."""
+IndexPair = tuple[int, int]
+
+
+def match_points(first: StoredRun, second: StoredRun) -> list[IndexPair]:
+    """Pairs of indices; each point is used once. The name of the shape does not matter."""
+    a, b = first.run, second.run
+    free: dict[Point, list[int]] = defaultdict(list)
+    for index, point in enumerate(b.points):
+        free[replace(point, shape="")].append(index)
+    loads = [replace(point, shape="") for point in a.points]
+    pairs = [(index, free[load].pop(0)) for index, load in enumerate(loads) if free[load]]
+    if first.is_own and second.is_own:
+        return pairs
+    return sorted((*pairs, *_nearest(a, b, pairs)))
+
+
+def _nearest(a: BenchRun, b: BenchRun, pairs: Sequence[IndexPair]) -> Iterator[IndexPair]:
+    used, used_other = {one for one, _ in pairs}, {other for _, other in pairs}
+    left = [index for index in range(len(b.points)) if index not in used_other]
+    for index, point in enumerate(a.points):
+        if index in used or not left:
+            continue
+        nearest = min(left, key=lambda other: size_difference(point, b.points[other]))
+        if size_difference(point, b.points[nearest]) <= _MAX_SIZE_DIFFERENCE:
+            left.remove(nearest)
+            yield index, nearest
+
+
+def size_difference(one: Point, other: Point) -> float:
+    """The larger relative difference of prompts and answers; 2 if the loads differ in anything else."""
+    same = replace(other, shape=one.shape, prompt_tokens=one.prompt_tokens, answer_tokens=one.answer_tokens)
+    if same != one:
+        return 2.0
+    sizes = ((one.prompt_tokens, other.prompt_tokens), (one.answer_tokens, other.answer_tokens))
+    return max(abs(a - b) / max(a, b, 1) for a, b in sizes)
+
 
 Rate = Callable[[RequestSample], float | None]
 _MAX_CACHE_DIFFERENCE = 0.1

@@ -1,27 +1,34 @@
-"""Send one request over a connection of its own, and record when each piece of the response arrived.
+"""Send one request over a connection of its own, record when each piece of the response arrived, and measure
+what this costs the client.
 
-The clock is read as bytes arrive, before anything parses them. The content is parsed only after the stream
-has ended (`transcript.py`), so that the JSON of one stream never delays the clock of another: with 64 streams
-on one core, this keeps the client out of its own figures. The connection is open before the request is sent,
-and time counts from sending: a handshake says nothing about the model.
-
-Everything is bounded: the bytes of a response, the wait for its first chunk, the waits between chunks, and
-the total time.
+The clock is read as bytes arrive; parsing waits until the stream has ended (`transcript.py`), so that the
+JSON of one stream never delays the clock of another. Time counts from sending: a handshake says nothing about
+the model. Bytes, waits and the total time are bounded. `ClientCost` says how late the clock is read under
+load: `ticker.py` writes the time into a pipe, which the same event loop reads as it reads the streams. If the
+ticker itself was woken up late, the machine is busy.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import os
 import ssl
+import subprocess
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 import httptools
+from msgspec import Struct
 
+from firesteel.bench.compare.stats import percentile
+from firesteel.bench.load import ticker
 from firesteel.errors import UsageError
 from firesteel.values import Value
 
@@ -202,3 +209,116 @@ class _Stream(asyncio.Protocol):
             self.response.set_result(
                 RawResponse(self._sent, ended, how, self._status, tuple(self._pieces), why)
             )
+
+
+# --- the client's own cost ---
+
+MAX_LAG_MS = 1.0
+"""Lateness that nobody needs to know about."""
+_MAX_VALUES = 100_000
+
+
+class Lateness(Struct):
+    """Of the client and of the machine, in seconds, one value per tick."""
+
+    began: float = 0.0
+    """By `time.perf_counter`. Ticks from before waited for something else than the load."""
+    client_s: list[float] = []
+    machine_s: list[float] = []
+
+    @property
+    def p99_s(self) -> float:
+        """Of the client; 0 if there was no tick."""
+        return percentile(self.client_s, 99) if self.client_s else 0.0
+
+
+class ClientCost:
+    """`with cost: ...`, inside a running loop, and there `with cost.under_load() as lateness: ...`"""
+
+    def __init__(self) -> None:
+        self._all = Lateness()
+        self._current: Lateness | None = None
+        self._began = self._cpu_before_s = 0.0
+        self._ticker: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> ClientCost:
+        self._began, self._cpu_before_s = time.perf_counter(), time.process_time()
+        with suppress(OSError):  # without it, the lateness is unknown
+            self._ticker = subprocess.Popen(
+                (sys.executable, "-I", "-S", ticker.__file__),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        if self._ticker and self._ticker.stdout:
+            self._pipe = self._ticker.stdout.fileno()
+            os.set_blocking(self._pipe, False)
+            self._loop = asyncio.get_running_loop()
+            self._loop.add_reader(self._pipe, self._read)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._ticker and self._ticker.stdout:
+            self._loop.remove_reader(self._pipe)
+            self._ticker.kill()
+            self._ticker.wait()
+            self._ticker.stdout.close()
+
+    @contextmanager
+    def under_load(self) -> Iterator[Lateness]:
+        """Ticks count, and the garbage collector waits: a full collection can take tens of milliseconds."""
+        was_enabled = gc.isenabled()
+        gc.disable()
+        self._current = lateness = Lateness(time.perf_counter())
+        try:
+            yield lateness
+        finally:
+            self._current = None
+            if was_enabled:
+                gc.enable()
+            for every, new in (
+                (self._all.client_s, lateness.client_s),
+                (self._all.machine_s, lateness.machine_s),
+            ):
+                every += new
+                if len(every) > _MAX_VALUES:
+                    del every[::2]
+
+    def _read(self) -> None:
+        now = time.perf_counter()
+        try:
+            data = os.read(self._pipe, 4096)
+        except BlockingIOError:
+            return
+        if not data:  # it was killed
+            self._loop.remove_reader(self._pipe)
+        elif self._current:
+            size = ticker.RECORD.size
+            for sent, late in ticker.RECORD.iter_unpack(data[: len(data) // size * size]):
+                if sent >= self._current.began:
+                    self._current.client_s.append(now - sent)
+                    self._current.machine_s.append(late)
+
+    def summary(self) -> dict[str, float]:
+        elapsed = time.perf_counter() - self._began
+        used = time.process_time() - self._cpu_before_s
+        found = {"cpu_share": used / elapsed if self._began and elapsed > 0 else 0.0}
+        for name, values in (
+            ("p99_lag_ms", self._all.client_s),
+            ("machine_p99_lag_ms", self._all.machine_s),
+        ):
+            if values:
+                found[name] = 1000 * percentile(values, 99)
+        return found
+
+
+def late_text(client: Mapping[str, float]) -> str | None:
+    """A sentence if the client was late, which says whether the machine was too."""
+    lag, machine = client.get("p99_lag_ms", 0.0), client.get("machine_p99_lag_ms", 0.0)
+    if lag <= MAX_LAG_MS:
+        return None
+    if machine > lag / 2:
+        reason = f"this machine was busy, and woke up other programs {machine:.1f} ms late"
+    else:
+        reason = f"the machine itself was not ({machine:.1f} ms)"
+    return f"the client was up to {lag:.1f} ms late under load (p99); {reason}"

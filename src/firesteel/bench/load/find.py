@@ -22,10 +22,16 @@ from msgspec import Struct, field
 
 from firesteel.bench.compare.stats import mean_interval, percentile
 from firesteel.bench.load.repetition import MIN_ARRIVALS
-from firesteel.bench.load.shapes import MAX_RATE, MAX_USERS, OPEN_USERS
-from firesteel.bench.results.point_notes import KEEPS_UP, served_share
-from firesteel.bench.results.rates import by_repetition, decode_tokens_per_s, ttft_ms, warm_repetitions
-from firesteel.bench.values import FoundLoad, LoadKind, Point, RequestSample
+from firesteel.bench.load.schedule import MAX_RATE, MAX_USERS, OPEN_USERS
+from firesteel.bench.measurements import FoundLoad, LoadKind, Point, RequestSample
+from firesteel.bench.results.figures import (
+    KEEPS_UP,
+    by_repetition,
+    decode_tokens_per_s,
+    served_share,
+    ttft_ms,
+    warm_repetitions,
+)
 from firesteel.values import Value, replace
 
 _PERCENTILE = 90

@@ -23,15 +23,15 @@ from typing import TypeVar
 from msgspec import Struct, field
 
 from firesteel.bench.load.client import (
+    ClientCost,
     RawResponse,
     RequestTimeouts,
     TargetServer,
     chat_body,
     stream_request,
 )
-from firesteel.bench.load.client_cost import ClientCost
-from firesteel.bench.load.prepare import Prepared
 from firesteel.bench.load.prompts import Message, Prompt, PromptWriter
+from firesteel.bench.load.server import Prepared
 from firesteel.bench.load.transcript import (
     ExpectedSample,
     Transcript,
@@ -41,8 +41,8 @@ from firesteel.bench.load.transcript import (
     usage_contradicts_text,
     with_hidden_tokens,
 )
-from firesteel.bench.results.rates import is_hidden, usual_gap_s
-from firesteel.bench.values import Point, RequestSample
+from firesteel.bench.measurements import Point, RequestSample
+from firesteel.bench.results.figures import is_hidden, usual_gap_s
 from firesteel.edge.host.process import uptime
 from firesteel.values import Value, replace
 

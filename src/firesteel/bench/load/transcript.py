@@ -19,7 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from firesteel.bench.load.client import RawResponse
-from firesteel.bench.values import RequestSample, Wrong
+from firesteel.bench.measurements import RequestSample, Wrong
 from firesteel.edge.http import answer
 from firesteel.errors import printable
 from firesteel.values import Value, replace

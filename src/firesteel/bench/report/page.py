@@ -1,34 +1,157 @@
-"""The report of a run: the verdict first, then what was measured, then every figure and its charts.
+"""The report of a run, and the history, as one HTML file that can be sent, kept and printed.
 
     report_page(stored, published_rows(stored.run), earlier)
 
-It is one file that can be sent, kept and printed. Pure: the same run gives the same page.
+The verdict comes first, then what was measured, then every figure and its charts. The history has the decode
+speed of each load over time. A page has no script and nothing to load from elsewhere, is well-formed XML, and
+suits light, dark and paper. All text is escaped here; only `Markup` is taken as markup. A run may come from
+anybody's file, so `sanitize` drops numbers that cannot be. Pure: the same run gives the same page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, NewType
+
+from msgspec.structs import fields
 
 from firesteel.bench.compare.runs import Comparison, compare
-from firesteel.bench.compare.verdict import verdict
-from firesteel.bench.report import formatting, line_charts, row_charts
-from firesteel.bench.report.data import ChartSection, ReportData, is_number
-from firesteel.bench.report.formatting import number
-from firesteel.bench.report.html import Markup, bullets, document, element, table
-from firesteel.bench.report.sanitize import sanitize
-from firesteel.bench.report.timeline import host_over_time
-from firesteel.bench.results.serialize import StoredRun
-from firesteel.bench.values import BenchRun, PointFigures
+from firesteel.bench.measurements import BenchRun, MeasuredFigure, Point, PointFigures, StoredRun
+from firesteel.bench.report import charts, tables
+from firesteel.bench.report.charts import ChartSection, ReportData, host_over_time, is_number
+from firesteel.bench.report.tables import number
+from firesteel.bench.report.verdict import verdict
 from firesteel.planner.speed import published as published_runs
 from firesteel.planner.speed.published import PublishedRun
+from firesteel.render.charts import Axis, DataPoint, LinePlot, Series
 from firesteel.render.svg import escape_text
 from firesteel.units import show_bytes
 from firesteel.values import replace
 
+Markup = NewType("Markup", str)
+_MAX_CELL = 400
+_CSS = """
+:root { color-scheme: light dark; --ink: #1b1f23; --paper: #fff; --line: #c9ced4; --quiet: #57606a;
+  --card: #f5f7f9; }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --ink: #e4e8ec; --paper: #14181d; --line: #3c444d; --quiet: #a0a9b3; --card: #1d232a; }
+}
+body { margin: 0 auto; max-width: 60rem; padding: 1.5rem; background: var(--paper); color: var(--ink);
+  font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .25rem; }
+h2 { font-size: 1.2rem; margin: 2.2rem 0 .6rem; }
+h3 { font-size: 1rem; margin: 1.2rem 0 .4rem; }
+p { margin: .4rem 0; } .quiet { color: var(--quiet); }
+.verdict { list-style: none; padding: .8rem 1rem; margin: 1rem 0; background: var(--card);
+  border: 1px solid var(--line); border-radius: 6px; }
+.verdict li { margin: .35rem 0; display: grid; grid-template-columns: 7rem 1fr; }
+figure { margin: .5rem 0; } svg { width: 100%; height: auto; max-width: 52rem; display: block; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .84rem; margin: .5rem 0; font-variant-numeric: tabular-nums; }
+th, td { border-bottom: 1px solid var(--line); padding: .25rem .6rem .25rem 0; text-align: left;
+  vertical-align: top; white-space: nowrap; }
+td.long, th.long { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
+thead th { white-space: normal; }
+th { font-weight: 600; }
+.alert { border: 2px dashed currentColor; padding: .4rem .8rem; font-weight: 600; }
+@media print {
+  body { max-width: none; padding: 0; font-size: 10pt; } table { font-size: 7pt; }
+  figure, tr, .verdict { break-inside: avoid; } h2, h3 { break-after: avoid; } .wide { overflow: visible; }
+}
+"""
+
+
+def document(title: str, body: Iterable[Markup]) -> str:
+    policy = escape_text("default-src 'none'; style-src 'unsafe-inline'")
+    head = (
+        '<!DOCTYPE html>\n<html xmlns="http://www.w3.org/1999/xhtml" lang="en">\n<head>\n'
+        '<meta charset="utf-8"/>\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}"/>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
+        f"<title>{escape_text(title)}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n<main>"
+    )
+    return "\n".join([head, *body, "</main>\n</body>\n</html>\n"])
+
+
+def element(tag: str, text: str, style_class: str = "") -> Markup:
+    attribute = f' class="{style_class}"' if style_class else ""
+    return Markup(f"<{tag}{attribute}>{escape_text(text, 1000)}</{tag}>")
+
+
+def bullets(entries: Sequence[str], limit: int = 60) -> Markup:
+    shown = [*entries[:limit], *([f"and {len(entries) - limit:,} more"] if len(entries) > limit else [])]
+    lines = "\n".join(f"<li>{escape_text(entry, 600)}</li>" for entry in shown)
+    return Markup(f"<ul>\n{lines}\n</ul>")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], limit: int = 200) -> Markup:
+    """The first cell of a row is its heading."""
+    columns = "".join(f'<th scope="col">{escape_text(name)}</th>' for name in head)
+    top = f"<thead><tr>{columns}</tr></thead>" if head else ""
+    lines = [
+        f'<tr><th scope="row"{_cell(row[0])}</th>{"".join(f"<td{_cell(cell)}</td>" for cell in row[1:])}</tr>'
+        for row in rows[:limit]
+    ]
+    body = "\n".join(["<tbody>", *lines, "</tbody>"])
+    left_out = f"<p>{len(rows) - limit:,} more rows are left out.</p>" if len(rows) > limit else ""
+    return Markup(f'<div class="wide"><table>{top}{body}</table></div>{left_out}')
+
+
+def _cell(text: str) -> str:
+    """Long text may wrap anywhere, so that the table stays inside the page."""
+    wraps = ' class="long"' if len(text) > 32 else ""
+    return f"{wraps}>{escape_text(text, _MAX_CELL)}"
+
+
+# --- impossible numbers ---
+
+_MAX = 1e12
+_MAX_RELATIVE_WIDTH = 50
+"""An interval that reaches beyond this multiple of its figure says nothing."""
+
+
+def sanitize(run: BenchRun) -> BenchRun:
+    """Without loads of impossible size, non-finite values and rates of zero; a note says what was dropped."""
+    figures = tuple(_sanitize_figures(load) for load in run.figures if _is_possible(load.point))
+    dropped = len(run.figures) - len(figures)
+    notes = (f"{dropped} loads of impossible size are left out",) if dropped else ()
+    return replace(run, figures=figures, client=_possible(run.client), notes=(*run.notes, *notes))
+
+
+def _is_possible(point: Point) -> bool:
+    counts = (point.users, point.prompt_tokens, point.answer_tokens, point.turns, point.shared_tokens + 1)
+    rate = 1.0 if point.rate_per_s is None else point.rate_per_s
+    return all(0 < count < _MAX for count in (*counts, rate))
+
+
+def _sanitize_figures(figures: PointFigures) -> PointFigures:
+    changed: dict[str, Any] = {}
+    for field in fields(figures):
+        value = getattr(figures, field.name)
+        if isinstance(value, MeasuredFigure):
+            is_ordered = -_MAX < value.low <= value.value <= value.high <= _MAX_RELATIVE_WIDTH * value.value
+            is_sized = 1 / _MAX < value.value < _MAX and 0 < value.n < _MAX
+            changed[field.name] = value if is_ordered and is_sized else None
+        elif isinstance(value, float) or field.name == "preemptions":
+            changed[field.name] = value if value is not None and 0 <= value < _MAX else None
+        elif isinstance(value, Mapping):
+            changed[field.name] = _possible(value)
+    return replace(figures, **changed)
+
+
+def _possible(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value for name, value in values.items() if isinstance(value, int | float) and 0 <= value < _MAX
+    }
+
+
+# --- the report of a run ---
+
 _CHARTS = (
-    line_charts.throughput, line_charts.time_to_first_token, line_charts.decode_by_depth,
-    row_charts.plan_against_measured, row_charts.bandwidth_share, row_charts.chunk_gaps,
+    charts.throughput, charts.time_to_first_token, charts.decode_by_depth,
+    charts.plan_against_measured, charts.bandwidth_share, charts.chunk_gaps,
 )  # fmt: skip
 _MAX_FLAGS = 80
 _UNKNOWN = "unknown"
@@ -49,16 +172,16 @@ def report_page(
     """`earlier`: a run to compare it with."""
     stored = replace(stored, run=sanitize(stored.run))
     run, data = stored.run, ReportData.of(stored, published)
-    charts = [
+    drawings = [
         *(chart(data, f"chart{number}") for number, chart in enumerate(_CHARTS, 1)),
         *host_over_time(run.beside),
-        row_charts.failures(data, "failures"),
+        charts.failures(data, "failures"),
     ]
     body = [
         *_summary(stored),
         *_subject(run),
         *_figures(run.figures),
-        *(part for chart in charts for part in _chart(chart)),
+        *(part for chart in drawings for part in _chart(chart)),
         *_sources(published),
     ]
     if earlier:
@@ -106,7 +229,7 @@ def _subject(run: BenchRun) -> Iterator[Markup]:
         "answers": "of the requested length" if settings.ignores_eos else "end where the model ends them",
         "seed": str(settings.seed),
         "target": ", ".join(f"{name} {value:g}" for name, value in settings.target.items()) or "none",
-        "client": formatting.client_cost(run.client),
+        "client": tables.client_cost(run.client),
     }
     yield element("h2", "What was measured")
     yield table((), list(rows.items()))
@@ -140,12 +263,12 @@ def _launch(launch: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 _Column = tuple[str, Callable[[PointFigures], str]]
 _COLUMNS: tuple[_Column, ...] = (
-    ("load", lambda f: formatting.load(f.point)),
-    ("decode tok/s", lambda f: formatting.figure(f.decode_tokens_per_s)),
-    ("total tok/s", lambda f: formatting.figure(f.total_tokens_per_s)),
-    ("TTFT ms", lambda f: formatting.figure(f.ttft_mean_ms)),
+    ("load", lambda f: tables.load(f.point)),
+    ("decode tok/s", lambda f: tables.figure(f.decode_tokens_per_s)),
+    ("total tok/s", lambda f: tables.figure(f.total_tokens_per_s)),
+    ("TTFT ms", lambda f: tables.figure(f.ttft_mean_ms)),
     ("p50 / p90 / p99", lambda f: " / ".join(number(f.ttft_ms.get(p)) for p in ("p50", "p90", "p99"))),
-    ("prefill tok/s", lambda f: formatting.figure(f.prefill_tokens_per_s)),
+    ("prefill tok/s", lambda f: tables.figure(f.prefill_tokens_per_s)),
     ("repetitions", lambda f: number(f.repetitions, ".0f")),
     ("failed requests", lambda f: f"{sum(f.wrong.values()):,}"),
 )
@@ -211,7 +334,7 @@ def _sources(published: Sequence[PublishedRun]) -> Iterator[Markup]:
 def _comparison(comparison: Comparison) -> Iterator[Markup]:
     yield element("h2", f"Compared with run {comparison.first}")
     if comparison.why_not:
-        reasons = formatting.join_words(f"{name} ({values})" for name, values in comparison.why_not)
+        reasons = tables.join_words(f"{name} ({values})" for name, values in comparison.why_not)
         yield element("p", f"They cannot be compared, since they differ in {reasons}.")
         return
     if comparison.apart:
@@ -220,8 +343,8 @@ def _comparison(comparison: Comparison) -> Iterator[Markup]:
         yield element("p", "No load was measured in both.")
         return
     rows = [
-        (formatting.load(row.point), f"{row.measure}, {row.unit}",
-         formatting.figure(row.first), formatting.figure(row.second), f"{change.ratio:.2f}",
+        (tables.load(row.point), f"{row.measure}, {row.unit}",
+         tables.figure(row.first), tables.figure(row.second), f"{change.ratio:.2f}",
          f"too few to say ({change.n})" if change.verdict == "too few" else change.verdict)
         for row in comparison.rows
         for change in [row.difference]
@@ -233,8 +356,69 @@ def _comparison(comparison: Comparison) -> Iterator[Markup]:
 
 def _notes(run: BenchRun) -> Iterator[Markup]:
     yield element("h2", "Notes")
-    of_loads = (f"{formatting.load(f.point)}: {note}" for f in run.figures for note in f.notes)
+    of_loads = (f"{tables.load(f.point)}: {note}" for f in run.figures for note in f.notes)
     notes = [*run.notes, *of_loads]
     yield bullets(notes) if notes else element("p", "There are none.")
     if why := run.subject.plan.get("why"):
         yield element("p", f"Planned from: {why}", "quiet")
+
+
+# --- the history ---
+# A step in a line is a change of engine, image, settings or host, or a fault: every point has the run to look
+# at. Runs that were reported by others or by another tool are hollow markers, and are joined to nothing.
+
+_DAY_S = 86_400
+_Dated = tuple[datetime, BenchRun]
+
+
+def history_page(runs: Sequence[StoredRun]) -> str:
+    by_model: dict[str, list[StoredRun]] = defaultdict(list)
+    for stored in runs:
+        by_model[stored.run.subject.model].append(replace(stored, run=sanitize(stored.run)))
+    body = [element("h1", "Speed over time")]
+    for index, (model, own) in enumerate(sorted(by_model.items()), 1):
+        body += [element("h2", model), *_model(own, f"history{index}")]
+    return document("Speed over time", body)
+
+
+def _model(runs: Sequence[StoredRun], name: str) -> Iterator[Markup]:
+    dated = [(began, stored) for stored in runs if (began := _parse_time(stored.run.began))]
+    measured = sorted(((began, s.run) for began, s in dated if s.is_own), key=lambda pair: pair[0])
+    reported = sorted(((began, s.run) for began, s in dated if not s.is_own), key=lambda pair: pair[0])
+    if not any(figures.decode_tokens_per_s for _, run in (*measured, *reported) for figures in run.figures):
+        yield element("p", "No run of it has a date and a decode speed.")
+        return
+    first = min(began for began, _ in (*measured, *reported))
+    series = [*_series(measured, first), *_series(reported, first, "reported: ", "hollow")]
+    # Loads that were measured most often come first: only six are drawn.
+    series.sort(key=lambda each: (each.kind == "hollow", -len(each.points)))
+    days = Axis(f"days since {first:%Y-%m-%d %H:%M} UTC")
+    plot = LinePlot(f"Decode speed over time, {name}", days, Axis("tok/s of each user"), tuple(series))
+    yield Markup(f"<figure>{plot.svg(name)}</figure>")
+    if plot.undrawn:
+        yield element("p", f"{plot.undrawn} more loads are only in the table.", "quiet")
+    yield table(*plot.table())
+
+
+def _series(
+    runs: Sequence[_Dated], first: datetime, prefix: str = "", kind: Literal["marker", "hollow"] = "marker"
+) -> Iterator[Series]:
+    loads: dict[str, list[DataPoint]] = defaultdict(list)
+    for began, run in runs:
+        days = (began - first).total_seconds() / _DAY_S
+        for figures in run.figures:
+            if (speed := figures.decode_tokens_per_s) and figures.point.rate_per_s is None:
+                load = ", ".join(filter(None, (run.subject.engine, tables.load(figures.point))))
+                interval = (speed.low, speed.high) if speed.n > 1 else None
+                source = ", ".join(filter(None, (run.subject.version, f"run {run.id}")))
+                loads[load].append(DataPoint(days, speed.value, interval, source=source))
+    for load, points in loads.items():
+        yield Series(f"{prefix}{load}", tuple(points), kind)
+
+
+def _parse_time(began: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(began)
+    except ValueError:
+        return None
+    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,11 +1,8 @@
-"""Runs as text to share: CSV, Markdown for an issue, and the tables of llama-benchy. Pure.
+"""Figures and loads as text, the same in every table, chart and sentence of bench; and runs as text to share:
+CSV, Markdown for an issue, and the tables of llama-benchy. Pure.
 
 Nothing names the user or the machine's address. Text that a server chose is made harmless: a cell of a
 spreadsheet never begins a formula, and Markdown gets no markup.
-
-    llama-benchy   its JSON and its CSV, as 0.4.0 writes them: https://github.com/eugr/llama-benchy. What
-                   Spark Arena takes is that CSV beside a recipe of sparkrun, which uploads both
-                   (https://github.com/spark-arena/sparkrun, src/sparkrun/arena). All seen 2026-11-16.
 """
 
 from __future__ import annotations
@@ -15,20 +12,124 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import isfinite
 from statistics import fmean, pstdev
 from typing import Any
 
-from firesteel.bench.report import formatting
-from firesteel.bench.report.formatting import figure, number
-from firesteel.bench.results.rates import (
+from firesteel.bench.measurements import (
+    BenchRun,
+    FoundLoad,
+    MeasuredFigure,
+    Point,
+    PointFigures,
+    RequestSample,
+    StoredRun,
+)
+from firesteel.bench.results.figures import (
     RepetitionSamples,
     by_repetition,
     decode_tokens_per_s,
     ttft_ms,
 )
-from firesteel.bench.results.serialize import StoredRun
-from firesteel.bench.values import BenchRun, MeasuredFigure, PointFigures, RequestSample
 from firesteel.errors import UsageError, printable
+from firesteel.units import Band
+
+_MAX_PLAIN = 1e9
+
+
+def number(value: float | None, form: str = "") -> str:
+    """As in the table of `firesteel bench`, or in the given format; a dash where it is unknown."""
+    if value is None or not isfinite(value):
+        return "-"
+    if form:
+        return f"{value:{form}}"
+    if abs(value) >= _MAX_PLAIN:
+        return f"{value:.2e}"
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def figure(measured: MeasuredFigure | None) -> str:
+    """`53.8 ±1.2%`; a single observation has no interval."""
+    if measured is None:
+        return "-"
+    spread = f"±{measured.half_width:.1%}" if measured.n > 1 else "(once)"
+    return f"{number(measured.value)} {spread}"
+
+
+def band(planned: Band) -> str:
+    return f"{number(planned.expected)} ({number(planned.low)} to {number(planned.high)})"
+
+
+def users(point: Point) -> str:
+    if point.rate_per_s is not None:
+        return f"{point.rate_per_s:g} requests/s"
+    return "1 user" if point.users == 1 else f"{point.users:,} users"
+
+
+def tokens(point: Point) -> str:
+    """Tokens of the prompt and of the answer."""
+    shared = f" ({point.shared_tokens:,} shared)" if point.shared_tokens else ""
+    turns = f", {point.turns} turns" if point.turns > 1 else ""
+    return f"{point.depth:,} + {point.answer_tokens:,}{shared}{turns}"
+
+
+def load(point: Point) -> str:
+    return f"{point.text_label}, {users(point)}, {tokens(point)}"
+
+
+def join_words(words: Iterable[str]) -> str:
+    """`a, b and c`"""
+    *first, last = [*words] or [""]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+_TARGETS = {"ttft_ms": "the first token within", "inter_token_ms": "a token every"}
+
+
+def target(limits: Mapping[str, float]) -> str:
+    """`the first token within 2,000 ms and a token every 50 ms`"""
+    return join_words(f"{_TARGETS.get(name, name)} {limit:,g} ms" for name, limit in limits.items())
+
+
+def found_text(found: FoundLoad, limits: Mapping[str, float]) -> str:
+    """What a search for the highest load found, and how sure it is."""
+    goal = f"{target(limits)}, for nine in ten requests"
+    only_one = found.kind == "users" and found.holds == 1
+    if found.holds is not None:
+        load = "one user holds" if only_one else f"up to {found.holds:g} {found.kind} hold"
+        holds = f"{load} {goal}"
+    elif found.misses is not None or found.unclear:
+        holds = f"no number of {found.kind} that was tried certainly holds {goal}"
+    elif found.is_final:
+        holds = f"{found.kind} were not looked for, since not even one user certainly holds {goal}"
+    else:
+        holds = f"no time was left to look for {found.kind}"
+    unclear = join_words(f"{load:g}" for load in found.unclear)
+    parts = [
+        holds,
+        f"cannot tell for {unclear}" if found.unclear else "",
+        f"{found.misses:g} miss it" if found.misses is not None else "",
+    ]
+    why = f" (at {found.why})" if found.why else ""
+    late = "" if found.is_final else "; time was up, and a larger --budget narrows it"
+    return "; ".join(filter(None, parts)) + why + late
+
+
+def client_cost(client: Mapping[str, float]) -> str:
+    """How late the client was, beside the machine, and what it used."""
+    lag, machine, cpu = map(client.get, ("p99_lag_ms", "machine_p99_lag_ms", "cpu_share"))
+    parts = [
+        f"{lag:.2f} ms late under load (p99)" if lag is not None else "lateness not known",
+        f"this machine {machine:.2f} ms" if machine is not None else "",
+        f"{cpu:.1%} of a core" if cpu is not None else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+# --- runs to share ---
+# llama-benchy's JSON and CSV as 0.4.0 writes them: https://github.com/eugr/llama-benchy. What Spark Arena
+# takes is that CSV beside a recipe of sparkrun, which uploads both (https://github.com/spark-arena/sparkrun,
+# src/sparkrun/arena). All seen 2026-11-16.
 
 _FIGURES: Mapping[str, Callable[[PointFigures], MeasuredFigure | None]] = {
     "decode_tokens_per_s": lambda f: f.decode_tokens_per_s,
@@ -101,7 +202,7 @@ def _csv_row(stored: StoredRun, figures: PointFigures) -> dict[str, object]:
 # --- Markdown ---
 
 _COLUMNS: tuple[tuple[str, Callable[[PointFigures], str]], ...] = (
-    ("load", lambda f: formatting.load(f.point)),
+    ("load", lambda f: load(f.point)),
     ("decode tok/s", lambda f: figure(f.decode_tokens_per_s)),
     ("total tok/s", lambda f: figure(f.total_tokens_per_s)),
     ("TTFT ms", lambda f: figure(f.ttft_mean_ms)),
@@ -121,8 +222,8 @@ def markdown_text(stored: StoredRun, version: str) -> str:
         lines += ["Not measured here: reported by somebody else or by another tool.", ""]
     lines += [f"| {' | '.join(name for name, _ in known)} |", f"|{'---|' * len(known)}"]
     lines += [f"| {' | '.join(_plain(cell(f)) for _, cell in known)} |" for f in run.figures]
-    notes = [formatting.found_text(found, run.settings.target) for found in run.found]
-    notes += [f"{formatting.load(f.point)}: {note}" for f in run.figures for note in f.notes]
+    notes = [found_text(found, run.settings.target) for found in run.found]
+    notes += [f"{load(f.point)}: {note}" for f in run.figures for note in f.notes]
     lines += ["", *(f"- {_plain(note)}" for note in [*notes, *run.notes])]
     lines += ["", f"Measured with firesteel {version}: ± is a 95 % interval over n repetitions."]
     return "\n".join(lines) + "\n"

@@ -21,10 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from firesteel.bench.results import serialize
-from firesteel.bench.results.interrupted import with_figures
-from firesteel.bench.results.serialize import StoredRun
-from firesteel.bench.values import BenchRun, RequestSample
+from firesteel.bench import measurements
+from firesteel.bench.measurements import BenchRun, RequestSample, StoredRun
+from firesteel.bench.results.figures import with_figures
 from firesteel.edge.home import Home, Locked, lock, writable_folder
 from firesteel.edge.records import SCHEMA, history_path
 from firesteel.errors import FiresteelError, HostNotReady, UsageError, printable, printable_json
@@ -129,7 +128,7 @@ class History:
     def add(self, run_id: str, *samples: RequestSample) -> None:
         """The samples are stored when this returns."""
         self._need_claim(run_id)
-        rows = [(run_id, sample.point, sample.repetition, serialize.to_json(sample)) for sample in samples]
+        rows = [(run_id, sample.point, sample.repetition, measurements.to_json(sample)) for sample in samples]
         with self._transaction() as file:
             file.executemany("INSERT INTO samples (run, point, repetition, text) VALUES (?, ?, ?, ?)", rows)
 
@@ -153,10 +152,10 @@ class History:
 
     @staticmethod
     def _write_parts(file: sqlite3.Connection, run: BenchRun) -> None:
-        points = [(run.id, index, serialize.to_json(point)) for index, point in enumerate(run.points)]
+        points = [(run.id, index, measurements.to_json(point)) for index, point in enumerate(run.points)]
         file.executemany("INSERT OR IGNORE INTO points VALUES (?, ?, ?)", points)
         file.execute("DELETE FROM figures WHERE run = ?", (run.id,))
-        rows = [(run.id, index, serialize.to_json(found)) for index, found in enumerate(run.figures)]
+        rows = [(run.id, index, measurements.to_json(found)) for index, found in enumerate(run.figures)]
         file.executemany("INSERT INTO figures VALUES (?, ?, ?)", rows)
 
     def resume(self, word: str) -> StoredRun:
@@ -190,7 +189,9 @@ class History:
         [(origin, source)] = self._select("SELECT origin, source FROM runs WHERE id = ?", name)
         run, where = self.without_samples(name), self._where(name)
         samples = self._texts("samples", name)
-        loaded = tuple(serialize.validate_sample(serialize.load_json(text, where), where) for text in samples)
+        loaded = tuple(
+            measurements.validate_sample(measurements.load_json(text, where), where) for text in samples
+        )
         return StoredRun(with_figures(run, loaded), loaded, origin, printable(source))
 
     def runs_of(self, *launch_keys: str | None) -> tuple[BenchRun, ...]:
@@ -209,8 +210,10 @@ class History:
         where = self._where(name)
         [(about,)] = self._select("SELECT text FROM runs WHERE id = ?", name)
         texts = {table: self._texts(table, name) for table in ("points", "figures")}
-        parts = {table: [serialize.load_json(each, where) for each in rows] for table, rows in texts.items()}
-        return serialize.validate_run({**serialize.load_json(about, where), **parts}, where)
+        parts = {
+            table: [measurements.load_json(each, where) for each in rows] for table, rows in texts.items()
+        }
+        return measurements.validate_run({**measurements.load_json(about, where), **parts}, where)
 
     def _texts(self, table: str, name: str) -> list[str]:
         """A sample's rowid is the order in which it was added; points and figures are stored in theirs."""

@@ -1,16 +1,9 @@
-"""Result files of other tools as runs: llama-benchy (JSON, CSV), vLLM's own `bench`, guidellm and llama-bench
-(in modules of their own). Pure.
+"""Result files of other tools as runs: llama-benchy (JSON, CSV), vLLM's own `bench`, guidellm, llama-bench.
+Pure.
 
 What a file does not contain stays unknown, and what it measures differently is left out instead of being
-shown beside our figures: the notes of each run say what a reader must know about the tool.
-
-    llama-benchy         version, model, one entry per point with every value; 0.4.0
-                         https://github.com/eugr/llama-benchy/blob/main/src/llama_benchy/results.py
-    vllm bench serve     one object per run, several lines with --append-result; 0.32.0
-                         https://github.com/vllm-project/vllm/blob/main/vllm/benchmarks/serve.py
-    vllm bench latency   seconds per batch; the file does not contain the batch size
-    vllm bench throughput  tokens of prompts and answers together
-All seen 2026-11-15.
+shown beside our figures: the notes of each run say what a reader must know about the tool. Every value is
+read through `FileNode`, which knows its place in the file for the error.
 """
 
 from __future__ import annotations
@@ -20,25 +13,245 @@ import io
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from math import sqrt
 from statistics import fmean
+from typing import Any
 
 from msgspec import Struct
 
-from firesteel.bench.compare.stats import mean_interval, spread
-from firesteel.bench.results import guidellm, llama_bench, serialize
-from firesteel.bench.results.foreign_file import (
-    MAX_ENTRIES,
-    UNCHANGED,
-    FileNode,
-    foreign_point,
-    foreign_run,
-    mean_with_std,
-    rate_of,
+from firesteel.bench import measurements
+from firesteel.bench.compare.stats import mean_interval, spread, student_quantile
+from firesteel.bench.measurements import (
+    BenchRun,
+    MeasuredFigure,
+    Point,
+    PointFigures,
+    RequestSettings,
+    StoredRun,
+    Subject,
 )
-from firesteel.bench.results.serialize import StoredRun
-from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, Subject
 from firesteel.errors import UsageError, printable
-from firesteel.values import replace
+from firesteel.values import Value, replace
+
+MAX_ENTRIES = 10_000
+MAX_VALUES = 200_000
+UNCHANGED = "use the file as the tool wrote it"
+_MAX_NUMBER = 1e12
+
+
+class FileNode(Value):
+    """A value in a file with its place; a wrong type is an error that names the place."""
+
+    value: Any
+    where: str
+
+    def __getitem__(self, key: str) -> FileNode:
+        if not isinstance(self.value, Mapping):
+            raise self.error("is not an object")
+        return FileNode(self.value.get(key), f"{self.where}.{key}")
+
+    def error(self, what: str) -> UsageError:
+        return UsageError(f"{self.where} {what}", next=UNCHANGED)
+
+    def number(self) -> float:
+        value = self.value
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 <= value < _MAX_NUMBER:
+            raise self.error("is not a number of 0 or more")
+        return float(value)
+
+    def optional_number(self) -> float | None:
+        return None if self.value is None else self.number()
+
+    def count(self, least: int = 0) -> int:
+        value = self.number()
+        if value != int(value) or not least <= value <= 2**31:
+            raise self.error(f"is not a whole number of {least} or more")
+        return int(value)
+
+    def text(self) -> str:
+        if not isinstance(self.value, str) or len(self.value) > 500:
+            raise self.error("is not a short text")
+        return self.value
+
+    def items(self, most: int = MAX_VALUES) -> list[FileNode]:
+        if not isinstance(self.value, list) or len(self.value) > most:
+            raise self.error(f"is not a list of at most {most:,}")
+        return [FileNode(value, f"{self.where}[{index}]") for index, value in enumerate(self.value)]
+
+    def numbers(self) -> list[float]:
+        return [item.number() for item in self.items()]
+
+
+def foreign_run(
+    name: str, began: str, subject: Subject, rows: Sequence[PointFigures], notes: Sequence[str]
+) -> BenchRun:
+    return BenchRun(
+        id=name,
+        began=began,
+        subject=subject,
+        settings=RequestSettings(temperature=None),
+        points=tuple(row.point for row in rows),
+        figures=tuple(rows),
+        is_whole=True,
+        notes=tuple(notes),
+    )
+
+
+def foreign_point(users: int, prompt: int, answer: int) -> Point:
+    return Point("single" if users == 1 else "sweep", "prose", users, max(1, prompt), max(1, answer))
+
+
+def mean_with_std(mean: float, std: float, n: int) -> MeasuredFigure | None:
+    """From a mean and the standard deviation of a whole, as numpy counts it: over n, not n - 1."""
+    if n < 2:
+        return mean_interval([mean] * n)
+    margin = student_quantile(0.975, n - 1) * std / sqrt(n - 1)
+    return MeasuredFigure(mean, max(0.0, mean - margin), mean + margin, n)
+
+
+def rate_of(time_ms: MeasuredFigure | None) -> MeasuredFigure | None:
+    """Tokens per second from milliseconds per token."""
+    if time_ms is None or not time_ms.value:
+        return None
+    fastest = 1000 / time_ms.low if time_ms.low else 2000 / time_ms.value
+    return MeasuredFigure(1000 / time_ms.value, 1000 / time_ms.high, fastest, time_ms.n)
+
+
+# --- guidellm ---
+# `benchmarks.json`: one benchmark per load, with distributions over requests.
+# https://github.com/vllm-project/guidellm, 0.8.1, src/guidellm/benchmark/schemas, read 2026-11-16. Its
+# `time_per_output_token_ms` includes the first token and `inter_token_latency_ms` does not: decode is from
+# the second.
+
+_GUIDELLM_KEYS = frozenset({"metadata", "benchmarks"})
+_GUIDELLM_NOTES = (
+    "by guidellm: thinking, temperature and max_num_seqs are not read from its file; listed here as prose",
+    "tokens are from `usage` where the server sends it; its prompts may share a beginning",
+    "intervals are over requests, which are not independent: with several users they are too narrow",
+)
+_MAX_TIME_S = 4e9
+_RATES = ("constant", "poisson")
+
+
+def _read_guidellm(documents: Sequence[FileNode]) -> BenchRun:
+    document = documents[0]
+    version = document["metadata"]["guidellm_version"].text()[:20]
+    loads = document["benchmarks"].items(MAX_ENTRIES)
+    if not loads:
+        raise document["benchmarks"].error("is empty")
+    started = loads[0]["start_time"]
+    if (seconds := started.optional_number() or 0.0) > _MAX_TIME_S:
+        raise started.error("is no time")
+    began = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds") if seconds else ""
+    name = loads[0]["config"]["backend"]["model"].value
+    model = name[:500] if isinstance(name, str) and name else "not known"
+    rows = [_guidellm_row(load) for load in loads]
+    notes = (*_GUIDELLM_NOTES, f"guidellm {version}")
+    id = f"guidellm-{began[:19].replace(':', '').replace('T', '-') or 'unknown'}"
+    return foreign_run(id, began, Subject("", model), rows, notes)
+
+
+def _guidellm_row(load: FileNode) -> PointFigures:
+    metrics = load["metrics"]
+    done, failed = (metrics["request_totals"][name].count() for name in ("successful", "errored"))
+    ttft, gap = (_Successful(metrics[name]) for name in ("time_to_first_token_ms", "inter_token_latency_ms"))
+    prompt, answer = (_Successful(metrics[name]) for name in ("prompt_token_count", "output_token_count"))
+    point = _guidellm_point(load["config"]["strategy"], metrics, round(prompt.mean), round(answer.mean))
+    total = _Successful(metrics["output_tokens_per_second"]).mean
+    is_single = point.users == 1 and point.rate_per_s is None
+    return PointFigures(
+        point=point,
+        samples=done,
+        wrong={"http": failed} if failed else {},
+        decode_tokens_per_s=rate_of(gap.figure()),
+        total_tokens_per_s=None if is_single or not total else mean_interval([total]),
+        ttft_ms=ttft.percentiles(),
+        ttft_mean_ms=ttft.figure(),
+    )
+
+
+def _guidellm_point(strategy: FileNode, metrics: FileNode, prompt: int, answer: int) -> Point:
+    kind = strategy["type_"].value
+    if kind in _RATES:
+        users = strategy["max_concurrency"].optional_number() or 512
+        rate = strategy["rate"].number()
+        return Point("open", "prose", int(users), max(1, prompt), max(1, answer), rate_per_s=rate or None)
+    if kind == "synchronous":
+        return foreign_point(1, prompt, answer)
+    if kind == "concurrent":
+        return foreign_point(strategy["streams"].count(1), prompt, answer)
+    # As many as it could: the mean that were open tells how many these were.
+    return foreign_point(max(1, round(_Successful(metrics["request_concurrency"]).mean)), prompt, answer)
+
+
+class _Successful:
+    """A distribution over the requests that succeeded; all zero without any."""
+
+    def __init__(self, metric: FileNode) -> None:
+        self._node = metric["successful"]
+
+    @property
+    def mean(self) -> float:
+        return 0.0 if self._node.value is None else self._node["mean"].number()
+
+    def figure(self) -> MeasuredFigure | None:
+        if self._node.value is None or not self.mean:
+            return None
+        return mean_with_std(self.mean, self._node["std_dev"].number(), self._node["count"].count())
+
+    def percentiles(self) -> dict[str, Any]:
+        if self._node.value is None or not self.mean:
+            return {}
+        found = {p: self._node["percentiles"][p].optional_number() for p in ("p50", "p90", "p99")}
+        return {p: value for p, value in found.items() if value is not None} | {"mean": self.mean}
+
+
+# --- llama-bench ---
+# `llama-bench -o json` or `-o jsonl`: an entry per test, with every repetition.
+# https://github.com/ggml-org/llama.cpp/tree/master/tools/llama-bench; a file of build 11434, seen 2026-11-16.
+
+_LLAMA_BENCH_KEYS = frozenset({"model_filename", "n_prompt", "n_gen", "avg_ts"})
+_LLAMA_BENCH_NOTES = (
+    "by llama-bench, without a server: no HTTP, no chat template, no sampling; a server is slower",
+    "it generates after random tokens, by default after none: compare with short prompts only",
+)
+
+
+def _read_llama_bench(entries: Sequence[FileNode]) -> BenchRun:
+    first = entries[0]
+    tests = [(entry, entry["n_prompt"].count(), entry["n_gen"].count()) for entry in entries]
+    rows = [_llama_bench_row(*test) for test in tests if not (test[1] and test[2])]
+    notes = list(_LLAMA_BENCH_NOTES)
+    if mixed := len(tests) - len(rows):
+        notes.append(f"{mixed} tests of prompts and answers together are left out: one rate for both")
+    name = re.split(r"[\\/]", first["model_filename"].text())[-1]
+    others = {entry["model_filename"].text() for entry in entries} - {first["model_filename"].text()}
+    if others:
+        notes.append(f"{len(others)} more models are in the file; all tests are listed here under the first")
+    began = first["test_time"].text() if first["test_time"].value is not None else ""
+    build = first["build_number"]
+    version = f"b{build.count()}" if build.value else None  # 0: built without git
+    subject = Subject("", name, "llamacpp", version)
+    digits = re.sub("[^0-9]", "", began)[:14] or "unknown"
+    return foreign_run(f"llama-bench-{digits}", began, subject, rows, notes)
+
+
+def _llama_bench_row(entry: FileNode, prompt: int, answer: int) -> PointFigures:
+    """Either a prompt is read or an answer is generated, `n_depth` tokens into the context."""
+    depth = entry["n_depth"].count() if entry["n_depth"].value is not None else 0
+    samples = entry["samples_ts"]
+    rates = samples.numbers() if samples.value is not None else [entry["avg_ts"].number()]
+    figure = mean_interval([rate for rate in rates if rate > 0])
+    if answer:
+        point = foreign_point(1, depth, answer)
+        return PointFigures(point, len(rates), decode_tokens_per_s=figure, repetitions=len(rates))
+    point = replace(foreign_point(1, prompt, 1), shared_tokens=depth)
+    return PointFigures(point, len(rates), prefill_tokens_per_s=figure, repetitions=len(rates))
+
+
+# --- any tool ---
 
 _BENCHY_NOTES = (
     "by llama-benchy: temperature, thinking and max_num_seqs are not in its file; its text is prose",
@@ -66,8 +279,8 @@ def read(text: str, where: str) -> StoredRun:
         if isinstance(documents[0].value, list) and documents[0].value:  # llama-bench
             documents = documents[0].items(MAX_ENTRIES)
         first = documents[0].value
-        if serialize.is_document(first):
-            return serialize.from_document(first, where)
+        if measurements.is_document(first):
+            return measurements.from_document(first, where)
         for keys, reader in _READERS:
             if isinstance(first, Mapping) and keys <= first.keys():
                 return StoredRun(reader(documents), origin="reported", source=source)
@@ -81,18 +294,21 @@ def read(text: str, where: str) -> StoredRun:
 def _documents(text: str, where: str) -> list[FileNode]:
     """One JSON text, or one per line, as `--append-result` writes them."""
     try:
-        return [FileNode(serialize.parse_json(text), where)]
+        return [FileNode(measurements.parse_json(text), where)]
     except (ValueError, RecursionError):
         lines = [line for line in text.splitlines() if line.strip()]
         if not 1 < len(lines) <= MAX_ENTRIES or not all(line.startswith("{") for line in lines):
-            return [FileNode(serialize.load_json(text, where), where)]
+            return [FileNode(measurements.load_json(text, where), where)]
     places = [f"{where}:{number}" for number in range(1, len(lines) + 1)]
     return [
-        FileNode(serialize.load_json(line, place), place) for line, place in zip(lines, places, strict=True)
+        FileNode(measurements.load_json(line, place), place)
+        for line, place in zip(lines, places, strict=True)
     ]
 
 
 # --- llama-benchy ---
+# Version, model, one entry per point with every value; 0.4.0, seen 2026-11-15:
+# https://github.com/eugr/llama-benchy/blob/main/src/llama_benchy/results.py
 
 
 def _benchy(documents: list[FileNode]) -> BenchRun:
@@ -209,6 +425,10 @@ def _csv_figures(key: tuple[bool, int, int], row: _CsvRow) -> PointFigures:
 
 
 # --- vllm bench ---
+# `serve`: one object per run, several lines with --append-result; 0.32.0, seen 2026-11-15:
+# https://github.com/vllm-project/vllm/blob/main/vllm/benchmarks/serve.py
+# `latency`: seconds per batch; the file does not contain the batch size. `throughput`: tokens of prompts and
+# answers together.
 
 
 def _serve(documents: list[FileNode]) -> BenchRun:
@@ -301,7 +521,7 @@ _READERS: tuple[tuple[frozenset[str], Callable[[list[FileNode]], BenchRun]], ...
     (frozenset({"benchmarks", "latency_mode", "version"}), _benchy),
     (frozenset({"model_id", "completed", "total_output_tokens"}), _serve),
     (frozenset({"avg_latency", "latencies"}), _latency),
-    (guidellm.KEYS, guidellm.read),
-    (llama_bench.KEYS, llama_bench.read),
+    (_GUIDELLM_KEYS, _read_guidellm),
+    (_LLAMA_BENCH_KEYS, _read_llama_bench),
     (frozenset({"tokens_per_second", "requests_per_second"}), _throughput),
 )

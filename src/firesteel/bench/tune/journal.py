@@ -1,7 +1,9 @@
-"""The journal of a tune: its options, what ran before, and every finished run. One JSON file.
+"""The journal of a tune: its options, the load that follows from them, what ran before, and all finished
+runs.
 
-The whole file is written after each run (FIRESTEEL_HOME/tune/ID/journal.json), so a tune that was killed
-continues with the next run and repeats none: the finished ones are replayed to the search in their order.
+It is one JSON file (FIRESTEEL_HOME/tune/ID/journal.json), written as a whole after each run, so a tune that
+was killed continues with the next run and repeats none: the finished ones are replayed to the search in their
+order.
 """
 
 from __future__ import annotations
@@ -14,10 +16,13 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from firesteel.bench.measurements import Point
 from firesteel.bench.tune.knobs import Goal
 from firesteel.edge.home import Home, write_text
+from firesteel.engines.engine import served_capacity
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, Text
+from firesteel.planner.propose import Proposal
 from firesteel.run.service import up_arguments
 from firesteel.values import Value, from_json, plain
 
@@ -139,3 +144,43 @@ def unfinished(home: Home, name: str) -> Journal | None:
             if journal.name == name and journal.ended is None:
                 return journal
     return None
+
+
+# --- the load ---
+# That of the goal, and the sweep that judges drafting.
+
+_GOAL_TEXTS: tuple[Text, ...] = ("code", "prose")
+_ALL_TEXTS: tuple[Text, ...] = ("code", "prose", "json", "math")
+_MAX_DOUBLINGS = 10
+
+
+def goal_texts(options: TuneOptions) -> tuple[Text, ...]:
+    return options.texts or _GOAL_TEXTS
+
+
+def served_users(base: Proposal) -> int:
+    return served_capacity(base.plan.launch).users or 1
+
+
+def goal_users(options: TuneOptions, base: Proposal) -> int:
+    """Users at once for the goal."""
+    return options.users or (served_users(base) if options.goal == "throughput" else 1)
+
+
+def goal_points(options: TuneOptions, base: Proposal) -> tuple[Point, ...]:
+    users = goal_users(options, base)
+    return tuple(_point(options, text, users) for text in goal_texts(options))
+
+
+def sweep_points(options: TuneOptions, base: Proposal) -> tuple[Point, ...]:
+    """The points of the goal first, then all texts with 1, 2, 4 and so on up to the largest number of
+    users."""
+    most = max(goal_users(options, base), served_users(base))
+    counts = sorted({1, most, *(2**power for power in range(1, _MAX_DOUBLINGS + 1) if 2**power < most)})
+    more = (_point(options, text, users) for text in (options.texts or _ALL_TEXTS) for users in counts)
+    return tuple(dict.fromkeys((*goal_points(options, base), *more)))
+
+
+def _point(options: TuneOptions, text: Text, users: int) -> Point:
+    shape = "single" if users == 1 else "sweep"
+    return Point(shape, text, users, options.prompt_tokens, options.answer_tokens)

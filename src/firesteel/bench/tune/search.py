@@ -1,33 +1,185 @@
-"""Which setting to try next. Pure: the same observations give the same answer.
+"""All settings that `tune` may try for a launch, and which one to try next.
 
-    search = Search(axes, start, expected=..., is_excluded=..., max_runs=...)
-    while (setting := search.ask()) is not None:
-        ...                              # while measuring: search.is_beaten(values) says when to give it up
-        search.tell(setting, values)     # no values: it did not start, or answered wrongly
-
-A run is a start of an engine, which takes minutes on a Spark, so the number of runs is what matters. A
-Gaussian process predicts every other setting from what was measured: settings with common choices are
-similar, neighbours on a ladder (sizes, depths) most of all, and each knob adds its part in logarithms, with a
-little for pairs that only help or hurt together. Its prior is what the plan expects. The next setting is the
-one with the largest expected improvement, and the search ends when that is too small to start an engine for
-it. Each knob is first moved by itself, away from the current setting: a change of five knobs that loses says
-nothing about any of them. A choice that failed twice and never worked is not tried again.
-
-Measured on the simulated Spark against the full grid, random search and Optuna's TPE: `benchmarks/tune.py`.
+A `Setting` is one choice for each knob; `SearchSpace` plans it, and says why it is never tried. A run is a
+start of an engine, which takes minutes on a Spark, so the number of runs is what matters. A Gaussian process
+predicts every other setting from what was measured; its prior is what the plan expects. `Search` asks for
+the setting with the largest expected improvement, and ends when that is too small to start an engine for it.
+Pure: the same observations give the same answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import erfc, exp, fsum, inf, log, pi, prod, sqrt
 from random import Random
 
 from msgspec import Struct
 
+from firesteel.bench.compare.against import PLANNER_TEXTS
 from firesteel.bench.compare.stats import mean_interval
-from firesteel.bench.tune.space import Setting
-from firesteel.values import Value
+from firesteel.bench.tune.knobs import Goal, Knob, knobs_of
+from firesteel.catalog.image import Images
+from firesteel.catalog.launches import with_flags
+from firesteel.catalog.recipe import Recipe
+from firesteel.engines.kv_cache import PLANNED_FLAGS
+from firesteel.errors import FiresteelError, UsageError
+from firesteel.launch import FlagValue, Text
+from firesteel.planner.advice import require_runnable
+from firesteel.planner.memory.measured import MeasuredMemory, launch_key
+from firesteel.planner.plan import plan
+from firesteel.planner.propose import Proposal
+from firesteel.rules.checker import check
+from firesteel.values import Value, replace
+
+
+class PlanningContext(Value):
+    """What a plan needs besides the launch. Not the user's own measurements: they cover a few settings only,
+    and a measured figure among estimates would decide the ranking."""
+
+    images: Images
+    realised: Mapping[str, MeasuredMemory] = {}
+    recipes: tuple[Recipe, ...] = ()
+    """All known recipes; another one of the same model may show how to draft."""
+
+
+def propose(
+    base: Proposal, changed: Mapping[str, FlagValue | None], context: PlanningContext
+) -> Proposal | str:
+    """The proposal with these flags, or the reason why there is none."""
+    was, own_flags = base.plan, base.recipe.flags if base.recipe else {}
+    flags = {
+        name: value
+        for name, value in was.launch.flags.items()
+        if name not in changed and (name not in PLANNED_FLAGS or name in own_flags)
+    }
+    flags |= {name: value for name, value in changed.items() if value is not None}
+    launch = with_flags(was.launch, flags)
+    try:
+        memory = context.realised.get(launch_key(launch))
+        planned = plan(launch, was.shape, was.weights, was.host, memory)
+        findings = check(planned.launch, hardware=was.host.hardware, images=context.images)
+        proposal = replace(base, plan=planned, findings=findings)
+        require_runnable(proposal)
+    except FiresteelError as error:
+        return error.what
+    return proposal
+
+
+# --- all settings ---
+
+Setting = tuple[int, ...]
+"""The index of a choice for each knob."""
+
+
+class SearchSpace(Struct):
+    base: Proposal
+    knobs: tuple[Knob, ...]
+    start: Setting
+    context: PlanningContext
+    _proposals: dict[Setting, Proposal | str] = {}
+
+    @property
+    def size(self) -> int:
+        """Settings of the whole grid that differ in speed."""
+        return prod(len(knob.choices) for knob in self.knobs if knob.moves == "speed")
+
+    def only(self, names: Sequence[str]) -> SearchSpace:
+        """The space with these knobs alone; without names, all of them."""
+        known = [knob.name for knob in self.knobs]
+        unknown = next((name for name in names if name not in known), None)
+        if unknown is not None:
+            raise UsageError(f"there is no knob `{unknown[:40]}`", next=f"--only with {', '.join(known)}")
+        chosen = [index for index, name in enumerate(known) if not names or name in names]
+        knobs = tuple(self.knobs[index] for index in chosen)
+        return SearchSpace(self.base, knobs, tuple(self.start[index] for index in chosen), self.context)
+
+    def proposal(self, setting: Setting) -> Proposal:
+        """Raises a FiresteelError if it must not be tried."""
+        proposal = self._propose(setting)
+        if isinstance(proposal, str):
+            raise FiresteelError(proposal, next="another setting")
+        return proposal
+
+    def refusal(self, setting: Setting) -> str | None:
+        proposal = self._propose(setting)
+        return proposal if isinstance(proposal, str) else None
+
+    def _propose(self, setting: Setting) -> Proposal | str:
+        if setting not in self._proposals:
+            changed: dict[str, FlagValue | None] = {}
+            for knob, choice, current in zip(self.knobs, setting, self.start, strict=True):
+                if choice != current:
+                    changed |= knob.choices[choice].flags
+            self._proposals[setting] = propose(self.base, changed, self.context)
+        return self._proposals[setting]
+
+    def changes(self, setting: Setting) -> dict[str, str]:
+        """By knob, the labels that differ from the current setting."""
+        rows = zip(self.knobs, setting, self.start, strict=True)
+        return {knob.name: knob.labels[choice] for knob, choice, current in rows if choice != current}
+
+    def labels(self, setting: Setting) -> dict[str, str]:
+        rows = zip(self.knobs, setting, strict=True)
+        return {knob.name: knob.labels[choice] for knob, choice in rows}
+
+    def setting(self, labels: Mapping[str, str]) -> Setting:
+        """The inverse of `labels`; a label that no longer exists means the current setting."""
+        rows = zip(self.knobs, self.start, strict=True)
+        return tuple(
+            knob.labels.index(labels[knob.name]) if labels.get(knob.name) in knob.labels else current
+            for knob, current in rows
+        )
+
+    def knob_index(self, name: str) -> int | None:
+        return next((index for index, knob in enumerate(self.knobs) if knob.name == name), None)
+
+    def with_choice(self, setting: Setting, knob: int, choice: int) -> Setting:
+        return (*setting[:knob], choice, *setting[knob + 1 :])
+
+    def refused(self) -> tuple[tuple[dict[str, str], str], ...]:
+        """Single changes that are never tried, each with its reason."""
+        settings = [
+            self.with_choice(self.start, index, choice)
+            for index, knob in enumerate(self.knobs)
+            for choice in range(len(knob.choices))
+            if choice != self.start[index]
+        ]
+        return tuple((self.changes(each), why) for each in settings if (why := self.refusal(each)))
+
+    def expected_speed(self, setting: Setting, goal: Goal, texts: Sequence[Text], users: int) -> float | None:
+        """What the plan expects, so that the search begins with the most promising; None: unknown."""
+        proposal = self._propose(setting)
+        speed = None if isinstance(proposal, str) else proposal.plan.speed
+        if speed is None:
+            return None
+        if goal == "throughput" and users > 1 and speed.batch:
+            return speed.batch.total_tokens_per_s.expected
+        drafted: dict[str, float] = {row.text: row.decode_tokens_per_s.expected for row in speed.drafted}
+        plain = speed.decode_tokens_per_s.expected
+        rates = [drafted.get(PLANNER_TEXTS[text], drafted.get("any", plain)) for text in texts]
+        return sum(rates) / len(rates) if rates else plain
+
+
+def make_search_space(base: Proposal, goal: Goal, users: int, context: PlanningContext) -> SearchSpace:
+    """`users`: how many users at once it has to serve well."""
+    knobs = knobs_of(base, goal, users, context.recipes)
+    start = tuple(knob.current_choice(base.plan.launch) for knob in knobs)
+    return SearchSpace(base, knobs, start, context)
+
+
+# --- which setting is next ---
+#
+#     search = Search(axes, start, expected=..., is_excluded=..., max_runs=...)
+#     while (setting := search.ask()) is not None:
+#         ...                              # while measuring: search.is_beaten(values) says when to give it up
+#         search.tell(setting, values)     # no values: it did not start, or answered wrongly
+#
+# Settings with common choices are similar, neighbours on a ladder (sizes, depths) most of all, and each knob
+# adds its part in logarithms, with a little for pairs that only help or hurt together. Each knob is first
+# moved by itself, away from the current setting: a change of five knobs that loses says nothing about any of
+# them. A choice that failed twice and never worked is not tried again. Measured on the simulated Spark
+# against the full grid, random search and Optuna's TPE: `benchmarks/tune.py`.
 
 MIN_IMPROVEMENT = 0.001
 """Expected improvement, as a share, below which no further engine is started."""

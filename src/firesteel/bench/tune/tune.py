@@ -1,6 +1,6 @@
 """`tune`: try settings for real, one after the other, and keep the best as a recipe.
 
-    async for event in tune(journal, environment): ...
+    async for event in tune(begin(home, ask, options, services), environment(home, history)): ...
 
 Each candidate is a complete `up`: planned, checked against the rules, started behind the memory guard,
 verified, and only then measured. A candidate that does not start or answers wrongly is out, with its reason.
@@ -10,39 +10,74 @@ current setting. If the model drafts, the best is also compared with its twin wi
 text and number of users.
 
 A service that ran before runs again at the end, with the best setting or as it was. The journal records all
-finished runs, so `--resume` continues a tune that ended for any reason.
+finished runs, so `resume` continues a tune that ended for any reason.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import UTC, datetime
 from statistics import fmean
+from urllib.parse import urlsplit
 
 from firesteel.bench.compare.stats import FigureDifference, compare_values
+from firesteel.bench.measurements import Point
+from firesteel.bench.results.history import History, new_run_id
 from firesteel.bench.tune import journal as journals
-from firesteel.bench.tune.candidate import CandidateOrder, CandidateRunner
-from firesteel.bench.tune.events import Event, SpacePlanned, TrialFinished, TrialStarted, TuneResult
-from firesteel.bench.tune.journal import Journal, Role, Trial
+from firesteel.bench.tune.candidate import (
+    CandidateOrder,
+    CandidateRunner,
+    CandidateScore,
+    Effort,
+    repetition_rates,
+)
+from firesteel.bench.tune.journal import (
+    Journal,
+    Role,
+    RunningBefore,
+    Trial,
+    TuneOptions,
+    goal_points,
+    goal_texts,
+    goal_users,
+    served_users,
+    sweep_points,
+)
 from firesteel.bench.tune.knobs import OFF, SPECULATION
-from firesteel.bench.tune.measure import CandidateScore, Effort, repetition_rates
-from firesteel.bench.tune.outcome import drafting_rows, fastest_start, final_difference, write_recipe
-from firesteel.bench.tune.points import goal_points, goal_texts, goal_users, served_users, sweep_points
-from firesteel.bench.tune.proposals import PlanningContext
-from firesteel.bench.tune.search import Search, SearchAxis
-from firesteel.bench.tune.space import SearchSpace, Setting, make_search_space
-from firesteel.bench.tune.summary import drafting_text, verdict_text
-from firesteel.bench.values import Point
+from firesteel.bench.tune.outcome import (
+    Event,
+    SpacePlanned,
+    TrialFinished,
+    TrialStarted,
+    TuneResult,
+    drafting_rows,
+    drafting_text,
+    fastest_start,
+    final_difference,
+    verdict_text,
+    write_recipe,
+)
+from firesteel.bench.tune.search import (
+    PlanningContext,
+    Search,
+    SearchAxis,
+    SearchSpace,
+    Setting,
+    make_search_space,
+)
 from firesteel.edge.home import Home, Locked, lock
 from firesteel.edge.host.process import uptime
-from firesteel.errors import FiresteelError, HostNotReady
+from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.launch import Ask
 from firesteel.planner.advice import require_runnable
 from firesteel.planner.propose import Proposal
 from firesteel.run.events import ServiceReady
+from firesteel.run.service import Service
 from firesteel.run.spec import RunOptions
 from firesteel.units import show_seconds
 from firesteel.values import Value, replace
+from firesteel.workspace import Workspace
 
 _LEAST_RUNS = 5
 """Runs that a budget has to allow: the current setting, three changes, and the best again."""
@@ -368,3 +403,100 @@ class _Tune:
                 ) from error
         self.journal.is_restored = True
         self._write_journal()
+
+
+# --- begin a search, or continue one ---
+
+
+def begin(
+    home: Home, ask: Ask, options: TuneOptions, services: Iterable[Service], *, anew: bool = False
+) -> Journal:
+    """A new search, of the setting that runs or else of the best recipe. `anew`: drop an interrupted one."""
+    chosen, running = _choose(home, ask, services)
+    interrupted = journals.unfinished(home, chosen.name)
+    if interrupted and not anew:
+        raise UsageError(
+            f"search {interrupted.id} for {chosen.name} was interrupted after {len(interrupted.trials)} runs",
+            next=f"firesteel tune {ask.model} --resume, or --anew to begin another",
+        )
+    if interrupted:
+        interrupted.ended = "left"
+        journals.write(home, interrupted)
+    return _journal(chosen, running, ask, options, interrupted)
+
+
+def resume(home: Home, ask: Ask, options: TuneOptions, services: Iterable[Service]) -> Journal:
+    """The interrupted search. Its goal stays what it was; time and runs are given anew."""
+    chosen, _ = _choose(home, ask, services)
+    interrupted = journals.unfinished(home, chosen.name)
+    if interrupted is None:
+        raise UsageError(
+            f"there is no interrupted search for {chosen.name}", next=f"firesteel tune {chosen.name}"
+        )
+    interrupted.options = replace(interrupted.options, budget_s=options.budget_s, max_runs=options.max_runs)
+    return interrupted
+
+
+def space_of(
+    home: Home, ask: Ask, options: TuneOptions, services: Iterable[Service]
+) -> tuple[str, SearchSpace]:
+    """The name of the service, and what would be tried; nothing is written."""
+    chosen, running = _choose(home, ask, services)
+    interrupted = journals.unfinished(home, chosen.name)
+    here, journal = Workspace(home), _journal(chosen, running, ask, options, interrupted)
+    base = here.propose(journal.ask, here.host())[0]
+    users = options.users or served_users(base)
+    return chosen.name, make_search_space(base, options.goal, users, _planning_context(here))
+
+
+def environment(home: Home, history: History) -> TuneEnvironment:
+    """Makes each proposal in a new Workspace: a search changes the measured memory and the catalog."""
+    return TuneEnvironment(
+        home,
+        lambda ask: Workspace(home).propose(ask, Workspace(home).host()),
+        lambda: _planning_context(Workspace(home)),
+        CandidateRunner(home, history, lambda: Workspace(home).host()),
+    )
+
+
+def _planning_context(here: Workspace) -> PlanningContext:
+    catalog = here.catalog
+    return PlanningContext(catalog.images, here.measured_memory, tuple(catalog.recipes.values()))
+
+
+def _choose(home: Home, ask: Ask, services: Iterable[Service]) -> tuple[Proposal, Service | None]:
+    """The recipe of the model that runs, or else the best one."""
+    here = Workspace(home)
+    proposals = here.propose(ask, here.host())
+    running = {service.name: service for service in services if service.phase not in ("dead", "stopping")}
+    chosen = next((proposal for proposal in proposals if proposal.name in running), proposals[0])
+    if chosen.recipe is None:
+        raise UsageError(
+            f"{ask.model} is not in the catalog, and tune writes its result as a recipe there",
+            next="firesteel models, to list the catalog",
+        )
+    return chosen, running.get(chosen.name)
+
+
+def _journal(
+    chosen: Proposal, running: Service | None, ask: Ask, options: TuneOptions, interrupted: Journal | None
+) -> Journal:
+    ask = replace(ask, model=chosen.recipe.name if chosen.recipe else ask.model)
+    if interrupted and not interrupted.is_restored:  # what runs now is a candidate that a killed tune left
+        ask = replace(interrupted.ask, context=ask.context or interrupted.ask.context)
+        before = interrupted.before
+    else:
+        ask, before = _as_it_runs(ask, running)
+    began = datetime.now(UTC).isoformat(timespec="seconds")
+    return Journal(new_run_id(), began, chosen.name, ask, options, before)
+
+
+def _as_it_runs(ask: Ask, running: Service | None) -> tuple[Ask, RunningBefore | None]:
+    """The current setting: what the running service was asked to be."""
+    if running is None:
+        return ask, None
+    spec = running.spec
+    was = replace(spec.ask, model=spec.ask.model or ask.model, port=urlsplit(spec.url).port)
+    before = RunningBefore(was, spec.listen, spec.trusts_code, spec.at_boot, spec.service_file)
+    sizes = (ask.context or was.context, ask.users or was.users, ask.port or was.port)
+    return replace(was, model=ask.model, context=sizes[0], users=sizes[1], port=sizes[2]), before

@@ -14,7 +14,7 @@ from firesteel.library.figures import band, client_cost, figure, found_text, num
 from firesteel.library.history import planned_rows
 
 if TYPE_CHECKING:
-    from firesteel.bench.values import BenchRun, PointFigures
+    from firesteel.bench.measurements import BenchRun, PointFigures
 
 _COLUMNS = (
     "#", "shape", "text", "users", "tokens", "decode tok/s", "total tok/s", "TTFT ms", "p99", "prefill tok/s",

@@ -12,9 +12,9 @@ from firesteel.cli.output.show import table
 from firesteel.library.tune import interval_of
 
 if TYPE_CHECKING:
-    from firesteel.bench.tune.events import SpacePlanned, TuneResult
     from firesteel.bench.tune.journal import Trial
-    from firesteel.bench.tune.space import SearchSpace
+    from firesteel.bench.tune.outcome import SpacePlanned, TuneResult
+    from firesteel.bench.tune.search import SearchSpace
 
 ROLES = {"search": "", "confirm": "best, again", "twin": "drafting switched", "start": "start-up time"}
 """What a trial is for."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
+from firesteel.bench.upgrade.trial import TrialVerdict, judge_in_sequence, measure_service, try_beside
 from firesteel.catalog.image_recipe import ImageRecipe
 from firesteel.edge import home as state_file
 from firesteel.edge.docker.containers import image_id
@@ -30,8 +31,6 @@ from firesteel.images.factory.policy import ImagePolicy, with_release
 from firesteel.images.factory.upstream import pinned_release, upstream_releases
 from firesteel.images.prove import started_image
 from firesteel.run.events import ServiceReady
-from firesteel.upgrade.trial import judge_in_sequence, measure_service, try_beside
-from firesteel.upgrade.verdict import TrialVerdict
 
 
 class DockerFactory:

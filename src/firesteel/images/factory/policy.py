@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from firesteel import values
+from firesteel.bench.upgrade.trial import AnswerPolicy
 from firesteel.catalog.image_recipe import BuildStage, BuildStep, ImageRecipe, PinnedSource
 from firesteel.edge.docker.registry import parse_reference
 from firesteel.edge.files import read_text
 from firesteel.edge.records import load_image_recipe
 from firesteel.errors import UsageError
 from firesteel.service_settings import seconds
-from firesteel.upgrade.verdict import AnswerPolicy
 from firesteel.values import NOT_EMPTY, Expand, FileValue, PositiveInt, Regex, Value, replace
 
 _SAFE_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")

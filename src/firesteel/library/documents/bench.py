@@ -7,16 +7,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from firesteel.bench.compare.against import PublishedComparison
-from firesteel.bench.compare.quality import QualityComparison
 from firesteel.bench.compare.runs import AnswerComparison, Comparison
-from firesteel.bench.compare.stats import FigureDifference, mean_interval
-from firesteel.bench.compare.variation import Measure
-from firesteel.bench.results.history import RunSummary
-from firesteel.bench.tune.events import TuneResult
-from firesteel.bench.tune.journal import Role, Trial
-from firesteel.bench.tune.knobs import Goal
-from firesteel.bench.tune.space import SearchSpace
-from firesteel.bench.values import (
+from firesteel.bench.compare.servers import QualityComparison
+from firesteel.bench.compare.stats import FigureDifference, Measure, mean_interval
+from firesteel.bench.measurements import (
     BenchRun,
     FoundLoad,
     MeasuredFigure,
@@ -25,6 +19,11 @@ from firesteel.bench.values import (
     RequestSettings,
     Subject,
 )
+from firesteel.bench.results.history import RunSummary
+from firesteel.bench.tune.journal import Role, Trial
+from firesteel.bench.tune.knobs import Goal
+from firesteel.bench.tune.outcome import TuneResult
+from firesteel.bench.tune.search import SearchSpace
 from firesteel.launch import Text
 from firesteel.library.documents.document import Document
 from firesteel.units import Band

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from firesteel.bench.upgrade.result import Outcome
 from firesteel.edge.home import EngineRelease
 from firesteel.library.documents.document import Document
-from firesteel.upgrade.result import Outcome
 
 
 class UpgradeJson(Document, kw_only=True):

@@ -1,4 +1,7 @@
-"""The report of a run: its content, its robustness against any data, and that it is a single file."""
+"""The report of a run: its content, its robustness against any data, and that it is a single file.
+
+The plot of the history: measured lines, reported markers, and nothing that breaks the page.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from firesteel.bench.compare.verdict import verdict
-from firesteel.bench.report.page import published_rows, report_page
+from firesteel.bench.measurements import BenchRun, MeasuredFigure, Point, PointFigures, StoredRun
+from firesteel.bench.report.page import history_page, published_rows, report_page
+from firesteel.bench.report.verdict import verdict
 from firesteel.bench.results.history import open_history
-from firesteel.bench.results.serialize import StoredRun
-from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures
 from firesteel.edge.home import Home
 from firesteel.library.history import earlier_run, write_report
 from firesteel.planner.speed.published import PublishedRun as Published
@@ -73,7 +75,7 @@ def test_golden() -> None:
         GOLDEN.parent.mkdir(exist_ok=True)
         GOLDEN.write_text(page, "utf-8")
     assert page == GOLDEN.read_text("utf-8"), (
-        "if this is meant: UPDATE_GOLDEN=1 pytest tests/bench/test_report.py"
+        "if this is meant: UPDATE_GOLDEN=1 pytest tests/bench/test_page.py"
     )
 
 
@@ -408,3 +410,40 @@ def test_the_page_compares_with_the_last_run_of_the_same_model(
     write_report(tmp_path / "page.html", now)
     text = words(parsed((tmp_path / "page.html").read_text("utf-8")))
     assert "Compared with run run-old" in text and "no difference seen" in text
+
+
+def stored(day: int, model: str = "m", origin: str = "measured here", began: str | None = None) -> StoredRun:
+    run = example_run().run
+    when = began if began is not None else f"2026-11-{day:02}T12:00:00+00:00"
+    subject = replace(run.subject, model=model, engine="vllm", version=f"0.{day}")
+    return StoredRun(replace(run, id=f"run-{day}", began=when, subject=subject), origin=origin)
+
+
+def test_runs_of_one_load_are_a_line() -> None:
+    page = history_page([stored(3), stored(1), stored(2, origin="reported"), stored(4, model="other")])
+    root = ElementTree.fromstring(page.partition("\n")[2])
+    text = "".join(root.itertext())
+    assert page.count("<svg") == 2 and "days since 2026-11-01 12:00" in text
+    assert "0.1, run run-1" in text and "0.3, run run-3" in text
+    assert "reported: vllm" in text and text.index("run-1") < text.index("run-3")
+
+
+def test_runs_without_a_date_or_a_speed_are_left_out() -> None:
+    empty = replace(stored(5, "none"), run=replace(stored(5, "none").run, figures=()))
+    page = history_page([stored(1), stored(2, began=""), stored(3, began="soon"), empty])
+    assert "run-1" in page and "run-2" not in page and "run-3" not in page
+    assert "No run of it has a date" in page
+
+
+def test_a_hostile_name_stays_text() -> None:
+    page = history_page([stored(1, "<script>alert(1)</script>")])
+    assert "<script>" not in page
+    ElementTree.fromstring(page.partition("\n")[2])
+
+
+def test_many_loads() -> None:
+    run = stored(1).run
+    points = [replace(run.figures[0].point, users=users) for users in range(1, 30)]
+    figures = tuple(replace(run.figures[0], point=point) for point in points)
+    page = history_page([StoredRun(replace(run, figures=figures))])
+    assert "more loads are only in the table" in page and page.count("29 users") == 1

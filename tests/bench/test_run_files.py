@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from firesteel.bench.results import exchange
-from firesteel.bench.values import Subject
+from firesteel.bench.measurements import Subject
+from firesteel.bench.results import run_files
 from firesteel.errors import UsageError
 from firesteel.planner.speed import published
 from firesteel.values import plain, replace
@@ -32,8 +32,8 @@ MADE = stored_run("a-run", rates(50), subject=SUBJECT)
 
 
 def test_an_export_can_be_imported() -> None:
-    text = exchange.export_text(exchange.export_rows(MADE))
-    (found,) = exchange.import_text(text, "theirs.json")
+    text = run_files.export_text(run_files.export_rows(MADE))
+    (found,) = run_files.import_text(text, "theirs.json")
     assert (found.origin, found.source) == ("reported", "theirs.json")
     assert found.run.points == (POINT,)
     ours, theirs = MADE.run.figures[0].decode_tokens_per_s, found.run.figures[0].decode_tokens_per_s
@@ -41,20 +41,20 @@ def test_an_export_can_be_imported() -> None:
     assert found.run.subject.launch == {"model": "org/Coder-FP8", "sparks": 2}
     assert found.run.subject.launch_key is None, "it says nothing of a launch here"
     assert (found.run.subject.engine, found.run.subject.version) == ("vllm", "0.28.0")
-    assert exchange.import_text(text, "again.json")[0].run.id == found.run.id
+    assert run_files.import_text(text, "again.json")[0].run.id == found.run.id
 
 
 def test_an_export_contains_nothing_private() -> None:
-    text = exchange.export_text(exchange.export_rows(MADE))
+    text = run_files.export_text(run_files.export_rows(MADE))
     assert "secret" not in text and "f" * 32 not in text
     theirs = replace(MADE, origin="reported", source="/home/somebody/private/x.json")
-    assert "somebody" not in exchange.export_text(exchange.export_rows(theirs))
+    assert "somebody" not in run_files.export_text(run_files.export_rows(theirs))
 
 
 def test_rows_have_all_columns_of_the_measured_data() -> None:
     columns = set(published._lines()[0].split(","))
-    assert columns <= set(exchange.ExportRow.__struct_fields__)
-    (row,) = exchange.export_rows(MADE)
+    assert columns <= set(run_files.ExportRow.__struct_fields__)
+    (row,) = run_files.export_rows(MADE)
     assert (row.depth, row.generated, row.users, row.sparks) == (1000, 100, 1, 2)
     assert row.speculation == '{"method": "mtp"}' and row.kv_dtype == "fp8"
     assert (row.date, row.host, row.n) == ("2026-11-15", "NVIDIA DGX Spark", 8)
@@ -63,11 +63,11 @@ def test_rows_have_all_columns_of_the_measured_data() -> None:
 def test_other_loads_are_not_exported() -> None:
     open_loop = stored_run("a", rates(50), point=replace(POINT, rate_per_s=2.0))
     turns = stored_run("b", rates(50), point=replace(POINT, turns=4))
-    assert exchange.export_rows(open_loop) == () == exchange.export_rows(turns)
+    assert run_files.export_rows(open_loop) == () == run_files.export_rows(turns)
 
 
 def _document(**fault: Any) -> str:
-    good = plain(exchange.export_rows(MADE)[0])
+    good = plain(run_files.export_rows(MADE)[0])
     return json.dumps({"firesteel_rows": 1, "rows": [{**good, **fault}]})
 
 
@@ -91,7 +91,7 @@ def _document(**fault: Any) -> str:
 )
 def test_an_invalid_row_names_its_place(fault: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=rf"theirs.json: `rows.0.{next(iter(fault))}") as told:
-        exchange.import_text(_document(**fault), "theirs.json")
+        run_files.import_text(_document(**fault), "theirs.json")
     assert told.value.next
 
 
@@ -109,10 +109,10 @@ def test_an_invalid_row_names_its_place(fault: dict[str, Any]) -> None:
 )
 def test_invalid_documents(hostile: str) -> None:
     with pytest.raises(UsageError, match=r"theirs.json"):
-        exchange.import_text(hostile, "theirs.json")
+        run_files.import_text(hostile, "theirs.json")
 
 
 def test_an_invalid_interval_is_ignored() -> None:
-    (found,) = exchange.import_text(_document(decode_tps=50, decode_tps_low=60), "a")
+    (found,) = run_files.import_text(_document(decode_tps=50, decode_tps_low=60), "a")
     decode = found.run.figures[0].decode_tokens_per_s
     assert decode is not None and (decode.value, decode.n) == (50, 1)

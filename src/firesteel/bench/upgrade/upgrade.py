@@ -1,8 +1,9 @@
 """`upgrade MODEL`: another release of its engine under a model that runs; `--rollback` goes back.
 
-Where memory allows it by the plan, the candidate starts beside the model, is verified, and both are measured
-in turns; only then the model switches. Where it does not, the model is measured, switches, is measured again
-and, if that is worse, switches back.
+A release is a tag of its image, a version of its package, or a build of its program. Where memory allows it
+by the plan, the candidate starts beside the model, is verified, and both are measured in turns; only then the
+model switches. Where it does not, the model is measured, switches, is measured again and, if that is worse,
+switches back.
 
 A switch writes the choice down (`edge.files.chosen_releases`) and then lets the model follow. A gateway that
 serves the model sees the choice: it finishes the requests that run, lets new ones wait, and stops the old
@@ -13,10 +14,14 @@ the old choice down again and starts the old release.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from typing import Literal
 
+from firesteel.bench.upgrade.result import Outcome, UpgradeOptions, UpgradeResult
+from firesteel.bench.upgrade.trial import TrialVerdict, judge_in_sequence, measure_service, try_beside
+from firesteel.edge.docker.registry import Registry, parse_reference
 from firesteel.edge.home import (
     EngineRelease,
     Home,
@@ -26,8 +31,10 @@ from firesteel.edge.home import (
     is_locked,
     swapped,
 )
-from firesteel.edge.host.process import port_is_free, uptime
+from firesteel.edge.host.process import port_is_free, run, uptime
+from firesteel.edge.programs import wheels
 from firesteel.edge.programs.build import BuildProgress
+from firesteel.edge.programs.installed import find_program, installed_engines
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.gateway.address import read_address
 from firesteel.planner.advice import require_runnable
@@ -39,12 +46,148 @@ from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import Service, load
 from firesteel.run.spec import RunOptions
 from firesteel.run.up import bring_up
-from firesteel.upgrade.releases import find_release, release_of
-from firesteel.upgrade.result import Outcome, UpgradeOptions, UpgradeResult
-from firesteel.upgrade.trial import judge_in_sequence, measure_service, try_beside
-from firesteel.upgrade.verdict import TrialVerdict
 from firesteel.values import replace
 from firesteel.workspace import Workspace
+
+_NUMBER = re.compile(r"\d+")
+
+
+def release_of(proposal: Proposal) -> EngineRelease:
+    """What a proposal would run."""
+    launch, image = proposal.plan.launch, proposal.image
+    version = launch.version or "unknown"
+    if launch.program:
+        return EngineRelease(launch.engine, version, engine_path=launch.program.argv[0])
+    if launch.container:
+        return EngineRelease(launch.engine, version, image=launch.container.image)
+    return EngineRelease(launch.engine, version, package=image.package if image else None)
+
+
+async def find_release(home: Home, current: EngineRelease, to: str | None) -> EngineRelease | None:
+    """The one that was asked for, or the newest; None: there is no newer one."""
+    if current.engine_path:
+        return _program(home, current, to)
+    if current.package:
+        return await _package(home, current, to)
+    return _image(current, to)
+
+
+# --- a program of this machine ---
+
+
+def _program(home: Home, current: EngineRelease, to: str | None) -> EngineRelease | None:
+    if to and "/" in to:
+        found = find_program(current.engine, home, to)
+        return EngineRelease(current.engine, found.version or "unknown", engine_path=found.argv[0])
+    there = {
+        engine.version: str(folder / engine.program[0])
+        for folder, engine in reversed([*installed_engines(home).items()])
+        if engine.engine == current.engine
+    }
+    wanted = to.removeprefix("b") if to else newest(current.version, there)
+    if wanted is None:
+        return None
+    if wanted not in there:
+        raise UsageError(
+            f"no {current.engine} {wanted} is installed here; there is {', '.join(there) or 'none'}",
+            next=f"firesteel engine install {current.engine}=={wanted}, or --to PATH",
+        )
+    return EngineRelease(current.engine, wanted, engine_path=there[wanted])
+
+
+# --- the embedded engine ---
+
+
+async def _package(home: Home, current: EngineRelease, to: str | None) -> EngineRelease | None:
+    name, _, version = (current.package or "").partition("==")
+    if to and re.fullmatch(r"\d+(\.\d+){2,}", to.removeprefix(f"{name}==")):
+        wanted: str | None = to.removeprefix(f"{name}==")
+    else:
+        versions = await _published(home, name)
+        builds = {_build(one): one for one in reversed(versions)}
+        wanted = builds.get(to.removeprefix("b")) if to else newest(version, versions)
+        if to and wanted is None:
+            what = f"{name} has no release with llama.cpp {to[:40]}"
+            raise UsageError(what, next=f"pip index versions {name}")
+    if wanted is None:
+        return None
+    return EngineRelease(current.engine, _build(wanted), package=f"{name}=={wanted}")
+
+
+def _build(version: str) -> str:
+    """`2026.10.11549` -> `11549`, the build of llama.cpp."""
+    return version.split(".")[2] if version.count(".") >= 2 else version
+
+
+async def _published(home: Home, name: str) -> list[str]:
+    """By the pip of this user, with the user's index."""
+    async for _ in wheels.pull_engine(home, "pip"):
+        pass
+    pip = (str(wheels.engine_python(home, "pip")), "-P", "-m", "pip", "--disable-pip-version-check")
+    code, output = await run(*pip, "index", "versions", name)
+    listed = re.search(r"^Available versions: (.+)$", output, re.M)
+    if code or listed is None:
+        what = f"pip does not list the releases of {name}"
+        raise HostNotReady(what, next="check the network, or --to VERSION")
+    return [version.strip() for version in listed[1].split(",")]
+
+
+# --- an image ---
+
+
+def _image(current: EngineRelease, to: str | None) -> EngineRelease | None:
+    reference = (current.image or "").partition("@")[0]
+    folder, slash, last = reference.rpartition("/")
+    name, _, tag = last.partition(":")
+    repository = f"{folder}{slash}{name}"
+    if to and ("/" in to or ":" in to):
+        return EngineRelease(current.engine, _version(to.rpartition(":")[2]), image=to)
+    if to:
+        wanted: str | None = _asked_tag(current, tag, to)
+    else:
+        tags = Registry(parse_reference(reference)).tags()
+        wanted = newest(tag, (one for one in tags if re.fullmatch(_same_tags(current, tag), one)))
+    if wanted is None:
+        return None
+    return EngineRelease(current.engine, _version(wanted), image=f"{repository}:{wanted}")
+
+
+def _same_tags(current: EngineRelease, tag: str) -> str:
+    """A pattern for releases of the same thing: `v0.29.0-cu130` of `v0.28.0-cu130`."""
+    if current.engine == "llamacpp":
+        return rf"{re.escape(_stem(tag))}-b\d+"
+    return r"\d+".join(map(re.escape, _NUMBER.split(tag)))
+
+
+def _stem(tag: str) -> str:
+    """llama.cpp's tags end with the build, and the CUDA release stands before it."""
+    return re.sub(r"-b[0-9]+$", "", tag)
+
+
+def _version(tag: str) -> str:
+    match = re.search(r"(?<=-b)\d+$", tag) or re.search(r"\d+(\.\d+)*", tag)
+    return match[0] if match else tag
+
+
+def _asked_tag(current: EngineRelease, tag: str, to: str) -> str:
+    """`v0.28.0` and `0.29.0` -> `v0.29.0`; `server-cuda13` and `b11600` -> `server-cuda13-b11600`."""
+    if current.engine == "llamacpp" and re.fullmatch(r"b?\d+", to):
+        return f"{_stem(tag)}-b{to.removeprefix('b')}"
+    if not to[0].isdigit():
+        return to
+    return re.sub(r"\d+(\.\d+)*", to, tag, count=1) if re.search(r"\d", tag) else to
+
+
+def newest(current: str, others: Iterable[str]) -> str | None:
+    """The newest that is newer than the current one, by their numbers."""
+
+    def order(version: str) -> tuple[int, ...]:
+        return tuple(map(int, _NUMBER.findall(version)))
+
+    return max((one for one in others if order(one) > order(current)), key=order, default=None)
+
+
+# --- the upgrade ---
 
 _DRAIN_S = 900.0
 """For the requests that run while a gateway switches."""

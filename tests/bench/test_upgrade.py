@@ -20,6 +20,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from firesteel.bench.upgrade.upgrade import find_release, newest
 from firesteel.catalog.catalog import shipped
 from firesteel.cli.main import firesteel as firesteel_command
 from firesteel.edge.docker.registry import Registry
@@ -35,7 +36,6 @@ from firesteel.edge.home import (
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
 from firesteel.run.service import load
-from firesteel.upgrade.releases import find_release, newest
 from firesteel.values import replace
 from firesteel.workspace import Workspace
 from tests.conftest import Firesteel, run_firesteel

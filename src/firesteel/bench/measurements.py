@@ -1,15 +1,20 @@
-"""The values that the parts of `bench` exchange: points, samples, figures, runs.
+"""Points, samples, figures and runs: the values that the parts of `bench` exchange, and their JSON.
 
-All are frozen dataclasses of plain JSON types, and their field names are the keys of the stored runs.
+Field names are the keys of the stored runs. A document is `{"firesteel_run": 2, "run": {...},
+"samples": [...]}`, in the history and in a file with one run. Fields that a newer firesteel added are
+ignored; a field of the wrong type is a UsageError that names its place. What is read here may be displayed,
+so its text is made printable. Pure.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from firesteel.errors import UsageError, printable, printable_json
 from firesteel.launch import Text
-from firesteel.values import Value
+from firesteel.values import InvalidValue, Value, from_json, plain
 
 Wrong = Literal[
     "http", "refused", "dropped", "stalled", "garbled", "no usage", "wrong usage", "short", "late", "unsent"
@@ -213,3 +218,146 @@ class BenchRun(Value):
     """`budget_s` and `precision` of the request, for `--resume`; empty: unknown."""
     found: tuple[FoundLoad, ...] = ()
     """What `bench --find` found; empty: it did not search."""
+
+
+# --- the context of a point ---
+
+SHARE_LOW, SHARE_HIGH = 0.45, 0.95
+"""Share of the bandwidth that decode of one user reached in 222 published runs on a GB10; outside of it,
+something is wrong."""
+_MAX_SHARE_DEPTH = 4096
+"""Depth up to which the plan's bytes per token, given for about a thousand tokens, are close enough."""
+
+
+class PointContext(Value):
+    """What is known about a point besides its samples; None: unknown."""
+
+    plan: Mapping[str, Any] = {}
+    target: Mapping[str, float] = {}
+    watts: float | None = None
+    accepted_per_step: float | None = None
+    cached_share: float | None = None
+    """From the engine's counters; `usage` takes precedence."""
+    kv_usage: float | None = None
+    preemptions: int | None = None
+    drafts: bool = False
+    has_gpu: bool = True
+    """The usual bandwidth share is that of a GB10; a CPU reaches less, and that is no fault."""
+
+    @classmethod
+    def of(cls, subject: Subject, settings: RequestSettings) -> PointContext:
+        return cls(
+            plan=subject.plan,
+            target=settings.target,
+            drafts=bool(subject.plan.get("drafts")),
+            has_gpu=subject.host.get("gpus") not in ([], ()),
+        )
+
+
+def bandwidth_share(point: Point, decode: MeasuredFigure | None, context: PointContext) -> float | None:
+    """Steps per second x bytes per step / bandwidth. With speculation, a step gives several tokens."""
+    step_bytes, bandwidth = context.plan.get("bytes_per_token"), context.plan.get("bandwidth_bytes_per_s")
+    if decode is None or not step_bytes or not bandwidth:
+        return None
+    if point.users != 1 or point.depth > _MAX_SHARE_DEPTH:
+        return None
+    if context.drafts and context.accepted_per_step is None:
+        return None
+    return float(decode.value / (context.accepted_per_step or 1.0) * step_bytes / bandwidth)
+
+
+# --- JSON ---
+
+FORM = 2
+OWN = "measured here"
+_PRINTED = "firesteel.bench/1"
+MAX_SAMPLES = 200_000
+T = TypeVar("T")
+
+
+class StoredRun(Value):
+    """A run with its samples, if there are any, and its origin."""
+
+    run: BenchRun
+    samples: tuple[RequestSample, ...] = ()
+    origin: str = OWN
+    """Otherwise `reported`: from a file that was made elsewhere, or with another tool."""
+    source: str = ""
+    """The file of a reported run."""
+
+    @property
+    def is_own(self) -> bool:
+        return self.origin == OWN
+
+
+def to_json(value: BenchRun | RequestSample | Point | PointFigures) -> str:
+    return json.dumps(plain(value), separators=(",", ":"))
+
+
+def to_document(stored: StoredRun) -> dict[str, Any]:
+    return {
+        "firesteel_run": FORM,
+        "run": plain(stored.run),
+        "samples": [plain(sample) for sample in stored.samples],
+    }
+
+
+def is_document(value: object) -> bool:
+    """Whether it is ours: an exported run, or the output of `firesteel bench --json`."""
+    return isinstance(value, Mapping) and ("firesteel_run" in value or value.get("document") == _PRINTED)
+
+
+def from_document(document: Mapping[str, Any], where: str) -> StoredRun:
+    source = printable(where)
+    if document.get("document") == _PRINTED:
+        return StoredRun(validate_run(document, where), (), "reported", source)
+    form = document.get("firesteel_run")
+    if form != FORM:
+        raise UsageError(
+            f"{where}: a run in the form {str(form)[:20]}; this firesteel reads {FORM}",
+            next="the newest firesteel, on the machine where it is read",
+        )
+    samples = document.get("samples", [])
+    if not isinstance(samples, list) or len(samples) > MAX_SAMPLES:
+        raise UsageError(
+            f"{where}: `samples` must be a list of at most {MAX_SAMPLES:,}", next=f"head -c 300 {where}"
+        )
+    run = validate_run(document.get("run"), where)
+    checked = (validate_sample(sample, f"{where}: samples[{index}]") for index, sample in enumerate(samples))
+    return StoredRun(run, tuple(checked), "reported", source)
+
+
+def validate_run(value: object, where: str) -> BenchRun:
+    return _validate(BenchRun, value, where)
+
+
+def validate_sample(value: object, where: str) -> RequestSample:
+    return _validate(RequestSample, value, where)
+
+
+def load_json(text: str, where: str) -> Any:
+    """JSON from anywhere; if it is broken or nested too deep, the error says so."""
+    try:
+        return parse_json(text)
+    except (ValueError, RecursionError) as error:
+        line = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise UsageError(f"{where} is not JSON{line}", next=f"head -c 300 {where}") from error
+
+
+def parse_json(text: str) -> Any:
+    """Like `json.loads`, with printable text. Plain ASCII without escapes needs no cleaning."""
+    value = json.loads(text)
+    return value if text.isascii() and "\\" not in text and "\x7f" not in text else printable_json(value)
+
+
+def _validate(kind: type[T], value: object, where: str) -> T:
+    try:
+        return from_json(kind, value)
+    except (InvalidValue, RecursionError) as error:
+        raise invalid(error, where) from error
+
+
+def invalid(error: InvalidValue | RecursionError, where: str) -> UsageError:
+    """The first problem of a file, with its place."""
+    what = str(error) if isinstance(error, InvalidValue) else "nested too deep"
+    return UsageError(f"{where}: {what}", next="firesteel history export, for an example")

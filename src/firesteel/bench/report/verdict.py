@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from firesteel.bench.compare.against import PlanComparison, against_plan
-from firesteel.bench.load.client_cost import late_text
-from firesteel.bench.report import formatting
-from firesteel.bench.report.data import has_no_gpu
-from firesteel.bench.results.context import SHARE_HIGH, SHARE_LOW
-from firesteel.bench.values import BenchRun, Point
+from firesteel.bench.load.client import late_text
+from firesteel.bench.measurements import SHARE_HIGH, SHARE_LOW, BenchRun, Point
+from firesteel.bench.report import tables
+from firesteel.bench.report.charts import has_no_gpu
 from firesteel.units import show_seconds
 from firesteel.values import Value, replace
 
@@ -55,16 +54,15 @@ def _one_user(run: BenchRun) -> Iterator[VerdictLine]:
         return
     depth = min(figures.point.depth for figures in alone)
     by_text = {figures.point.text: figures for figures in reversed(alone) if figures.point.depth == depth}
-    rates = formatting.join_words(
-        f"{formatting.figure(figures.decode_tokens_per_s)} tok/s of {text}"
-        for text, figures in by_text.items()
+    rates = tables.join_words(
+        f"{tables.figure(figures.decode_tokens_per_s)} tok/s of {text}" for text, figures in by_text.items()
     )
     waits = [figures.ttft_mean_ms.value / 1000 for figures in by_text.values() if figures.ttft_mean_ms]
     wait = f"; the first token comes after {_seconds(waits)}" if waits else ""
     yield VerdictLine("fact", f"A single user gets {rates}, with a prompt of {depth:,} tokens{wait}.")
     deepest = max(alone, key=lambda figures: figures.point.depth)
     if deepest.point.depth > depth:
-        ttft, rate = deepest.ttft_mean_ms, formatting.figure(deepest.decode_tokens_per_s)
+        ttft, rate = deepest.ttft_mean_ms, tables.figure(deepest.decode_tokens_per_s)
         wait = f", and waits {show_seconds(ttft.value / 1000)} for the first token" if ttft else ""
         prompt = f"With a prompt of {deepest.point.depth:,} tokens"
         yield VerdictLine("fact", f"{prompt} a user gets {rate} tok/s{wait}.")
@@ -98,7 +96,7 @@ def _several_users(run: BenchRun) -> Iterator[VerdictLine]:
     wanted: Sequence[float] = (round(1000 / max_gap_ms, 1),) if max_gap_ms > 0 else PACES
     reached = [pace for pace in wanted if max(paces.values()) >= pace] or [min(PACES)]
     counts = "; ".join(f"{_users_at(paces, pace)} at {pace:g} tok/s or more" for pace in reached)
-    measured = formatting.join_words(f"{users:,}" for users in sorted(paces))
+    measured = tables.join_words(f"{users:,}" for users in sorted(paces))
     yield VerdictLine(
         "fact", f"Concurrent users it can serve with {load.text}: {counts}. Measured: {measured}."
     )
@@ -152,7 +150,7 @@ def _praise(text: str, once: int, of: int) -> VerdictLine:
 
 
 def _plan_text(row: PlanComparison) -> str:
-    return f"{row.measure} {formatting.figure(row.measured)}, planned {formatting.band(row.planned)}"
+    return f"{row.measure} {tables.figure(row.measured)}, planned {tables.band(row.planned)}"
 
 
 def _bandwidth(run: BenchRun) -> Iterator[VerdictLine]:
@@ -175,16 +173,16 @@ def _bandwidth(run: BenchRun) -> Iterator[VerdictLine]:
 
 def _target(run: BenchRun) -> Iterator[VerdictLine]:
     for found in run.found:
-        text = formatting.found_text(found, run.settings.target)
+        text = tables.found_text(found, run.settings.target)
         yield VerdictLine("fact" if found.holds is not None else "warning", f"{text[0].upper()}{text[1:]}.")
     met = [(rate, figures.point) for figures in run.figures if (rate := figures.goodput_per_s) is not None]
     if met and run.settings.target:
         most, point = max(met, key=lambda row: row[0])
-        goal = formatting.join_words(
+        goal = tables.join_words(
             f"{name.replace('_', ' ')} {value:g}" for name, value in run.settings.target.items()
         )
         yield VerdictLine(
-            "fact", f"At most {most:.2f} requests/s met the target ({goal}): {formatting.load(point)}."
+            "fact", f"At most {most:.2f} requests/s met the target ({goal}): {tables.load(point)}."
         )
 
 

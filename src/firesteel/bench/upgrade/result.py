@@ -8,7 +8,7 @@ from firesteel.edge.home import EngineRelease
 from firesteel.values import Value
 
 if TYPE_CHECKING:  # loads the statistics of benchmarks
-    from firesteel.upgrade.verdict import AnswerPolicy
+    from firesteel.bench.upgrade.trial import AnswerPolicy
 
 Outcome = Literal["switched", "kept", "newest"]
 

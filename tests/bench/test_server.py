@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import firesteel as library
-from firesteel.bench.load.subject import of_service
+from firesteel.bench.load.server import of_service
 from firesteel.edge.home import Home
 from firesteel.planner.plan import PlanSummary
 from firesteel.run.service import Service

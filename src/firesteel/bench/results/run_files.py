@@ -1,10 +1,10 @@
-"""Runs to share: the figures of a run as rows with the columns of `data/measured/runs.csv`, as JSON.
+"""Runs in files: ours as rows to share, and those of other tools.
 
     {"firesteel_rows": 1, "rows": [{"model": ..., "depth": 512, "decode_tps": 80.1, "decode_tps_low": ...}]}
 
-An export contains only what a stranger may know: the model, the engine, the sizes, the figures, and the kind
-of machine. No address, no host name, no environment. Imported rows are `reported`; runs of this machine stay
-`measured here`, and plans use only those.
+Rows have the columns of `data/measured/runs.csv`. An export contains only what a stranger may know: the
+model, the engine, the sizes, the figures, and the kind of machine; no address, host name or environment.
+Imported rows are `reported`; runs of this machine stay `measured here`, and plans use only those.
 """
 
 from __future__ import annotations
@@ -12,15 +12,27 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from firesteel.bench.results.serialize import StoredRun, invalid, load_json
-from firesteel.bench.values import BenchRun, MeasuredFigure, Point, PointFigures, RequestSettings, Subject
-from firesteel.errors import printable
+from firesteel.bench.measurements import (
+    BenchRun,
+    MeasuredFigure,
+    Point,
+    PointFigures,
+    RequestSettings,
+    StoredRun,
+    Subject,
+    invalid,
+    load_json,
+)
+from firesteel.bench.results import other_tools
+from firesteel.bench.results.history import History
+from firesteel.edge import files
+from firesteel.errors import UsageError, printable
 from firesteel.values import FileValue, InvalidValue, from_json, plain
 
 FORM = 1
@@ -184,3 +196,44 @@ def _figures(row: ExportRow) -> PointFigures:
 
 def _without_interval(value: float | None) -> MeasuredFigure | None:
     return None if value is None else MeasuredFigure(value, 0.0, 2 * value, 1)
+
+
+# --- runs in any file ---
+
+ALL_RUNS = 10_000
+
+
+def read_file(path: Path) -> str:
+    """The whole file, or an error: half of a result is no result."""
+    text = files.read_text(path)
+    if len(text.encode(errors="replace")) >= files.MAX_BYTES:
+        most = files.MAX_BYTES // 2**20
+        raise UsageError(f"{path} is longer than {most} MiB", next="export it without single requests")
+    return text
+
+
+def find_run(history: History, name: str) -> StoredRun:
+    """A file has a `.` or a `/` in its name and exists; everything else is a run of the history."""
+    path = Path(name)
+    if ("/" in name or "." in name) and len(name) < 4096 and "\0" not in name and path.exists():
+        return other_tools.read(read_file(path), name)
+    return history.run(name)
+
+
+def import_runs(history: History, path: Path) -> dict[str, StoredRun | None]:
+    """Adds the runs of a file as `reported`, by id; None for a run that was there already."""
+    known = {run.id for run in history.runs(ALL_RUNS)}
+    imported: dict[str, StoredRun | None] = {}
+    for stored in _runs_in(read_file(path), str(path)):
+        run = stored.run
+        imported[run.id] = None if run.id in known else stored
+        if run.id not in known:
+            history.begin(run, "reported", stored.source)
+            history.add(run.id, *stored.samples)
+    return imported
+
+
+def _runs_in(text: str, name: str) -> tuple[StoredRun, ...]:
+    if text.lstrip()[:1] == "{" and '"firesteel_rows"' in text[:1000]:
+        return import_text(text, name)
+    return (other_tools.read(text, name),)
