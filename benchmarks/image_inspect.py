@@ -23,12 +23,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from tests.images.made_images import gpu_library, layer, write_layout
+from tests.workshop.images.made_images import gpu_library, layer, write_layout
 
-from firesteel.images.contents import GpuLibrary
-from firesteel.images.inspect import inspect_image
-from firesteel.images.layers import Counts, Layer, visible_files
-from firesteel.images.sources import open_image
+from firesteel.workshop.images.contents import GpuLibrary
+from firesteel.workshop.images.inspect import inspect_image
+from firesteel.workshop.images.layers import Counts, Layer, visible_files
+from firesteel.workshop.images.sources import open_image
 
 
 def main() -> None:

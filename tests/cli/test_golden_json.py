@@ -21,9 +21,9 @@ import pytest
 from firesteel.edge.home import Home
 from firesteel.library.documents.all import schemas
 from tests.conftest import Ran, find_free_port, run_firesteel
-from tests.images.made_images import VLLM_CONFIG, layer, vllm_files, write_layout
 from tests.workshop.audit_checkpoints import GOOD
 from tests.workshop.damaged_checkpoints import DAMAGED
+from tests.workshop.images.made_images import VLLM_CONFIG, layer, vllm_files, write_layout
 from tests.workshop.made_checkpoints import LLAMA, llama, write_checkpoint
 
 ROOT = Path(__file__).parents[2]

@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 
 from firesteel.workshop.kernels.native import NumpyKernel
-from firesteel.workshop.quantize import run, units
+from firesteel.workshop.quantize import run, worker
 from firesteel.workshop.quantize.plan import plan_quantization
 from firesteel.workshop.quantize.source import open_source
 
 
 def main() -> None:
     source, out, to = sys.argv[1:]
-    units.UNIT_ELEMENTS = 16_384
+    worker.UNIT_ELEMENTS = 16_384
     run._SYNC_BYTES = 100_000
     plan = plan_quantization(open_source(source), to)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from firesteel.facts.formats.number_bytes import ValueSummary, read_scalar, summarize
-from firesteel.workshop.audit import deep
+from firesteel.workshop import audit
 from tests.workshop.reference_formats import Stored
 
 DTYPES = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1}
@@ -18,10 +18,10 @@ DTYPES = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 
 def test_numpy_and_python_agree(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     for data in (rng.bytes(4096), bytes(64), b"\xff" * 64, b"\x7e" * 64, rng.bytes(4)):
-        fast = deep.summarize_fast(dtype, data)
+        fast = audit.summarize_fast(dtype, data)
         with monkeypatch.context() as patch:
-            patch.setattr(deep, "np", None)
-            slow = deep.summarize_fast(dtype, data)
+            patch.setattr(audit, "np", None)
+            slow = audit.summarize_fast(dtype, data)
         assert _shown(fast) == _shown(slow) == _shown(summarize(dtype, data))
         assert fast.count == len(data) // DTYPES[dtype]
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from firesteel.workshop.kernels import compiler, dequantize, float_formats, native, reference
+from firesteel.workshop.kernels import compiler, dequantize, native, reference
 from firesteel.workshop.kernels.reference import NotFinite, Quantized
 from tests.needs import needs_compiler, skip_elsewhere
 from tests.workshop import made_weights
@@ -71,7 +71,7 @@ def test_every_bf16_agrees_as_the_largest_of_a_row(c_kernel: native.Kernel) -> N
 @given(st.lists(st.floats(-500, 500, width=32), min_size=32, max_size=32), st.booleans())
 def test_any_weights_agree(c_kernel: native.Kernel, values: list[float], is_bf16: bool) -> None:
     weight: NDArray[Any] = np.array([values], np.float32)
-    weight = float_formats.f32_to_bf16(weight) if is_bf16 else weight
+    weight = reference.f32_to_bf16(weight) if is_bf16 else weight
     theirs = quantized(reference, weight)
     for name, result in quantized(c_kernel, weight).items():
         np.testing.assert_array_equal(result.values, theirs[name].values, name)
@@ -85,7 +85,7 @@ def test_what_was_written_reads_back_with_the_error_that_was_told(weight: NDArra
     divisor = reference.global_scale(reference.amax(weight), is_bf16)
     results = quantized(reference, weight)
     scales = {
-        name: float_formats.bf16_to_f32(result.scales) if is_bf16 else result.scales
+        name: reference.bf16_to_f32(result.scales) if is_bf16 else result.scales
         for name, result in results.items()
     }
     read = {
@@ -114,9 +114,9 @@ def test_a_weight_that_is_not_finite_is_refused(bad: float, c_kernel: native.Ker
 
 def test_every_e4m3_and_e2m1_reads_back_as_itself() -> None:
     codes = np.array([code for code in range(256) if code & 0x7F != 0x7F], np.uint8)
-    np.testing.assert_array_equal(float_formats.f32_to_e4m3(float_formats.e4m3_to_f32(codes)), codes)
+    np.testing.assert_array_equal(reference.f32_to_e4m3(reference.e4m3_to_f32(codes)), codes)
     nibbles = np.array([code for code in range(16) if code != 8], np.uint8)  # -0 is not negative
-    np.testing.assert_array_equal(float_formats.f32_to_e2m1(float_formats.e2m1_to_f32(nibbles)), nibbles)
+    np.testing.assert_array_equal(reference.f32_to_e2m1(reference.e2m1_to_f32(nibbles)), nibbles)
 
 
 def test_columns_that_are_no_multiple_of_the_group_are_refused(c_kernel: native.Kernel) -> None:

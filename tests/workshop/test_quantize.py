@@ -16,9 +16,9 @@ from firesteel.errors import FiresteelError
 from firesteel.facts.model.quantization import read_quantization
 from firesteel.facts.model.tensors import Role, scale_groups
 from firesteel.workshop.audit import audit
-from firesteel.workshop.kernels import dequantize, float_formats, reference
+from firesteel.workshop.kernels import dequantize, reference
 from firesteel.workshop.kernels.native import Kernel, NumpyKernel, load_kernel
-from firesteel.workshop.quantize import units
+from firesteel.workshop.quantize import worker
 from firesteel.workshop.quantize.formats import FORMATS
 from firesteel.workshop.quantize.plan import QuantizationPlan, plan_quantization
 from firesteel.workshop.quantize.run import run_quantization
@@ -241,7 +241,7 @@ def fp8_block_checkpoint(folder: Path) -> tuple[Path, dict[str, NDArray[Any]]]:
         result = reference.fp8_block(values)
         stored[name], dtypes[name] = result.values, "F8_E4M3"
         stored[f"{name}_scale_inv"] = result.scales
-        plain[name] = float_formats.f32_to_bf16(dequantize.fp8_block(result.values, result.scales))
+        plain[name] = reference.f32_to_bf16(dequantize.fp8_block(result.values, result.scales))
     config = made.LLAMA | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
     return made.write_checkpoint(folder, config, stored, dtypes=dtypes), plain
 
@@ -293,7 +293,7 @@ def in_blocks(
             [PLAIN_FP8[code] * scale_rows[i // height][j // width] for j, code in enumerate(row)]
             for i, row in enumerate(code_rows)
         ]
-        plain[name] = float_formats.f32_to_bf16(np.array(values, np.float32))
+        plain[name] = reference.f32_to_bf16(np.array(values, np.float32))
         stored[name], dtypes[name] = codes, "F8_E4M3"
         stored[f"{name}_scale_inv"] = scales if scale_dtype == "F32" else powers.astype(np.uint8)
         if scale_dtype != "F32":
@@ -315,7 +315,7 @@ def test_fp8_in_blocks_of_any_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In units of 128 rows, which begin within larger blocks."""
-    monkeypatch.setattr(units, "UNIT_ELEMENTS", 2**12)
+    monkeypatch.setattr(worker, "UNIT_ELEMENTS", 2**12)
     source, _ = in_blocks(tmp_path, block, scale_dtype)
     keep = ["model.layers.0.self_attn"]  # is dequantized and kept
     quantize(source, tmp_path / "out-fp8", "nvfp4", c_kernel, keep=keep)

@@ -12,7 +12,7 @@ from firesteel.edge.checkpoints import open_path
 from firesteel.edge.home import Home
 from firesteel.edge.programs.installed import find_program
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.workshop.quantize.gguf_file import is_gguf_label, plan_gguf, run_gguf
+from firesteel.workshop.quantize.other_quantizers import is_gguf_label, plan_gguf, run_gguf
 
 ENGINES = Home(
     Path(

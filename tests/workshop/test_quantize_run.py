@@ -14,10 +14,9 @@ import pytest
 from firesteel.edge.home import lock
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.workshop.kernels.native import NumpyKernel
-from firesteel.workshop.quantize import run, units
-from firesteel.workshop.quantize.journal import UnitJournal, read_journal
+from firesteel.workshop.quantize import run, worker
 from firesteel.workshop.quantize.plan import QuantizationPlan, plan_quantization
-from firesteel.workshop.quantize.run import run_quantization, staging_folder
+from firesteel.workshop.quantize.run import UnitJournal, read_journal, run_quantization, staging_folder
 from firesteel.workshop.quantize.source import open_source
 from firesteel.workshop.quantize.worker import BlockError
 from tests.workshop import made_checkpoints as made
@@ -73,7 +72,7 @@ def test_a_run_that_is_killed_five_times_gives_the_same_bytes(to: str, source: P
 def test_large_matrices_go_by_rows(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for to in ("nvfp4", "fp8-block", "mxfp4", "nvfp4-spark"):
         run_quantization(plan_of(source, to), tmp_path / f"{to}-whole", NumpyKernel(), 2)
-    monkeypatch.setattr(units, "UNIT_ELEMENTS", 16_384)
+    monkeypatch.setattr(worker, "UNIT_ELEMENTS", 16_384)
     monkeypatch.setattr(run, "MEMORY_BYTES", 2**20)
     for to in ("nvfp4", "fp8-block", "mxfp4", "nvfp4-spark"):
         run_quantization(plan_of(source, to), tmp_path / f"{to}-rows", NumpyKernel(), 3)

@@ -16,9 +16,9 @@ import firesteel
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.rules.checkpoint.checks import Mend
 from firesteel.workshop.audit import audit
-from firesteel.workshop.kernels.float_formats import e4m3_to_f32, f32_to_e4m3
+from firesteel.workshop.kernels.reference import e4m3_to_f32, f32_to_e4m3
 from firesteel.workshop.repair import RepairOptions, repair, undo_repair
-from firesteel.workshop.repair.layout import WrittenLayout
+from firesteel.workshop.repair.repair import WrittenLayout
 from firesteel.workshop.repair.scales import scale_table
 from tests.cli.inside import inside
 from tests.conftest import Firesteel

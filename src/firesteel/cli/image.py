@@ -21,10 +21,9 @@ from firesteel.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:
     from firesteel.catalog.image import ImageProblem
-    from firesteel.images.compare import ImageComparison
-    from firesteel.images.inspect import RecipeVerdict
-    from firesteel.images.report import ImageReport
-    from firesteel.images.sources import OpenedImage
+    from firesteel.workshop.images.inspect import RecipeVerdict
+    from firesteel.workshop.images.report import ImageComparison, ImageReport
+    from firesteel.workshop.images.sources import OpenedImage
 
 _SHOWN_LIBRARIES = 12
 _SHOWN_PARTS = 8

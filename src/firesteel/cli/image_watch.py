@@ -17,8 +17,7 @@ from firesteel.errors import FiresteelError, escape_unprintable
 from firesteel.library import documents, images
 
 if TYPE_CHECKING:
-    from firesteel.images.factory.decide import FactoryState
-    from firesteel.images.factory.policy import ImagePolicy
+    from firesteel.workshop.images.factory.policy import FactoryState, ImagePolicy
 
 _SHOWN = 10
 

@@ -17,7 +17,7 @@ from firesteel.units import parse_size, show_bytes
 if TYPE_CHECKING:
     from firesteel.rules.checkpoint.checks import Mend
     from firesteel.workshop.repair import RepairOptions, RepairReport
-    from firesteel.workshop.repair.layout import WrittenLayout
+    from firesteel.workshop.repair.repair import WrittenLayout
 
 
 def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:

@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING
 from firesteel.edge.home import find_home
 from firesteel.edge.programs.build import BuildProgress
 from firesteel.errors import UsageError
-from firesteel.images.built import BuiltImage
 from firesteel.values import Value
+from firesteel.workshop.images.built import BuiltImage
 
 if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.catalog.image_recipe import ImageRecipe
-    from firesteel.images.compare import ImageComparison
-    from firesteel.images.factory.decide import FactoryState
-    from firesteel.images.factory.policy import ImagePolicy
-    from firesteel.images.inspect import RecipeVerdict
-    from firesteel.images.report import ImageReport
-    from firesteel.images.retention import OwnImage
-    from firesteel.images.sources import OpenedImage
+    from firesteel.workshop.images.factory.policy import FactoryState, ImagePolicy
+    from firesteel.workshop.images.inspect import RecipeVerdict
+    from firesteel.workshop.images.report import ImageComparison, ImageReport
+    from firesteel.workshop.images.retention import OwnImage
+    from firesteel.workshop.images.sources import OpenedImage
 
 __all__ = ["BuildProgress", "BuiltImage"]  # events of its functions
 FilesRead = Callable[[int], None]
@@ -57,13 +55,13 @@ def open_image(
     reference: str, *, deep: bool = False, remote: bool = False, platform: str | None = None
 ) -> OpenedImage:
     """An OCI folder, an archive, an image that docker has, or one in a registry; nothing is pulled."""
-    from firesteel.images import sources
+    from firesteel.workshop.images import sources
 
     return sources.open_image(reference, platform=platform, deep=deep, remote=remote)
 
 
 def read_image(opened: OpenedImage, on_progress: FilesRead = lambda files: None) -> ImageReport:
-    from firesteel.images import inspect
+    from firesteel.workshop.images import inspect
 
     return inspect.inspect_image(opened, find_home().root / "tmp", on_progress)
 
@@ -77,8 +75,8 @@ def inspect_image(
 
 def inspect_opened(opened: OpenedImage, on_progress: FilesRead = lambda files: None) -> Inspection:
     """The same, with the recipes that it can serve."""
-    from firesteel.images import inspect
     from firesteel.library.plans import catalog
+    from firesteel.workshop.images import inspect
 
     report = read_image(opened, on_progress)
     saved = inspect.save_inspection(find_home(), report)
@@ -86,7 +84,7 @@ def inspect_opened(opened: OpenedImage, on_progress: FilesRead = lambda files: N
 
 
 def compare_images(first: ImageReport, second: ImageReport) -> ImageComparison:
-    from firesteel.images.compare import compare_reports
+    from firesteel.workshop.images.report import compare_reports
 
     return compare_reports(first, second)
 
@@ -114,7 +112,7 @@ def build_image(recipe: str, *, builder: str | None = None) -> AsyncIterator[Bui
     `builder`: one of `docker buildx ls`.
     """
     from firesteel.edge.records import load_image_recipe
-    from firesteel.images import build
+    from firesteel.workshop.images import build
 
     return build.build_image(find_home(), *load_image_recipe(recipe), builder)
 
@@ -122,8 +120,8 @@ def build_image(recipe: str, *, builder: str | None = None) -> AsyncIterator[Bui
 def plan_prune(keep: int = 2) -> PrunePlan:
     """The newest `keep` of each recipe stay, and so does what a container has or the user's catalog names."""
     from firesteel.edge.docker.image_sources import find_container_runtime
-    from firesteel.images import retention
-    from firesteel.images.factory.factory import all_candidates
+    from firesteel.workshop.images import retention
+    from firesteel.workshop.images.factory.factory import all_candidates
 
     home, runtime = find_home(), find_container_runtime()
     images = retention.own_images(runtime, home)
@@ -134,7 +132,7 @@ def plan_prune(keep: int = 2) -> PrunePlan:
 
 def prune_images(plan: PrunePlan) -> None:
     from firesteel.edge.docker.image_sources import find_container_runtime
-    from firesteel.images import retention
+    from firesteel.workshop.images import retention
 
     runtime = find_container_runtime()
     for image in plan.gone:
@@ -150,14 +148,14 @@ def policy_file(path: Path | None = None) -> Path:
 
 def read_policies(path: Path) -> Mapping[str, ImagePolicy]:
     """What to build when upstream has a release, by the name of the image."""
-    from firesteel.images.factory import policy
+    from firesteel.workshop.images.factory import policy
 
     return policy.read_policies(path)
 
 
 def try_again(names: Mapping[str, ImagePolicy], tag: str) -> None:
     """Try a refused release once more."""
-    from firesteel.images.factory import factory
+    from firesteel.workshop.images.factory import factory
 
     if not sum(factory.try_again(find_home(), name, tag) for name in names):
         raise UsageError(f"no release {tag} was refused", next="firesteel image watch --status")
@@ -165,8 +163,8 @@ def try_again(names: Mapping[str, ImagePolicy], tag: str) -> None:
 
 async def next_action(path: Path, name: str, policy: ImagePolicy) -> str:
     """What `run_policy` would do next; nothing is changed."""
-    from firesteel.images.factory import effects, factory
-    from firesteel.images.factory.policy import policy_recipe
+    from firesteel.workshop.images.factory import effects, factory
+    from firesteel.workshop.images.factory.policy import policy_recipe
 
     docker = effects.DockerFactory(find_home(), name, policy, policy_recipe(path, policy))
     return await factory.next_action(name, policy, docker, find_home(), time.time())
@@ -174,8 +172,8 @@ async def next_action(path: Path, name: str, policy: ImagePolicy) -> str:
 
 async def run_policy(path: Path, name: str, policy: ImagePolicy) -> AsyncGenerator[BuildProgress | str]:
     """Do what is due: build, compare, promote or refuse; a sentence for each thing that was done."""
-    from firesteel.images.factory import effects, factory
-    from firesteel.images.factory.policy import policy_recipe
+    from firesteel.workshop.images.factory import effects, factory
+    from firesteel.workshop.images.factory.policy import policy_recipe
 
     docker = effects.DockerFactory(find_home(), name, policy, policy_recipe(path, policy))
     async for event in factory.run_policy(name, policy, docker, find_home(), time.time):
@@ -184,6 +182,6 @@ async def run_policy(path: Path, name: str, policy: ImagePolicy) -> AsyncGenerat
 
 def policy_state(name: str) -> FactoryState:
     """How far each release has come."""
-    from firesteel.images.factory import factory
+    from firesteel.workshop.images.factory import factory
 
     return factory.read_factory_state(find_home(), name)

@@ -171,8 +171,8 @@ def _dockerfile(models: Sequence[str]) -> Rendered:
 
 def _factory(models: Sequence[str], form: str) -> Rendered:
     """`image watch` by itself: a workflow, two units, or the objects of a runner."""
-    from firesteel.images.factory.policy import read_policies  # registries
     from firesteel.render import factory
+    from firesteel.workshop.images.factory.policy import read_policies  # registries
 
     if len(models) > 1:
         raise UsageError(f"--as {form} takes one policy", next=f"firesteel render factory.yaml --as {form}")

@@ -21,14 +21,13 @@ if TYPE_CHECKING:  # loaded only by those who use them
     from firesteel.rules.checkpoint.checks import CheckpointCheck, Mend
     from firesteel.workshop.audit import AuditReport
     from firesteel.workshop.kernels.native import Kernel
-    from firesteel.workshop.quantize.calibration import CalibrationPlan
     from firesteel.workshop.quantize.forecast import QuantizationForecast
-    from firesteel.workshop.quantize.gguf_file import GgufPlan
+    from firesteel.workshop.quantize.other_quantizers import CalibrationPlan, GgufPlan
     from firesteel.workshop.quantize.plan import QuantizationPlan
     from firesteel.workshop.quantize.results import QuantizationResult
     from firesteel.workshop.quantize.run import QuantizationProgress
     from firesteel.workshop.repair import RepairOptions, RepairReport
-    from firesteel.workshop.repair.layout import WrittenLayout
+    from firesteel.workshop.repair.repair import WrittenLayout
 
 BytesDone = Callable[[int, int], None]
 """Gets the bytes done, and all."""
@@ -154,7 +153,7 @@ def plan_job(
     """The plan with its folder, its kernel and a forecast for a host; `repository`: where to upload it."""
     _require_numpy()
     from firesteel.workshop.kernels.native import load_kernel
-    from firesteel.workshop.quantize.upload import require_upload
+    from firesteel.workshop.quantize.results import require_upload
 
     if repository:
         require_upload(repository)
@@ -204,7 +203,7 @@ def _written(
 
 def upload(job: QuantizationJob) -> str:
     """Send the result to the Hub; returns the address of the commit."""
-    from firesteel.workshop.quantize.upload import upload_folder
+    from firesteel.workshop.quantize.results import upload_folder
 
     assert job.repository is not None
     return upload_folder(job.out, job.repository, is_public=job.is_public)
@@ -267,9 +266,9 @@ class Calibration(Value):
 
 
 def is_gguf_label(to: str) -> bool:
-    from firesteel.workshop.quantize import gguf_file  # slow to load
+    from firesteel.workshop.quantize import other_quantizers  # slow to load
 
-    return gguf_file.is_gguf_label(to)
+    return other_quantizers.is_gguf_label(to)
 
 
 def plan_gguf_job(
@@ -280,7 +279,7 @@ def plan_gguf_job(
     imatrix: Path | None = None,
     threads: int | None = None,
 ) -> GgufJob:
-    from firesteel.workshop.quantize.gguf_file import plan_gguf
+    from firesteel.workshop.quantize.other_quantizers import plan_gguf
 
     plan = plan_gguf(model, label, imatrix, find_home())
     return GgufJob(plan, _target(out, f"{plan.source.stem}-{label.upper()}.gguf"), threads or _cores())
@@ -288,7 +287,7 @@ def plan_gguf_job(
 
 def run_gguf_job(job: GgufJob) -> int:
     """The bytes that were written."""
-    from firesteel.workshop.quantize.gguf_file import run_gguf
+    from firesteel.workshop.quantize.other_quantizers import run_gguf
 
     return run_gguf(job.plan, job.out, job.threads)
 
@@ -298,10 +297,10 @@ def plan_calibration(
 ) -> Calibration:
     """W4A4 with measured activations: the command for it, where it would not wedge the host."""
     _require_numpy()
-    from firesteel.workshop.quantize import calibration
+    from firesteel.workshop.quantize import other_quantizers
     from firesteel.workshop.quantize.source import open_source
 
     source, host = open_source(model), _host(host_name)
     target = _target(out, f"{source.name}-NVFP4-CALIBRATED")
-    plan = calibration.plan_calibration(source, data, target, host)
-    return Calibration(source.origin, host.title, plan, calibration.command_text(plan), target)
+    plan = other_quantizers.plan_calibration(source, data, target, host)
+    return Calibration(source.origin, host.title, plan, other_quantizers.command_text(plan), target)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.conftest import docker_daemon_in
 from tests.hosts.cluster.namespaces import NamespaceHost
-from tests.images.made_images import layer, write_docker_archive
+from tests.workshop.images.made_images import layer, write_docker_archive
 
 SCRIPT = """
 import asyncio, json, sys

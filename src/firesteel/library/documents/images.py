@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from firesteel.catalog.image import ImageProblem
-from firesteel.images.compare import ImageDifference
-from firesteel.images.contents import Component, GpuLibrary, Part
-from firesteel.images.factory.decide import ReleaseProgress
-from firesteel.images.inspect import RecipeVerdict
-from firesteel.images.matrix_product import MatrixProduct
-from firesteel.images.report import ImageLayer, StartSettings
-from firesteel.images.retention import OwnImage
 from firesteel.library.documents.document import Document
+from firesteel.workshop.images.built import MatrixProduct
+from firesteel.workshop.images.contents import Component, GpuLibrary, Part
+from firesteel.workshop.images.factory.policy import ReleaseProgress
+from firesteel.workshop.images.inspect import RecipeVerdict
+from firesteel.workshop.images.report import ImageDifference, ImageLayer, StartSettings
+from firesteel.workshop.images.retention import OwnImage
 
 
 class ImageInspectJson(Document, kw_only=True):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firesteel.workshop.kernels.float_formats import (
+from firesteel.workshop.kernels.reference import (
     F32,
     U8,
     bf16_to_f32,

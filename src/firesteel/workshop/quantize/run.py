@@ -1,4 +1,11 @@
-"""Runs a plan: threads over units, in bounded memory. A killed run goes on; the result appears whole."""
+"""Runs a plan: threads over units, in bounded memory. A killed run goes on; the result appears whole.
+
+The journal has a line for each unit that is done, appended only after its bytes are on the disk. A line that
+was torn when the run was killed, and all after it, is dropped.
+
+    {"plan": "DIGEST"}
+    [0, [["model.layers.0.mlp.up_proj", 0.01, 3.2]]]    unit 0: squared error and norm of its matrix
+"""
 
 from __future__ import annotations
 
@@ -8,7 +15,7 @@ import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
@@ -19,14 +26,86 @@ from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.units import show_bytes
 from firesteel.values import Value
 from firesteel.workshop.kernels.native import Kernel
-from firesteel.workshop.quantize.card import write_documents
 from firesteel.workshop.quantize.formats import is_nvfp4
-from firesteel.workshop.quantize.journal import Entry, UnitJournal, read_journal
 from firesteel.workshop.quantize.plan import QuantizationPlan
-from firesteel.workshop.quantize.results import QuantizationResult, collect_errors
+from firesteel.workshop.quantize.results import QuantizationResult, collect_errors, write_documents
 from firesteel.workshop.quantize.source import INDEX
-from firesteel.workshop.quantize.units import CopyUnit, QuantizeUnit, Unit, row_blocks, units_of
-from firesteel.workshop.quantize.worker import Worker
+from firesteel.workshop.quantize.worker import (
+    BlockError,
+    CopyUnit,
+    QuantizeUnit,
+    Unit,
+    Worker,
+    row_blocks,
+    units_of,
+)
+
+Entry = tuple[BlockError, ...]
+
+
+def read_journal(path: Path, digest: str) -> list[Entry] | None:
+    """The units that are done, in order; None: the journal is of another plan, or there is none."""
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return None
+    if not lines or _parse(lines[0]) != {"plan": digest}:
+        return None
+    done: list[Entry] = []
+    for line in lines[1:]:
+        entry = _entry(_parse(line), len(done))
+        if entry is None:
+            break
+        done.append(entry)
+    return done
+
+
+def _parse(line: bytes) -> object:
+    try:
+        return json.loads(line) if line.endswith(b"\n") else None
+    except ValueError:
+        return None
+
+
+def _entry(value: object, number: int) -> Entry | None:
+    if not isinstance(value, list) or len(value) != 2:
+        return None
+    own, errors = value
+    try:
+        entry = tuple(BlockError(str(name), float(error), float(norm)) for name, error, norm in errors)
+    except (TypeError, ValueError):
+        return None
+    return entry if own == number else None
+
+
+class UnitJournal:
+    """Starts anew, or goes on after the entries that are kept."""
+
+    def __init__(self, path: Path, digest: str, done: list[Entry]) -> None:
+        temporary = path.with_suffix(".new")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(json.dumps({"plan": digest}) + "\n")
+            file.writelines(_line(number, entry) for number, entry in enumerate(done))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        self._file = path.open("a", encoding="utf-8")
+        self._count = len(done)
+
+    def append(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self._file.write(_line(self._count, entry))
+            self._count += 1
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _line(number: int, entry: Entry) -> str:
+    return json.dumps([number, [[block.module, block.error, block.norm] for block in entry]]) + "\n"
+
 
 MEMORY_BYTES = 2**30
 """What units in flight may take together; the process itself takes about 100 MB more."""

@@ -1,27 +1,139 @@
-"""From findings to a repaired checkpoint: which changes, drafted, written, and audited again."""
+"""From findings to a repaired checkpoint: which changes, drafted, written, and audited again.
+
+Two changes need no finding: `convert` between the layouts of compressed-tensors and ModelOpt (other names,
+and the inverse of the global scale; weights stay), and `split` into files none larger than a size, tensors
+whole and in order.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Literal
 
 from firesteel.edge.contents import local_folder, read_contents, read_folder
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.facts.model.contents import CheckpointContents
+from firesteel.facts.model.contents import CheckpointContents, split_name
 from firesteel.rules.checkpoint.checks import CheckpointFinding, Mend
 from firesteel.rules.checkpoint.judge import judge
+from firesteel.units import show_bytes
 from firesteel.values import Value, replace
-from firesteel.workshop.repair.config import fix_config
-from firesteel.workshop.repair.draft import Draft, contents_of, draft_of
-from firesteel.workshop.repair.graft import graft
-from firesteel.workshop.repair.layout import WrittenLayout, convert
-from firesteel.workshop.repair.scales import ReconciledGroup, reconcile
-from firesteel.workshop.repair.shards import split
-from firesteel.workshop.repair.write import Progress, read_tensor, restore, write_beside, write_in_place
+from firesteel.workshop.repair.config import (
+    compressed_section,
+    fix_config,
+    modelopt_file,
+    modelopt_section,
+    not_quantized,
+)
+from firesteel.workshop.repair.draft import (
+    Draft,
+    DraftFile,
+    DraftTensor,
+    Progress,
+    contents_of,
+    draft_of,
+    in_file_order,
+    read_tensor,
+    restore,
+    write_beside,
+    write_in_place,
+)
+from firesteel.workshop.repair.scales import ReconciledGroup, graft, reconcile
+
+WrittenLayout = Literal["compressed-tensors", "modelopt"]
+_RENAMED = {
+    "modelopt": {
+        "weight_packed": "weight", "weight_global_scale": "weight_scale_2",
+        "input_global_scale": "input_scale",
+    },
+    "compressed-tensors": {
+        "weight": "weight_packed", "weight_scale_2": "weight_global_scale",
+        "input_scale": "input_global_scale",
+    },
+}  # fmt: skip
+_INVERTED = frozenset({"weight_global_scale", "input_global_scale", "weight_scale_2", "input_scale"})
+
+
+def convert(
+    draft: Draft, contents: CheckpointContents, to: WrittenLayout, read: Callable[[DraftTensor], bytes]
+) -> Draft:
+    modules = draft.modules()
+    quantized = [module for module in modules.values() if module.is_quantized and module.weight is not None]
+    if not quantized:
+        raise FiresteelError(
+            f"{draft.folder} is not quantized", next=f"firesteel quantize {draft.folder} --to nvfp4"
+        )
+    if other := next((module for module in quantized if module.format != "nvfp4"), None):
+        raise FiresteelError(
+            f"`{other.name}` is {other.format}: only checkpoints that are all NVFP4 can be converted",
+            next=f"firesteel quantize MODEL --to nvfp4, which writes {to}"
+            if to != "modelopt"
+            else "use it as it is",
+        )
+    if all(module.layout == to for module in quantized):
+        raise FiresteelError(f"{draft.folder} is {to} already", next=f"firesteel audit {draft.folder}")
+    nvfp4 = {module.name for module in quantized}
+
+    def converted(tensor: DraftTensor) -> DraftTensor:
+        module, part = split_name(tensor.name)
+        if module not in nvfp4 or part not in _RENAMED[to]:
+            return tensor
+        renamed = replace(tensor, name=f"{module}.{_RENAMED[to][part]}")
+        if part not in _INVERTED:
+            return renamed
+        (value,) = struct.unpack("<f", read(tensor))
+        # ModelOpt's scalars have no dimension, those of compressed-tensors have one.
+        shape = () if to == "modelopt" else (1,)
+        return replace(renamed, shape=shape, content=struct.pack("<f", 1 / value))
+
+    files = tuple(
+        replace(file, tensors=in_file_order(map(converted, file.tensors)), origin=None)
+        for file in draft.files
+    )
+    made = replace(draft, files=files)
+    quantized = [module for module in made.modules().values() if module.name in nvfp4]
+    ignore = sorted(not_quantized(made.modules().values()))
+    config = {key: value for key, value in (contents.config or {}).items() if key != "compression_config"}
+    if to == "modelopt":
+        config["quantization_config"] = modelopt_section(quantized, ignore)
+        beside = modelopt_file(quantized, ignore)
+    else:
+        config["quantization_config"] = compressed_section(quantized, ignore)
+        beside = None
+    return replace(
+        made,
+        config=config,
+        modelopt_config=beside,
+        done=(*draft.done, f"{len(nvfp4):,} modules are laid out as {to}"),
+    )
+
+
+def split(draft: Draft, shard_bytes: int) -> Draft:
+    shards: list[list[DraftTensor]] = [[]]
+    size = 0
+    for tensor in draft.tensors():
+        if shards[-1] and size + tensor.size > shard_bytes:
+            shards.append([])
+            size = 0
+        shards[-1].append(tensor)
+        size += tensor.size
+    count = len(shards)
+    names = [f"model-{number:05}-of-{count:05}.safetensors" for number in range(1, count + 1)]
+    if count == 1:
+        names = ["model.safetensors"]
+    files = tuple(DraftFile(name, in_file_order(held)) for name, held in zip(names, shards, strict=True))
+    largest = max(sum(tensor.size for tensor in held) for held in shards)
+    did = f"{len(draft.files)} files became {count}, of at most {show_bytes(largest)}"
+    return replace(draft, files=files, has_index=count > 1, done=(*draft.done, did))
+
 
 _OWN: tuple[Mend, ...] = ("scales", "invert", "index", "config")
 """What needs no other checkpoint."""
+
+
+# --- the repair ---
 
 
 class RepairOptions(Value):
