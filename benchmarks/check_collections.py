@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from firesteel.catalog.catalog import shipped
-from firesteel.edge import files as text_files
+from firesteel.edge.files import find_files, read_beside, read_text
 from firesteel.errors import FiresteelError
 from firesteel.rules.checker import Finding
 from firesteel.rules.linter import LintOptions, LintResult, lint
@@ -30,8 +30,8 @@ def main() -> None:
     stops: list[Finding] = []
     for name in sys.argv[1:]:
         folder = Path(name).resolve()
-        options = replace(OPTIONS, open_beside=partial(text_files.read_beside, (folder,)))
-        paths = text_files.find_files([folder])
+        options = replace(OPTIONS, open_beside=partial(read_beside, (folder,)))
+        paths = find_files([folder])
         results = list(filter(None, (result_of(path, options) for path in paths)))
         kinds = Counter(machine.kind for result in results for machine in result.machines)
         findings = [finding for result in results for finding in result.findings]
@@ -49,7 +49,7 @@ def main() -> None:
 
 def result_of(path: Path, options: LintOptions) -> LintResult | None:
     try:
-        return lint(text_files.read_text(path), str(path), options)
+        return lint(read_text(path), str(path), options)
     except FiresteelError:
         return None
 

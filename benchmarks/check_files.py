@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from firesteel.catalog.catalog import shipped
-from firesteel.edge import files as text_files
+from firesteel.edge.files import find_files, read_text
 from firesteel.errors import FiresteelError
 from firesteel.rules.linter import LintOptions, lint
 
@@ -33,7 +33,7 @@ def copy_files(folders: list[Path], target: Path) -> tuple[int, int, int]:
     """How many files, launches and bytes."""
     files = launches = size = 0
     for folder in folders:
-        for path in text_files.find_files([folder]):
+        for path in find_files([folder]):
             count = launches_in(path)
             if count and files < FILES:
                 copy = target / folder.name / path.relative_to(folder)
@@ -45,7 +45,7 @@ def copy_files(folders: list[Path], target: Path) -> tuple[int, int, int]:
 
 def launches_in(path: Path) -> int:
     try:
-        return len(lint(text_files.read_text(path), str(path), OPTIONS).readings)
+        return len(lint(read_text(path), str(path), OPTIONS).readings)
     except FiresteelError:
         return 0
 

@@ -12,7 +12,7 @@ from rich.console import Console
 import firesteel
 from firesteel.cli.main import COMMANDS
 from firesteel.cli.output import show
-from firesteel.cli.output.proofs import proofs_view
+from firesteel.cli.output.progress import proofs_view
 from firesteel.run.service import ServiceSpec
 from firesteel.run.up import differences
 from firesteel.run.verify.checks import CheckResult

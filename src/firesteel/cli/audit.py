@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.text import Text
 
-from firesteel.cli.options import common
+from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import LEVEL_STYLE, err, out
 from firesteel.errors import escape_unprintable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.argument("model", metavar="MODEL")
 @click.option("--deep", is_flag=True, help="Read every byte: weights, all scales, published digests.")
 @click.option("--sarif", is_flag=True, help="Print SARIF 2.1.0, for code scanning.")
-@common.json_option
+@options.json_option
 def command(model: str, deep: bool, sarif: bool, as_json: bool) -> int:
     """Find what is wrong with a checkpoint: a folder, a GGUF file, or a Hub id.
 
@@ -43,7 +43,7 @@ def command(model: str, deep: bool, sarif: bool, as_json: bool) -> int:
 
         click.echo(checkpoint_sarif(report.model, report.findings))
     elif as_json:
-        common.print_json(documents.audit.AuditJson.of(report))
+        options.print_json(documents.weights.AuditJson.of(report))
     else:
         _show(report)
     return report.exit_code

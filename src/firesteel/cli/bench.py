@@ -13,8 +13,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 from click.core import ParameterSource
 
-from firesteel.cli.endpoints import require_one_target
-from firesteel.cli.options import bench, common, complete
+from firesteel.cli.options import (
+    FILE,
+    PATH,
+    complete_service,
+    json_option,
+    load_options,
+    print_json,
+    rate,
+    require_one_target,
+    several,
+    target,
+    thinking_option,
+)
 from firesteel.cli.output.bench import view
 from firesteel.cli.output.progress import SlowLines, told_on_interrupt
 from firesteel.cli.output.show import err, out, table
@@ -42,35 +53,35 @@ _TABLES: tuple[Literal["csv", "markdown"], ...] = ("csv", "markdown")
 
 
 @click.command("bench")
-@click.argument("name", required=False, shell_complete=complete.services)
+@click.argument("name", required=False, shell_complete=complete_service)
 @click.option("--url", help="Measure any OpenAI endpoint (http://host:8000/v1) instead of a service.")
 @click.option("--model", help="With --url: measure this model, if the server has several.")
-@bench.load_options(budget="2m")
+@load_options(budget="2m")
 @click.option(
     "--rate",
-    callback=bench.several(bench.rate),
+    callback=several(rate),
     metavar="0.5,2",
     help="Send this many requests a second, whether or not earlier ones were answered (open loop).",
 )
 @click.option(
     "--target",
-    callback=bench.several(bench.target),
+    callback=several(target),
     metavar="ttft=500ms,token=50ms",
     help="Count the requests that meet this target (goodput).",
 )
 @click.option(
     "--prompts",
-    type=common.PATH,
+    type=PATH,
     metavar="FILE",
     help="Send the prompts of this file (JSONL, ShareGPT, or one a line) instead of generated ones.",
 )
 @click.option(
     "--find",
-    callback=bench.several(bench.target),
+    callback=several(target),
     metavar="ttft=2s,token=50ms",
     help="Find the most users and the highest rate at which nine in ten requests meet this target.",
 )
-@bench.thinking_option
+@thinking_option
 @click.option(
     "--temperature",
     type=click.FloatRange(0, 2),
@@ -81,10 +92,10 @@ _TABLES: tuple[Literal["csv", "markdown"], ...] = ("csv", "markdown")
 @click.option("--cold", is_flag=True, help="Show the first, cold repetitions too.")
 @click.option("--resume", metavar="RUN", help="Continue a run that was interrupted.")
 @click.option("--key-env", metavar="VAR", help="Read the key for --url from this environment variable.")
-@click.option("--html", type=common.FILE, help="Write an HTML report to this file.")
-@click.option("--csv", type=common.FILE, help="Write a table with a line for each load to this file.")
-@click.option("--markdown", type=common.FILE, help="Write a report to paste into an issue to this file.")
-@common.json_option
+@click.option("--html", type=FILE, help="Write an HTML report to this file.")
+@click.option("--csv", type=FILE, help="Write a table with a line for each load to this file.")
+@click.option("--markdown", type=FILE, help="Write a report to paste into an issue to this file.")
+@json_option
 def command(
     name: str | None, url: str | None, model: str | None, shapes: tuple[str, ...], cold: bool,
     resume: str | None, html: Path | None, as_json: bool, prompts: Path | None,
@@ -121,7 +132,7 @@ def command(
         if path := files[format]:
             history.write_text(path, history.as_text([stored], format))
     if as_json:
-        common.print_json(documents.bench.bench_json(done.run, html))
+        print_json(documents.bench.bench_json(done.run, html))
     else:
         out.print(view(done.run, cold))
         for path in filter(None, files.values()):
@@ -143,7 +154,7 @@ def _list_shapes(as_json: bool) -> None:
         out.print(table(("name", "load"), [(name, shape.about) for name, shape in known_shapes().items()]))
         return
     rows = tuple(documents.bench.ShapeJson.of(shape, name=name) for name, shape in known_shapes().items())
-    common.print_json(documents.bench.BenchShapesJson.of(shapes=rows))
+    print_json(documents.bench.BenchShapesJson.of(shapes=rows))
 
 
 def _events(

@@ -1,23 +1,26 @@
-"""`firesteel check WHAT`"""
+"""`firesteel check WHAT`: findings as text, annotations or a report; and pages of rules."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from rich.text import Text
 
-from firesteel.cli.options import common
-from firesteel.cli.output import ci_annotations, rule_pages
-from firesteel.cli.output.check_report import markdown, other_machines
+from firesteel.cli.options import PATH, json_option, print_json
+from firesteel.cli.output import ci_annotations
+from firesteel.cli.output.ci_annotations import filled
 from firesteel.cli.output.show import LEVEL_STYLE, err, findings_view, out
 from firesteel.library import documents
-from firesteel.library.check import CheckOptions, CheckReport, check_texts, starts_with_a_text
+from firesteel.library.check import CheckOptions, CheckReport, check_texts, explain, starts_with_a_text
 
 if TYPE_CHECKING:
-    from firesteel.rules.rule import Level
+    from firesteel.rules.checker import Finding
+    from firesteel.rules.linter import LintResult
+    from firesteel.rules.rule import Level, Rule
 
 
 class _CheckCommand(click.Command):
@@ -69,7 +72,7 @@ def _split_commas(ctx: click.Context, param: click.Parameter, value: tuple[str, 
 @click.option("--engine-only", is_flag=True, help="Leave out what depends on the machine.")
 @click.option(
     "--baseline",
-    type=common.PATH,
+    type=PATH,
     metavar="FILE",
     help="Leave out findings that FILE, printed by an earlier --json, already has.",
 )
@@ -83,7 +86,7 @@ def _split_commas(ctx: click.Context, param: click.Parameter, value: tuple[str, 
 @click.option("--sarif", "form", flag_value="sarif", help="Print SARIF 2.1.0, for code scanning.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print a report for the authors of the text.")
 @click.option("--github", "form", flag_value="github", help="Print annotations for GitHub Actions.")
-@common.json_option
+@json_option
 @click.argument("what", nargs=-1, type=click.UNPROCESSED)
 def command(
     rule: str | None,
@@ -111,7 +114,7 @@ def command(
     after anything else. Exits 3 if a rule of level `stop` is broken.
     """
     if rule:
-        rule_pages.show(rule, as_json)
+        show_rules(rule, as_json)
         return 0
     options = CheckOptions(
         select, ignore, level, version, host_name, engine_only, baseline, changed_since, strict, skip_others,
@@ -119,7 +122,7 @@ def command(
     )  # fmt: skip
     result = check_texts(what, options, sys.stdin)
     if as_json:
-        common.print_json(documents.rules.check_json(result))
+        print_json(documents.check.check_json(result))
     elif form == "sarif":
         click.echo(ci_annotations.sarif(result.findings, result.unread))
     elif form == "markdown":
@@ -163,3 +166,84 @@ def _summary(result: CheckReport) -> str:
         return f"{text}; {len(readings)} launches{elsewhere}"
     launch = readings[0].launch
     return f"{text}; read as {launch.engine} {launch.version or '(version not known)'}{elsewhere}"
+
+
+def other_machines(linted: Sequence[LintResult]) -> str:
+    """Launches for another machine are not held against a Spark; how many, and what says so."""
+    machines = [machine for result in linted for machine in result.machines if machine.kind == "other"]
+    if not machines:
+        return ""
+    launches = sum(len(result.readings) for result in linted)
+    first = machines[0]
+    where = f", {first.spot.path}:{first.spot.line}" if first.spot else ""
+    count = "" if launches == 1 else f"{len(machines)} of them " if len(machines) < launches else "all "
+    return f", {count}for another machine ({first.what}{where}); --host gb10 checks for a Spark"
+
+
+# --- rules ---
+
+
+def show_rules(pattern: str, as_json: bool) -> None:
+    matching = explain(pattern)
+    if not as_json:
+        click.echo("\n\n".join(_rule_page(rule) for rule in matching))
+        return
+    rule = matching[0]
+    instead = filled(rule.instead) if rule.instead else None
+    says = filled(rule.says)
+    print_json(documents.check.RuleJson.of(rule, rule=rule.id, says=says, instead=instead))
+
+
+def _rule_page(rule: Rule) -> str:
+    lines = [
+        f"{rule.id}  ({rule.level}, {rule.confidence})",
+        filled(rule.says),
+        *([f"use   {filled(rule.instead)}"] if rule.instead else []),
+        *(["fix   firesteel check --fix fixes it"] if rule.fix else []),
+        *(f"hit   {line}" for line in rule.hits),
+        *(f"miss  {line}" for line in rule.misses),
+        *(f"seen  {source.seen}  {source.url}" for source in rule.sources),
+    ]
+    return "\n".join(lines)
+
+
+# --- a report for the authors of the texts ---
+
+
+_TITLES = {"stop": "Does not start, or does harm", "warn": "Has no effect, or is likely to do harm"}
+"""Notes are for whoever runs the launch, not for its author."""
+
+
+def markdown(linted: Sequence[LintResult]) -> str:
+    """Every stop and warning by file and line, with what was seen, the fix and the sources."""
+    findings = [finding for result in linted for finding in result.findings]
+    launches = sum(len(result.readings) for result in linted)
+    counts = ", ".join(f"{sum(each.level == level for each in findings)} {level}" for level in _TITLES)
+    lines = ["# Launches that do not do what they say", ""]
+    lines.append(f"{launches} launches in {len(linted)} files: {counts}{other_machines(linted)}.")
+    for level, title in _TITLES.items():
+        of_level = [finding for finding in findings if finding.level == level]
+        lines += ["", f"## {title}"] if of_level else []
+        for rule in dict.fromkeys(finding.rule for finding in of_level):
+            lines += ["", f"### {rule}", ""]
+            same = [finding for finding in of_level if finding.rule == rule]
+            for finding in same:
+                lines += _markdown_entry(finding)
+            urls = dict.fromkeys(f"{source.url} ({source.seen})" for source in same[0].sources)
+            lines += ["", f"Sources: {', '.join(urls)}"]
+    return "\n".join(lines)
+
+
+def _markdown_entry(finding: Finding) -> Iterator[str]:
+    spot = finding.spot
+    where = f"`{spot.path}:{spot.line}`" if spot else "a launch"
+    yield f"- {where}: {filled(finding.says)}"
+    if finding.saw:
+        yield f"  - seen: {_code(finding.saw)}"
+    if finding.instead:
+        yield f"  - fix: {filled(finding.instead)}"
+
+
+def _code(text: str) -> str:
+    fence = "``" if "`" in text else "`"
+    return f"{fence}{' '.join(text.split())}{fence}"

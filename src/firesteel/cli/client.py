@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from firesteel.cli.options import common
+from firesteel.cli import options
 from firesteel.library import clients, documents
 
 
@@ -25,8 +25,8 @@ from firesteel.library import clients, documents
 @click.option(
     "--write", is_flag=True, help="Write it to the client's own file, and keep a copy of the old one."
 )
-@click.option("--file", type=common.FILE, help="With --write: write to this file.")
-@common.json_option
+@click.option("--file", type=options.FILE, help="With --write: write to this file.")
+@options.json_option
 def command(
     name: str,
     model: str | None,
@@ -50,7 +50,7 @@ def command(
     )
     written, backup = clients.write_client(found) if write else (False, None)
     if as_json:
-        common.print_json(documents.client.client_json(found, written, backup))
+        options.print_json(documents.serve.client_json(found, written, backup))
     elif write:
         click.echo(f"wrote {found.path}" if written else f"{found.path} is up to date already", err=True)
         if backup:

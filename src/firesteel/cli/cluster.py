@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from firesteel.cli.options import common
+from firesteel.cli import options
 from firesteel.cli.output.doctor import show_cluster
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import done_texts
@@ -38,7 +38,7 @@ def command() -> None:
 @click.option("--user", help="Log in as this user (default: as ssh's configuration says).")
 @click.option("--port", type=click.IntRange(1, 65535), help="Use this ssh port.")
 @click.option("--yes", "is_sure", is_flag=True, help="Accept its host key without asking.")
-@common.json_option
+@options.json_option
 def add(
     name: str, address: str | None, user: str | None, port: int | None, is_sure: bool, as_json: bool
 ) -> None:
@@ -51,7 +51,7 @@ def add(
 
     added = asyncio.run(cluster.add_node(name, address=address, user=user, port=port, accepts=accepts))
     if as_json:
-        common.print_json(documents.cluster.ClusterAddJson.of(node=added.node, facts=added.facts))
+        options.print_json(documents.hosts.ClusterAddJson.of(node=added.node, facts=added.facts))
         return
     rails = [rail for rail in added.facts.rails if rail.has_carrier]
     joined = ", ".join(f"{rail.name} {rail.address or 'without an address'}" for rail in rails) or "no rail"
@@ -64,12 +64,12 @@ def add(
 
 
 @command.command("list")
-@common.json_option
+@options.json_option
 def list_nodes(as_json: bool) -> None:
     """List the nodes."""
     nodes = cluster.all_nodes()
     if as_json:
-        common.print_json(documents.cluster.ClusterListJson.of(nodes=nodes))
+        options.print_json(documents.hosts.ClusterListJson.of(nodes=nodes))
         return
     if not nodes:
         out.print(typed("there are no nodes; next: firesteel cluster add spark2"))
@@ -79,10 +79,10 @@ def list_nodes(as_json: bool) -> None:
 
 
 @command.command("check")
-@click.option("--svg", "svg", type=common.PATH, help="Draw the topology into this file.")
+@click.option("--svg", "svg", type=options.PATH, help="Draw the topology into this file.")
 @click.option("--propose", is_flag=True, help="Print addresses for rails that have none, and their undo.")
 @click.option("--no-measure", "is_quick", is_flag=True, help="Leave out the bandwidth.")
-@common.json_option
+@options.json_option
 def check(svg: Path | None, propose: bool, is_quick: bool, as_json: bool) -> int:
     """Examine every node as `doctor` does, and try every link both ways."""
     checked = asyncio.run(cluster.check_nodes(measures=not is_quick))
@@ -90,7 +90,7 @@ def check(svg: Path | None, propose: bool, is_quick: bool, as_json: bool) -> int
     if svg:
         svg.write_text(checked.svg_drawing)
     if as_json:
-        common.print_json(documents.cluster.check_json(found, examined))
+        options.print_json(documents.hosts.cluster_check_json(found, examined))
     else:
         _show(checked)
         show_cluster(examined)
@@ -127,12 +127,12 @@ def _propose(checked: CheckedCluster) -> None:
 
 @command.command("remove")
 @click.argument("name")
-@common.json_option
+@options.json_option
 def remove(name: str, as_json: bool) -> None:
     """Remove the node NAME, and what was copied to it."""
     left = asyncio.run(cluster.remove_node(name))
     if as_json:
-        common.print_json(documents.cluster.ClusterRemoveJson.of(name=name, left=left or None))
+        options.print_json(documents.hosts.ClusterRemoveJson.of(name=name, left=left or None))
         return
     out.print(f"{name} is no longer a node" + (f"; {left}" if left else ""))
 
@@ -140,8 +140,8 @@ def remove(name: str, as_json: bool) -> None:
 @command.command("stage")
 @click.argument("model")
 @click.option("--nodes", "count", type=click.IntRange(2, 8), help="For this many hosts (default: all).")
-@common.runtime_options
-@common.json_option
+@options.runtime_options
+@options.json_option
 def stage_model(
     model: str, count: int | None, runtime: Runtime | None, engine_path: str | None, as_json: bool
 ) -> None:
@@ -149,7 +149,7 @@ def stage_model(
     plan = cluster.plan_stage(Ask(model, runtime=runtime, engine_path=engine_path), count)
     done = asyncio.run(done_texts(cluster.stage_model(plan)))
     if as_json:
-        common.print_json(documents.cluster.ClusterStageJson.of(name=plan.proposal.name, done=tuple(done)))
+        options.print_json(documents.hosts.ClusterStageJson.of(name=plan.proposal.name, done=tuple(done)))
         return
     how = f" --engine-path {shlex.quote(engine_path)}" if engine_path else " --native" if runtime else ""
     out.print(typed(f"next: firesteel up {shlex.quote(model)} --cluster{how}"), soft_wrap=True)

@@ -1,26 +1,25 @@
-"""`firesteel compare`"""
+"""`firesteel compare`: two runs, a run and its plan or published ones, two servers, their answers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from firesteel.cli.history import show_notes
-from firesteel.cli.options import common
-from firesteel.cli.options.bench import load_options
+from firesteel.cli.options import json_option, load_options, print_json
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import err, out, table
 from firesteel.errors import UsageError, printable
 from firesteel.library import documents, history
-from firesteel.library.figures import load
+from firesteel.library.history import load
 
 if TYPE_CHECKING:
     from firesteel.bench.compare.against import PlanComparison, PublishedComparison
     from firesteel.bench.compare.runs import AnswerComparison, Comparison
-    from firesteel.bench.compare.servers import Side
+    from firesteel.bench.compare.servers import QualityComparison, Side
     from firesteel.bench.load.measure import Event
     from firesteel.bench.measurements import BenchRun, MeasuredFigure
 
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 @click.option(
     "--despite", multiple=True, metavar="SETTING", help="Compare although this setting differs; repeatable."
 )
-@common.json_option
+@json_option
 def command(
     runs: tuple[str, ...], is_plan: bool, published: bool, ab: bool, quality: bool, despite: tuple[str, ...],
     as_json: bool, **options: Any,
@@ -65,8 +64,6 @@ def command(
         example = "firesteel compare last --plan" if wanted == 1 else "firesteel compare last~1 last"
         raise UsageError(f"give {wanted} RUN{'s' if wanted > 1 else ''}, not {len(runs)}", next=example)
     if quality:
-        from firesteel.cli.quality import compare_answers  # loads the client that asks
-
         return compare_answers(runs, options, as_json)
     if ab:
         return _show(_measured_in_turns(runs, options, despite), as_json)
@@ -116,7 +113,7 @@ async def _followed(events: AsyncIterator[tuple[Side, Event] | Comparison]) -> C
 
 def _show(comparison: Comparison, as_json: bool) -> int:
     if as_json:
-        common.print_json(documents.bench.compare_json(comparison))
+        print_json(documents.bench.compare_json(comparison))
     elif comparison.why_not:
         for setting, says in comparison.why_not:
             out.print(f"not comparable because {setting} differs: {says}")
@@ -190,9 +187,7 @@ def _show_plan(run: BenchRun, as_json: bool) -> None:
     if as_json:
         shown = tuple(map(documents.bench.ComparePlanRowJson.of, rows))
         planned_from = str(why) if why else None
-        common.print_json(
-            documents.bench.ComparePlanJson.of(run=run.id, planned_from=planned_from, rows=shown)
-        )
+        print_json(documents.bench.ComparePlanJson.of(run=run.id, planned_from=planned_from, rows=shown))
         return
     history.require_planned(run)
     columns = ("point", "figure", "measured", "planned", "off by", "verdict")
@@ -220,7 +215,7 @@ def _show_published(run: BenchRun, as_json: bool) -> None:
     rows = history.published_rows(run)
     if as_json:
         published = tuple(map(documents.bench.published_row, rows))
-        common.print_json(documents.bench.ComparePublishedJson.of(run=run.id, rows=published))
+        print_json(documents.bench.ComparePublishedJson.of(run=run.id, rows=published))
         return
     history.require_published(run)
     columns = ("point", "decode here", "published", "ratio", "verdict", "source")
@@ -239,3 +234,76 @@ def _published_cells(row: PublishedComparison) -> tuple[str, ...]:
         row.verdict,
         row.source,
     )
+
+
+# --- answers ---
+
+
+def compare_answers(names: Sequence[str], options: Mapping[str, Any], as_json: bool) -> int:
+    found = asyncio.run(_ask_both(names, options))
+    if as_json:
+        print_json(documents.bench.CompareQualityJson.of(comparison=found))
+    else:
+        _show_answers(found)
+    return 0
+
+
+async def _ask_both(names: Sequence[str], options: Mapping[str, Any]) -> QualityComparison:
+    from firesteel.library.bench import ask_both  # the client that asks
+    from firesteel.library.run import environment_key
+
+    first, second = names
+    events = ask_both(
+        first, second, model=options["model"], key=environment_key(), budget_s=options["budget"],
+        answer_tokens=next(iter(options["answer"]), None),
+    )  # fmt: skip
+    async for event in events:
+        if not isinstance(event, int):
+            return event
+        if event % 10 == 0:
+            err.print(f"asked {event} prompts ...")
+    raise AssertionError("the last event is the comparison")
+
+
+def _show_answers(found: QualityComparison) -> None:
+    score = found.questions
+    lines = [
+        ("answers", f"{_share(found.agreement)} are equal word for word at temperature 0"),
+        (
+            "until apart",
+            f"{_share(found.tokens_until_apart)} of the tokens" if found.tokens_until_apart else "",
+        ),
+        ("KL", f"{_number(found.kl)} nats per token, B from A" if found.kl else ""),
+        (
+            "next token",
+            f"{_share(found.top_token_agreement)} the same likeliest one"
+            if found.top_token_agreement
+            else "",
+        ),
+        (
+            "questions",
+            f"A {_share(score.first)}, B {_share(score.second)} right; {score.only_first} only by A, "
+            f"{score.only_second} only by B",
+        ),
+        ("verdict", score.verdict + (f", p = {score.p:.3f}" if score.verdict != "cannot tell" else "")),
+    ]
+    names = f"A {printable(found.first)}, B {printable(found.second)}"
+    out.print(f"{names}: {found.prompts} prompts")
+    for name, text in lines:
+        if text:
+            out.print(f"{name:<12} {text}")
+    for ask, first, second in found.differing[:2]:
+        out.print(f"differs      {printable(ask, 100)}")
+        out.print(f"  A          {printable(first, 100)}")
+        out.print(f"  B          {printable(second, 100)}")
+    for note in found.notes:
+        out.print(f"note         {note}")
+
+
+def _share(figure: MeasuredFigure) -> str:
+    low, high = max(0.0, figure.low), min(1.0, figure.high)
+    return f"{figure.value:.1%} ({low:.1%} to {high:.1%}, n {figure.n})"
+
+
+def _number(figure: MeasuredFigure) -> str:
+    return f"{figure.value:.4f} ({max(0.0, figure.low):.4f} to {figure.high:.4f}, n {figure.n})"

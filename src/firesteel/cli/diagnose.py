@@ -9,7 +9,7 @@ import click
 from rich.console import Group
 from rich.text import Text
 
-from firesteel.cli.options import common
+from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import out
 from firesteel.errors import escape_unprintable
@@ -32,7 +32,7 @@ _LABELS = {"root": "cause", "trouble": "cause", "follows": "then", "note": "note
     type=click.Choice(get_args(EngineName)),
     help="Read it as this engine's log, if the log does not show which it is.",
 )
-@common.json_option
+@options.json_option
 def command(log: str, engine: EngineName | None, as_json: bool) -> int:
     """Find out from LOG why an engine did not start.
 
@@ -41,7 +41,7 @@ def command(log: str, engine: EngineName | None, as_json: bool) -> int:
     """
     found = diagnose_log(log, engine, sys.stdin.buffer)
     if as_json:
-        common.print_json(documents.diagnose.diagnosis_json(escape_unprintable(found.name), found.diagnosis))
+        options.print_json(documents.check.diagnosis_json(escape_unprintable(found.name), found.diagnosis))
     else:
         out.print(_view(found), soft_wrap=True)
     return found.exit_code

@@ -1,21 +1,26 @@
-"""`firesteel doctor [CHECK]...`"""
+"""`firesteel doctor [CHECK]...`: what is wrong with this host; its fixes, figures and alarms."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from firesteel.cli.options import common
+from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
-from firesteel.errors import HostNotReady, UsageError
+from firesteel.errors import HostNotReady, UsageError, escape_unprintable
 from firesteel.library import documents, hosts
+from firesteel.library.hosts import Measuring, NotMeasured, figure_text, measure_host, watch_host
+from firesteel.units import show_bytes
+from firesteel.values import plain
 
 if TYPE_CHECKING:
-    from firesteel.hosts.doctor.examine import Examination
+    from firesteel.facts.host.host_facts import HostMeasurement
+    from firesteel.hosts.doctor.examine import Examination, WatchReading
     from firesteel.hosts.doctor.fix import Fixed
     from firesteel.rules.host.fixes import FixPlan
 
@@ -32,11 +37,11 @@ _FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 @click.option("--watch", is_flag=True, help="Show the host's state every few seconds, and alarms.")
 @click.option("--every", type=click.FloatRange(0.2), default=2.0, help="Seconds between readings of --watch.")
 @click.option("--count", type=click.IntRange(1), help="Stop --watch after this many readings.")
-@click.option("--bundle", type=common.PATH, help="Write what was read, without secrets.")
-@click.option("--from", "source", type=common.PATH, help="Judge a bundle, not this host.")
+@click.option("--bundle", type=options.PATH, help="Write what was read, without secrets.")
+@click.option("--from", "source", type=options.PATH, help="Judge a bundle, not this host.")
 @click.option("--cluster", is_flag=True, help="Examine every node of the cluster, and what differs.")
 @click.option("--root", type=_FOLDER, help="Examine and change this folder in place of /.")
-@common.json_option
+@options.json_option
 def command(
     checks: tuple[str, ...],
     everything: bool,
@@ -70,12 +75,8 @@ def command(
     if undo:
         return _undo(checks, root, yes, as_json)
     if watch:
-        from firesteel.cli.output.doctor_watch import show_watch
-
         return show_watch(every, count, root, as_json)
     if measure:
-        from firesteel.cli.output.doctor_measure import show_measurements
-
         return show_measurements(as_json)
     examination = hosts.doctor(checks, root=root, source=source)
     if fix:
@@ -98,7 +99,7 @@ def _root_words(root: Path | None) -> str:
 def _show(examination: Examination, everything: bool, as_json: bool, *, is_here: bool) -> int:
     can_fix = hosts.fixable(examination)
     if as_json:
-        common.print_json(documents.hosts.doctor_json(examination, can_fix))
+        options.print_json(documents.hosts.doctor_json(examination, can_fix))
     else:
         from firesteel.cli.output.doctor import show_examination
 
@@ -109,7 +110,7 @@ def _show(examination: Examination, everything: bool, as_json: bool, *, is_here:
 def _cluster(checks: tuple[str, ...], as_json: bool) -> int:
     found = asyncio.run(hosts.doctor_cluster(checks))
     if as_json:
-        common.print_json(documents.hosts.doctor_cluster_json(found))
+        options.print_json(documents.hosts.doctor_cluster_json(found))
     else:
         from firesteel.cli.output.doctor import show_cluster
 
@@ -120,7 +121,7 @@ def _cluster(checks: tuple[str, ...], as_json: bool) -> int:
 def _bundle(path: Path, root: Path | None, as_json: bool) -> int:
     sections = hosts.write_bundle(path, root)
     if as_json:
-        common.print_json(documents.hosts.DoctorBundleJson.of(file=str(path), sections=sections))
+        options.print_json(documents.hosts.DoctorBundleJson.of(file=str(path), sections=sections))
         return 0
     click.echo(f"{path}: {len(sections)} sections, secrets removed; look through it before you send it")
     click.echo(typed(f"next: firesteel doctor --from {path}"))
@@ -149,7 +150,7 @@ def _fix(
     if as_json:
         plans = tuple(fix.plan for fix in fixes)
         diffs = {fix.plan.check: fix.diff if not done else "" for fix in fixes}
-        common.print_json(documents.hosts.doctor_fix_json(plans, diffs, done))
+        options.print_json(documents.hosts.doctor_fix_json(plans, diffs, done))
     return 0 if all(fixed.verified for fixed in done) else 1
 
 
@@ -185,5 +186,67 @@ def _undo(names: tuple[str, ...], root: Path | None, yes: bool, as_json: bool) -
         rest = f"; {'; '.join(result.left)}" if result.left else ""
         click.echo(f"taken back  {result.entry.check}{rest}", err=True)
     if as_json:
-        common.print_json(documents.hosts.doctor_undo_json(undone))
+        options.print_json(documents.hosts.doctor_undo_json(undone))
     return 1 if any(result.left for result in undone) else 0
+
+
+# --- --measure and --watch ---
+
+
+def show_measurements(as_json: bool) -> int:
+    figures: list[HostMeasurement] = []
+    missing: list[NotMeasured] = []
+    for event in measure_host():
+        if isinstance(event, Measuring):
+            click.echo(f"measuring {event.what} ...", err=True)
+        elif isinstance(event, NotMeasured):
+            missing.append(event)
+        else:
+            figures.append(event)
+    if as_json:
+        document = documents.hosts.DoctorMeasureJson.of(figures=tuple(figures), not_measured=tuple(missing))
+        options.print_json(document)
+        return 0
+    width = max(len(figure.name) for figure in figures)
+    for figure in figures:
+        click.echo(f"{figure.name:<{width}}  {figure_text(figure)}")
+    for each in missing:
+        click.echo(f"not measured  {each.what}: {each.why}")
+    click.echo(typed("next: firesteel doctor, which judges by these figures; `plan` uses them too"))
+    return 0
+
+
+def show_watch(every_s: float, count: int | None, root: Path | None, as_json: bool) -> int:
+    """Exits with 5 when the last reading has something that stops a launch."""
+    active: dict[str, str] = {}
+    for reading in watch_host(every_s, count, root):
+        if as_json:
+            click.echo(json.dumps({"document": "firesteel.doctor-watch/1", **plain(reading)}))
+        else:
+            _show_reading(reading, active)
+        active = {alarm.check: alarm.level for alarm in reading.alarms}
+    return 5 if "stop" in active.values() else 0
+
+
+def _show_reading(reading: WatchReading, active: dict[str, str]) -> None:
+    parts = [
+        reading.at[11:19],
+        _reading_part(reading.clock_mhz, "{:.0f} MHz"),
+        _reading_part(reading.power_w, "{:.0f} W"),
+        _reading_part(reading.temperature_c, "{:.0f} °C"),
+        _reading_part(reading.use_percent, "GPU {:.0f} %"),
+        f"{show_bytes(reading.memory_available_bytes)} available" if reading.memory_available_bytes else "",
+        _reading_part(reading.pressure_percent, "pressure {:.0f} %"),
+        f"rails {reading.rails_up}/{reading.rails_cabled}" if reading.rails_cabled else "",
+    ]
+    alarms = ", ".join(alarm.check for alarm in reading.alarms)
+    click.echo("  ".join(part for part in parts if part) + (f"  ALARM {alarms}" if alarms else ""))
+    for alarm in reading.alarms:
+        if alarm.is_new:
+            click.echo(escape_unprintable(f"  {alarm.level}  {alarm.check}: {alarm.says} ({alarm.evidence})"))
+    for check in active.keys() - {alarm.check for alarm in reading.alarms}:
+        click.echo(f"  over  {check}")
+
+
+def _reading_part(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import click
 
-from firesteel.cli.options import common, complete
+from firesteel.cli import options
 from firesteel.cli.output.progress import done_texts, told_on_interrupt
 from firesteel.errors import UsageError
 from firesteel.library import documents, run, serve
 
 
 @click.command("down")
-@click.argument("name", required=False, shell_complete=complete.services)
+@click.argument("name", required=False, shell_complete=options.complete_service)
 @click.option("--all", "everything", is_flag=True, help="Stop every service.")
-@common.file_option("Stop the models of a service file.")
-@common.json_option
+@options.file_option("Stop the models of a service file.")
+@options.json_option
 def command(name: str | None, everything: bool, path: Path | None, as_json: bool) -> None:
     """Stop NAME, or all models of a service file.
 
@@ -31,7 +31,7 @@ def command(name: str | None, everything: bool, path: Path | None, as_json: bool
     with told_on_interrupt(lambda: run.left_of(plan)):
         done = asyncio.run(done_texts(run.stop(plan)))
     if as_json:
-        common.print_json(documents.run.DownJson.of(done=tuple(done)))
+        options.print_json(documents.run.DownJson.of(done=tuple(done)))
     elif not done:
         click.echo(f"nothing of {path} is running" if path else "nothing is running")
     if everything and (gateway := serve.gateway()):

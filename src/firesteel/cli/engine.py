@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from firesteel.cli.options import common
+from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import last_of, told_on_interrupt
 from firesteel.cli.output.show import out
@@ -30,13 +30,13 @@ def command() -> None:
 
 
 @command.command("list")
-@common.json_option
+@options.json_option
 def list_(as_json: bool) -> None:
     """List the engines under FIRESTEEL_HOME."""
     engines = installed_engines()
     if as_json:
-        rows = tuple(documents.engine.engine_json(folder, engine) for folder, engine in engines.items())
-        common.print_json(documents.engine.EngineListJson.of(engines=rows))
+        rows = tuple(documents.engines.engine_json(folder, engine) for folder, engine in engines.items())
+        options.print_json(documents.engines.EngineListJson.of(engines=rows))
         return
     if not engines:
         click.echo("no engine is installed under FIRESTEEL_HOME")
@@ -62,7 +62,7 @@ def install(what: str) -> None:
 
 @command.command("build")
 @click.argument("what", metavar="llamacpp[==bNUMBER]")
-@click.option("--source", type=common.PATH, help="Use this checkout or archive of llama.cpp.")
+@click.option("--source", type=options.PATH, help="Use this checkout or archive of llama.cpp.")
 @click.option("--cpu", is_flag=True, help="Build for the CPU, though there is a GPU.")
 def build(what: str, source: Path | None, cpu: bool) -> None:
     """Build llama.cpp from pinned sources for the GPU of this machine, or for its CPU.

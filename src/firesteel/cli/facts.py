@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from firesteel.cli.options import common
+from firesteel.cli import options
 from firesteel.cli.output.show import out, table
 from firesteel.library import check, documents
 
@@ -18,7 +18,7 @@ _EFFECTS = {"stop": "stops", "warn": "hurts", "note": "note", None: "no known pr
 
 @click.command("facts")
 @click.argument("name", metavar="TABLE", default="sm121")
-@common.json_option
+@options.json_option
 def command(name: str, as_json: bool) -> None:
     """Show what is known about a DGX Spark, with source and day.
 
@@ -37,7 +37,7 @@ def command(name: str, as_json: bool) -> None:
 
 def _show_support(name: str, support: CompatibilityTable, as_json: bool) -> None:
     if as_json:
-        common.print_json(documents.rules.FactsJson.of(support, table=name))
+        options.print_json(documents.check.FactsJson.of(support, table=name))
         return
     out.print(support.title)
     rows = [
@@ -50,7 +50,7 @@ def _show_support(name: str, support: CompatibilityTable, as_json: bool) -> None
 
 def _show(name: str, found: FactTable, as_json: bool) -> None:
     if as_json:
-        common.print_json(documents.rules.FactTableJson.of(found, table=name))
+        options.print_json(documents.check.FactTableJson.of(found, table=name))
         return
     out.print(found.title)
     rows = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from firesteel.cli.options import common
+from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import err, out, table
 from firesteel.library import documents, history
@@ -26,7 +26,7 @@ def show_notes() -> None:
 
 @click.group("history", invoke_without_command=True)
 @click.option("--all", "is_all", is_flag=True, help="List all runs, not only the last fifty.")
-@common.json_option
+@options.json_option
 @click.pass_context
 def command(ctx: click.Context, is_all: bool, as_json: bool) -> None:
     """List the measured runs, newest first; show, export, import or delete one.
@@ -39,14 +39,14 @@ def command(ctx: click.Context, is_all: bool, as_json: bool) -> None:
 
 @command.command("list")
 @click.option("--all", "is_all", is_flag=True, help="List all runs, not only the last fifty.")
-@common.json_option
+@options.json_option
 def list_runs(is_all: bool, as_json: bool) -> None:
     """List the runs, newest first."""
     runs, notes = history.runs_in_history(None if is_all else 50)
     for note in notes:
         err.print(note)
     if as_json:
-        common.print_json(documents.bench.HistoryJson.of(runs=runs, notes=notes))
+        options.print_json(documents.bench.HistoryJson.of(runs=runs, notes=notes))
         return
     if not runs:
         out.print(typed("no runs yet; next: firesteel bench"))
@@ -67,8 +67,8 @@ def _cells(run: RunSummary) -> tuple[str, ...]:
 @command.command("show")
 @click.argument("run", default="last")
 @click.option("--cold", is_flag=True, help="Show the first, cold repetitions too.")
-@click.option("--html", type=common.FILE, help="Write an HTML report to this file.")
-@common.json_option
+@click.option("--html", type=options.FILE, help="Write an HTML report to this file.")
+@options.json_option
 def show(run: str, cold: bool, html: Path | None, as_json: bool) -> None:
     """Show the figures of one run, as `firesteel bench` printed them."""
     from firesteel.cli.output.bench import view  # loads the client that measures
@@ -79,7 +79,7 @@ def show(run: str, cold: bool, html: Path | None, as_json: bool) -> None:
     if html:
         history.write_report(html, stored)
     if as_json:
-        common.print_json(documents.bench.bench_json(stored.run, html))
+        options.print_json(documents.bench.bench_json(stored.run, html))
         return
     out.print(view(stored.run, cold))
     if html:
@@ -90,7 +90,7 @@ def show(run: str, cold: bool, html: Path | None, as_json: bool) -> None:
 
 @command.command("export")
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
-@click.option("--file", type=common.FILE, help="Write to this file.")
+@click.option("--file", type=options.FILE, help="Write to this file.")
 @click.option("--samples", is_flag=True, help="Export one run with every request.")
 @click.option(
     "--as",
@@ -115,7 +115,7 @@ def export(runs: tuple[str, ...], file: Path | None, samples: bool, format: Expo
 
 @command.command("chart")
 @click.argument("model", required=False)
-@click.option("--html", type=common.FILE, required=True, help="Write the page here.")
+@click.option("--html", type=options.FILE, required=True, help="Write the page here.")
 def chart(model: str | None, html: Path) -> None:
     """Draw the decode speed of every load over time, of MODEL or of all models, as one HTML page."""
     show_notes()
@@ -124,15 +124,15 @@ def chart(model: str | None, html: Path) -> None:
 
 
 @command.command("import")
-@click.argument("file", type=common.FILE)
-@common.json_option
+@click.argument("file", type=options.FILE)
+@options.json_option
 def import_command(file: Path, as_json: bool) -> None:
     """Import runs of firesteel, llama-benchy, `vllm bench`, guidellm or llama-bench, as `reported`."""
     show_notes()
     imported = history.import_runs(file)
     done = [_imported_text(id, stored) for id, stored in imported.items()]
     if as_json:
-        common.print_json(documents.bench.HistoryImportJson.of(done=tuple(done)))
+        options.print_json(documents.bench.HistoryImportJson.of(done=tuple(done)))
         return
     for line in done:
         out.print(line)
@@ -146,12 +146,12 @@ def _imported_text(id: str, stored: StoredRun | None) -> str:
 
 @command.command("delete")
 @click.argument("run")
-@common.json_option
+@options.json_option
 def delete(run: str, as_json: bool) -> None:
     """Delete a run with all its samples."""
     show_notes()
     line = f"deleted {history.delete_run(run)}"
     if as_json:
-        common.print_json(documents.bench.HistoryDeleteJson.of(done=(line,)))
+        options.print_json(documents.bench.HistoryDeleteJson.of(done=(line,)))
         return
     out.print(line)

@@ -1,29 +1,33 @@
-"""`firesteel image inspect|build|prune`; `image_watch.py` has `image watch`."""
+"""`firesteel image inspect|build|prune|watch`"""
 
 from __future__ import annotations
 
 import asyncio
 import shlex
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from rich.text import Text
 
-from firesteel.cli.image_watch import watch
-from firesteel.cli.options import common
+from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import last_of, told_on_interrupt
+from firesteel.cli.output.progress import SlowLines, build_line, last_of, told_on_interrupt
 from firesteel.cli.output.show import LEVEL_STYLE, err, line, out
-from firesteel.errors import escape_unprintable
+from firesteel.edge.host.signals import cancel_on_signals
+from firesteel.errors import FiresteelError, escape_unprintable
 from firesteel.library import documents, images
 from firesteel.library.images import BuiltImage
 from firesteel.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:
     from firesteel.catalog.image import ImageProblem
+    from firesteel.workshop.images.factory.policy import FactoryState, ImagePolicy
     from firesteel.workshop.images.inspect import RecipeVerdict
     from firesteel.workshop.images.report import ImageComparison, ImageReport
     from firesteel.workshop.images.sources import OpenedImage
+
 
 _SHOWN_LIBRARIES = 12
 _SHOWN_PARTS = 8
@@ -34,16 +38,13 @@ def command() -> None:
     """Say what is inside an image and whether it runs on a GB10; build one, and tag it once it is proved."""
 
 
-command.add_command(watch)
-
-
 @command.command("inspect")
 @click.argument("reference", metavar="REF")
 @click.option("--compare", "other", metavar="REF", help="Say what differs in this other image.")
 @click.option("--deep", is_flag=True, help="Download the large layers of an image in a registry, too.")
 @click.option("--remote", is_flag=True, help="Ask the registry, though docker has the image here.")
 @click.option("--platform", metavar="OS/ARCH", help="Of an image for several (default linux/arm64).")
-@common.json_option
+@options.json_option
 def inspect(
     reference: str, other: str | None, deep: bool, remote: bool, platform: str | None, as_json: bool
 ) -> int:
@@ -67,7 +68,7 @@ def inspect(
     if as_json:
         path = str(found.saved) if found.saved else None
         shown = documents.images.ImageInspectJson.of(found.report, recipes=found.recipes, saved=path)
-        common.print_json(shown)
+        options.print_json(shown)
     else:
         _show(found.report, found.recipes)
     return found.exit_code
@@ -79,7 +80,7 @@ def inspect(
 @click.option(
     "--builder", metavar="NAME", help="Build on this builder of `docker buildx ls`, here or remote."
 )
-@common.json_option
+@options.json_option
 def build(what: str | None, is_list: bool, builder: str | None, as_json: bool) -> None:
     """Build an image from a recipe, inspect it, start a model on it and verify that; tag it only then.
 
@@ -94,7 +95,7 @@ def build(what: str | None, is_list: bool, builder: str | None, as_json: bool) -
     with told_on_interrupt("nothing was tagged; docker keeps the steps that are done"):
         image = asyncio.run(last_of(images.build_image(what, builder=builder), BuiltImage))
     if as_json:
-        common.print_json(documents.images.ImageBuildJson.of(image))
+        options.print_json(documents.images.ImageBuildJson.of(image))
         return
     line(f"{image.tag}: {image.engine} {image.version}, {show_bytes(image.bytes)}")
     line(f"  verified      {', '.join(image.verified)}")
@@ -110,7 +111,7 @@ def build(what: str | None, is_list: bool, builder: str | None, as_json: bool) -
     "--keep", type=click.IntRange(1), default=2, show_default=True, help="Keep this many of a recipe."
 )
 @click.option("--yes", is_flag=True, help="Remove them; without it they are only listed.")
-@common.json_option
+@options.json_option
 def prune(keep: int, yes: bool, as_json: bool) -> None:
     """List or remove the images that `image build` made and nothing needs.
 
@@ -122,7 +123,7 @@ def prune(keep: int, yes: bool, as_json: bool) -> None:
         images.prune_images(plan)
     if as_json:
         shown = documents.images.ImagePruneJson.of(removed=yes, images=plan.gone, kept=plan.kept)
-        common.print_json(shown)
+        options.print_json(shown)
         return
     for image in plan.gone:
         name = image.tag or f"{image.id[:19]} (refused)"
@@ -147,7 +148,7 @@ def _progress(files: int) -> None:
 
 def _print_comparison(comparison: ImageComparison, as_json: bool) -> None:
     if as_json:
-        common.print_json(documents.images.ImageCompareJson.of(comparison))
+        options.print_json(documents.images.ImageCompareJson.of(comparison))
         return
     line(f"{comparison.first} ({show_bytes(comparison.first_bytes)})")
     line(f"{comparison.second} ({show_bytes(comparison.second_bytes)})")
@@ -259,3 +260,93 @@ def _show_recipes(recipes: tuple[RecipeVerdict, ...]) -> None:
     for reason, names in reasons.items():
         which = f"any of {len(names)} recipes" if len(names) == len(recipes) > 1 else ", ".join(names)
         line(f"  cannot run    {which}: {reason}")
+
+
+# --- images that follow upstream ---
+
+
+_SHOWN_RELEASES = 10
+
+
+@command.command("watch")
+@click.argument("path", metavar="[FILE]", required=False, type=options.PATH)
+@click.option(
+    "--dry-run", is_flag=True, help="Look upstream, and say what would be done next; change nothing."
+)
+@click.option("--status", is_flag=True, help="Show how far each release has come, and look at nothing.")
+@click.option("--again", metavar="TAG", help="Try a refused release once more.")
+@options.json_option
+def watch(path: Path | None, dry_run: bool, status: bool, again: str | None, as_json: bool) -> int:
+    """Build new upstream releases, compare them with the current image, promote or refuse them.
+
+    FILE says which (default FIRESTEEL_HOME/factory.yaml; docs/images.md has an example). Does what is due now
+    and ends: a timer or a workflow runs it again (`firesteel render FILE --as timer|workflow`). What was
+    interrupted is continued.
+
+    \b
+    Exits 0  done, or nothing was due
+          1  a release was refused, or upstream could not be asked
+    """
+    path = images.policy_file(path)
+    policies = images.read_policies(path)
+    done: dict[str, list[str]] = {name: [] for name in policies}
+    problems: list[FiresteelError] = []
+    if again:
+        images.try_again(policies, again)
+    if not status:
+        for name, policy in policies.items():
+            try:
+                with told_on_interrupt("the same command goes on where it was"):
+                    asyncio.run(_run_policy(path, name, policy, done[name], dry_run))
+            except FiresteelError as error:  # the other images do not depend on it
+                problems.append(error)
+    states = {name: images.policy_state(name) for name in policies}
+    _show_releases(states, done, as_json)
+    if problems:
+        raise problems[0]
+    return int(any("refused" in line for lines in done.values() for line in lines))
+
+
+async def _run_policy(path: Path, name: str, policy: ImagePolicy, done: list[str], dry_run: bool) -> None:
+    cancel_on_signals()
+    if dry_run:
+        done.append(await images.next_action(path, name, policy))
+        return
+    lines = SlowLines()
+    async for event in images.run_policy(path, name, policy):
+        if isinstance(event, str):
+            done.append(event)
+            lines.print(f"{name}: {escape_unprintable(event)}")
+        else:
+            lines.print(f"{name}: {build_line(event)}")
+
+
+def _show_releases(states: dict[str, FactoryState], done: dict[str, list[str]], as_json: bool) -> None:
+    if as_json:
+        shown = tuple(
+            documents.images.FactoryImageJson.of(
+                name=name,
+                looked=_day(state.looked_s) if state.looked_s else None,
+                current=state.current.tag if state.current else None,
+                releases=state.releases,
+                done=tuple(done[name]),
+            )
+            for name, state in states.items()
+        )
+        options.print_json(documents.images.ImageWatchJson.of(images=shown))
+        return
+    for name, state in states.items():
+        looked = f"looked {_day(state.looked_s)}" if state.looked_s else "never looked"
+        line(f"{name}: {looked}; current {state.current.image_tag if state.current else 'none'}")
+        for action in done[name]:
+            line(f"  now           {action}")
+        for found in state.releases[:_SHOWN_RELEASES]:
+            why = f": {'; '.join(found.why)}" if found.why else ""
+            stage = "current" if found == state.current else found.stage
+            line(f"  {found.tag:<13} {stage}{why}")
+        if len(state.releases) > _SHOWN_RELEASES:
+            line(f"  ... and {len(state.releases) - _SHOWN_RELEASES} older ones (--json lists them)")
+
+
+def _day(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"

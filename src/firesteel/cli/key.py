@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import click
 
-from firesteel.cli.options import common
+from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
-from firesteel.library import documents, keys
-from firesteel.library.keys import Key, RateLimit, TokenBudget, parse_budget, parse_rate_limit
+from firesteel.library import documents, serve
+from firesteel.library.serve import Key, RateLimit, TokenBudget, parse_budget, parse_rate_limit
 
 T = TypeVar("T")
 
@@ -60,17 +60,17 @@ def _parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Paramet
 @click.option(
     "--expires",
     metavar="30d",
-    callback=_parsed(keys.parse_expiry),
+    callback=_parsed(serve.parse_expiry),
     help="Refuse it from then on: after 12h or 30d, or after a day, 2026-12-31.",
 )
 @click.option(
     "--priority",
-    type=click.IntRange(-keys.MAX_PRIORITY, keys.MAX_PRIORITY),
+    type=click.IntRange(-serve.MAX_PRIORITY, serve.MAX_PRIORITY),
     default=0,
     show_default=True,
     help="Serve waiting requests with a higher priority first.",
 )
-@common.json_option
+@options.json_option
 def add(
     name: str,
     admin: bool,
@@ -86,29 +86,29 @@ def add(
     """Create a key and print its token, once; only a hash of it is stored."""
     if admin and metrics:
         raise click.UsageError("--admin and --metrics exclude each other: an admin key may read metrics, too")
-    key, token = keys.add_key(
+    key, token = serve.add_key(
         name,
         scope="admin" if admin else "metrics" if metrics else "inference",
         models=models or None,
-        limits=keys.KeyLimits(requests, tokens, budget),
+        limits=serve.KeyLimits(requests, tokens, budget),
         priority=priority,
         expires=expires,
     )
     if as_json:
-        shown = documents.key.key_json(key)
-        common.print_json(documents.key.KeyAddJson.of(token=token, key=shown, path=str(keys.keys_file())))
+        shown = documents.serve.key_json(key)
+        options.print_json(documents.serve.KeyAddJson.of(token=token, key=shown, path=str(serve.keys_file())))
         return
     click.echo(token)
     click.echo(f"created key `{name}` ({key.id}); this is the only time its token is shown", err=True)
 
 
 @command.command("list")
-@common.json_option
+@options.json_option
 def list_(as_json: bool) -> None:
     """List the keys."""
-    found = keys.keys()
+    found = serve.keys()
     if as_json:
-        common.print_json(documents.key.KeyListJson.of(keys=tuple(map(documents.key.key_json, found))))
+        options.print_json(documents.serve.KeyListJson.of(keys=tuple(map(documents.serve.key_json, found))))
         return
     if not found:
         click.echo(typed("there are no keys; next: firesteel key add NAME"))
@@ -121,12 +121,12 @@ def list_(as_json: bool) -> None:
 
 @command.command("revoke")
 @click.argument("name")
-@common.json_option
+@options.json_option
 def revoke(name: str, as_json: bool) -> None:
     """Revoke a key: a running gateway refuses it within seconds, and stops its open requests."""
-    key = keys.revoke_key(name)
+    key = serve.revoke_key(name)
     if as_json:
-        common.print_json(documents.key.KeyRevokeJson.of(key=documents.key.key_json(key)))
+        options.print_json(documents.serve.KeyRevokeJson.of(key=documents.serve.key_json(key)))
         return
     click.echo(f"revoked key `{name}` ({key.id})", err=True)
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from firesteel.cli.options import common
+from firesteel.cli import options
 from firesteel.cli.output.show import err
 from firesteel.errors import UsageError
 from firesteel.launch import EngineName
 from firesteel.library import documents
-from firesteel.library import learn as learned
+from firesteel.library import engines as learned
 
 if TYPE_CHECKING:
     from firesteel.engines.schema.symbols import Schema
-    from firesteel.library.learn import BrokenRecipes, LearnedImage, LearnedRelease
+    from firesteel.library.engines import BrokenRecipes, LearnedImage, LearnedRelease
 
 
 @click.command("learn")
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--list", "is_list", is_flag=True, help="List the known releases; downloads nothing.")
 @click.option("--recipes", "is_recipes", is_flag=True, help="Say which recipes the release breaks.")
 @click.option("--again", is_flag=True, help="Read it again even if it is known.")
-@common.json_option
+@options.json_option
 def command(
     engine: EngineName | None,
     version: str | None,
@@ -78,10 +78,10 @@ def _report(text: str) -> None:
 def _show_broken(schema: Schema, broken: BrokenRecipes, as_json: bool) -> int:
     code = 3 if broken.stopped else 0
     if as_json:
-        document = documents.learn.LearnRecipesJson.of(
+        document = documents.engines.LearnRecipesJson.of(
             engine=schema.engine, version=schema.version, recipes=broken.recipes, findings=broken.findings
         )
-        common.print_json(document)
+        options.print_json(document)
         return code
     for each in broken.findings:
         click.echo(f"{each.level}  {each.recipe}: {each.rule}: {each.says}")
@@ -97,7 +97,7 @@ def _show_broken(schema: Schema, broken: BrokenRecipes, as_json: bool) -> int:
 def _show_known(engine: EngineName, as_json: bool) -> None:
     known = learned.known_releases(engine)
     if as_json:
-        common.print_json(documents.learn.LearnListJson.of(engine=engine, versions=known))
+        options.print_json(documents.engines.LearnListJson.of(engine=engine, versions=known))
     else:
         click.echo("\n".join(known))
 
@@ -106,7 +106,9 @@ def _show_release(found: LearnedRelease, as_json: bool) -> None:
     schema, path = found.schema, str(found.path) if found.path else None
     if as_json:
         counts = {"flags": len(schema.flags), "variables": len(schema.variables)}
-        common.print_json(documents.learn.LearnJson.of(schema, was_known=path is None, path=path, **counts))
+        options.print_json(
+            documents.engines.LearnJson.of(schema, was_known=path is None, path=path, **counts)
+        )
     else:
         state = f"saved in {path}" if path else "known already"
         click.echo(f"{schema.engine} {schema.version}: {learned.counts(schema)}, {state}")
@@ -116,8 +118,8 @@ def _show_image(found: LearnedImage, reference: str, as_json: bool) -> None:
     image, path = found.image, str(found.path) if found.path else None
     if as_json:
         counts = {"flags": len(image.schema.flags), "variables": len(image.schema.variables)}
-        common.print_json(
-            documents.learn.LearnImageJson.of(
+        options.print_json(
+            documents.engines.LearnImageJson.of(
                 image, image=image.reference, was_known=path is None, path=path, **counts
             )
         )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from firesteel.cli.options import common, complete
+from firesteel.cli import options
 from firesteel.library import documents, run
 
 
 @click.command("logs")
-@click.argument("name", required=False, shell_complete=complete.services)
+@click.argument("name", required=False, shell_complete=options.complete_service)
 @click.option(
     "-n",
     "--lines",
@@ -20,7 +20,7 @@ from firesteel.library import documents, run
     help="Print this many lines from the end.",
 )
 @click.option("--node", metavar="NAME", help="Print what its rank on this node wrote.")
-@common.json_option
+@options.json_option
 def command(name: str | None, count: int, node: str | None, as_json: bool) -> None:
     """Print what the engine of NAME wrote to its log.
 
@@ -28,7 +28,7 @@ def command(name: str | None, count: int, node: str | None, as_json: bool) -> No
     """
     log = run.read_log(name, count, node=node)
     if as_json:
-        common.print_json(documents.run.LogsJson.of(name=log.name, path=str(log.path), lines=log.lines))
+        options.print_json(documents.run.LogsJson.of(name=log.name, path=str(log.path), lines=log.lines))
         return
     for line in log.lines:
         click.echo(line)

@@ -10,8 +10,13 @@ from typing import Any, NoReturn
 import click
 
 from firesteel import __version__
-from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.streams import OutputLost, discard_output, open_standard_streams, require_stdout
+from firesteel.cli.output.invocation import (
+    OutputLost,
+    discard_output,
+    open_standard_streams,
+    require_stdout,
+    typed,
+)
 from firesteel.edge.host.signals import interrupted_by_signals
 from firesteel.errors import FiresteelError, UsageError, escape_unprintable, printable
 from firesteel.library import documents
@@ -238,9 +243,9 @@ def _run(argv: list[str]) -> int:
 
 def _report(error: FiresteelError, argv: list[str], as_json: bool) -> None:
     if as_json:
-        from firesteel.cli.options.common import print_json
+        from firesteel.cli.options import print_json
 
-        print_json(documents.error.ErrorJson.of(error, message=error.what))
+        print_json(documents.document.ErrorJson.of(error, message=error.what))
         return
     click.echo(f"{error.kind}: {_safe(error.what, argv)}", err=True)
     if error.next:

@@ -7,7 +7,7 @@ from typing import get_args
 import click
 from rich.text import Text
 
-from firesteel.cli.options import common
+from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import models_view, out
 from firesteel.launch import EngineName, Goal
@@ -21,7 +21,7 @@ _WORDS = (
 
 @click.command("models")
 @click.argument("text", required=False)
-@common.host_option
+@options.host_option
 @click.option("--fits", is_flag=True, help="List only models that can run.")
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="List only recipes for this engine.")
 @click.option("--modality", metavar="KIND", help="List only models that take text, image, video or audio.")
@@ -31,7 +31,7 @@ _WORDS = (
 @click.option("--goal", type=click.Choice(get_args(Goal)), help="Rank by this goal.")
 @click.option("--context", type=click.IntRange(1), help="Plan with this many tokens for each request.")
 @click.option("--users", type=click.IntRange(1), help="Plan for this many requests at once.")
-@common.json_option
+@options.json_option
 def command(
     text: str | None,
     host_name: str | None,
@@ -54,8 +54,8 @@ def command(
         goal=goal, context=context, users=users,
     )  # fmt: skip
     if as_json:
-        rows = tuple(map(documents.proposals.model_row, found.proposals))
-        common.print_json(documents.proposals.ModelsJson.of(host=found.host, models=rows))
+        rows = tuple(map(documents.plans.model_row, found.proposals))
+        options.print_json(documents.plans.ModelsJson.of(host=found.host, models=rows))
         return
     out.print(models_view(found.proposals))
     out.print(Text(_WORDS, style="dim"))

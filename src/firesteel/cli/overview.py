@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from firesteel.cli.options import common
+from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.recipe_rows import Row, speed_band
-from firesteel.cli.output.show import grid, host_rows, out
+from firesteel.cli.output.show import Row, grid, host_rows, out, speed_band
 from firesteel.library import documents, plans
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 def show(as_json: bool) -> None:
     found = plans.overview()
     if as_json:
-        common.print_json(documents.overview.overview_json(found))
+        options.print_json(documents.services.overview_json(found))
         return
     services = ", ".join(f"{service.name} ({service.phase}) {service.url}" for service in found.running)
     more: list[Row] = [

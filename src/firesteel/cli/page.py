@@ -10,7 +10,7 @@ from functools import partial
 
 import click
 
-from firesteel.cli.options import common
+from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.serve import show
 from firesteel.library import serve
@@ -18,7 +18,7 @@ from firesteel.library import serve
 
 @click.command("page")
 @click.option("--listen", metavar="ADDRESS:PORT", default="127.0.0.1:8080", help="Listen here.")
-@common.json_option
+@options.json_option
 def command(listen: str, as_json: bool) -> None:
     """Show the web page over the services that run.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from firesteel.cli.options import common, complete
+from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import compare_view, out, plan_view
 from firesteel.errors import UsageError
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 @click.command("plan")
-@click.argument("models", metavar="MODEL", nargs=-1, required=True, shell_complete=complete.recipes)
+@click.argument("models", metavar="MODEL", nargs=-1, required=True, shell_complete=options.complete_recipe)
 @click.option("--compare", is_flag=True, help="Show two or more MODELs side by side.")
 @click.option("--goal", type=click.Choice(get_args(Goal)), help="Choose the recipe by this.")
-@click.option("--chart", metavar="FILE.svg", type=common.FILE, help="Draw the plan.")
-@common.host_option
-@common.size_options
+@click.option("--chart", metavar="FILE.svg", type=options.FILE, help="Draw the plan.")
+@options.host_option
+@options.size_options
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Consider only this engine.")
 @click.option("--engine-version", "version", metavar="VERSION", help="Plan for this release of the engine.")
-@common.runtime_options
-@common.adapter_option
+@options.runtime_options
+@options.adapter_option
 @click.option(
     "--quant", metavar="NAME", help="Say how the weights of a config are stored: nvfp4, fp8, q4_k_m, ..."
 )
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 @click.option(
     "--prompt",
     "prompt_tokens",
-    type=common.TOKENS,
+    type=options.TOKENS,
     help="Users send prompts of this length (default: the --context).",
 )
 @click.option(
-    "--answer", "answer_tokens", type=common.TOKENS, help="They get answers of this length (default 512)."
+    "--answer", "answer_tokens", type=options.TOKENS, help="They get answers of this length (default 512)."
 )
-@click.option("--shared", type=common.TOKENS, help="So much of each prompt is already in the prefix cache.")
+@click.option("--shared", type=options.TOKENS, help="So much of each prompt is already in the prefix cache.")
 @click.option("--nodes", type=click.IntRange(1, 8), help="Split the model over so many Sparks.")
 @click.option("--cluster", "is_cluster", is_flag=True, help="Split it over this host and all its nodes.")
-@common.json_option
+@options.json_option
 def command(
     models: tuple[str, ...],
     compare: bool,
@@ -81,7 +81,7 @@ def command(
     if chart:
         plans.write_chart(best, chart)
     if as_json:
-        common.print_json(documents.proposals.plan_json(best, planned.others, gain))
+        options.print_json(documents.plans.plan_json(best, planned.others, gain))
     else:
         out.print(plan_view(best, planned.others))
         if gain:
@@ -102,7 +102,7 @@ def _check_arguments(models: tuple[str, ...], compare: bool, chart: Path | None)
 
 def _compare(proposals: tuple[Proposal, ...], as_json: bool) -> int:
     if as_json:
-        common.print_json(documents.proposals.plan_compare_json(proposals))
+        options.print_json(documents.plans.plan_compare_json(proposals))
     else:
         out.print(compare_view(proposals))
     return plans.exit_code_of(proposals)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from firesteel.cli.options import common
+from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import out, table
 from firesteel.library import documents
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 @click.command("ps")
-@common.file_option("Show also which models of a service file do not run.")
-@common.json_option
+@options.file_option("Show also which models of a service file do not run.")
+@options.json_option
 def command(path: Path | None, as_json: bool) -> None:
     """List the services that run, and the gateway."""
     found = list_services(path)
     rows, gateway, gpu = found.services, found.gateway, found.gpu
     if as_json:
-        common.print_json(documents.ps.ps_json(found))
+        options.print_json(documents.services.ps_json(found))
         return
     if gateway:
         out.print(typed(_gateway_line(gateway)))

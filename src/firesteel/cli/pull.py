@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from firesteel.cli.options import common, complete
+from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import done_texts
 from firesteel.errors import HostNotReady, UsageError
@@ -16,7 +16,7 @@ from firesteel.units import show_bytes
 
 
 @click.command("pull")
-@click.argument("model", required=False, shell_complete=complete.recipes)
+@click.argument("model", required=False, shell_complete=options.complete_recipe)
 @click.option(
     "--include",
     "patterns",
@@ -29,7 +29,7 @@ from firesteel.units import show_bytes
 @click.option("--reread", is_flag=True, help="Read all files again and compare their digests.")
 @click.option("--prune", is_flag=True, help="Remove unused files; with MODEL, its weights too.")
 @click.option("--yes", is_flag=True, help="With --prune: do not ask before removing.")
-@common.json_option
+@options.json_option
 def command(
     model: str | None,
     patterns: tuple[str, ...],
@@ -58,7 +58,7 @@ def command(
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     if as_json:
-        common.print_json(documents.run.PullJson.of(done=tuple(done)))
+        options.print_json(documents.run.PullJson.of(done=tuple(done)))
     else:
         click.echo("\n".join(done))
         click.echo(typed(f"next: {run.next_after_pull(model, patterns)}"), err=True)
@@ -79,7 +79,7 @@ def _prune(model: str | None, yes: bool, as_json: bool) -> None:
     )
     left = run.remove_files(unused) if confirmed else ()
     if as_json:
-        common.print_json(
+        options.print_json(
             documents.run.PullPruneJson.of(
                 waste=unused,
                 bytes=total,

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from firesteel.cli.options import common
+from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import SlowLines
-from firesteel.cli.output.recipe_rows import speed_band
-from firesteel.cli.output.show import err, grid, out, table
+from firesteel.cli.output.show import err, grid, out, speed_band, table
 from firesteel.errors import UsageError
 from firesteel.library import documents, weights
 from firesteel.units import show_bytes, show_seconds
@@ -39,7 +38,7 @@ _WORST = 10
     "such as q4_k_m.",
 )
 @click.option(
-    "--out", "folder", metavar="FOLDER", type=common.PATH, help="Write there (default: NAME-FORMAT)."
+    "--out", "folder", metavar="FOLDER", type=options.PATH, help="Write there (default: NAME-FORMAT)."
 )
 @click.option(
     "--keep",
@@ -52,7 +51,7 @@ _WORST = 10
 @click.option(
     "--imatrix",
     metavar="FILE",
-    type=common.PATH,
+    type=options.PATH,
     help="For a GGUF label: the importance matrix that llama-imatrix made.",
 )
 @click.option("--threads", type=click.IntRange(1, 512), help="Use so many cores (default: all).")
@@ -65,8 +64,8 @@ _WORST = 10
 @click.option("--upload", "repository", metavar="ORG/NAME", help="Send the result to the Hub, privately.")
 @click.option("--public", is_flag=True, help="With --upload: create a public repository.")
 @click.option("--dry-run", is_flag=True, help="Show what would be written, to the byte, and write nothing.")
-@common.host_option
-@common.json_option
+@options.host_option
+@options.json_option
 def command(
     model: str,
     format_name: str,
@@ -101,7 +100,7 @@ def command(
         repository=repository, is_public=public,
     )  # fmt: skip
     if dry_run and as_json:
-        common.print_json(documents.quantize.quantize_plan_json(job.plan, str(job.out), job.forecast))
+        options.print_json(documents.quantize.quantize_plan_json(job.plan, str(job.out), job.forecast))
         return
     if not as_json:
         _show_plan(job)
@@ -115,7 +114,7 @@ def command(
     if job.repository and done.can_be_published:
         _upload(job)
     if as_json:
-        common.print_json(documents.quantize.quantize_json(job.plan, str(job.out), done.result, done.audit))
+        options.print_json(documents.quantize.quantize_json(job.plan, str(job.out), done.result, done.audit))
     else:
         _show_result(job, done.result)
         _show_audit(done.audit)
@@ -149,7 +148,7 @@ def _quantize_gguf(
             model=model, format=label.lower(), out=str(job.out), source_bytes=plan.source_bytes,
             planned_bytes=plan.bytes, bytes=written,
         )  # fmt: skip
-        common.print_json(document)
+        options.print_json(document)
     elif written:
         out.print(f"wrote {job.out}: {show_bytes(written)}")
         click.echo(typed(f"next: firesteel plan {job.out}"), err=True)
@@ -161,7 +160,7 @@ def _calibrate(found: Calibration, as_json: bool) -> None:
         document = documents.quantize.QuantizeCalibrateJson.of(
             found.plan, model=found.model, host=found.host, out=str(found.out)
         )
-        common.print_json(document)
+        options.print_json(document)
         return
     plan = found.plan
     hours = f"{plan.hours_low:.1f} to {plan.hours_high:.1f} h"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from firesteel.cli.options import common
+from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import findings_view, out, table, verdict
 from firesteel.errors import UsageError
@@ -26,11 +26,11 @@ def command() -> None:
 @command.command("new")
 @click.argument("name")
 @click.option("--from", "base", required=True, metavar="NAME", help="Begin with this service or recipe.")
-@common.size_options
+@options.size_options
 @click.option("--flag", "flags", multiple=True, metavar="NAME=VALUE", help="Set this flag, too; repeatable.")
 @click.option("--why", default="set by hand", show_default=True, help="Give the reason of these flags.")
 @click.option("--write", is_flag=True, help="Write it to your own catalog.")
-@common.json_option
+@options.json_option
 def new(
     name: str,
     base: str,
@@ -49,7 +49,7 @@ def new(
     path, text = made.path, made.text
     if as_json:
         written = str(path) if path else None
-        common.print_json(documents.recipe.RecipeNewJson.of(name=name, text=text, path=written))
+        options.print_json(documents.plans.RecipeNewJson.of(name=name, text=text, path=written))
         return
     if path is None:
         click.echo(text, nl=False)
@@ -60,8 +60,8 @@ def new(
 
 @command.command("test")
 @click.argument("recipe", metavar="NAME|FILE")
-@common.host_option
-@common.json_option
+@options.host_option
+@options.json_option
 def test(recipe: str, host_name: str | None, as_json: bool) -> int:
     """Read, plan and check a recipe, and say what it asks for beyond flags.
 
@@ -71,14 +71,14 @@ def test(recipe: str, host_name: str | None, as_json: bool) -> int:
     found, proposal, more = planned.recipe, planned.proposal, planned.more
     passed = not proposal.exit_code
     if as_json:
-        document = documents.recipe.RecipeTestJson.of(
+        document = documents.plans.RecipeTestJson.of(
             name=found.name,
             path=found.path,
             more_than_flags=more,
-            plan=documents.proposals.plan_json(proposal),
+            plan=documents.plans.plan_json(proposal),
             passed=passed,
         )
-        common.print_json(document)
+        options.print_json(document)
     else:
         out.print(f"{found.name}  {found.path}")
         out.print(verdict(proposal))
@@ -100,14 +100,14 @@ def _print_more(more: tuple[str, ...]) -> None:
     "--to", "folder", default=".", type=click.Path(path_type=Path, file_okay=False), help="Write here."
 )
 @click.option("--patch", is_flag=True, help="Write a patch for firesteel's own catalog, too.")
-@common.json_option
+@options.json_option
 def share(name: str, folder: Path, patch: bool, as_json: bool) -> None:
     """Write recipe NAME as a file that others can drop in, with what was measured here beside it."""
     shared = recipes.share_recipe(name, folder, patch=patch)
     if as_json:
         written = tuple(map(str, shared.files))
-        common.print_json(
-            documents.recipe.RecipeShareJson.of(name=name, files=written, more_than_flags=shared.more)
+        options.print_json(
+            documents.plans.RecipeShareJson.of(name=name, files=written, more_than_flags=shared.more)
         )
         return
     for path in shared.files:
@@ -118,13 +118,13 @@ def share(name: str, folder: Path, patch: bool, as_json: bool) -> None:
 
 
 @command.command("list")
-@common.json_option
+@options.json_option
 def list_(as_json: bool) -> None:
     """List your own recipes, those by others, and those that were refused, with the reason."""
     found = recipes.list_recipes()
     own, others, refused = found.own, found.others, found.refused
     if as_json:
-        common.print_json(documents.recipe.RecipeListJson.of(own=own, others=others, refused=refused))
+        options.print_json(documents.plans.RecipeListJson.of(own=own, others=others, refused=refused))
         return
     rows = [(name, "yours", "") for name in own] + [(name, "by others", "") for name in others]
     rows += [(row.name, "refused", row.why) for row in refused]
@@ -137,7 +137,7 @@ def list_(as_json: bool) -> None:
 @command.command("adopt")
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Adopt it without a question.")
-@common.json_option
+@options.json_option
 def adopt(name: str, yes: bool, as_json: bool) -> None:
     """Make a recipe by others your own, with everything that it asks for."""
     recipe = recipes.foreign_recipe(name)
@@ -149,8 +149,8 @@ def adopt(name: str, yes: bool, as_json: bool) -> None:
         )
     own = recipes.adopt_recipe(recipe)
     if as_json:
-        common.print_json(
-            documents.recipe.RecipeAdoptJson.of(name=name, path=str(own), more_than_flags=recipe.more)
+        options.print_json(
+            documents.plans.RecipeAdoptJson.of(name=name, path=str(own), more_than_flags=recipe.more)
         )
         return
     out.print(typed(f"wrote {own}; remove {recipe.path}; next: firesteel recipe test {name}"))

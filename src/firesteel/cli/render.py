@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import click
 
-from firesteel.cli.options import common, complete
+from firesteel.cli import options
 from firesteel.errors import UsageError
 from firesteel.launch import Ask, EngineName
 from firesteel.library import documents
@@ -16,7 +16,7 @@ from firesteel.library import render as library
 
 
 @click.command("render")
-@click.argument("models", metavar="[MODEL]...", nargs=-1, shell_complete=complete.recipes)
+@click.argument("models", metavar="[MODEL]...", nargs=-1, shell_complete=options.complete_recipe)
 @click.option(
     "--as",
     "form",
@@ -26,27 +26,27 @@ from firesteel.library import render as library
     help="Write it for this tool.",
 )
 @click.option(
-    "-o", "--output", type=common.PATH, help="Write it to this file; over several Sparks, into this folder."
+    "-o", "--output", type=options.PATH, help="Write it to this file; over several Sparks, into this folder."
 )
-@click.option("-f", "--file", type=common.FILE, help="Render the models of a service file.")
+@click.option("-f", "--file", type=options.FILE, help="Render the models of a service file.")
 @click.option(
     "--listen", metavar="ADDRESS", help="Listen on this address, with a key (default: only 127.0.0.1)."
 )
 @click.option("--service", metavar="NAME", help="Kubernetes: name the Service.")
 @click.option("--tailnet", is_flag=True, help="Kubernetes: publish that name in MagicDNS.")
-@common.host_option
-@common.size_options
+@options.host_option
+@options.size_options
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Use only this engine.")
 @click.option(
     "--engine-version", "version", metavar="VERSION", help="Write it for this release of the engine."
 )
-@common.runtime_options
-@common.adapter_option
+@options.runtime_options
+@options.adapter_option
 @click.option(
     "--quant", metavar="NAME", help="Assume this weight format for a config: nvfp4, fp8, q4_k_m, ..."
 )
 @click.option("--nodes", type=click.IntRange(1, 8), help="Split it over this many Sparks.")
-@common.json_option
+@options.json_option
 def command(
     models: tuple[str, ...],
     form: str,
@@ -91,7 +91,7 @@ def command(
         for finding in proposal.stops:
             click.echo(f"{name}: {finding.rule}: {finding.says}", err=True)
     if as_json:
-        common.print_json(documents.render.render_json(rendered, str(output) if output else None))
+        options.print_json(documents.render.render_json(rendered, str(output) if output else None))
     elif output:
         click.echo(f"wrote {output}", err=True)
     else:

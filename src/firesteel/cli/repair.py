@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from firesteel.cli.options import common
+from firesteel.cli.options import PATH, json_option, print_json
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import err, out
 from firesteel.errors import UsageError
@@ -42,10 +42,10 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 @click.option(
     "--shard-size", callback=_size, metavar="SIZE", help="Split or merge into files of up to 5GB, say."
 )
-@click.option("--out", type=common.PATH, metavar="FOLDER", help="Write a new checkpoint there.")
+@click.option("--out", type=PATH, metavar="FOLDER", help="Write a new checkpoint there.")
 @click.option("--in-place", is_flag=True, help="Change the checkpoint itself; --undo brings it back.")
 @click.option("--undo", is_flag=True, help="Undo a repair in place.")
-@common.json_option
+@json_option
 def command(
     model: str,
     scales: bool,
@@ -80,7 +80,7 @@ def command(
     )  # fmt: skip
     report = weights.repair(model, options, on_progress=_progress)
     if as_json:
-        common.print_json(documents.repair.RepairJson.of(report))
+        print_json(documents.weights.RepairJson.of(report))
     else:
         _show(report, options)
     return 1 if report.left and (options.writes or not report.done) else 0
@@ -89,7 +89,7 @@ def command(
 def _undo(model: str, as_json: bool) -> int:
     restored = weights.undo_repair(model)
     if as_json:
-        common.print_json(documents.repair.RepairUndoJson.of(model=model, restored=restored))
+        print_json(documents.weights.RepairUndoJson.of(model=model, restored=restored))
     else:
         out.print(f"{len(restored)} files are as they were: {', '.join(restored[:6])}")
     return 0

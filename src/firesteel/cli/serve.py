@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from firesteel.cli.options import common
+from firesteel.cli.options import PATH, file_option, json_option
 from firesteel.cli.output.invocation import typed
 from firesteel.errors import UsageError
 from firesteel.library import serve as library
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @click.command("serve")
 @click.argument("models", metavar="[MODEL]...", nargs=-1)
-@common.file_option(f"Read this service file (default {library.SERVICE_FILE}).")
+@file_option(f"Read this service file (default {library.SERVICE_FILE}).")
 @click.option("--listen", metavar="ADDRESS:PORT", help="Listen here, whatever the file says.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Short for --listen 127.0.0.1:PORT.")
-@click.option("--cert", type=common.PATH, help="Use TLS with this certificate and its chain (PEM).")
-@click.option("--cert-key", type=common.PATH, help="Read the certificate's key from this file.")
+@click.option("--cert", type=PATH, help="Use TLS with this certificate and its chain (PEM).")
+@click.option("--cert-key", type=PATH, help="Read the certificate's key from this file.")
 @click.option(
     "--cors",
     metavar="ORIGIN",
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     "--grafana",
     "grafana_folder",
     metavar="FOLDER",
-    type=common.PATH,
+    type=PATH,
     help="Write a Grafana dashboard and Prometheus alert rules here, and exit.",
 )
 @click.option("--log-prompts", is_flag=True, help="Write prompts to the request log, too.")
-@common.json_option
+@json_option
 def command(
     models: tuple[str, ...],
     path: Path | None,

@@ -1,17 +1,29 @@
-"""`firesteel tune MODEL`"""
+"""`firesteel tune MODEL`: the settings that it searches, its trials and its result."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.console import Group, RenderableType
 
-from firesteel.cli.options import bench, common, complete
+from firesteel.cli.options import (
+    complete_recipe,
+    json_option,
+    one,
+    print_json,
+    runtime_options,
+    seconds,
+    seed_option,
+    text_option,
+    thinking_option,
+    tokens,
+)
+from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import SlowLines, told_on_interrupt
-from firesteel.cli.output.show import err, out
-from firesteel.cli.output.tune import ROLES, outcome, setting_text, space_text, space_view, view
+from firesteel.cli.output.show import err, out, table
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.launch import Ask
 from firesteel.library import documents
@@ -24,16 +36,19 @@ from firesteel.library.tune import (
     TuneOptions,
     TuneResult,
     begin_search,
+    interval_of,
     plan_search,
     run_search,
 )
 
 if TYPE_CHECKING:
+    from firesteel.bench.tune.journal import Trial
     from firesteel.bench.tune.outcome import Event
+    from firesteel.bench.tune.search import SearchSpace
 
 
 @click.command("tune")
-@click.argument("model", shell_complete=complete.recipes)
+@click.argument("model", shell_complete=complete_recipe)
 @click.option(
     "--goal",
     type=click.Choice(["latency", "throughput"]),
@@ -41,15 +56,15 @@ if TYPE_CHECKING:
     show_default=True,
     help="Make one user's answers fast, or all users' together.",
 )
-@bench.text_option()
+@text_option()
 @click.option("--users", type=click.IntRange(1, 1024), help="Tune for this many requests at once.")
 @click.option("--context", type=click.IntRange(1), help="Allow each request this many tokens.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Serve on this port while measuring.")
-@common.runtime_options
+@runtime_options
 @click.option(
     "--budget",
     default="2h",
-    callback=bench.one(bench.seconds),
+    callback=one(seconds),
     metavar="TIME",
     show_default=True,
     help="Search for this long at most.",
@@ -65,23 +80,23 @@ if TYPE_CHECKING:
 @click.option(
     "--depth",
     default="512",
-    callback=bench.one(bench.tokens),
+    callback=one(tokens),
     show_default=True,
     help="Send prompts of this many tokens.",
 )
 @click.option(
     "--answer",
     default="128",
-    callback=bench.one(bench.tokens),
+    callback=one(tokens),
     show_default=True,
     help="Ask for answers of this many tokens.",
 )
-@bench.thinking_option
-@bench.seed_option()
+@thinking_option
+@seed_option()
 @click.option("--resume", is_flag=True, help="Continue a search that was interrupted.")
 @click.option("--anew", is_flag=True, help="Drop an interrupted search and begin another.")
 @click.option("--dry-run", is_flag=True, help="Print what would and would not be tried, and start nothing.")
-@common.json_option
+@json_option
 def command(model: str, resume: bool, anew: bool, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Search for better settings of MODEL: each candidate is started, verified and measured.
 
@@ -105,7 +120,7 @@ def command(model: str, resume: bool, anew: bool, dry_run: bool, as_json: bool, 
     if dry_run:
         name, space = plan_search(ask, wish)
         if as_json:
-            common.print_json(documents.bench.space_json(name, space))
+            print_json(documents.bench.space_json(name, space))
         else:
             out.print(space_view(space))
         return
@@ -115,9 +130,9 @@ def command(model: str, resume: bool, anew: bool, dry_run: bool, as_json: bool, 
     with told_on_interrupt(f"{state}; to continue: {again}"):
         result = asyncio.run(_followed(run_search(journal)))
     if as_json:
-        common.print_json(documents.bench.tune_json(result))
+        print_json(documents.bench.tune_json(result))
     else:
-        out.print(view(result))
+        out.print(result_view(result))
 
 
 async def _followed(events: AsyncIterator[Event]) -> TuneResult:
@@ -143,3 +158,71 @@ async def _followed(events: AsyncIterator[Event]) -> TuneResult:
                 pass
     assert result is not None
     return result
+
+
+# --- as text ---
+
+
+ROLES = {"search": "", "confirm": "best, again", "twin": "drafting switched", "start": "start-up time"}
+"""What a trial is for."""
+
+
+def setting_text(changes: Mapping[str, str]) -> str:
+    return ", ".join(f"{knob} {label}" for knob, label in changes.items()) or "as it is"
+
+
+def space_text(event: SpacePlanned) -> str:
+    names = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in event.space.knobs)
+    refused = f"; {len(event.refused)} changes will not be tried" if event.refused else ""
+    return f"{names or 'nothing to change'}: {event.space.size} settings{refused}"
+
+
+def space_view(space: SearchSpace) -> RenderableType:
+    """What would be tried, and what would not."""
+    rows = [
+        (knob.name, ", ".join(knob.labels), knob.labels[index], knob.why)
+        for knob, index in zip(space.knobs, space.start, strict=True)
+    ]
+    return Group(table(("setting", "choices", "now", "why"), rows), *_refused_view(space))
+
+
+def _refused_view(space: SearchSpace) -> list[RenderableType]:
+    refused = [(setting_text(changes), why) for changes, why in space.refused()]
+    return ["", table(("not tried", "why"), refused)] if refused else []
+
+
+def outcome(trial: Trial) -> str:
+    if trial.failed:
+        return f"failed: {trial.failed}"
+    interval = interval_of(trial)
+    if interval is None:
+        return f"up in {trial.start_s or 0:.1f} s"
+    end = ", clearly slower than the best" if trial.was_beaten else ""
+    return f"{interval.value:.1f} tok/s \u00b1{interval.half_width:.1%}{end}"
+
+
+def result_view(result: TuneResult) -> RenderableType:
+    journal, space = result.journal, result.space
+    rows = [
+        (
+            str(number),
+            setting_text(space.changes(space.setting(trial.labels))),
+            ROLES[trial.role],
+            outcome(trial),
+            trial.run or "",
+        )
+        for number, trial in enumerate(journal.trials, 1)
+    ]
+    parts: list[RenderableType] = [table(("run", "setting", "", "result", "history"), rows)]
+    parts += _refused_view(space)
+    if result.advice:
+        parts += ["", *result.advice]
+    parts += ["", result.text, *result.notes]
+    if result.recipe:
+        parts.append(f"recipe {result.recipe}: {result.recipe_path}")
+    if result.running:
+        setting = "with the better setting" if result.is_better else "as it was"
+        parts.append(f"{result.running} runs, {setting}")
+    next_ = f"bench {result.running}" if result.running else f"up {result.recipe or journal.name}"
+    parts.append(typed(f"\nnext: firesteel {next_}"))
+    return Group(*parts)

@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from firesteel.cli.options import common, complete
+from firesteel.cli.options import (
+    adapter_option,
+    cluster_options,
+    complete_recipe,
+    file_option,
+    json_option,
+    print_json,
+    runtime_options,
+    size_options,
+)
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.progress import follow, told_on_interrupt
-from firesteel.cli.output.proofs import report_view
+from firesteel.cli.output.progress import follow, report_view, told_on_interrupt
 from firesteel.cli.output.show import err, out, plan_view
 from firesteel.edge.host.signals import cancel_on_signals, interrupted_by_signals
 from firesteel.errors import UsageError
@@ -26,13 +34,13 @@ if TYPE_CHECKING:
 
 
 @click.command("up")
-@click.argument("models", metavar="[MODEL]", nargs=-1, shell_complete=complete.recipes)
-@common.file_option("Start the models of a service file.")
-@common.size_options
+@click.argument("models", metavar="[MODEL]", nargs=-1, shell_complete=complete_recipe)
+@file_option("Start the models of a service file.")
+@size_options
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Use only this engine.")
 @click.option("--engine-version", "version", metavar="VERSION", help="Use this release of the engine.")
-@common.runtime_options
-@common.adapter_option
+@runtime_options
+@adapter_option
 @click.option(
     "--listen",
     default=LOOPBACK,
@@ -43,7 +51,7 @@ if TYPE_CHECKING:
     "--trust-remote-code", "trusts_code", is_flag=True, help="Run the code that comes with the weights."
 )
 @click.option("--boot", "at_boot", is_flag=True, help="Start it at boot, too.")
-@common.cluster_options
+@cluster_options
 @click.option(
     "--allow-tcp", "allows_tcp", is_flag=True, help="With --cluster: serve over TCP where RDMA is not used."
 )
@@ -51,7 +59,7 @@ if TYPE_CHECKING:
     "--fallback", metavar="RECIPE", help="With --cluster: what this host serves alone while a node is lost."
 )
 @click.option("--dry-run", is_flag=True, help="Print the commands and run none.")
-@common.json_option
+@json_option
 def command(
     models: tuple[str, ...],
     path: Path | None,
@@ -128,7 +136,7 @@ async def _start(plan: UpPlan) -> list[ServiceReady]:
 def _print_steps(plan: UpPlan, path: Path | None, as_json: bool) -> None:
     steps = run.steps_of(plan)
     if as_json:
-        common.print_json(documents.run.steps_json(plan.proposals[0].name, steps))
+        print_json(documents.run.steps_json(plan.proposals[0].name, steps))
         return
     for step in steps:
         click.echo(f"# on {step.host}: {step.why}" if plan.cluster else f"# {step.why}")
@@ -145,12 +153,12 @@ def _print_json(
 ) -> None:
     shown = documents.run
     if is_file:
-        common.print_json(shown.up_file_json(started, plan.proposals, on_nodes))
+        print_json(shown.up_file_json(started, plan.proposals, on_nodes))
     elif plan.cluster:
         ready = started[0]
-        common.print_json(shown.up_json(ready.report, ready.already, nodes=run.nodes_of(ready.report.name)))
+        print_json(shown.up_json(ready.report, ready.already, nodes=run.nodes_of(ready.report.name)))
     else:
-        common.print_json(shown.up_json(started[0].report, started[0].already, plan.proposals[0]))
+        print_json(shown.up_json(started[0].report, started[0].already, plan.proposals[0]))
 
 
 def _show(

@@ -6,8 +6,7 @@ import asyncio
 
 import click
 
-from firesteel.cli.options import common
-from firesteel.cli.options.bench import one, seconds
+from firesteel.cli.options import json_option, one, print_json, seconds
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import last_of, told_on_interrupt
 from firesteel.cli.output.show import err, line
@@ -36,7 +35,7 @@ from firesteel.library.run import UpgradeOptions, UpgradeResult
     help="Measure both for this long.",
 )
 @click.option("--unmeasured", is_flag=True, help="Switch once the candidate is verified, without measuring.")
-@common.json_option
+@json_option
 def command(
     model: str | None,
     to: str | None,
@@ -65,7 +64,7 @@ def command(
     with told_on_interrupt(f"firesteel ps says what runs; if it was switching, {again} starts it"):
         result = asyncio.run(last_of(events, UpgradeResult))
     if as_json:
-        common.print_json(documents.upgrade.UpgradeJson.of(result))
+        print_json(documents.run.UpgradeJson.of(result))
     else:
         _show(result)
     return 3 if result.outcome == "kept" else 0

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from firesteel.cli.options import common
+from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
-from firesteel.library import documents, keys
+from firesteel.library import documents, serve
 
 if TYPE_CHECKING:
     from firesteel.gateway.admin.usage import UsageReport, UsageRow
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--model", metavar="NAME", help="Show only this model.")
 @click.option("--by", metavar="day,key,model", help="Add up by these: `--by key`, `--by day,model`.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, for a spreadsheet.")
-@common.json_option
+@options.json_option
 def command(
     since: str | None,
     until: str | None,
@@ -38,11 +38,11 @@ def command(
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other")
     grouped = {"by": by.split(",")} if by is not None else {}
-    report = keys.usage(since, until, key=key, model=model, **grouped)
+    report = serve.usage(since, until, key=key, model=model, **grouped)
     if as_json:
-        common.print_json(documents.usage.UsageJson.of(report))
+        options.print_json(documents.serve.UsageJson.of(report))
     elif as_csv:
-        click.echo(keys.usage_as_csv(report), nl=False)
+        click.echo(serve.usage_as_csv(report), nl=False)
     else:
         _show(report)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from firesteel.cli.endpoints import require_one_target
-from firesteel.cli.options import common, complete
-from firesteel.cli.output.proofs import proofs_view
+from firesteel.cli import options
+from firesteel.cli.options import require_one_target
+from firesteel.cli.output.progress import proofs_view
 from firesteel.cli.output.show import err, out
 from firesteel.errors import UsageError
 from firesteel.launch import Task
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command("verify")
-@click.argument("name", required=False, shell_complete=complete.services)
+@click.argument("name", required=False, shell_complete=options.complete_service)
 @click.option("--url", help="Verify any OpenAI endpoint (http://host:8000/v1) instead of a service.")
 @click.option("--model", help="With --url: verify this model, if the server has several.")
 @click.option(
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     help="With --url: ask it with these, too.",
 )
 @click.option("--as-started", is_flag=True, hidden=True, help="Check only what `up` checks at a start.")
-@common.json_option
+@options.json_option
 def command(
     name: str | None,
     url: str | None,
@@ -66,7 +66,7 @@ def command(
     if as_json and verification.error:
         raise verification.error  # the error is the one document on stdout
     if as_json:
-        common.print_json(
+        options.print_json(
             documents.run.VerifyJson.of(
                 name=verification.name, verified=verification.is_good, checks=verification.checks
             )

@@ -25,7 +25,7 @@ Basis = Literal["host", "process", "planned"]
 
 
 class _MeasuredLaunch(Value):
-    """A row of `measured_memory.json`; `edge.files.measured_memory` reads it with the planner's types, which
+    """A row of `measured_memory.json`; `edge.records` reads it with the planner's types, which
     this process must not load."""
 
     key: str

@@ -1,4 +1,7 @@
-"""Stored runs: found, compared, exported, imported and drawn."""
+"""Stored runs: found, compared, exported, imported and drawn.
+
+Their figures as text are the same in the terminal and in the HTML report.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from firesteel import __version__
+from firesteel.bench.report.tables import band, client_cost, figure, found_text, load, number
 from firesteel.edge import files
 from firesteel.edge.home import find_home
 from firesteel.errors import UsageError
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
     from firesteel.bench.measurements import BenchRun, StoredRun
     from firesteel.bench.results.history import History, RunSummary
 
+__all__ = ["band", "client_cost", "figure", "found_text", "load", "number"]
+"""Of the figures, for the terminal."""
 ExportFormat = Literal["json", "csv", "markdown", "llama-benchy", "llama-benchy-csv"]
 MEASURED_HERE = "measured here"
 _MAX_CANDIDATES = 5

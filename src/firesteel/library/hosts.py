@@ -1,4 +1,4 @@
-"""What is wrong with this host, what fixes it, and commands on other hosts. Imports little."""
+"""What is wrong with this host, what fixes it, how fast it is; commands on other hosts. Imports little."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 
 from firesteel.edge import home
 from firesteel.edge.home import find_home
+from firesteel.hosts.doctor.measure import MeasureEvent, Measuring, NotMeasured, measure
 from firesteel.values import Value
 
-if TYPE_CHECKING:  # loaded only by those who use them
+if TYPE_CHECKING:
     from firesteel.facts.host.host_facts import HostMeasurement
     from firesteel.hosts.doctor.examine import Examination, WatchReading
     from firesteel.hosts.doctor.fix import Fixed, JournalEntry, Undone
     from firesteel.hosts.doctor.nodes import ClusterExamination
     from firesteel.rules.host.fixes import FixPlan
+
+__all__ = ["Measuring", "NotMeasured"]  # events of `measure_host`, beside the figures
 
 
 class PlannedFix(Value):
@@ -64,6 +67,15 @@ def figure_text(figure: HostMeasurement) -> str:
     from firesteel.facts.host.host_facts import show_figure
 
     return show_figure(figure)
+
+
+def measure_host() -> Iterator[MeasureEvent]:
+    """What is measured, then its figures, or why there is none."""
+    from firesteel.hosts.doctor.measure_rails import measure_rails  # ssh
+
+    yield from measure(find_home())
+    yield Measuring("links to other hosts")
+    yield from measure_rails(find_home())
 
 
 # --- fixes ---

@@ -90,7 +90,7 @@ def exit_code_of(proposals: Sequence[Proposal]) -> int:
 def write_chart(proposal: Proposal, path: Path) -> None:
     """What fills the memory, and the speed against the bandwidth limit, as SVG."""
     from firesteel.edge import files
-    from firesteel.library.plan_chart import picture  # only now is a renderer needed
+    from firesteel.library.render import picture  # only now is a renderer needed
 
     files.write_new(path, picture(proposal))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from firesteel.catalog.catalog import Catalog, RefusedRecipe, overlay, reasons
 from firesteel.catalog.recipe import Recipe, Setting, dump_recipe, flag_value, read_recipe
-from firesteel.edge import files as text_files
+from firesteel.edge.files import read_text, write_new
 from firesteel.edge.home import find_home, shelf_files, write_text
 from firesteel.edge.host.machine_files import SIM
 from firesteel.errors import UsageError, printable
@@ -115,7 +115,7 @@ def plan_recipe(name: str, host_name: str | None = None) -> PlannedRecipe:
     known = workspace.catalog
     if name.endswith(".yaml"):
         path = Path(name)
-        known = overlay(known, [(f"recipes/{path.name}", text_files.read_text(path))])
+        known = overlay(known, [(f"recipes/{path.name}", read_text(path))])
         name = path.stem
     found = _known(known, name)
     proposal = propose(known, workspace.host(host_name or "gb10"), Ask(name))[0]
@@ -145,7 +145,7 @@ def share_recipe(name: str, folder: Path, *, patch: bool = False) -> SharedRecip
     if patch:
         files[folder / f"{name}.patch"] = catalog_patch(recipe, text)
     for path, content in files.items():
-        text_files.write_new(path, content)
+        write_new(path, content)
     more = tuple(reasons(recipe, workspace.catalog))
     return SharedRecipe(name, tuple(files), measured is not None, more)
 

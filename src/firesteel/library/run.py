@@ -187,13 +187,13 @@ def plan_up_file(
     allows_tcp: bool = False,
 ) -> UpPlan:
     """The models of a service file, or some of them, planned together before the first is started."""
-    from firesteel.edge import files as text_files
+    from firesteel.edge.files import read_text
     from firesteel.run.spec import RunOptions
     from firesteel.run.up import plan_all  # the planner
     from firesteel.service_file import asks, on_nodes, read_service_file
     from firesteel.workspace import find_workspace
 
-    file = read_service_file(str(path), text_files.read_text(path))
+    file = read_service_file(str(path), read_text(path))
     workspace, there = find_workspace(), on_nodes(file)
     here = tuple(name for name in names if name not in there)
     proposals = []
@@ -362,10 +362,10 @@ def plan_down_file(path: Path, name: str | None = None) -> DownPlan:
 
 
 def _service_file(path: Path) -> ServiceFile:
-    from firesteel.edge import files as text_files
+    from firesteel.edge.files import read_text
     from firesteel.service_file import read_service_file  # loads PyYAML
 
-    return read_service_file(str(path), text_files.read_text(path, next=_LIST))
+    return read_service_file(str(path), read_text(path, next=_LIST))
 
 
 async def stop(plan: DownPlan) -> AsyncGenerator[Event]:

@@ -1,4 +1,5 @@
-"""The gateway: one URL for several models, in this process, and where the one of this home answers.
+"""The gateway: one URL for several models, in this process; where the one of this home answers; its keys, and
+what was used with them.
 
 Nothing here may load PyYAML, rich or the planner: the gateway's process runs for weeks, and its memory
 counts.
@@ -9,21 +10,43 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from datetime import datetime
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from firesteel.edge.home import find_home, write_text
 from firesteel.errors import FiresteelError, UsageError
+from firesteel.gateway import keys as key_file
+from firesteel.gateway.key_limits import (
+    NO_LIMITS,
+    KeyLimits,
+    RateLimit,
+    TokenBudget,
+    parse_budget,
+    parse_rate_limit,
+)
+from firesteel.gateway.keys import MAX_PRIORITY, Key
 from firesteel.library.run import services
 from firesteel.values import Value
 
 if TYPE_CHECKING:
     from firesteel.gateway.address import Address
+    from firesteel.gateway.admin.usage import UsageReport
     from firesteel.gateway.serve import ServeEvent, ServeOptions
     from firesteel.run.service import Service
 
+__all__ = [  # values of other packages that its functions take or return, and their parsers
+    "MAX_PRIORITY",
+    "Key",
+    "KeyLimits",
+    "RateLimit",
+    "TokenBudget",
+    "parse_budget",
+    "parse_rate_limit",
+]
 SERVICE_FILE = "firesteel.yaml"
 """What `serve` reads in the current folder."""
 _RELEASE_PAGES_S = 5.0
@@ -232,3 +255,67 @@ async def _follow(file: Path, entries: dict[str, Any]) -> None:
         if found and found != entries:
             entries = found
             _write(file, entries)
+
+
+# --- keys and usage ---
+
+
+def keys_file() -> Path:
+    return key_file.keys_path(find_home())
+
+
+def parse_expiry(text: str) -> datetime:
+    """After `12h` or `30d` from now, or after a day, `2026-12-31`."""
+    return key_file.parse_expiry(text, time.time())
+
+
+def keys() -> tuple[Key, ...]:
+    """The gateway's keys, without their tokens."""
+    return tuple(key_file.read_keys(keys_file()).values())
+
+
+def add_key(
+    name: str,
+    *,
+    scope: Literal["inference", "admin", "metrics"] = "inference",
+    models: tuple[str, ...] | None = None,
+    limits: KeyLimits | None = None,
+    priority: int = 0,
+    expires: datetime | None = None,
+) -> tuple[Key, str]:
+    """The key and its token, which is stored nowhere."""
+    return key_file.add_key(
+        keys_file(),
+        name,
+        scope=scope,
+        models=models,
+        limits=limits or NO_LIMITS,
+        priority=priority,
+        expires=expires,
+    )
+
+
+def revoke_key(name: str) -> Key:
+    """A running gateway refuses it within seconds."""
+    return key_file.revoke_key(keys_file(), name)
+
+
+def usage(
+    since: str | None = None,
+    until: str | None = None,
+    *,
+    key: str | None = None,
+    model: str | None = None,
+    by: Iterable[str] = ("day", "key", "model"),
+) -> UsageReport:
+    """Requests and tokens by day, key and model, and what is left of the budgets; the last 30 days."""
+    from firesteel.gateway.admin import usage as reports  # SQLite
+
+    options = {"since": since, "until": until, "key": key, "model": model, "by": ",".join(by)}
+    return reports.read_report(find_home(), reports.parse_query(options), time.time())
+
+
+def usage_as_csv(report: UsageReport) -> str:
+    from firesteel.gateway.admin.usage import csv_text
+
+    return csv_text(report)

@@ -19,7 +19,7 @@ from firesteel.edge.home import Home
 from firesteel.edge.host.process import now
 from firesteel.edge.hub import client
 from firesteel.edge.hub.cache import Store, find_store
-from firesteel.edge.programs import wheels as install
+from firesteel.edge.programs.wheels import engine_folder
 from firesteel.errors import FiresteelError
 from firesteel.facts.host.hardware import Host
 from firesteel.run.service import Service, all_services
@@ -47,7 +47,7 @@ def find_unused(
     images = list(catalog.images.named.values())
     compiled, wheels = home.root / "compiled", home.root / "wheels"
     kernels = stale(_names(compiled), images, driver(host))
-    pinned = {install.engine_folder(home, image.package).name for image in images if image.package}
+    pinned = {engine_folder(home, image.package).name for image in images if image.package}
     engines = [name for name in _names(home.engines) if name not in pinned and not name.startswith(".")]
     folders: tuple[tuple[Kind, Path, Sequence[str], str], ...] = (
         ("compiled kernels", compiled, kernels, "no recipe uses it with this driver"),

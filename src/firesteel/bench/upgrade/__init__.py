@@ -2,7 +2,7 @@
 
 `trial` measures a candidate against what it would replace, and decides whether it may take its place;
 `upgrade` does so for a model that runs, and goes back again; `result` loads nothing of that. Which release a
-model uses is a file under FIRESTEEL_HOME (`edge.files.chosen_releases`) that every plan reads, so `up`,
+model uses is a file under FIRESTEEL_HOME (`edge.home`) that every plan reads, so `up`,
 `serve` and a restart after a crash use the same one. The image factory compares by the same rules, and never
 changes what runs.
 """

@@ -5,7 +5,7 @@ by the plan, the candidate starts beside the model, is verified, and both are me
 model switches. Where it does not, the model is measured, switches, is measured again and, if that is worse,
 switches back.
 
-A switch writes the choice down (`edge.files.chosen_releases`) and then lets the model follow. A gateway that
+A switch writes the choice down (`edge.home`) and then lets the model follow. A gateway that
 serves the model sees the choice: it finishes the requests that run, lets new ones wait, and stops the old
 engine, so no client sees an error. Without one the model is stopped and started. A start that fails writes
 the old choice down again and starts the old release.

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from firesteel.cli.output.show import table
 from firesteel.errors import printable
-from firesteel.library.figures import band, client_cost, figure, found_text, number
-from firesteel.library.history import planned_rows
+from firesteel.library.history import band, client_cost, figure, found_text, number, planned_rows
 
 if TYPE_CHECKING:
     from firesteel.bench.measurements import BenchRun, PointFigures

@@ -7,7 +7,7 @@ import os
 import shlex
 from pathlib import Path
 
-from firesteel.cli.output.streams import OutputLost, discard_output
+from firesteel.cli.output.invocation import OutputLost, discard_output
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.library.hosts import home_folder
 

@@ -1,20 +1,24 @@
-"""Events -> lines on stderr, as they come. On a terminal the current phase is one moving line."""
+"""Events -> lines on stderr, as they come; the checks of `verify` and the report of `up` at the end.
+
+On a terminal the current phase is one moving line. What a model answered is shown as plain text, whatever
+markup it holds.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.recipe_rows import show_body, terms
-from firesteel.cli.output.show import err
+from firesteel.cli.output.show import bytes_band, err, grid, show_body, speed_band, table, terms
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import escape_unprintable
 from firesteel.library.run import Event, PhaseDone, PhaseProgress, PlanReady
@@ -23,6 +27,8 @@ from firesteel.values import replace
 
 if TYPE_CHECKING:
     from firesteel.edge.programs.build import BuildProgress
+    from firesteel.run.report import Compared, Report
+    from firesteel.run.verify.checks import CheckResult
 
 E = TypeVar("E")
 T = TypeVar("T")
@@ -177,4 +183,50 @@ def _planned(event: PlanReady) -> str:
         f"{proposal.name}: {memory.verdict}, {show_bytes(round(memory.needed.expected))} "
         f"of {show_bytes(memory.budget_bytes)}{rate}, {f'{warnings} warnings' if warnings else 'no warnings'}"
         f"{audited}"
+    )
+
+
+# --- checks and reports ---
+
+
+def proofs_view(checks: Iterable[CheckResult]) -> Group:
+    checks = tuple(checks)
+    rows = [(Text(check.name), _check_status(check), Text(check.observed)) for check in checks]
+    shown: list[RenderableType] = [table(("check", "", "result"), rows)]
+    if any(not (check.passed or check.fails_launch) for check in checks):
+        shown.append(Text("note: not as hoped for, as often with small models; nothing depends on it", "dim"))
+    return Group(*shown)
+
+
+def _check_status(check: CheckResult) -> Text:
+    if check.passed:
+        return Text("ok", style="green")
+    return Text("FAILED", style="bold red") if check.fails_launch else Text("note", style="yellow")
+
+
+def _band_position(row: Compared) -> Text:
+    if row.is_within:
+        return Text("within")
+    above = row.measured > row.planned.high
+    return Text("above the plan" if above else "below the plan", style="yellow")
+
+
+def report_view(report: Report) -> Group:
+    compared = [
+        (
+            row.what,
+            bytes_band(row.planned) if row.unit == "bytes" else speed_band(row.planned),
+            show_bytes(round(row.measured)) if row.unit == "bytes" else show_rate(row.measured),
+            _band_position(row),
+        )
+        for row in report.compared
+    ]
+    ready = f"{report.start_s:.1f} s after the launch; first token after {report.first_token_ms:.0f} ms"
+    service = grid([("url", report.url), ("model", report.model), ("ready", ready), ("log", report.log)])
+    return Group(
+        proofs_view(report.checks),
+        Text(),
+        table(("figure", "planned", "measured", ""), compared),
+        Text(),
+        service,
     )

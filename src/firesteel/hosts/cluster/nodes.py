@@ -27,9 +27,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from firesteel.edge import home as state_file
 from firesteel.edge import ssh
-from firesteel.edge.home import Home, writable_folder
+from firesteel.edge.home import Home, read_state, writable_folder, write_state
 from firesteel.edge.host import reaper
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
@@ -64,7 +63,7 @@ def check_name(name: str) -> None:
 def all_nodes(home: Home) -> tuple[ClusterNode, ...]:
     """By name."""
     paths = sorted((home.root / "cluster").glob("*/node.json"))
-    found = (state_file.read_state(path, ClusterNode) for path in paths)
+    found = (read_state(path, ClusterNode) for path in paths)
     return tuple(node for node in found if node)
 
 
@@ -93,7 +92,7 @@ def require_nodes(home: Home, count: int | None = None) -> tuple[ClusterNode, ..
 def save_node(home: Home, node: ClusterNode) -> None:
     folder = folder_of_node(home, node.name)
     with writable_folder(folder):
-        state_file.write_state(folder / "node.json", node)
+        write_state(folder / "node.json", node)
 
 
 def delete_node(home: Home, name: str) -> None:

@@ -20,8 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge import home as state_file
-from firesteel.edge.home import Home, write_text
+from firesteel.edge.home import Home, read_state, write_text
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.hosts.cluster.nodes import NODE_FOLDER, Channel, all_nodes, channel_of
 from firesteel.hosts.cluster.rank import RENEW_S, STOP_S, Rank
@@ -42,7 +41,7 @@ class _NodesAreBack(Exception):
 
 class Runner:
     def __init__(self, folder: Path, head_argv: tuple[str, ...]) -> None:
-        spec = state_file.read_state(folder / "ranks.json", ClusterSpec)
+        spec = read_state(folder / "ranks.json", ClusterSpec)
         if spec is None:
             raise FiresteelError(f"{folder}/ranks.json cannot be read", next="firesteel down, then up again")
         self.folder, self.spec, self.head_argv = folder, spec, head_argv

@@ -11,8 +11,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from firesteel.edge import home as state_file
-from firesteel.edge.home import Home
+from firesteel.edge.home import Home, write_state
 from firesteel.edge.host import process
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady, Stopped, UsageError
 from firesteel.facts.host.hardware import keep_free_bytes
@@ -147,7 +146,7 @@ async def up_cluster(
         if fallback:
             spec = replace(spec, fallback=fallback_spec(listening(fallback, options.listen), home))
         await require_equal_files(proposal, home, cluster)
-        state_file.write_state(folder / "ranks.json", spec)
+        write_state(folder / "ranks.json", spec)
         runner = (sys.executable, "-P", "-m", "firesteel.hosts.cluster.runner", str(folder), "--")
         startup.spec = replace(startup.spec, start=(*runner, *startup.spec.start))
 

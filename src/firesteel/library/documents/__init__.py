@@ -1,10 +1,11 @@
-"""The documents of `--json`, each loaded when a command prints it.
+"""The documents of `--json`, one module for each area, loaded when a command prints one.
 
     common.print_json(documents.run.PullJson.of(done=done))
 
-Every id is `firesteel.COMMAND/N` or `firesteel.COMMAND-WHAT/N`, where WHAT is the subcommand or the option
-that changes the shape. Two belong to no command: `firesteel.overview/N` (bare `firesteel`) and
-`firesteel.error/N` (a command that failed). `all.py` lists them all.
+They are apart from the functions because they load the types of all that an area can print. Every id is
+`firesteel.COMMAND/N` or `firesteel.COMMAND-WHAT/N`, where WHAT is the subcommand or the option that changes
+the shape. Two belong to no command: `firesteel.overview/N` (bare `firesteel`) and `firesteel.error/N` (a
+command that failed). `all.py` lists them all.
 """
 
 from __future__ import annotations
@@ -14,30 +15,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from firesteel.library.documents import (
-        audit,
         bench,
-        client,
-        cluster,
-        diagnose,
-        engine,
-        error,
+        check,
+        document,
+        engines,
         hosts,
         images,
-        key,
-        learn,
-        overview,
-        proposals,
-        ps,
+        plans,
         quantize,
-        recipe,
         render,
-        repair,
-        rules,
         run,
         serve,
-        top,
-        upgrade,
-        usage,
+        services,
+        weights,
     )
 else:  # a type checker would take any name for one of these
 

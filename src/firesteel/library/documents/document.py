@@ -1,4 +1,4 @@
-"""The base of the documents that `--json` prints, and the host as they show it.
+"""The base of the documents that `--json` prints, the host as they show it, and the one of a failure.
 
 A document is a value with the keys of its own that scripts rely on; a value that is printed as it is appears
 as itself in it. Only commands that were given `--json` import these modules.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping
-from typing import Any, Self, Union, dataclass_transform, get_args, get_origin
+from typing import Any, Literal, Self, Union, dataclass_transform, get_args, get_origin
 
 import msgspec
 from msgspec import field
@@ -72,3 +72,13 @@ class HostJson(Document, kw_only=True):
     def of(cls, *values: object, **others: object) -> Self:
         gpus = tuple(gpu.name for value in values for gpu in getattr(value, "gpus", ()))
         return super().of(*values, **{"gpus": gpus, **others})
+
+
+class ErrorJson(Document, kw_only=True):
+    """Any command that failed, with its exit code"""
+
+    document: Literal["firesteel.error/1"] = "firesteel.error/1"
+    kind: str
+    message: str
+    next: str
+    exit_code: int

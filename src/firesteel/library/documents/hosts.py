@@ -1,20 +1,27 @@
-"""What `doctor` prints with `--json`."""
+"""What `doctor` and `cluster` print with `--json`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from firesteel.facts.evidence import Confidence, Evidence
 from firesteel.facts.host.host_facts import HostMeasurement
-from firesteel.hosts.doctor.examine import Examination
-from firesteel.hosts.doctor.fix import Fixed, Undone, fixable
+from firesteel.hosts.cluster.check import PairFinding
+from firesteel.hosts.cluster.nodes import ClusterNode
+from firesteel.hosts.cluster.topology import NodeFacts, TopologyKind, kind, proposed_addresses
+from firesteel.hosts.doctor.fix import Fixed, fixable
 from firesteel.hosts.doctor.measure import NotMeasured
-from firesteel.hosts.doctor.nodes import ClusterExamination
 from firesteel.library.documents.document import Document
 from firesteel.rules.host.check import CheckLevel
 from firesteel.rules.host.findings import NodeDifference
-from firesteel.rules.host.fixes import FixPlan
+
+if TYPE_CHECKING:
+    from firesteel.hosts.cluster.check import ClusterCheck
+    from firesteel.hosts.doctor.examine import Examination
+    from firesteel.hosts.doctor.fix import Undone
+    from firesteel.hosts.doctor.nodes import ClusterExamination
+    from firesteel.rules.host.fixes import FixPlan
 
 
 class HostFindingJson(Document, kw_only=True):
@@ -140,3 +147,80 @@ class DoctorClusterJson(Document, kw_only=True):
 def doctor_cluster_json(found: ClusterExamination) -> DoctorClusterJson:
     hosts = {name: doctor_json(each, fixable(each)) for name, each in found.hosts.items()}
     return DoctorClusterJson.of(found, hosts=hosts)
+
+
+# --- cluster ---
+
+
+class ClusterAddJson(Document, kw_only=True):
+    """`firesteel cluster add NAME --json`"""
+
+    document: Literal["firesteel.cluster-add/1"] = "firesteel.cluster-add/1"
+    node: ClusterNode
+    facts: NodeFacts
+
+
+class ClusterListJson(Document, kw_only=True):
+    """`firesteel cluster list --json`"""
+
+    document: Literal["firesteel.cluster-list/1"] = "firesteel.cluster-list/1"
+    nodes: tuple[ClusterNode, ...]
+
+
+class LinkJson(Document, kw_only=True):
+    hosts: tuple[str, str]
+    interfaces: tuple[str, str]
+    addresses: tuple[str | None, str | None]
+    mtus: tuple[int | None, int | None]
+    fast: bool
+
+
+class ClusterCheckJson(Document, kw_only=True):
+    """`firesteel cluster check --json`"""
+
+    document: Literal["firesteel.cluster-check/1"] = "firesteel.cluster-check/1"
+    topology: TopologyKind
+    facts: dict[str, NodeFacts]
+    links: tuple[LinkJson, ...]
+    findings: tuple[PairFinding, ...]
+    proposed: dict[str, str]
+    """By host: a netplan file for rails that have no address."""
+    doctor: DoctorClusterJson
+    """Every host by itself, and what should be equal on all of them and is not."""
+
+
+class ClusterStageJson(Document, kw_only=True):
+    """`firesteel cluster stage MODEL --json`"""
+
+    document: Literal["firesteel.cluster-stage/1"] = "firesteel.cluster-stage/1"
+    name: str
+    done: tuple[str, ...]
+
+
+class ClusterRemoveJson(Document, kw_only=True):
+    """`firesteel cluster remove NAME --json`"""
+
+    document: Literal["firesteel.cluster-remove/1"] = "firesteel.cluster-remove/1"
+    name: str
+    left: str | None
+    """What could not be removed from the node, and why."""
+
+
+def cluster_check_json(found: ClusterCheck, examined: ClusterExamination) -> ClusterCheckJson:
+    return ClusterCheckJson.of(
+        topology=kind(found.facts, found.links),
+        facts=found.facts,
+        links=tuple(
+            LinkJson.of(
+                hosts=(link.one, link.other),
+                interfaces=(link.one_interface.name, link.other_interface.name),
+                addresses=(link.one_interface.address, link.other_interface.address),
+                mtus=(link.one_interface.mtu, link.other_interface.mtu),
+                fast=link.is_fast,
+            )
+            for link in found.links
+        ),
+        findings=found.findings,
+        proposed=proposed_addresses(found.facts),
+        doctor=doctor_cluster_json(examined),
+    )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from firesteel.library.documents.document import Document
 from firesteel.rules.checkpoint.checks import CheckpointFinding
-from firesteel.workshop.audit import AuditReport
 from firesteel.workshop.quantize.forecast import QuantizationForecast
-from firesteel.workshop.quantize.plan import QuantizationPlan
-from firesteel.workshop.quantize.results import MatrixError, QuantizationResult
+from firesteel.workshop.quantize.results import MatrixError
+
+if TYPE_CHECKING:
+    from firesteel.workshop.audit import AuditReport
+    from firesteel.workshop.quantize.plan import QuantizationPlan
+    from firesteel.workshop.quantize.results import QuantizationResult
 
 
 class WrittenTensorJson(Document, kw_only=True):

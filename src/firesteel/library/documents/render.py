@@ -1,12 +1,14 @@
-"""`firesteel render --json`"""
+"""What `render` prints with `--json`."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from firesteel.hosts.cluster.rendered import NodeFile
 from firesteel.library.documents.document import Document
-from firesteel.library.render import Rendered
+
+if TYPE_CHECKING:
+    from firesteel.library.render import Rendered
 
 
 class RenderJson(Document, kw_only=True):

@@ -1,24 +1,28 @@
-"""What `up`, `verify`, `logs`, `down` and `pull` print with `--json`."""
+"""What `up`, `verify`, `logs`, `down`, `pull` and `upgrade` print with `--json`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import field
 
-from firesteel.launch import Step
+from firesteel.bench.upgrade.result import Outcome
+from firesteel.edge.home import EngineRelease
 from firesteel.library.documents.document import Document
-from firesteel.library.documents.proposals import RequestsJson, TermsJson, requests_json, terms_json
-from firesteel.library.run import NodeUp
-from firesteel.planner.propose import Proposal
-from firesteel.run.events import ServiceReady
+from firesteel.library.documents.plans import RequestsJson, TermsJson, requests_json, terms_json
 from firesteel.run.prune import UnusedFile
-from firesteel.run.report import Report
 from firesteel.run.service import NodeStatus
 from firesteel.run.verify.checks import CheckResult
 from firesteel.units import Band
 from firesteel.values import replace
+
+if TYPE_CHECKING:
+    from firesteel.launch import Step
+    from firesteel.library.run import NodeUp
+    from firesteel.planner.propose import Proposal
+    from firesteel.run.events import ServiceReady
+    from firesteel.run.report import Report
 
 
 class ComparedJson(Document, kw_only=True):
@@ -165,3 +169,17 @@ def steps_json(name: str, steps: Iterable[Step]) -> UpDryRunJson:
         for step in steps
     )
     return UpDryRunJson.of(name=name, steps=tuple(rows))
+
+
+class UpgradeJson(Document, kw_only=True):
+    """`firesteel upgrade MODEL --json`"""
+
+    document: Literal["firesteel.upgrade/1"] = "firesteel.upgrade/1"
+    model: str
+    outcome: Outcome
+    before: EngineRelease
+    after: EngineRelease
+    tried: EngineRelease | None
+    how: Literal["beside", "after", "neither"]
+    reasons: tuple[str, ...]
+    figures: tuple[str, ...]

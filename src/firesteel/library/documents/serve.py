@@ -1,10 +1,22 @@
-"""`firesteel serve --json`"""
+"""What `serve`, `top`, `key`, `usage` and `client` print with `--json`.
+
+The gateway answers `GET /api/usage` with the document of `usage`.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
+from firesteel.facts.evidence import Evidence
+from firesteel.gateway.admin.usage import BudgetStatus, UsageRow
+from firesteel.gateway.keys import Scope
+from firesteel.gateway.state import GpuStatus, MemoryStatus, ModelStatus
 from firesteel.library.documents.document import Document
+
+if TYPE_CHECKING:
+    from firesteel.gateway.keys import Key
+    from firesteel.library.clients import ConfiguredClient
 
 
 class ServeJson(Document, kw_only=True):
@@ -13,3 +25,128 @@ class ServeJson(Document, kw_only=True):
     document: Literal["firesteel.serve/1"] = "firesteel.serve/1"
     url: str
     models: tuple[str, ...]
+
+
+class TopJson(Document, kw_only=True):
+    """`firesteel top --json`"""
+
+    document: Literal["firesteel.top/1"] = "firesteel.top/1"
+    url: str
+    version: str
+    models: tuple[ModelStatus, ...]
+    memory: MemoryStatus
+    gpu: GpuStatus | None
+    waiting: int
+    """Requests that wait, for all models."""
+
+
+# --- keys, usage, clients ---
+
+
+class KeyJson(Document, kw_only=True):
+    name: str
+    id: str
+    """The first digits of the sha256 of its token."""
+    scope: Scope
+    models: tuple[str, ...] | None
+    """Null: all."""
+    requests: str | None
+    """The rate limit: `60/m`."""
+    tokens: str | None
+    budget: str | None
+    """Tokens of prompts and answers: `5000000/month`."""
+    priority: int
+    created: str
+    expires: str | None
+    """Null: never."""
+
+
+class KeyAddJson(Document, kw_only=True):
+    """`firesteel key add NAME --json`"""
+
+    document: Literal["firesteel.key-add/1"] = "firesteel.key-add/1"
+    token: str
+    """Printed only here; firesteel keeps a hash of it."""
+    key: KeyJson
+    path: str
+
+
+class KeyListJson(Document, kw_only=True):
+    """`firesteel key list --json`"""
+
+    document: Literal["firesteel.key-list/1"] = "firesteel.key-list/1"
+    keys: tuple[KeyJson, ...]
+
+
+class KeyRevokeJson(Document, kw_only=True):
+    """`firesteel key revoke NAME --json`"""
+
+    document: Literal["firesteel.key-revoke/1"] = "firesteel.key-revoke/1"
+    key: KeyJson
+
+
+def key_json(key: Key) -> KeyJson:
+    limits = key.limits
+    return KeyJson.of(
+        key,
+        requests=str(limits.requests) if limits.requests else None,
+        tokens=str(limits.tokens) if limits.tokens else None,
+        budget=str(limits.budget) if limits.budget else None,
+        expires=key.expires or None,
+    )
+
+
+class UsageJson(Document, kw_only=True):
+    """`firesteel usage --json`"""
+
+    document: Literal["firesteel.usage/1"] = "firesteel.usage/1"
+    timezone: str
+    """Of the days: `CET, UTC+01:00`."""
+    since: str
+    until: str
+    by: tuple[str, ...]
+    rows: tuple[UsageRow, ...]
+    total: UsageRow
+    budgets: tuple[BudgetStatus, ...]
+
+
+class ClientJson(Document, kw_only=True):
+    """`firesteel client NAME [MODEL] --json`"""
+
+    document: Literal["firesteel.client/1"] = "firesteel.client/1"
+    client: str
+    title: str
+    speaks: Literal["chat", "messages", "responses"]
+    url: str
+    model: str
+    context: int | None
+    output: int | None
+    """The longest answer that the client will ask for."""
+    key_variable: str | None
+    """The environment variable that holds the key; null: no key is needed."""
+    format: Literal["json", "toml", "yaml", "env"]
+    text: str
+    path: str | None
+    """The file it belongs in; null: the client is configured by environment variables."""
+    written: bool
+    backup: str | None
+    """A copy of the file as it was before."""
+    taken: Literal["gateway", "service", "plan"]
+    """What it points at: `firesteel serve`, a service's own port, or where `up` would serve it."""
+    notes: tuple[str, ...]
+    sources: tuple[Evidence, ...]
+
+
+def client_json(found: ConfiguredClient, written: bool, backup: Path | None) -> ClientJson:
+    return ClientJson.of(
+        found.client,
+        found.target.endpoint,
+        client=found.name,
+        key_variable=found.target.endpoint.key,
+        text=found.text,
+        path=str(found.path) if found.path else None,
+        written=written,
+        backup=str(backup) if backup else None,
+        taken=found.target.kind,
+        notes=found.notes,
+    )

@@ -2,6 +2,6 @@
 
     findings = judge(host_facts(parse_probe(output)))
 
-Never reads a host: `facts.host.probe` has the script that does, and `edge.host.probe` runs it here.
+Never reads a host: `facts.host.probe` has the script that does, and `edge.host.machine` runs it here.
 Public: `findings`, `check` (a check as data, its levels) and `fixes` (what `doctor --fix` would change).
 """

@@ -23,10 +23,9 @@ from typing import Any
 
 from firesteel import __version__
 from firesteel.catalog.image_recipe import ImageRecipe, PinnedSource
-from firesteel.edge import home as state_file
 from firesteel.edge.docker.containers import last_line, require_docker
 from firesteel.edge.docker.registry import Registry, parse_reference
-from firesteel.edge.home import Home, write_text
+from firesteel.edge.home import Home, write_state, write_text
 from firesteel.edge.host import process
 from firesteel.edge.programs.build import BuildProgress, fetch_source, fetch_wheels
 from firesteel.edge.programs.installed import InstalledEngine, installed_engines
@@ -231,7 +230,7 @@ async def build_and_prove(
         image_id, recipe.version, recipe.gpu, started.isoformat(), time.monotonic() - began, digests, checks,
         str(folder), products,
     )  # fmt: skip
-    state_file.write_state(folder / PROVED, proved)
+    write_state(folder / PROVED, proved)
     yield proved
 
 

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from firesteel.bench.upgrade.trial import TrialVerdict, judge_in_sequence, measure_service, try_beside
 from firesteel.catalog.image_recipe import ImageRecipe
-from firesteel.edge import home as state_file
 from firesteel.edge.docker.containers import image_id, last_line
 from firesteel.edge.docker.image_sources import find_container_runtime
 from firesteel.edge.docker.registry import Registry, parse_reference
-from firesteel.edge.home import Home
+from firesteel.edge.home import Home, read_state
 from firesteel.edge.programs.build import BuildProgress
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady
 from firesteel.run.events import ServiceReady
@@ -142,7 +141,7 @@ class DockerFactory:
         return with_release(self._recipe, source, pinned_release(source, found.release))
 
     def _proved(self, found: ReleaseProgress) -> ProvedImage:
-        proved = state_file.read_state(Path(found.folder) / PROVED, ProvedImage)
+        proved = read_state(Path(found.folder) / PROVED, ProvedImage)
         if proved is None:
             raise FiresteelError(f"{found.folder}/{PROVED} is gone", next="firesteel image watch --again TAG")
         return proved

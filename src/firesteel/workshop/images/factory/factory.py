@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Protocol
 
-from firesteel.edge import home as state_file
-from firesteel.edge.home import Home, Locked, lock
+from firesteel.edge.home import Home, Locked, lock, read_state, write_state
 from firesteel.edge.programs.build import BuildProgress
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady
 from firesteel.values import Value
@@ -54,7 +53,7 @@ async def run_policy(
             state, began_s = read_factory_state(home, name), clock()
             while action := decide(policy, state, effects.stock(), began_s, name):
                 before, state = state, begin(state, action)
-                state_file.write_state(path, state)
+                write_state(path, state)
                 result = ActionResult()
                 try:
                     if not (isinstance(action, ReleaseAction) and action.do == "give up"):
@@ -64,14 +63,14 @@ async def run_policy(
                             else:
                                 result = item
                 except (HostNotReady, DoesNotFit):  # of this machine, not of the release: it is tried again
-                    state_file.write_state(path, before)
+                    write_state(path, before)
                     raise
                 except FiresteelError as error:
                     if not isinstance(action, ReleaseAction):
                         raise
                     result = ActionResult(accepted=False, why=(error.what, error.next))
                 state = conclude(state, action, result, clock())
-                state_file.write_state(path, state)
+                write_state(path, state)
                 yield ActionDone(action, result, state)
     except Locked:
         raise FiresteelError(
@@ -86,7 +85,7 @@ def state_path(home: Home, name: str) -> Path:
 def read_factory_state(home: Home, name: str) -> FactoryState:
     """An unreadable one would promote anything as the first image: it stops the factory instead."""
     path = state_path(home, name)
-    state = state_file.read_state(path, FactoryState)
+    state = read_state(path, FactoryState)
     if state is None and path.exists():
         raise FiresteelError(f"{path} cannot be read", next=f"mv {path} {path}.damaged, to begin anew")
     return state or FactoryState()
@@ -102,7 +101,7 @@ def try_again(home: Home, name: str, tag: str) -> bool:
     """Whether there was a refused release of that tag, which is now tried once more."""
     changed = again(read_factory_state(home, name), tag)
     if changed is not None:
-        state_file.write_state(state_path(home, name), changed)
+        write_state(state_path(home, name), changed)
     return changed is not None
 
 

@@ -6,6 +6,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firesteel.cli.top.app import end_of_day, keys
+from firesteel.cli.top.client import (
+    Curve,
+    Curves,
+    LoggedRequest,
+    Snapshot,
+)
+from firesteel.cli.top.frame import (
+    ASCII,
+    PANELS,
+    UNICODE,
+    Panel,
+    Selection,
+    frame,
+    load_question,
+    memory_bar,
+    once,
+    sparkline,
+)
 from firesteel.gateway.state import (
     GatewayState,
     GpuStatus,
@@ -13,15 +32,6 @@ from firesteel.gateway.state import (
     ModelHealth,
     ModelStatus,
     WaitingRequest,
-)
-from firesteel.screens.top.app import end_of_day, keys
-from firesteel.screens.top.bars import ASCII, UNICODE, memory_bar, sparkline
-from firesteel.screens.top.frame import PANELS, Panel, Selection, frame, load_question, once
-from firesteel.screens.top.snapshot import (
-    Curve,
-    Curves,
-    LoggedRequest,
-    Snapshot,
 )
 from firesteel.units import GIB
 from firesteel.values import replace

@@ -1,14 +1,18 @@
-"""`firesteel ps --json`"""
+"""What `ps` and bare `firesteel` print with `--json`."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from firesteel.facts.host.gpus import GpuReading
 from firesteel.gateway.address import Address
-from firesteel.library.documents.document import Document
-from firesteel.library.services import ServiceList, ServiceStatus
+from firesteel.library.documents.document import Document, HostJson
+from firesteel.library.services import ServiceStatus
 from firesteel.rules.host.check import CheckLevel
+
+if TYPE_CHECKING:
+    from firesteel.library.plans import Overview
+    from firesteel.library.services import ServiceList
 
 
 class HostAlarmJson(Document, kw_only=True):
@@ -35,3 +39,24 @@ class PsJson(Document, kw_only=True):
 def ps_json(found: ServiceList) -> PsJson:
     alarms = tuple(map(HostAlarmJson.of, found.alarms))
     return PsJson.of(services=found.services, gateway=found.gateway, host=alarms, gpu=found.gpu)
+
+
+class OverviewJson(Document, kw_only=True):
+    """`firesteel --json`"""
+
+    document: Literal["firesteel.overview/1"] = "firesteel.overview/1"
+    host: HostJson
+    fits: tuple[str, ...]
+    best: str | None
+    running: tuple[ServiceStatus, ...]
+    next: str
+
+
+def overview_json(found: Overview) -> OverviewJson:
+    return OverviewJson.of(
+        host=found.host,
+        fits=tuple(proposal.name for proposal in found.fitting),
+        best=found.fitting[0].name if found.fitting else None,
+        running=found.running,
+        next=found.next,
+    )

@@ -1,16 +1,21 @@
-"""What `check` and `facts` print with `--json`."""
+"""What `check`, `facts` and `diagnose` print with `--json`."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from firesteel.engines.diagnosis import Cause, Folded, PhaseMark, State
 from firesteel.facts.evidence import Evidence
-from firesteel.library.check import CheckReport
 from firesteel.library.documents.document import Document
-from firesteel.reads.stated import MachineKind, StatedMachine
-from firesteel.rules.checker import Finding
+from firesteel.reads.stated import MachineKind
 from firesteel.rules.rule import Level
 from firesteel.rules.tables import CompatibilityRow, FactRow
+
+if TYPE_CHECKING:
+    from firesteel.engines.diagnosis import Diagnosis
+    from firesteel.library.check import CheckReport
+    from firesteel.reads.stated import StatedMachine
+    from firesteel.rules.checker import Finding
 
 
 class FindingJson(Document, kw_only=True):
@@ -142,4 +147,44 @@ def check_json(result: CheckReport) -> CheckJson:
             for fixed in result.fixed
         ),
         unread=tuple(UnreadJson.of(file=name, why=error.what) for name, error in result.unread),
+    )
+
+
+# --- logs ---
+
+
+class SuspectJson(Document, kw_only=True):
+    """The first error of an unknown kind."""
+
+    line: int
+    text: str
+
+
+class DiagnosisJson(Document, kw_only=True):
+    """`firesteel diagnose LOG --json`; `causes` has the likeliest first"""
+
+    document: Literal["firesteel.diagnose/1"] = "firesteel.diagnose/1"
+    log: str
+    engine: str | None
+    version: str | None
+    state: State
+    stage: str | None
+    lines: int
+    causes: tuple[Cause, ...]
+    follows: tuple[Cause, ...]
+    notes: tuple[Cause, ...]
+    folded: tuple[Folded, ...]
+    """Harmless lines that look bad."""
+    suspect: SuspectJson | None
+    phases: tuple[PhaseMark, ...]
+    """Where the stages of the start begin."""
+
+
+def diagnosis_json(log: str, diagnosis: Diagnosis) -> DiagnosisJson:
+    suspect = diagnosis.suspect
+    return DiagnosisJson.of(
+        diagnosis,
+        log=log,
+        stage=diagnosis.reached.stage if diagnosis.reached else None,
+        suspect=SuspectJson.of(line=suspect[0], text=suspect[1]) if suspect else None,
     )

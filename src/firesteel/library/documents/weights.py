@@ -1,4 +1,4 @@
-"""What `repair` prints with `--json`."""
+"""What `audit` and `repair` print with `--json`. `quantize` loads the planner, so it is apart."""
 
 from __future__ import annotations
 
@@ -6,7 +6,23 @@ from typing import Literal
 
 from firesteel.library.documents.document import Document
 from firesteel.rules.checkpoint.checks import CheckpointFinding
+from firesteel.rules.checkpoint.judge import CheckpointSummary
 from firesteel.workshop.repair.scales import ReconciledGroup
+
+
+class AuditJson(Document, kw_only=True):
+    """`firesteel audit MODEL --json`"""
+
+    document: Literal["firesteel.audit/1"] = "firesteel.audit/1"
+    model: str
+    is_clean: bool
+    is_deep: bool
+    summary: CheckpointSummary
+    findings: tuple[CheckpointFinding, ...]
+    unread: tuple[str, ...]
+    """What was not read, and why."""
+    read_bytes: int
+    seconds: float
 
 
 class RepairJson(Document, kw_only=True):

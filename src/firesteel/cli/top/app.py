@@ -23,12 +23,10 @@ from types import FrameType
 from rich.console import Console
 from rich.text import Text
 
+from firesteel.cli.top.client import Action, Curves, GatewayClient, RequestQuery, Snapshot
+from firesteel.cli.top.frame import ASCII, PANELS, RANGES, UNICODE, Glyphs, Selection, frame, load_question
 from firesteel.errors import FiresteelError
 from firesteel.gateway.state import GatewayState, ModelStatus
-from firesteel.screens.top.bars import ASCII, UNICODE, Glyphs
-from firesteel.screens.top.client import Action, GatewayClient, RequestQuery
-from firesteel.screens.top.frame import PANELS, RANGES, Selection, frame, load_question
-from firesteel.screens.top.snapshot import Curves, Snapshot
 from firesteel.values import replace
 
 _REFRESH_S = 1.0

@@ -7,17 +7,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Literal
 
 from rich.text import Text
 
+from firesteel.cli.top.client import CurveRangeName, LoggedRequest, Snapshot
 from firesteel.errors import printable
 from firesteel.gateway.state import MemoryStatus, ModelStatus
-from firesteel.screens.top.bars import UNICODE, Glyphs, memory_bar, memory_parts, sparkline
-from firesteel.screens.top.panels import bar_legend, log_lines, queue_lines, request_lines
-from firesteel.screens.top.snapshot import CurveRangeName, Snapshot
-from firesteel.units import GIB, show_bytes
+from firesteel.units import GIB, show_bytes, show_seconds
 from firesteel.values import Value
+
+
+class Glyphs(Value):
+    """Of a terminal that has them, or ASCII."""
+
+    fills: str = "█▓▒"
+    """By model, in turn: a neighbour never has the same, so that colour is not needed to tell them apart."""
+    other: str = "▚"
+    free: str = "·"
+    limit: str = "│"
+    levels: str = "▁▂▃▄▅▆▇█"
+    cursor: str = "▸"
+
+
+UNICODE = Glyphs()
+ASCII = Glyphs("#%=", "~", ".", "|", "_.-=+*%#", ">")
+COLOURS = ("cyan", "green", "magenta", "yellow", "blue")
+
 
 Panel = Literal["log", "requests", "queue"]
 PANELS: tuple[Panel, ...] = ("log", "requests", "queue")
@@ -312,3 +329,192 @@ def load_question(model: ModelStatus, state_memory_bytes: int | None, loaded_byt
             "idle models would be unloaded first. y/n"
         )
     return ""
+
+
+# --- bars and curves ---
+
+
+def sparkline(values: Sequence[float | None], width: int, glyphs: Glyphs = UNICODE) -> str:
+    """The last values, the highest of each group where there are more than fit; a space: not known."""
+    if not values or width <= 0:
+        return ""
+    groups = _groups(values, width)
+    top = max((value for value in groups if value is not None), default=0.0)
+    return "".join(_level(value, top, glyphs) for value in groups).rjust(width)
+
+
+def _groups(values: Sequence[float | None], width: int) -> list[float | None]:
+    """Groups of one size, counted from the end: the newest value is always the last character."""
+    size = -(-len(values) // width)
+    ends = range(len(values), 0, -size)
+    return [
+        max((value for value in values[max(0, end - size) : end] if value is not None), default=None)
+        for end in reversed(ends)
+    ]
+
+
+def _level(value: float | None, top: float, glyphs: Glyphs) -> str:
+    if value is None:
+        return " "
+    if top <= 0 or value <= 0:
+        return glyphs.levels[0]
+    highest = len(glyphs.levels) - 1
+    return glyphs.levels[max(1, min(highest, round(value / top * highest)))]
+
+
+class BarPart(Value):
+    name: str
+    bytes: int
+    fill: str
+    style: str
+
+
+def memory_parts(
+    memory: MemoryStatus, models: Sequence[ModelStatus], glyphs: Glyphs = UNICODE
+) -> list[BarPart]:
+    """What holds the machine's memory: its models, everything else, and what is free."""
+    held = [model for model in models if model.is_held and model.bytes]
+    parts = [
+        BarPart(
+            model.name,
+            model.bytes,
+            glyphs.fills[index % len(glyphs.fills)],
+            COLOURS[index % len(COLOURS)] if model.phase == "ready" else "dim",
+        )
+        for index, model in enumerate(held)
+    ]
+    if memory.total_bytes is None or memory.available_bytes is None:
+        return parts
+    used = memory.total_bytes - memory.available_bytes
+    other = max(0, used - sum(part.bytes for part in parts))
+    free = max(0, memory.total_bytes - other - sum(part.bytes for part in parts))
+    return [
+        *parts,
+        BarPart("other", other, glyphs.other, "bright_black"),
+        BarPart("free", free, glyphs.free, "bright_black"),
+    ]
+
+
+def memory_bar(
+    memory: MemoryStatus, models: Sequence[ModelStatus], width: int, glyphs: Glyphs = UNICODE
+) -> Text:
+    """One bar; a line stands where the guard stops an engine."""
+    parts = memory_parts(memory, models, glyphs)
+    total = memory.total_bytes or sum(part.bytes for part in parts)
+    bar = Text()
+    if total <= 0 or width <= 0:
+        return bar
+    done = 0
+    for part in parts:
+        done += part.bytes
+        cells = min(width, round(done / total * width)) - len(bar)
+        bar.append(part.fill * max(0, cells), part.style)
+    bar.append(glyphs.free * max(0, width - len(bar)), "bright_black")
+    if memory.floor_bytes:
+        at = max(0, min(width - 1, width - 1 - round(memory.floor_bytes / total * width)))
+        bar = bar[:at] + Text(glyphs.limit, "bold red") + bar[at + 1 :]
+    return bar
+
+
+# --- what stands below the models ---
+
+
+_PARTS = ("wait", "prompt", "answer")
+_STYLES = ("yellow", "magenta", "cyan")
+
+
+def log_lines(snapshot: Snapshot, name: str) -> list[Text]:
+    if snapshot.log_of != name:
+        return [Text("...", "dim")]
+    if not snapshot.log:
+        return [Text(f"{printable(name)} has no log: it was never started here", "dim")]
+    return [Text(printable(line)) for line in snapshot.log]
+
+
+def queue_lines(snapshot: Snapshot) -> list[Text]:
+    state = snapshot.state
+    if not state.waiting:
+        return [Text("nobody waits", "dim")]
+    rows = [
+        Text(
+            f"{show_seconds(max(0.0, snapshot.at - row.since)):>8}  {printable(row.model, 20):<20} "
+            f"{printable(row.key, 16) or '-':<16} {printable(row.doing)}"
+        )
+        for row in state.queue
+    ]
+    if rows:
+        return rows
+    waiting = [model for model in state.models if model.waiting]
+    return [
+        Text(f"{model.waiting:>4} for {printable(model.name)}: {printable(model.doing or model.phase)}")
+        for model in waiting
+    ]
+
+
+def bar_legend(glyphs: Glyphs) -> str:
+    return " ".join(f"{fill} {part}" for fill, part in zip(glyphs.fills, _PARTS, strict=True))
+
+
+def request_lines(snapshot: Snapshot, width: int, glyphs: Glyphs) -> list[Text]:
+    """Newest first, with a bar of what each waited for: queue and load, prompt, answer."""
+    rows = snapshot.requests
+    names = max((len(row.model) for row in rows), default=5)
+    keys = max((len(row.key) for row in rows), default=0)
+    columns = _RequestColumns(max(5, min(14, names)), min(10, keys))
+    head = f"{'ENDED':<12} {'MODEL':<{columns.model}} " + (f"{'KEY':<{columns.key}} " if keys else "")
+    head += f"{'HTTP':>4} {'WAITED':>7} {'PROMPT':>7} {'TOTAL':>7} {'IN':>6} {'OUT':>5}  "
+    lines = [Text(head, "bold")]
+    if not rows:
+        return [*lines, Text("no such request", "dim")]
+    return lines + [_request(row, snapshot.at, columns, width - len(head), glyphs) for row in rows]
+
+
+class _RequestColumns(Value):
+    model: int
+    key: int
+    """0: no request had a key."""
+
+
+def _request(
+    row: LoggedRequest, now: float, columns: _RequestColumns, bar_width: int, glyphs: Glyphs
+) -> Text:
+    first = "-" if row.first_s is None else _seconds(row.first_s - row.waited_s)
+    tokens = f"{_count(row.prompt_tokens):>6} {_count(row.completion_tokens):>5}"
+    is_bad = row.status >= 400 or row.how in ("broke", "refused")
+    key = f"{printable(row.key, columns.key):<{columns.key}} " if columns.key else ""
+    line = Text(
+        f"{when(row.at, now):<12} {printable(row.model, columns.model):<{columns.model}} {key}"
+        f"{row.status:>4} {_seconds(row.waited_s):>7} ",
+        "red" if is_bad else "",
+    )
+    if row.why:  # in place of times that say little then
+        return line.append(f"after {_seconds(row.total_s)}: {printable(row.why)}")
+    line.append(f"{first:>7} {_seconds(row.total_s):>7} {tokens}  ")
+    return line.append_text(_waterfall(row, bar_width, glyphs))
+
+
+def _waterfall(row: LoggedRequest, width: int, glyphs: Glyphs) -> Text:
+    bar, total = Text(), row.total_s
+    if width <= 0 or total <= 0:
+        return bar
+    first_s = row.total_s if row.first_s is None else row.first_s
+    for end_s, fill, style in zip((row.waited_s, first_s, total), glyphs.fills, _STYLES, strict=True):
+        cells = round(min(end_s, total) / total * width) - len(bar)
+        bar.append(fill * max(0, cells), style)
+    return bar
+
+
+def when(at: float, now: float) -> str:
+    """`10:31:05` today, `Nov 15 10:31` before."""
+    then = datetime.fromtimestamp(at)
+    if then.date() == datetime.fromtimestamp(now).date():
+        return then.strftime("%H:%M:%S")
+    return time.strftime("%b %d %H:%M", then.timetuple())
+
+
+def _count(tokens: int | None) -> str:
+    return "-" if tokens is None else str(tokens)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds:.0f} s"

@@ -6,12 +6,11 @@ import pytest
 from rich.console import Console
 
 from firesteel.catalog.catalog import shipped
-from firesteel.cli.output.recipe_rows import draft_rows, recipe_rows
-from firesteel.cli.output.show import models_view
+from firesteel.cli.output.show import draft_rows, models_view, recipe_rows
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
-from firesteel.library.documents.proposals import model_row, plan_json
-from firesteel.library.plan_chart import picture
+from firesteel.library.documents.plans import model_row, plan_json
+from firesteel.library.render import picture
 from firesteel.planner.propose import Proposal, propose
 
 

@@ -1,4 +1,8 @@
-"""`firesteel top`"""
+"""`firesteel top`: the gateway's state in a terminal, over its own API.
+
+`frame.py` is pure: a snapshot and what the user selected -> the lines of the screen. `client.py` asks the
+gateway, `app.py` owns the terminal and the keys. Never decides anything about models: a key sends a request.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,16 @@ import time
 
 import click
 
-from firesteel.cli.options import common
+from firesteel.cli import options
+from firesteel.cli.top.client import KEY_VARIABLE, GatewayClient, Snapshot
 from firesteel.library import documents
 from firesteel.library.serve import gateway_url
-from firesteel.screens.top.client import KEY_VARIABLE, GatewayClient
-from firesteel.screens.top.snapshot import Snapshot
 
 
 @click.command("top")
 @click.option("--url", metavar="URL", help="Watch a gateway elsewhere, such as http://spark:8080.")
 @click.option("--once", is_flag=True, help="Print the state once and exit, without keys and curves.")
-@common.json_option
+@options.json_option
 def command(url: str | None, once: bool, as_json: bool) -> None:
     """Watch the gateway in this terminal: models, memory, curves, requests, logs.
 
@@ -27,12 +30,12 @@ def command(url: str | None, once: bool, as_json: bool) -> None:
     """
     client = GatewayClient(url or gateway_url(), os.environ.get(KEY_VARIABLE) or None)
     if as_json:
-        common.print_json(documents.top.TopJson.of(client.state(), url=client.url))
+        options.print_json(documents.serve.TopJson.of(client.state(), url=client.url))
     elif once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         _print_once(client)
     else:
         from firesteel.cli.output.show import out
-        from firesteel.screens.top.app import TopApp
+        from firesteel.cli.top.app import TopApp
 
         # Asked here, so that a wrong address or key is an error message and not an empty screen.
         TopApp(client, out, client.state()).run()
@@ -40,8 +43,8 @@ def command(url: str | None, once: bool, as_json: bool) -> None:
 
 def _print_once(client: GatewayClient) -> None:
     from firesteel.cli.output.show import out
-    from firesteel.screens.top.app import glyphs_of
-    from firesteel.screens.top.frame import once
+    from firesteel.cli.top.app import glyphs_of
+    from firesteel.cli.top.frame import once
 
     for line in once(Snapshot(client.url, time.time(), client.state()), out.width, glyphs_of(out)):
         out.print(line, soft_wrap=True)

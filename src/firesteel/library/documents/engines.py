@@ -1,11 +1,16 @@
-"""`firesteel learn --json`"""
+"""What `engine` and `learn` print with `--json`."""
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
+from firesteel.launch import EngineName
 from firesteel.library.documents.document import Document
 from firesteel.rules.checker import ReleaseFinding
+
+if TYPE_CHECKING:
+    from firesteel.edge.programs.installed import InstalledEngine
 
 
 class LearnJson(Document, kw_only=True):
@@ -52,3 +57,26 @@ class LearnRecipesJson(Document, kw_only=True):
     recipes: int
     findings: tuple[ReleaseFinding, ...]
     """What a recipe has with this release, and not with its own."""
+
+
+class EngineJson(Document, kw_only=True):
+    name: str
+    engine: EngineName
+    version: str
+    program: tuple[str, ...]
+    uses_gpu: bool
+    made: str
+    made_from: str
+    made_on: str
+
+
+class EngineListJson(Document, kw_only=True):
+    """`firesteel engine list --json`"""
+
+    document: Literal["firesteel.engine-list/1"] = "firesteel.engine-list/1"
+    engines: tuple[EngineJson, ...]
+
+
+def engine_json(folder: Path, engine: InstalledEngine) -> EngineJson:
+    program = (str(folder / engine.program[0]), *engine.program[1:])
+    return EngineJson.of(engine, name=folder.name, program=program)

@@ -1,0 +1,433 @@
+"""What `plan`, `models`, `choose` and `recipe` print with `--json`: plans, rows of the catalog, recipes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Literal, Self
+
+from msgspec import field
+
+from firesteel.catalog.catalog import RefusedRecipe
+from firesteel.catalog.recipe import Quality
+from firesteel.engines.engine import argv as engine_argv
+from firesteel.engines.engine import program
+from firesteel.engines.kv_cache import requested_kv_cache_bytes
+from firesteel.facts.evidence import Evidence
+from firesteel.facts.model.tensors import Provenance
+from firesteel.launch import EngineName, FlagValue
+from firesteel.library.documents.check import FindingJson, finding_json
+from firesteel.library.documents.document import Document, HostJson
+from firesteel.planner.advice import OverHosts
+from firesteel.planner.choose import GuideClaim, SourcedFigure, Use
+from firesteel.planner.memory.account import MemoryPart, Verdict
+from firesteel.planner.propose import compared_with_best
+from firesteel.planner.speed.speculation import DraftedSpeed
+from firesteel.planner.speed.speed import BatchSpeed, PrefillSpeed, ServedSpeed, Speed, SpeedBasis
+from firesteel.planner.speed.startup import StartPhase
+from firesteel.render import docker
+from firesteel.units import Band
+
+if TYPE_CHECKING:
+    from firesteel.catalog.model import Model
+    from firesteel.catalog.recipe import Recipe
+    from firesteel.launch import Launch
+    from firesteel.planner.choose import Candidate, Choice
+    from firesteel.planner.plan import Plan
+    from firesteel.planner.propose import Proposal
+
+
+class MemoryJson(Document, kw_only=True):
+    verdict: Verdict
+    needed: Band = field(name="needed_bytes")
+    budget_bytes: int
+    parts: tuple[MemoryPart, ...]
+
+
+class CacheGroupJson(Document, kw_only=True):
+    kind: str
+    layers: int
+    block_size: int = field(name="block_tokens")
+    page_bytes: int
+
+
+class ReportedKvJson(Document, kw_only=True):
+    """What vLLM prints at start: `GPU KV cache size` and `Maximum concurrency`."""
+
+    tokens: int
+    concurrency: str
+    context: int
+    num_blocks: int
+    refused: bool
+    largest_context: int | None
+    """If vLLM refuses to start: the longest request that would fit."""
+
+
+class CacheJson(Document, kw_only=True):
+    bytes: int
+    bytes_per_token: int
+    state_bytes: int
+    context: int
+    users: int
+    dtype: str
+    pool_bytes: int
+    """What the engine gets for its cache."""
+    block_bytes: int | None
+    groups: tuple[CacheGroupJson, ...]
+    request_bytes: int | None
+    """One request that uses the whole context."""
+    least_bytes: int | None
+    """The smallest cache that the engine starts with."""
+    printed: tuple[ReportedKvJson, ...]
+    """One entry; two (fewest and most tokens) if the release is not known; none for other engines."""
+    unsure: str | None
+    """Why the engine may print other figures; null: it will print these."""
+
+
+class DepthJson(Document, kw_only=True):
+    depth: int
+    decode_tokens_per_s: Band
+
+
+class SpeedJson(Document, kw_only=True):
+    decode_tokens_per_s: Band
+    bound_tokens_per_s: float
+    bytes_per_token: int
+    bandwidth_bytes_per_s: float
+    basis: SpeedBasis
+    explanation: str
+    sources: tuple[str, ...]
+    parts_ms: Mapping[str, float]
+    """Where the time of one decode step goes."""
+    at_depth: tuple[DepthJson, ...]
+    batch: BatchSpeed | None
+    """Several users who decode at once, with no prompts arriving."""
+    drafted: tuple[DraftedSpeed, ...]
+    """With the launch's own drafter, by kind of text."""
+    drafted_tokens_per_s: Band | None
+    """The same over all kinds of text; `decode_tokens_per_s` is without drafting."""
+    loses_on: tuple[str, ...]
+    """Kinds of text on which drafting may be slower than decoding without it."""
+    served: ServedSpeed | None
+    """Several users, with prompts of the length that was asked for arriving all the time."""
+    prefill: PrefillSpeed | None
+    requests_per_s: Band | None
+    """Of a model that embeds, scores or classifies texts, or writes down sound; the figures about decoding do
+    not apply then."""
+    sound_s: int | None
+    """Seconds of sound in each of these requests; null: it is not made for sound."""
+    start_up: tuple[StartPhase, ...]
+    """The first start, phase by phase; empty: not known."""
+
+    @classmethod
+    def of(cls, *values: object, **others: object) -> Self:
+        (speed,) = values
+        assert isinstance(speed, Speed)
+        depths = tuple(DepthJson.of(depth=depth, decode_tokens_per_s=rate) for depth, rate in speed.at_depth)
+        phases = speed.start_up.phases if speed.start_up else ()
+        return super().of(speed, **{"at_depth": depths, "start_up": phases, **others})
+
+
+class LaunchJson(Document, kw_only=True):
+    name: str
+    model: str
+    engine: EngineName
+    version: str | None
+    image: str | None
+    port: int
+    sparks: int
+    flags: Mapping[str, FlagValue]
+    env: Mapping[str, str]
+    argv: tuple[str, ...]
+    docker: str
+
+
+def cache_json(plan: Plan) -> CacheJson:
+    cache, pool = plan.cache, plan.cache.pool
+    told = requested_kv_cache_bytes(plan.launch)
+    return CacheJson.of(
+        cache,
+        pool_bytes=cache.pool_bytes if told is None else told,
+        block_bytes=pool.block_bytes if pool else None,
+        groups=pool.groups if pool else (),
+        request_bytes=pool.request_bytes if pool else None,
+        least_bytes=pool.least_bytes if pool else None,
+        printed=tuple(
+            ReportedKvJson.of(
+                reported,
+                concurrency=reported.concurrency_text,
+                refused=reported.refused is not None,
+                largest_context=reported.refused.largest_context if reported.refused else None,
+            )
+            for reported in plan.printed
+        ),
+        unsure=(pool.unsure or None) if pool else None,
+    )
+
+
+def launch_json(launch: Launch) -> LaunchJson:
+    return LaunchJson.of(
+        launch,
+        image=launch.container.image if launch.container else None,
+        argv=(*program(launch.engine), *engine_argv(launch)),
+        docker=docker(launch),
+    )
+
+
+# --- plans, models, choices ---
+
+
+class AlternativeJson(Document, kw_only=True):
+    name: str
+    why: str
+
+
+class PlanJson(Document, kw_only=True):
+    """`firesteel plan MODEL --json`"""
+
+    document: Literal["firesteel.plan/1"] = "firesteel.plan/1"
+    name: str
+    model: str
+    status: str
+    can_run: bool
+    host: HostJson
+    memory: MemoryJson
+    cache: CacheJson
+    speed: SpeedJson | None
+    findings: tuple[FindingJson, ...]
+    notes: tuple[str, ...]
+    launch: LaunchJson
+    others: tuple[AlternativeJson, ...]
+    """Other recipes that serve the model, and why each one ranks lower."""
+    over_hosts: OverHosts | None = None
+    """Of a plan over several Sparks: what they gain over one."""
+    terms: TermsJson | None = None
+    """Of a model in the catalog."""
+    requests: RequestsJson | None = None
+    """How the model should be asked; null: its recipe does not say."""
+    quality: tuple[Quality, ...] = ()
+
+
+class TermsJson(Document, kw_only=True):
+    """What to know before the weights are used."""
+
+    license: str
+    gated: bool
+    """Its terms must be accepted on the Hub first."""
+    modality: tuple[str, ...]
+    safety: str | None
+
+
+class RequestsJson(Document, kw_only=True):
+    body: Mapping[str, object]
+    """What every request should say."""
+    tool_body: Mapping[str, object]
+    """What a request that offers tools should say."""
+    instead: Mapping[str, Mapping[str, object]]
+    """What a request may say instead, by what that does."""
+    thinking: str | None
+    system_prompt: str | None
+    why: str | None
+    source: Evidence | None
+
+
+class PlanCompareJson(Document, kw_only=True):
+    """`firesteel plan --compare MODEL MODEL --json`"""
+
+    document: Literal["firesteel.plan-compare/1"] = "firesteel.plan-compare/1"
+    plans: tuple[PlanJson, ...]
+
+
+class ModelRowJson(Document, kw_only=True):
+    name: str
+    model: str
+    title: str
+    engine: EngineName
+    status: str
+    verdict: Verdict
+    can_run: bool
+    needed_bytes: Band
+    decode_tokens_per_s: Band | None
+    speed_basis: SpeedBasis | None
+    weights_provenance: Provenance
+    quality: tuple[Quality, ...]
+    drafted_tokens_per_s: Band | None = None
+    """With the launch's own drafter; `decode_tokens_per_s` is without."""
+    terms: TermsJson | None = None
+    requests: RequestsJson | None = None
+
+
+class ModelsJson(Document, kw_only=True):
+    """`firesteel models --json`"""
+
+    document: Literal["firesteel.models/1"] = "firesteel.models/1"
+    host: HostJson
+    models: tuple[ModelRowJson, ...]
+
+
+class CandidateJson(Document, kw_only=True):
+    name: str
+    model: str
+    engine: EngineName
+    version: str | None
+    quantization: str
+    status: str
+    why: str
+    context: int
+    users: int
+    answer_s: float | None
+    """From sending a prompt to the end of its answer; null: its prompts were never timed."""
+    tokens_per_s: float | None
+    total_tokens_per_s: float | None
+    quality: float | None
+    needed_bytes: Band
+    figures: tuple[SourcedFigure, ...]
+    terms: TermsJson | None
+
+
+class ChooseJson(Document, kw_only=True):
+    """`firesteel choose --json`"""
+
+    document: Literal["firesteel.choose/1"] = "firesteel.choose/1"
+    use: Use
+    host: HostJson
+    best: CandidateJson
+    others: tuple[CandidateJson, ...]
+    left_out: Mapping[str, str]
+    """By recipe: why it was not considered."""
+
+
+class ChooseGuidesJson(Document, kw_only=True):
+    """`firesteel choose --guides --json`"""
+
+    document: Literal["firesteel.choose-guides/1"] = "firesteel.choose-guides/1"
+    claims: tuple[GuideClaim, ...]
+
+
+def choice_json(choice: Choice) -> ChooseJson:
+    return ChooseJson.of(
+        choice,
+        host=choice.best.proposal.plan.host,
+        best=_candidate(choice.best),
+        others=tuple(map(_candidate, choice.others)),
+    )
+
+
+def _candidate(candidate: Candidate) -> CandidateJson:
+    proposal, plan = candidate.proposal, candidate.proposal.plan
+    return CandidateJson.of(
+        plan.launch,
+        plan.cache,
+        candidate,
+        status=proposal.recipe.status if proposal.recipe else "untried",
+        needed_bytes=plan.memory.needed,
+        terms=terms_json(proposal.model),
+    )
+
+
+def plan_json(
+    proposal: Proposal, others: tuple[Proposal, ...] = (), over_hosts: OverHosts | None = None
+) -> PlanJson:
+    plan = proposal.plan
+    return PlanJson.of(
+        plan,
+        proposal,
+        model=plan.launch.model,
+        status=proposal.recipe.status if proposal.recipe else "untried",
+        cache=cache_json(plan),
+        findings=tuple(map(finding_json, proposal.findings)),
+        launch=launch_json(plan.launch),
+        others=tuple(
+            AlternativeJson.of(name=other.name, why=compared_with_best(proposal, other)) for other in others
+        ),
+        terms=terms_json(proposal.model),
+        requests=requests_json(proposal.recipe),
+        quality=proposal.recipe.quality if proposal.recipe else (),
+        over_hosts=over_hosts,
+    )
+
+
+def terms_json(model: Model | None) -> TermsJson | None:
+    return TermsJson.of(model) if model else None
+
+
+def requests_json(recipe: Recipe | None) -> RequestsJson | None:
+    return RequestsJson.of(recipe.requests) if recipe and recipe.requests else None
+
+
+def plan_compare_json(proposals: Iterable[Proposal]) -> PlanCompareJson:
+    return PlanCompareJson.of(plans=tuple(plan_json(proposal) for proposal in proposals))
+
+
+def model_row(proposal: Proposal) -> ModelRowJson:
+    plan, recipe, model = proposal.plan, proposal.recipe, proposal.model
+    assert recipe is not None and model is not None, "everything in the catalog has both"
+    return ModelRowJson.of(
+        name=proposal.name,
+        model=model.id,
+        title=model.title,
+        engine=plan.launch.engine,
+        status=recipe.status,
+        verdict=plan.memory.verdict,
+        can_run=proposal.can_run,
+        needed_bytes=plan.memory.needed,
+        decode_tokens_per_s=plan.speed.decode_tokens_per_s if plan.speed else None,
+        speed_basis=plan.speed.basis if plan.speed else None,
+        weights_provenance=model.weights.provenance,
+        quality=recipe.quality,
+        drafted_tokens_per_s=plan.speed.drafted_tokens_per_s if plan.speed else None,
+        terms=terms_json(model),
+        requests=requests_json(recipe),
+    )
+
+
+# --- recipes ---
+
+
+class RecipeNewJson(Document, kw_only=True):
+    """`firesteel recipe new NAME --json`"""
+
+    document: Literal["firesteel.recipe-new/1"] = "firesteel.recipe-new/1"
+    name: str
+    text: str
+    path: str | None
+    """Where it was written; null: nowhere."""
+
+
+class RecipeTestJson(Document, kw_only=True):
+    """`firesteel recipe test NAME --json`"""
+
+    document: Literal["firesteel.recipe-test/1"] = "firesteel.recipe-test/1"
+    name: str
+    path: str
+    more_than_flags: tuple[str, ...]
+    """What a recipe by others may not have, and this one has."""
+    plan: PlanJson
+    passed: bool
+
+
+class RecipeShareJson(Document, kw_only=True):
+    """`firesteel recipe share NAME --json`"""
+
+    document: Literal["firesteel.recipe-share/1"] = "firesteel.recipe-share/1"
+    name: str
+    files: tuple[str, ...]
+    more_than_flags: tuple[str, ...]
+    """Why others must adopt it by name, after reading it."""
+
+
+class RecipeListJson(Document, kw_only=True):
+    """`firesteel recipe list --json`"""
+
+    document: Literal["firesteel.recipe-list/1"] = "firesteel.recipe-list/1"
+    own: tuple[str, ...]
+    others: tuple[str, ...]
+    refused: tuple[RefusedRecipe, ...]
+
+
+class RecipeAdoptJson(Document, kw_only=True):
+    """`firesteel recipe adopt NAME --json`"""
+
+    document: Literal["firesteel.recipe-adopt/1"] = "firesteel.recipe-adopt/1"
+    name: str
+    path: str
+    more_than_flags: tuple[str, ...]

@@ -1,1 +1,0 @@
-"""Screens: `firesteel top`, over the gateway's own API. Nothing below imports this package."""
