@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "firesteel"
 PURE = (
     "catalog", "engines", "errors", "facts", "launch",
     "planner", "reads", "render", "rules", "service_file",
-    "service_settings", "units", "values", "version_range", "web_origin", "yaml_reader",
+    "service_settings", "units", "values", "yaml_reader",
 )  # fmt: skip
 """Packages and modules that decide: values in, values out."""
 DOES_IO = {

@@ -49,13 +49,13 @@ from firesteel.service_settings import (
     alert_faults,
     fallback_faults,
     parameter_faults,
+    parse_origins,
     shaped,
     wrong_url,
 )
 from firesteel.service_settings import size as parse_bytes
 from firesteel.units import MIB
 from firesteel.values import Expand, FileValue, KeyPath, PositiveInt, Value, YamlFile
-from firesteel.web_origin import parse_origins
 
 
 class NodeModel(Value):

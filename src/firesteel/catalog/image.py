@@ -20,8 +20,8 @@ from firesteel.engines.schema.history import EngineHistory, schema_at
 from firesteel.engines.schema.symbols import Schema
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.launch import EngineName, plain_reference
+from firesteel.units import check_range, is_in_range
 from firesteel.values import ExpandText, FileValue, Regex, Value, YamlFile, replace
-from firesteel.version_range import check_range, is_in_range
 
 Strings = tuple[str, ...]
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

@@ -32,8 +32,8 @@ from firesteel.engines import flags as flag_syntax
 from firesteel.engines.flags import Grammar, ParsedCommandLine
 from firesteel.facts.model.adapter import Adapter, AdapterFormat
 from firesteel.launch import EngineName, FlagValue, Launch
+from firesteel.units import is_in_range
 from firesteel.values import Value
-from firesteel.version_range import is_in_range
 
 
 class CommandLine(Protocol):

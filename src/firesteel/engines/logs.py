@@ -30,9 +30,8 @@ from packaging.version import InvalidVersion, Version
 from firesteel import shipped_data
 from firesteel.facts.evidence import Sources
 from firesteel.launch import EngineName
-from firesteel.units import GIB, MIB
+from firesteel.units import GIB, MIB, check_range, is_in_range
 from firesteel.values import NOT_EMPTY, ExpandText, FileValue, Texts, Value, check_regex
-from firesteel.version_range import check_range, is_in_range
 
 Stage = Literal[
     "process", "forming", "download", "weights", "compile", "kv", "graphs", "warm", "listening",

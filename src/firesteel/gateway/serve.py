@@ -39,9 +39,9 @@ from firesteel.gateway.page import page_responses
 from firesteel.gateway.periodic import BackgroundTasks, repeat
 from firesteel.gateway.service_config import Reason, ServiceConfig
 from firesteel.run.service import load
+from firesteel.service_settings import ANY
 from firesteel.units import show_seconds
 from firesteel.values import Value
-from firesteel.web_origin import ANY
 
 if TYPE_CHECKING:
     from firesteel.gateway.admin.commands import CommandRunner

@@ -151,7 +151,7 @@ def require_address(listen: str) -> None:
 
 def _origins(words: tuple[str, ...]) -> tuple[str, ...] | None:
     """None: as the file says."""
-    from firesteel.web_origin import parse_origins
+    from firesteel.service_settings import parse_origins
 
     try:
         return parse_origins([word for word in words if word != "off"]) if words else None

@@ -36,8 +36,8 @@ from firesteel.rules.context import (
 )
 from firesteel.rules.releases import is_undecided
 from firesteel.rules.rule import PREDICATES, SEVERITY, Confidence, Fix, Level, Rule, When, rules
+from firesteel.units import has_no_end, is_in_range
 from firesteel.values import Value, replace
-from firesteel.version_range import has_no_end, is_in_range
 
 TITLES: dict[EngineName, str] = {"vllm": "vLLM", "llamacpp": "llama.cpp", "sglang": "SGLang"}
 _IMAGE_CHECKS_SEEN = date(2026, 11, 15)

@@ -15,7 +15,7 @@ from firesteel.gateway.http.body import ModelField
 from firesteel.gateway.http.head import RequestHead
 from firesteel.gateway.http.routes import DIRECT_ROUTES, UPSTREAM_AT, is_inference, query_model
 from firesteel.gateway.interfaces import GatewayResponse, Rejection
-from firesteel.web_origin import is_allowed
+from firesteel.service_settings import is_allowed
 
 
 def reject_page(head: RequestHead, *, is_allowed: bool) -> Rejection | None:

@@ -6,7 +6,7 @@ import pytest
 
 from firesteel.errors import InvalidFile
 from firesteel.service_file import read_service_file
-from firesteel.web_origin import is_allowed, parse_origins
+from firesteel.service_settings import is_allowed, parse_origins
 
 
 @pytest.mark.parametrize(
