@@ -164,7 +164,7 @@ def global_scale(amax: float, is_bf16: bool) -> float:
 def fp8_rows(weight: NDArray[Any]) -> Quantized:
     """A scale for each row, [rows, 1]."""
     values = as_f32(weight)
-    scale = _fp8_scale(_largest(np.abs(values), 1, keepdims=True), weight)
+    scale = _fp8_scale(_largest(np.abs(values), 1)[:, np.newaxis], weight)
     codes = _e4m3(values, scale, weight)
     return _result(codes, _stored(scale, weight), values, e4m3_to_f32(codes) * scale)
 
@@ -218,8 +218,8 @@ def mxfp4(weight: NDArray[Any]) -> Quantized:
     return _result(pack_nibbles(nibbles.reshape(values.shape)), exponent, values, decoded)
 
 
-def _largest(sizes: F32, axis: Any, keepdims: bool = False) -> F32:
-    largest: F32 = np.max(sizes, axis=axis, keepdims=keepdims, initial=np.float32(0))
+def _largest(sizes: F32, axis: Any) -> F32:
+    largest: F32 = np.max(sizes, axis=axis, initial=0)
     if not np.isfinite(largest).all():
         raise NotFinite
     return np.asarray(largest, np.float32)
