@@ -219,7 +219,7 @@ class Hour(ServedGateway):
         self.lines.append(f"{time.monotonic() - self.began:7.1f}  {text}")
 
     def key(self, name: str, *more: str) -> str:
-        command = [sys.executable, "-m", "firesteel", "key", "add", name, *more, "--json"]
+        command = [sys.executable, "-m", "firesteel", "serve", "key", "add", name, *more, "--json"]
         done = subprocess.run(command, env=self.env, capture_output=True, check=True)
         return str(json.loads(done.stdout)["token"])
 

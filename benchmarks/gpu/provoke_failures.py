@@ -5,7 +5,7 @@
 
 MODELS is what `make_models.py` wrote. Either engine may be left out. All starts run at once, so it takes
 about as long as the slowest of them; no one takes more than a few GiB of the GPU. OUT gets a log for each and
-`failures.jsonl` with the exit code, the seconds, and what `firesteel diagnose` says of the log. The words are
+`failures.jsonl` with the exit code, the seconds, and what `logs --why` says of the log. The words are
 the engines' own; folders and the machine's name are made general.
 """
 
@@ -152,7 +152,7 @@ def provoke(
     log = options.out / f"{engine}-{failure.name}.log"
     log.write_text(general(raw.read_text(errors="replace"), options))
     raw.unlink()
-    diagnosis = [sys.executable, "-m", "firesteel", "diagnose", str(log), "--json", "--engine", engine]
+    diagnosis = [sys.executable, "-m", "firesteel", "logs", "--why", str(log), "--json", "--engine", engine]
     said = subprocess.run(diagnosis, capture_output=True, text=True, check=False)
     document = json.loads(said.stdout) if said.stdout.startswith("{") else {"error": said.stderr[-300:]}
     causes = document.get("causes") or []

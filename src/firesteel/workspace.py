@@ -85,7 +85,7 @@ class Workspace(Value, dict=True):
         return idle_host(hardware(name))
 
     def images(self, text: str | None = None) -> Images:
-        """Known images, with what `learn` and `image inspect` added: all, or those that a text may name.
+        """Known images, with what `engine learn` and `image inspect` added: all, or those that a text names.
 
         A mistake in the user's own recipes is no reason not to check somebody else's command line.
         """

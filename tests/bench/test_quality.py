@@ -144,9 +144,9 @@ def knows(question: str) -> str:
 
 def test_the_command_finds_the_better_one(run: Firesteel) -> None:
     with serving(knows) as good, serving(lambda _: "I do not know") as bad:
-        shown = run("compare", "--quality", good, bad)
-        document = run("compare", "--quality", bad, good, "--json").json
-        same = run("compare", "--quality", good, good)
+        shown = run("bench", "compare", "--quality", good, bad)
+        document = run("bench", "compare", "--quality", bad, good, "--json").json
+        same = run("bench", "compare", "--quality", good, good)
     assert shown.code == 0, shown.err
     assert "verdict      first is better" in shown.out
     assert "no KL" in shown.out
@@ -157,10 +157,10 @@ def test_the_command_finds_the_better_one(run: Firesteel) -> None:
 
 def test_equal_servers_cannot_be_told_apart(run: Firesteel) -> None:
     with serving(knows) as one, serving(knows) as other:
-        shown = run("compare", "--quality", one, other)
+        shown = run("bench", "compare", "--quality", one, other)
     assert "answers      100.0%" in shown.out and "cannot tell" in shown.out
 
 
 def test_only_one_way_to_compare(run: Firesteel) -> None:
-    assert run("compare", "--quality", "--ab", "a", "b").code == 2
-    assert run("compare", "--quality", "a").code == 2
+    assert run("bench", "compare", "--quality", "--ab", "a", "b").code == 2
+    assert run("bench", "compare", "--quality", "a").code == 2

@@ -48,9 +48,11 @@ def test_a_worse_quantization_is_seen(engine_home: Home, models: tuple[Path, Pat
         port = str(_free_port())
         ran = run_firesteel(engine_home.root, "up", str(path), "--context", "2048", "--port", port)
         assert ran.code == 0, ran.err
-    same = run_firesteel(engine_home.root, "compare", "--quality", "one", "twin", "--budget", "2m", "--json")
+    same = run_firesteel(
+        engine_home.root, "bench", "compare", "--quality", "one", "twin", "--budget", "2m", "--json"
+    )
     worse = run_firesteel(
-        engine_home.root, "compare", "--quality", "one", "worse", "--budget", "2m", "--json"
+        engine_home.root, "bench", "compare", "--quality", "one", "worse", "--budget", "2m", "--json"
     )
     twins, coarse = same.json["comparison"], worse.json["comparison"]
     assert twins["agreement"]["value"] == 1.0

@@ -100,7 +100,7 @@ def test_old_rows_are_shown_printable(
             history.begin(replace(made.run, notes=(EVIL,)), "reported", EVIL)
             history.add(name, *made.samples)
     run = inside(tmp_path, monkeypatch, capsys)
-    for words in (("history",), ("history", "show", "one"), ("compare", "one", "two")):
+    for words in (("bench", "list"), ("bench", "show", "one"), ("bench", "compare", "one", "two")):
         done = run(*words)
         assert done.code == 0 and "pwn" in done.out and is_plain(done.out + done.err), words
 
@@ -111,5 +111,5 @@ def test_an_id_is_not_markup(
     made = stored_run("a", rates(50))
     path = tmp_path / "a.json"
     path.write_text(json.dumps(measurements.to_document(replace(made, run=replace(made.run, id=f"x{EVIL}")))))
-    done = inside(tmp_path, monkeypatch, capsys)("compare", str(path), str(path))
+    done = inside(tmp_path, monkeypatch, capsys)("bench", "compare", str(path), str(path))
     assert done.code == 0 and is_plain(done.out) and "[/b]" in done.out

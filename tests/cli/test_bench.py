@@ -69,7 +69,7 @@ def test_find_tells_the_highest_load(here: Firesteel) -> None:
     users, rate = done.json["found"]
     assert users["holds"] >= 1 and users["kind"] == "users" and rate["kind"] == "requests per second"
     assert done.json["settings"]["target"] == {"ttft_ms": 60_000}
-    shown = here("history", "show")
+    shown = here("bench", "show")
     # A machine that is busy enough has the time to try one user only.
     most = "one user holds" if users["holds"] == 1 else f"up to {users['holds']:g} users hold"
     assert f"find    {most}" in shown.out, "it is stored with the run"
@@ -130,11 +130,11 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
     assert "| load | decode tok/s |" in report or ("late" in report and "| load | TTFT ms |" in report)
     assert nowhere.code == 2 and "another path for --csv" in nowhere.err
     page = tmp_path / "history.html"
-    assert here("history", "chart", "--html", str(page)).code == 0 and "<svg" in page.read_text()
-    unknown = here("history", "chart", "none", "--html", str(page))
+    assert here("bench", "chart", "--html", str(page)).code == 0 and "<svg" in page.read_text()
+    unknown = here("bench", "chart", "none", "--html", str(page))
     assert unknown.code == 2 and "no run of none" in unknown.err
     for format in ("json", "csv", "markdown", "llama-benchy", "llama-benchy-csv"):
-        exported = here("history", "export", "last", "--as", format)
+        exported = here("bench", "export", "last", "--as", format)
         assert exported.code == 0 and "faulty" in exported.out, exported.err
 
 
@@ -245,10 +245,10 @@ def test_an_interrupt_prints_how_to_resume(tmp_path: Path, how: signal.Signals) 
 
 def test_a_killed_run_keeps_its_samples(here: Firesteel, tmp_path: Path) -> None:
     _interrupt(tmp_path / "home", signal.SIGKILL)
-    shown = here("history", "show", "last", "--json").json
+    shown = here("bench", "show", "last", "--json").json
     assert shown["figures"][0]["samples"] > 0 and shown["figures"][0]["ttft_ms"]["p50"] > 0
     assert any("the run was interrupted" in note for note in shown["notes"]) and not shown["is_whole"]
-    refused = here("compare", "last", "--plan")
+    refused = here("bench", "compare", "last", "--plan")
     assert refused.code == 2 and "has no plan" in refused.err
 
 

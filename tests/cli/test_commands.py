@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from firesteel.cli.main import COMMANDS
+from firesteel.cli.main import COMMANDS, RENAMED
 from firesteel.edge.home import Home, lock
 from firesteel.gateway.address import Address, lock_path, write_address
 from firesteel.library.documents.all import schemas
@@ -33,6 +33,36 @@ def test_every_command_has_help(firesteel: Firesteel) -> None:
         assert name in whole.out
         ran = firesteel(name, "--help")
         assert ran.code == 0 and ran.out.startswith("Usage: firesteel"), name
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_an_old_name_names_the_new_one(firesteel: Firesteel, name: str) -> None:
+    ran = firesteel(name, "x")
+    assert ran.code == 2 and f"next: firesteel {RENAMED[name]}\n" in ran.err
+    command, *rest = RENAMED[name].split()
+    whole = firesteel(command, "--help").out
+    assert all(word in whole for word in rest if word.islower())
+
+
+def test_a_first_word_is_a_subcommand_or_an_argument(firesteel: Firesteel) -> None:
+    for words in (["list", "--json"], ["--json", "list"]):
+        assert document(firesteel("bench", *words))["document"] == "firesteel.history/1"
+    assert "nothing is running" in firesteel("bench", "coder").err
+    assert "nothing is running" in firesteel("bench", "--", "list").err
+    assert "No such option '--users'" in firesteel("bench", "--users", "4", "list").err
+    assert "next: firesteel bench list --help" in firesteel("bench", "list", "x").err
+    assert document(firesteel("serve", "key", "list", "--json"))["keys"] == []
+    assert "does not go with a MODEL, --keep" in firesteel("serve", "--running", "--keep", "key-value").err
+
+
+def test_help_of_a_command_with_subcommands_lists_both(firesteel: Firesteel) -> None:
+    bench = firesteel("bench", "--help").out
+    assert bench.startswith(
+        "Usage: firesteel bench [OPTIONS] [NAME]\n       firesteel bench COMMAND [ARGS]..."
+    )
+    assert "--users" in bench and "compare" in bench and "delete" in bench
+    assert firesteel("bench", "show", "--help").out.startswith("Usage: firesteel bench show [OPTIONS] [RUN]")
+    assert "--running" in (serve := firesteel("serve", "--help").out) and "usage" in serve
 
 
 def test_bare_firesteel_says_what_to_type(firesteel: Firesteel) -> None:
@@ -216,6 +246,12 @@ def test_the_shell_completes_recipes_and_options(firesteel: Firesteel) -> None:
     assert "gpt-oss-20b" in (offer := offered("plan", "gpt")) and "smollm2" not in offer
     assert offered("up", "smol") == ["smollm2"]
     assert "--engine-path" in offered("up", "--engine") and offered("down", "smol") == []
+    assert offered("bench", "sh") == ["show"] and "--users" in offered("bench", "--us")
+    assert offered("bench", "list", "--a") == ["--all"] and "delete" in offered("bench", "")
+    assert {"key", "usage", "smollm2"} <= set(offered("serve", "")) and offered(
+        "serve", "smollm2", "us"
+    ) == []
+    assert offered("serve", "key", "re") == ["revoke"]
 
 
 def test_a_gateway_that_goes_on_is_told(firesteel: Firesteel, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`firesteel compare` and `firesteel history` as a user types them."""
+"""`firesteel bench compare` and `firesteel bench list` as a user types them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def test_two_runs(run: Firesteel) -> None:
-    done = run("compare", "slow", "fast")
+    done = run("bench", "compare", "slow", "fast")
     assert done.code == 0
     assert "faster by 2" in done.out and "p < 0.001" in done.out
     assert "kv-cache-dtype: not set, fp8" in done.out
@@ -50,7 +50,7 @@ def test_two_runs(run: Firesteel) -> None:
 
 
 def test_two_runs_as_json(run: Firesteel) -> None:
-    result = run("compare", "last~2", "last~1", "--json").json
+    result = run("bench", "compare", "last~2", "last~1", "--json").json
     jsonschema.validate(result, schemas()["firesteel.compare/1"])
     decode = next(row for row in result["rows"] if row["measure"] == "decode")
     assert (result["first"], result["second"]) == ("slow", "fast")
@@ -60,20 +60,20 @@ def test_two_runs_as_json(run: Firesteel) -> None:
 
 
 def test_not_comparable_and_despite(run: Firesteel) -> None:
-    done = run("compare", "slow", "thinks")
+    done = run("bench", "compare", "slow", "thinks")
     assert done.code == 1
     assert "not comparable because thinking differs: the model's default and on" in done.out
     assert "tok/s" not in done.out
-    assert run("compare", "slow", "thinks", "--despite", "thinking").code == 0
-    assert run("compare", "slow", "thinks", "--json").json["why_not"][0]["setting"] == "thinking"
+    assert run("bench", "compare", "slow", "thinks", "--despite", "thinking").code == 0
+    assert run("bench", "compare", "slow", "thinks", "--json").json["why_not"][0]["setting"] == "thinking"
 
 
 def test_against_the_plan(run: Firesteel) -> None:
-    done = run("compare", "fast", "--plan")
+    done = run("bench", "compare", "fast", "--plan")
     assert done.code == 0 and "faster than planned" in done.out and "fitted to runs" in done.out
-    result = run("compare", "fast", "--plan", "--json").json
+    result = run("bench", "compare", "fast", "--plan", "--json").json
     assert result["rows"][0]["planned"] == PLAN["decode_tokens_per_s"]
-    refused = run("compare", "slow", "--plan")
+    refused = run("bench", "compare", "slow", "--plan")
     assert refused.code == 2 and "has no plan" in refused.err
 
 
@@ -81,47 +81,53 @@ def test_against_a_plan_where_nothing_was_measured(run: Firesteel, tmp_path: Pat
     planned = stored_run("none", rates(50), subject=replace(SUBJECT, plan=PLAN))
     bare = replace(planned.run, figures=(), is_whole=False)
     keep(tmp_path / "home", StoredRun(bare), 4)
-    refused = run("compare", "none", "--plan")
+    refused = run("bench", "compare", "none", "--plan")
     assert refused.code == 2 and "was interrupted before anything was measured" in refused.err
     assert "bench --resume none" in refused.err
     keep(tmp_path / "home", StoredRun(replace(bare, id="some"), planned.samples), 5)
-    assert "inside the band" in run("compare", "some", "--plan").out
+    assert "inside the band" in run("bench", "compare", "some", "--plan").out
 
 
 def test_against_published_runs(run: Firesteel, tmp_path: Path) -> None:
     subject = Subject("", "x", "llamacpp", launch={"model": "ggml-org/gpt-oss-20b-GGUF", "sparks": 1})
     point = replace(POINT, prompt_tokens=512, answer_tokens=32)
     keep(tmp_path / "home", stored_run("oss", rates(80), point=point, subject=subject), 3)
-    done = run("compare", "oss", "--published")
+    done = run("bench", "compare", "oss", "--published")
     assert done.code == 0 and "https://" in done.out and "within the usual difference" in done.out
-    assert run("compare", "oss", "--published", "--json").json["rows"]
-    assert "nobody has published a run" in run("compare", "slow", "--published").err
+    assert run("bench", "compare", "oss", "--published", "--json").json["rows"]
+    assert "nobody has published a run" in run("bench", "compare", "slow", "--published").err
 
 
 def test_a_file_of_another_tool(run: Firesteel) -> None:
     name = str(OTHER_TOOLS / "llama-benchy-0.4.0.json")
-    done = run("compare", name, name)
+    done = run("bench", "compare", name, name)
     assert done.code == 0 and "no difference seen" in done.out
-    assert run("compare", "slow", name).code == 1, "no point is in both"
+    assert run("bench", "compare", "slow", name).code == 1, "no point is in both"
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("compare",), "give 2 RUNs, not 0"),
-        (("compare", "slow"), "give 2 RUNs, not 1"),
-        (("compare", "slow", "fast", "--plan"), "give 1 RUN, not 2"),
-        (("compare", "slow", "--plan", "--published"), "only one of"),
-        (("compare", "slow", "nothing"), "no run nothing"),
-        (("compare", "slow", "./nothing.json"), "not the id of a run"),
-        (("compare", "slow", "a\nb"), "not the id of a run"),
-        (("compare", "slow", __file__), "is not a result of"),
-        (("compare", "slow", "/"), "not a file"),
-        (("compare", "--ab", "slow", "fast"), "neither a URL nor a running service"),
-        (("history", "show", "x y"), "not the id of a run"),
-        (("history", "delete", "%"), "not the id of a run"),
-        (("history", "import", "/nothing/there"), "not a file"),
-        (("history", "export", "--samples"), "one RUN"),
+        (
+            (
+                "bench",
+                "compare",
+            ),
+            "give 2 RUNs, not 0",
+        ),
+        (("bench", "compare", "slow"), "give 2 RUNs, not 1"),
+        (("bench", "compare", "slow", "fast", "--plan"), "give 1 RUN, not 2"),
+        (("bench", "compare", "slow", "--plan", "--published"), "only one of"),
+        (("bench", "compare", "slow", "nothing"), "no run nothing"),
+        (("bench", "compare", "slow", "./nothing.json"), "not the id of a run"),
+        (("bench", "compare", "slow", "a\nb"), "not the id of a run"),
+        (("bench", "compare", "slow", __file__), "is not a result of"),
+        (("bench", "compare", "slow", "/"), "not a file"),
+        (("bench", "compare", "--ab", "slow", "fast"), "neither a URL nor a running service"),
+        (("bench", "show", "x y"), "not the id of a run"),
+        (("bench", "delete", "%"), "not the id of a run"),
+        (("bench", "import", "/nothing/there"), "not a file"),
+        (("bench", "export", "--samples"), "one RUN"),
     ],
 )
 def test_invalid_arguments(run: Firesteel, arguments: tuple[str, ...], says: str) -> None:
@@ -130,33 +136,38 @@ def test_invalid_arguments(run: Firesteel, arguments: tuple[str, ...], says: str
 
 
 def test_the_history(run: Firesteel) -> None:
-    assert [line.split()[0] for line in run("history").out.splitlines()] == ["name", "thinks", "fast", "slow"]
-    result = run("history", "list", "--json").json
+    assert [line.split()[0] for line in run("bench", "list").out.splitlines()] == [
+        "name",
+        "thinks",
+        "fast",
+        "slow",
+    ]
+    result = run("bench", "list", "--json").json
     jsonschema.validate(result, schemas()["firesteel.history/1"])
     assert [row["samples"] for row in result["runs"]] == [8, 8, 8]
-    assert "1,000 + 100" in run("history", "show", "slow").out
-    assert run("history", "show", "slow", "--json").json["id"] == "slow"
-    assert "deleted slow" in run("history", "delete", "slow").out
-    assert "slow" not in run("history").out
+    assert "1,000 + 100" in run("bench", "show", "slow").out
+    assert run("bench", "show", "slow", "--json").json["id"] == "slow"
+    assert "deleted slow" in run("bench", "delete", "slow").out
+    assert "slow" not in run("bench", "list").out
 
 
 def test_an_empty_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     firesteel = inside(tmp_path, monkeypatch, capsys)
-    assert "no runs yet; next: firesteel bench" in firesteel("history").out
+    assert "no runs yet; next: firesteel bench" in firesteel("bench", "list").out
 
 
 def test_export_and_import(run: Firesteel, tmp_path: Path) -> None:
     rows = tmp_path / "rows.json"
-    assert run("history", "export", "slow", "fast", "--file", str(rows)).code == 0
+    assert run("bench", "export", "slow", "fast", "--file", str(rows)).code == 0
     assert len(json.loads(rows.read_text())["rows"]) == 2
-    assert run("history", "import", str(rows)).out.count("reported") == 2
-    assert run("history", "import", str(rows)).out.count("already") == 2
+    assert run("bench", "import", str(rows)).out.count("reported") == 2
+    assert run("bench", "import", str(rows)).out.count("already") == 2
     whole = tmp_path / "whole.json"
-    whole.write_text(run("history", "export", "slow", "--samples").out)
-    assert run("compare", "slow", str(whole)).code == 0
-    origins = [row["origin"] for row in run("history", "--json").json["runs"]]
+    whole.write_text(run("bench", "export", "slow", "--samples").out)
+    assert run("bench", "compare", "slow", str(whole)).code == 0
+    origins = [row["origin"] for row in run("bench", "list", "--json").json["runs"]]
     assert sorted(origins) == ["measured here"] * 3 + ["reported"] * 2
 
 
@@ -192,6 +203,6 @@ async def test_two_servers_in_turns_are_two_runs(tmp_path: Path, monkeypatch: py
 
 def test_what_bench_printed_can_be_compared(run: Firesteel, tmp_path: Path) -> None:
     printed = tmp_path / "printed.json"
-    printed.write_text(run("history", "show", "slow", "--json").out)
-    done = run("compare", "slow", str(printed))
+    printed.write_text(run("bench", "show", "slow", "--json").out)
+    done = run("bench", "compare", "slow", str(printed))
     assert done.code == 0 and "no difference seen" in done.out

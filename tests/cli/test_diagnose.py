@@ -1,4 +1,4 @@
-"""`firesteel diagnose` as a user types it."""
+"""`firesteel logs --why` as a user types it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOO_SMALL = LOGS / "vllm-0.32.0-cpu-kv-too-small.log"
 
 
 def test_a_failed_start(firesteel: Firesteel) -> None:
-    ran = firesteel("diagnose", str(TOO_SMALL))
+    ran = firesteel("logs", "--why", str(TOO_SMALL))
     assert ran.code == 0
     assert "vllm 0.32.0" in ran.out and "failed" in ran.out
     assert "context-larger-than-cache" in ran.out and "--max-model-len 2688" in ran.out
@@ -25,7 +25,7 @@ def test_a_failed_start(firesteel: Firesteel) -> None:
 
 
 def test_as_json_from_stdin(firesteel: Firesteel) -> None:
-    ran = firesteel("diagnose", "-", "--json", stdin=TOO_SMALL.read_text())
+    ran = firesteel("logs", "--why", "-", "--json", stdin=TOO_SMALL.read_text())
     assert ran.code == 0
     result = json.loads(ran.out)
     jsonschema.validate(result, schemas()["firesteel.diagnose/1"])
@@ -33,18 +33,18 @@ def test_as_json_from_stdin(firesteel: Firesteel) -> None:
 
 
 def test_a_healthy_start(firesteel: Firesteel) -> None:
-    ran = firesteel("diagnose", str(LOGS / "llamacpp-11549.log"))
+    ran = firesteel("logs", "--why", str(LOGS / "llamacpp-11549.log"))
     assert ran.code == 0 and "started normally" in ran.out
 
 
 def test_an_unknown_failure_exits_1_and_shows_its_line(firesteel: Firesteel) -> None:
-    ran = firesteel("diagnose", "-", stdin="well\nodd.OddError: nobody has seen this\n")
+    ran = firesteel("logs", "--why", "-", stdin="well\nodd.OddError: nobody has seen this\n")
     assert ran.code == 1
     assert "does not know this failure" in ran.out and "stdin:2  odd.OddError" in ran.out
 
 
 def test_an_unfinished_log(firesteel: Firesteel) -> None:
-    ran = firesteel("diagnose", "-", "--engine", "vllm", stdin="Starting to load model x...\n")
+    ran = firesteel("logs", "--why", "-", "--engine", "vllm", stdin="Starting to load model x...\n")
     assert ran.code == 0 and "not up yet; last message: loading weights" in ran.out
 
 
@@ -52,37 +52,37 @@ def test_the_log_of_a_service(firesteel: Firesteel, tmp_path: Path) -> None:
     folder = tmp_path / "home" / "services" / "coder"
     folder.mkdir(parents=True)
     (folder / "engine.log").write_text("OSError: [Errno 28] No space left on device\n")
-    ran = firesteel("diagnose", "coder")
+    ran = firesteel("logs", "--why", "coder")
     assert ran.code == 0 and "disk-full" in ran.out and "df -h" in ran.out
 
 
 @pytest.mark.parametrize("what", ["nosuch", "/dev/zero", "x" * 5000])
 def test_something_that_is_not_a_log(firesteel: Firesteel, what: str) -> None:
-    ran = firesteel("diagnose", what)
-    assert ran.code == 2 and "is not a file" in ran.err and "firesteel diagnose" in ran.err
+    ran = firesteel("logs", "--why", what)
+    assert ran.code == 2 and "is not a file" in ran.err and "firesteel logs FILE --why" in ran.err
 
 
 def test_a_binary_is_not_a_log(firesteel: Firesteel, tmp_path: Path) -> None:
     (tmp_path / "x.gguf").write_bytes(b"GGUF\x03\0\0\0")
-    ran = firesteel("diagnose", str(tmp_path / "x.gguf"))
+    ran = firesteel("logs", "--why", str(tmp_path / "x.gguf"))
     assert ran.code == 2 and "is not text" in ran.err
 
 
 def test_a_hostile_log_does_not_move_the_cursor(firesteel: Firesteel) -> None:
     text = "vllm: error: unrecognized arguments: --x \x1b]52;c;ZXZpbA==\x07 \x08\x08 \x1b[2J\n"
-    ran = firesteel("diagnose", "-", stdin=text)
+    ran = firesteel("logs", "--why", "-", stdin=text)
     assert ran.code == 0 and not {"\x1b", "\x07", "\x08"} & set(ran.out)
 
 
 @pytest.mark.parametrize("text", ["", "the quick brown fox\njumps\n"])
 def test_a_log_of_no_engine_prints_what_to_type(firesteel: Firesteel, text: str) -> None:
-    ran = firesteel("diagnose", "-", stdin=text, env={"FIRESTEEL_COMMAND": "./firesteel"})
+    ran = firesteel("logs", "--why", "-", stdin=text, env={"FIRESTEEL_COMMAND": "./firesteel"})
     assert ran.code == 1
-    assert "type   docker logs NAME 2>&1 | ./firesteel diagnose -" in ran.out
+    assert "type   docker logs NAME 2>&1 | ./firesteel logs - --why" in ran.out
 
 
 def test_an_empty_log_of_an_engine_that_was_named(firesteel: Firesteel) -> None:
-    ran = firesteel("diagnose", "-", "--engine", "vllm", stdin="")
+    ran = firesteel("logs", "--why", "-", "--engine", "vllm", stdin="")
     assert ran.code == 1 and "type   " in ran.out
 
 
@@ -90,13 +90,13 @@ def test_an_empty_log_of_a_service(firesteel: Firesteel, tmp_path: Path) -> None
     folder = tmp_path / "home" / "services" / "coder"
     folder.mkdir(parents=True)
     (folder / "engine.log").touch()
-    ran = firesteel("diagnose", "coder")
+    ran = firesteel("logs", "--why", "coder")
     assert ran.code == 1 and "type   firesteel ps" in ran.out
 
 
 def test_hints_are_spelled_as_firesteel_was_started(firesteel: Firesteel) -> None:
     line = "vllm: error: unrecognized arguments: --swap-space 4\n"
-    ran = firesteel("diagnose", "-", stdin=line, env={"FIRESTEEL_COMMAND": "./firesteel --sim"})
+    ran = firesteel("logs", "--why", "-", stdin=line, env={"FIRESTEEL_COMMAND": "./firesteel --sim"})
     assert "type   ./firesteel --sim check" in ran.out
 
 
@@ -112,6 +112,6 @@ def test_hints_are_spelled_as_firesteel_was_started(firesteel: Firesteel) -> Non
 def test_out_of_memory_names_the_flags_of_the_engine(
     firesteel: Firesteel, engine: str, has: str, has_not: str, line: str
 ) -> None:
-    causes = firesteel("diagnose", "-", "--engine", engine, "--json", stdin=f"{line}\n").json["causes"]
+    causes = firesteel("logs", "--why", "-", "--engine", engine, "--json", stdin=f"{line}\n").json["causes"]
     assert len(causes) == 1 and causes[0]["next"].startswith("firesteel up MODEL --context ")
     assert has in causes[0]["next"] and has_not not in causes[0]["next"]

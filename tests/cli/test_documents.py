@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from firesteel.cli.main import COMMANDS
+from firesteel.cli.main import COMMANDS, RENAMED
 from firesteel.library.documents.all import DOCUMENTS, id_of, schemas
 
 OF_NO_COMMAND = {"firesteel.overview/1", "firesteel.error/1"}
@@ -20,7 +20,7 @@ def test_an_id_names_the_command_and_what_changes_the_shape() -> None:
     assert len(set(ids)) == len(ids)
     for name in set(ids) - OF_NO_COMMAND:
         match = re.fullmatch(r"firesteel\.([a-z]+)(-[a-z-]+)?/[1-9]", name)
-        assert match and match[1] in COMMANDS, name
+        assert match and match[1] in (*COMMANDS, *RENAMED), name
 
 
 @pytest.mark.parametrize("name", schemas())

@@ -1,4 +1,4 @@
-"""`firesteel key`: only the token on stdout, once; messages on stderr."""
+"""`firesteel serve key`: only the token on stdout, once; messages on stderr."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def firesteel(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 def test_added_listed_revoked(firesteel: Firesteel, home: Path) -> None:
-    ran = firesteel("key", "add", "laptop", "--model", "coder", "--model", "small", "--rate", "60/m")
+    ran = firesteel("serve", "key", "add", "laptop", "--model", "coder", "--model", "small", "--rate", "60/m")
     assert ran.code == 0 and ran.out.startswith("fs-") and ran.out.count("\n") == 1
     assert "only time" in ran.err and ran.out.strip() not in ran.err
     token = ran.out.strip().encode()
@@ -36,13 +36,13 @@ def test_added_listed_revoked(firesteel: Firesteel, home: Path) -> None:
         "laptop", False, frozenset({"coder", "small"})
     )
 
-    listed = firesteel("key", "list")
+    listed = firesteel("serve", "key", "list")
     assert all(word in listed.out for word in ("laptop", "inference", "coder, small", "60/m"))
     assert token.decode() not in listed.out
 
-    gone = firesteel("key", "revoke", "laptop")
+    gone = firesteel("serve", "key", "revoke", "laptop")
     assert (gone.code, gone.out) == (0, "") and "revoked" in gone.err
-    assert "firesteel key add NAME" in firesteel("key", "list").out
+    assert "firesteel serve key add NAME" in firesteel("serve", "key", "list").out
     assert isinstance(KeyRing.read(home / "keys.json").authenticate(b"x"), Caller), (
         "a gateway that starts now has no keys"
     )
@@ -50,49 +50,51 @@ def test_added_listed_revoked(firesteel: Firesteel, home: Path) -> None:
 
 def test_as_json(firesteel: Firesteel, home: Path) -> None:
     arguments = ("--admin", "--tokens-rate", "5000/h", "--priority", "-3", "--json")
-    added = firesteel("key", "add", "boss", *arguments).json
+    added = firesteel("serve", "key", "add", "boss", *arguments).json
     jsonschema.validate(added, schemas()["firesteel.key-add/1"])
     who = KeyRing.read(home / "keys.json").authenticate(added["token"].encode())
     assert who == Caller("boss", True, None, -3)
     assert added["key"]["tokens"] == "5000/h" and added["key"]["models"] is None
-    listed = firesteel("--json", "key", "list").json
+    listed = firesteel("--json", "serve", "key", "list").json
     jsonschema.validate(listed, schemas()["firesteel.key-list/1"])
     assert listed["keys"] == [added["key"]] and added["token"] not in json.dumps(listed)
-    gone = firesteel("key", "revoke", "boss", "--json").json
+    gone = firesteel("serve", "key", "revoke", "boss", "--json").json
     jsonschema.validate(gone, schemas()["firesteel.key-revoke/1"])
     assert gone["key"]["id"] == added["key"]["id"]
 
 
 def test_budget_expiry_and_scope_are_listed(firesteel: Firesteel) -> None:
-    firesteel("key", "add", "team", "--budget", "5M/month", "--expires", "2999-12-31", "--model", "qwen*")
-    firesteel("key", "add", "prometheus", "--metrics")
-    team, prometheus = firesteel("key", "list", "--json").json["keys"]
+    firesteel(
+        "serve", "key", "add", "team", "--budget", "5M/month", "--expires", "2999-12-31", "--model", "qwen*"
+    )
+    firesteel("serve", "key", "add", "prometheus", "--metrics")
+    team, prometheus = firesteel("serve", "key", "list", "--json").json["keys"]
     assert (team["budget"], team["models"], team["scope"]) == ("5000000/month", ["qwen*"], "inference")
     assert team["expires"].startswith(("2999-12-31", "3000-01-01"))
     assert (prometheus["scope"], prometheus["budget"], prometheus["expires"]) == ("metrics", None, None)
 
 
 def test_usage_of_a_home(firesteel: Firesteel, home: Path) -> None:
-    assert "nothing was used" in firesteel("usage").out
-    firesteel("key", "add", "team", "--budget", "1k/day")
+    assert "nothing was used" in firesteel("serve", "usage").out
+    firesteel("serve", "key", "add", "team", "--budget", "1k/day")
     log = RequestLog(home / "requests.db")
     log.add(time.time(), "team", "coder", "chat", RequestOutcome("whole", 200, Usage(1200, 34, 5)))
     log.add(time.time(), "", "coder", "chat", RequestOutcome("left", 200, Usage(1, 1)))
     log.close()
-    shown = firesteel("usage")
+    shown = firesteel("serve", "usage")
     assert shown.code == 0 and "days in " in shown.out and "1,200" in shown.out and "(no key)" in shown.out
     assert "team: 1,234 of 1,000 tokens this day, 0 left" in shown.out
-    document = firesteel("usage", "--by", "key", "--json").json
+    document = firesteel("serve", "usage", "--by", "key", "--json").json
     jsonschema.validate(document, schemas()["firesteel.usage/1"])
     assert [(row["key"], row["day"], row["requests"]) for row in document["rows"]] == [
         ("", None, 1),
         ("team", None, 1),
     ]
     assert document["total"]["completion_tokens"] == 35
-    assert firesteel("usage", "--by", "key,model", "--key", "team", "--csv").out == (
+    assert firesteel("serve", "usage", "--by", "key,model", "--key", "team", "--csv").out == (
         "key,model,requests,prompt_tokens,completion_tokens,cached_tokens\nteam,coder,1,1200,34,5\n"
     )
-    refused = firesteel("usage", "--since", "yesterday")
+    refused = firesteel("serve", "usage", "--since", "yesterday")
     assert refused.code == 2 and "is not a day" in refused.err
 
 
@@ -114,19 +116,19 @@ def test_usage_of_a_home(firesteel: Firesteel, home: Path) -> None:
     ],
 )
 def test_refused(firesteel: Firesteel, home: Path, arguments: tuple[str, ...], message: str) -> None:
-    ran = firesteel("key", *arguments)
+    ran = firesteel("serve", "key", *arguments)
     assert ran.code == 2 and message in ran.err and ran.out == ""
     assert not (home / "keys.json").exists()
 
 
 def test_without_a_subcommand_it_lists_them(firesteel: Firesteel) -> None:
-    ran = firesteel("key")
+    ran = firesteel("serve", "key")
     assert ran.code == 2 and all(word in ran.err for word in ("add", "list", "revoke"))
 
 
 def test_a_name_can_be_used_once(firesteel: Firesteel, home: Path) -> None:
-    first = firesteel("key", "add", "a").out.strip().encode()
-    ran = firesteel("key", "add", "a")
-    assert ran.code == 2 and "next: firesteel key revoke a" in ran.err and ran.out == ""
+    first = firesteel("serve", "key", "add", "a").out.strip().encode()
+    ran = firesteel("serve", "key", "add", "a")
+    assert ran.code == 2 and "next: firesteel serve key revoke a" in ran.err and ran.out == ""
     ring = KeyRing.read(home / "keys.json")
     assert ring.authenticate(first) == Caller("a") and isinstance(ring.authenticate(b"fs-x"), Rejection)

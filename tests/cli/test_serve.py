@@ -120,7 +120,7 @@ def test_a_gateway_with_keys_asks_for_one(firesteel: Firesteel, tmp_path: Path) 
         ran = firesteel("client", "opencode")
     options = json.loads(ran.out)["provider"]["firesteel"]["options"]
     assert options == {"baseURL": "http://127.0.0.1:19999/v1", "apiKey": "{env:FIRESTEEL_API_KEY}"}
-    assert "firesteel key add NAME" in ran.err
+    assert "firesteel serve key add NAME" in ran.err
 
 
 def test_direct_bypasses_the_gateway(firesteel: Firesteel, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 FAULTS = ("Traceback", "internal error", "Exception ignored")
 COMMANDS = [
     ["ps"], ["models"], ["plan", "smollm2"], ["up"], ["down", "--all"], ["logs"], ["pull", "smollm2"],
-    ["history"], ["key", "list"], ["client", "opencode"], ["verify"], ["serve", "smollm2"], [],
+    ["bench", "list"], ["serve", "key", "list"], ["client", "opencode"], ["verify"], ["serve", "smollm2"], [],
 ]  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def run(home: Path, redirect: str, *words: str) -> subprocess.CompletedProcess[s
         ("| true", 0, ""),
     ],
 )
-@pytest.mark.parametrize("words", [["ps"], ["facts", "--json"]])
+@pytest.mark.parametrize("words", [["ps"], ["check", "--facts", "--json"]])
 def test_streams(tmp_path: Path, words: list[str], redirect: str, code: int, says: str) -> None:
     ran = run(tmp_path, redirect, *words)
     assert ran.returncode == code and says in ran.stderr, ran
@@ -58,7 +58,7 @@ def test_streams(tmp_path: Path, words: list[str], redirect: str, code: int, say
 
 
 def test_a_pipe_that_closes_in_the_middle(tmp_path: Path) -> None:
-    ran = run(tmp_path, "| head -1", "facts", "--json")
+    ran = run(tmp_path, "| head -1", "check", "--facts", "--json")
     assert ran.stdout and ran.stderr == ""
 
 
@@ -131,7 +131,7 @@ def test_an_empty_name(
 
 
 @pytest.mark.parametrize("name", ["a" * 5000, "a\u202eb", "a\nnext: rm -rf /", "a\x1b[2Jb", "a\x9b2J"])
-@pytest.mark.parametrize("command", ["up", "pull", "plan", "down", "logs", "verify", "check", "facts"])
+@pytest.mark.parametrize("command", ["up", "pull", "plan", "down", "logs", "verify", "check"])
 def test_an_odd_name(
     command: str,
     name: str,

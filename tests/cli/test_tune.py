@@ -99,7 +99,7 @@ def test_killed_resumed_and_the_best_setting_runs(sim: Firesteel, free_port: int
     assert "q8_0" in spec["start"] and spec["ask"]["model"] == f"{MODEL}-tuned"
     planned = sim("plan", f"{MODEL}-tuned", *SMALL, "--host", "gb10", "--json")
     assert planned.code == 0 and "q8_0" in planned.out
-    listed = {row["id"] for row in sim("history", "--json").json["runs"]}
+    listed = {row["id"] for row in sim("bench", "list", "--json").json["runs"]}
     assert {trial["run"] for trial in result["trials"] if trial["run"]} <= listed
 
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from firesteel.catalog.catalog import shipped
 from firesteel.catalog.image import InspectedImage, identify, with_learned
-from firesteel.cli.learn import command
+from firesteel.cli.engine import learn as learn_command
 from firesteel.edge import learned_engines
 from firesteel.edge.docker import image_sources
 from firesteel.edge.docker.image_sources import (
@@ -120,7 +120,7 @@ def make(daemon: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeImage]:
 
 
 def learn(tmp_path: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(command, list(arguments), env={"FIRESTEEL_HOME": str(tmp_path)})
+    return CliRunner().invoke(learn_command, list(arguments), env={"FIRESTEEL_HOME": str(tmp_path)})
 
 
 def everything(path: str) -> bool:
@@ -211,7 +211,10 @@ def test_a_package_without_a_version(make: MakeImage, tmp_path: Path) -> None:
     files = {path: text for path, text in vllm_tree().items() if path != "vllm/_version.py"}
     image = make("me/dev:1", under(PACKAGES, files))
     refused = learn(tmp_path, "--image", image).exception
-    assert isinstance(refused, UsageError) and refused.next == "firesteel learn vllm VERSION --image me/dev:1"
+    assert (
+        isinstance(refused, UsageError)
+        and refused.next == "firesteel engine learn vllm VERSION --image me/dev:1"
+    )
     assert "vllm 0.99.0" in learn(tmp_path, "vllm", "0.99.0", "--image", image).stdout
 
 

@@ -106,7 +106,7 @@ def test_beyond_loopback_only_with_keys(path: Path, listen: str, is_ours: bool) 
     if not is_ours:
         with pytest.raises(FiresteelError, match="no keys") as rejected:
             require_keys(listen, KeyRing.read(path))
-        assert rejected.value.next == "firesteel key add NAME"
+        assert rejected.value.next == "firesteel serve key add NAME"
     else:
         require_keys(listen, KeyRing.read(path))
     token_of(path, "laptop")
@@ -310,7 +310,7 @@ def test_a_key_expires_while_the_gateway_runs(path: Path) -> None:
     ring.refresh()
     refused = ring.authenticate(token)
     assert isinstance(refused, Rejection) and refused.status == 401
-    assert "`guest` has expired" in refused.why and "firesteel key add" in refused.why
+    assert "`guest` has expired" in refused.why and "firesteel serve key add" in refused.why
     assert isinstance(ring.authenticate(forever), Caller) and not ring.is_open
 
 
@@ -364,7 +364,7 @@ def test_one_name_once(path: Path) -> None:
     add_key(path, "a")
     with pytest.raises(UsageError, match="already") as rejected:
         add_key(path, "a")
-    assert rejected.value.next == "firesteel key revoke a"
+    assert rejected.value.next == "firesteel serve key revoke a"
     with pytest.raises(UsageError, match="known keys: a"):
         revoke_key(path, "b")
 

@@ -204,11 +204,11 @@ async def asked(commands: Commands, tmp_path: Path) -> AsyncIterator[aiohttp.Cli
     [
         ("/api/catalog?goal=speed&context=4096", ["models", "--goal=speed", "--context=4096"]),
         ("/api/plan?model=gpt-oss-20b&users=4", ["plan", "--users=4", "--", "gpt-oss-20b"]),
-        ("/api/models/coder/diagnose", ["diagnose", "--", "coder"]),
-        ("/api/runs", ["history"]),
-        ("/api/runs/20261116-1", ["history", "show", "--", "20261116-1"]),
-        ("/api/runs/last~1/plan", ["compare", "--plan", "--", "last~1"]),
-        ("/api/compare?first=a&second=b", ["compare", "--", "a", "b"]),
+        ("/api/models/coder/diagnose", ["logs", "--why", "--", "coder"]),
+        ("/api/runs", ["bench", "list"]),
+        ("/api/runs/20261116-1", ["bench", "show", "--", "20261116-1"]),
+        ("/api/runs/last~1/plan", ["bench", "compare", "--plan", "--", "last~1"]),
+        ("/api/compare?first=a&second=b", ["bench", "compare", "--", "a", "b"]),
     ],
 )  # fmt: skip
 async def test_a_path_runs_its_command(tmp_path: Path, path: str, arguments: list[str]) -> None:

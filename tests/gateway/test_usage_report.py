@@ -24,7 +24,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from click.testing import CliRunner
 
-from firesteel.cli.usage import command as usage_command
+from firesteel.cli.keys import usage as usage_command
 from firesteel.edge.home import Home
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.admin.api import usage_response

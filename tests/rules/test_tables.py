@@ -56,7 +56,7 @@ def test_ptxas_by_the_release_of_triton() -> None:
 
 
 def test_the_command(firesteel: Firesteel) -> None:
-    found = firesteel("facts", "hardware", "--json")
+    found = firesteel("check", "--facts", "hardware", "--json")
     assert found.code == 0 and found.json["document"] == "firesteel.facts-table/1"
-    wrong = firesteel("facts", "weather")
+    wrong = firesteel("check", "--facts", "weather")
     assert wrong.code == 2 and "sm121, hardware, drivers, images, variables" in wrong.err

@@ -206,7 +206,7 @@ def test_plan_audits_a_folder_and_says_so(tmp_path: Path, run: Firesteel) -> Non
     stopped = run("plan", str(folder), "--host", "gb10")
     assert stopped.code == 3
     assert "audit-shared-scales-differ" in stopped.out
-    assert "next: firesteel repair" in stopped.out
+    assert f"next: firesteel audit {folder} --fix" in stopped.out
     warned = run("plan", str(DAMAGED["one-pair-differs"].make().write(tmp_path / "warned")), "--host", "gb10")
     assert warned.code == 0 and "audit-shared-scales-differ" in warned.out
     document = run("plan", str(folder), "--host", "gb10", "--json").json

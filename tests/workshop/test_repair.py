@@ -314,27 +314,27 @@ def test_absent_bytes_are_not_repaired(name: str, tmp_path: Path, environ: dict[
 
 def test_a_sound_checkpoint_is_left_alone(tmp_path: Path, run: Firesteel) -> None:
     folder = GOOD["nvfp4-modelopt"]().write(tmp_path / "model")
-    ran = run("repair", str(folder), "--out", str(tmp_path / "out"))
+    ran = run("audit", str(folder), "--fix", "--out", str(tmp_path / "out"))
     assert ran.code == 0 and "nothing to mend" in ran.out
     assert not (tmp_path / "out").exists()
 
 
 def test_the_command_shows_first_and_then_writes(tmp_path: Path, run: Firesteel) -> None:
     folder = DAMAGED["gate-up-scales-differ"].make().write(tmp_path / "model")
-    shown = run("repair", str(folder))
+    shown = run("audit", str(folder), "--fix")
     assert shown.code == 0 and "nothing was written" in shown.out and "error" in shown.out
     assert not (tmp_path / "out").exists()
-    document = run("repair", str(folder), "--out", str(tmp_path / "out"), "--json").json
+    document = run("audit", str(folder), "--fix", "--out", str(tmp_path / "out"), "--json").json
     assert document["document"] == "firesteel.repair/1"
     assert document["mended"] == ["shared-scales-differ"]
     assert document["written"] == str(tmp_path / "out")
     assert run("audit", str(tmp_path / "out")).code == 0
-    again = run("repair", str(folder), "--out", str(tmp_path / "out"))
+    again = run("audit", str(folder), "--fix", "--out", str(tmp_path / "out"))
     assert again.code == 2 and "exists" in again.err
-    assert run("repair", str(folder), "--in-place").code == 0
-    assert run("repair", str(folder), "--undo").code == 0
-    assert run("repair", str(folder), "--out", "x", "--in-place").code == 2
-    assert run("repair", str(folder), "--shard-size", "many").code == 2
+    assert run("audit", str(folder), "--fix", "--in-place").code == 0
+    assert run("audit", str(folder), "--undo").code == 0
+    assert run("audit", str(folder), "--fix", "--out", "x", "--in-place").code == 2
+    assert run("audit", str(folder), "--fix", "--shard-size", "many").code == 2
 
 
 def test_the_library_does_what_the_commands_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

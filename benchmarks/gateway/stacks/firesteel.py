@@ -1,4 +1,4 @@
-"""Ours, as users start it: `firesteel serve -f FILE`, a key by `firesteel key add`, meters and log on."""
+"""Ours, as users start it: `firesteel serve -f FILE`, a key by `serve key add`, meters and log on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def missing_before() -> str | None:
 
 def start(room: Room, upstream_port: int, **more: str) -> Proxy:
     env = {**os.environ, "FIRESTEEL_HOME": str(room.folder / "home"), **more}
-    add = [*COMMAND, "key", "add", "bench"]
+    add = [*COMMAND, "serve", "key", "add", "bench"]
     made = subprocess.run(add, env=env, capture_output=True, text=True, check=True)
     child, port = serve(room, ["bench"], upstream_port, **more)
     return Proxy(child.pid, port, f"Authorization: Bearer {made.stdout.strip()}\r\n")

@@ -360,4 +360,4 @@ def _validate(kind: type[T], value: object, where: str) -> T:
 def invalid(error: InvalidValue | RecursionError, where: str) -> UsageError:
     """The first problem of a file, with its place."""
     what = str(error) if isinstance(error, InvalidValue) else "nested too deep"
-    return UsageError(f"{where}: {what}", next="firesteel history export, for an example")
+    return UsageError(f"{where}: {what}", next="firesteel bench export, for an example")

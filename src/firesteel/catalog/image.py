@@ -124,7 +124,7 @@ class Images(Value):
     inspected: Mapping[str, Image] = {}
     """By reference, the images that were inspected on this machine."""
     releases: Mapping[tuple[EngineName, str], Schema] = {}
-    """By engine and version, releases learned on this machine (`firesteel learn`)."""
+    """By engine and version, releases learned on this machine (`firesteel engine learn`)."""
 
 
 def _is_digest(text: str) -> str:

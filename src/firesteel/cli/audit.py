@@ -1,55 +1,115 @@
-"""`firesteel audit MODEL`"""
+"""`firesteel audit MODEL`: what is wrong with a checkpoint; with `--fix`, the same one without it."""
 
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
 
-from firesteel.cli import options
+from firesteel.cli.options import PATH, json_option, print_json
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import LEVEL_STYLE, err, out
-from firesteel.errors import escape_unprintable
-from firesteel.library import documents
-from firesteel.library.weights import audit
-from firesteel.units import show_bytes, show_seconds
+from firesteel.errors import UsageError, escape_unprintable
+from firesteel.library import documents, weights
+from firesteel.units import parse_size, show_bytes, show_seconds
 
 if TYPE_CHECKING:
-    from firesteel.rules.checkpoint.checks import CheckpointFinding
+    from firesteel.rules.checkpoint.checks import CheckpointFinding, Mend
     from firesteel.workshop.audit import AuditReport
+    from firesteel.workshop.repair import RepairOptions, RepairReport
+    from firesteel.workshop.repair.repair import WrittenLayout
+
+
+def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    try:
+        size = parse_size(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if size < 1:
+        raise click.BadParameter("a file holds at least one byte")
+    return size
 
 
 @click.command("audit")
 @click.argument("model", metavar="MODEL")
 @click.option("--deep", is_flag=True, help="Read every byte: weights, all scales, published digests.")
 @click.option("--sarif", is_flag=True, help="Print SARIF 2.1.0, for code scanning.")
-@options.json_option
-def command(model: str, deep: bool, sarif: bool, as_json: bool) -> int:
-    """Find what is wrong with a checkpoint: a folder, a GGUF file, or a Hub id.
+@click.option("--fix", is_flag=True, help="Show what a repair would do; with --out or --in-place, write it.")
+@click.option("--scales", is_flag=True, help="With --fix: give matrices that engines stack one global scale.")
+@click.option("--index", is_flag=True, help="With --fix: write the index anew, from what the files hold.")
+@click.option("--config", is_flag=True, help="With --fix: make config.json say what the tensors are.")
+@click.option(
+    "--graft", metavar="OTHER", help="With --fix: take absent or damaged tensors from this checkpoint."
+)
+@click.option(
+    "--to", type=click.Choice(weights.LAYOUTS), help="With --fix: lay the tensors out for this format."
+)
+@click.option(
+    "--shard-size",
+    callback=_size,
+    metavar="SIZE",
+    help="With --fix: split or merge into files of up to 5GB, say.",
+)
+@click.option("--out", type=PATH, metavar="FOLDER", help="With --fix: write a new checkpoint there.")
+@click.option(
+    "--in-place", is_flag=True, help="With --fix: change the checkpoint itself; --undo brings it back."
+)
+@click.option("--undo", is_flag=True, help="Undo a repair in place.")
+@json_option
+def command(model: str, deep: bool, sarif: bool, fix: bool, undo: bool, as_json: bool, **repair: Any) -> int:
+    """Find what is wrong with a checkpoint: a folder, a GGUF file, or a Hub id; --fix mends it.
 
     Reads headers, scales and small files, from the Hub by ranges. Says what an engine will do with each
-    mistake, and whether `firesteel repair` can mend it.
+    mistake, and whether --fix can mend it.
+
+    --fix alone mends everything that needs no other checkpoint; --scales, --index, --config, --graft, --to
+    and --shard-size choose. Without --out and --in-place it writes nothing and shows what it would do. The
+    result is audited before it is kept.
 
     \b
-    Exits 0  nothing is wrong
-          1  it loads, and is worse than it should be
+    Exits 0  nothing is wrong; with --fix: mended, or nothing to mend
+          1  it loads, and is worse than it should be; with --fix: something is left that it could not mend
           3  an engine refuses it, or answers with garbage
     """
-    report = audit(model, deep=deep, on_progress=_progress if deep else lambda done, total: None)
+    _require_one_mode(deep, sarif, fix, undo, repair)
+    if undo:
+        return _undo(model, as_json)
+    if fix:
+        return _fix(model, as_json, **repair)
+    report = weights.audit(model, deep=deep, on_progress=_show_read if deep else lambda done, total: None)
     if sarif:
         from firesteel.cli.output.ci_annotations import checkpoint_sarif  # loads the rules
 
         click.echo(checkpoint_sarif(report.model, report.findings))
     elif as_json:
-        options.print_json(documents.weights.AuditJson.of(report))
+        print_json(documents.weights.AuditJson.of(report))
     else:
         _show(report)
     return report.exit_code
 
 
-def _progress(done: int, total: int) -> None:
+def _require_one_mode(deep: bool, sarif: bool, fix: bool, undo: bool, repair: dict[str, Any]) -> None:
+    given = [f"--{name.replace('_', '-')}" for name, value in repair.items() if value]
+    if fix and undo:
+        raise UsageError("give --fix or --undo, not both", next="firesteel audit --help")
+    if (fix or undo) and (deep or sarif):
+        mode = "--fix" if fix else "--undo"
+        what = f"{mode} and {'--deep' if deep else '--sarif'} do not go together"
+        raise UsageError(what, next="firesteel audit --help")
+    if given and not fix:
+        does = "--undo brings everything back" if undo else f"{given[0]} needs --fix"
+        raise UsageError(
+            does,
+            next="firesteel audit MODEL --undo" if undo else f"firesteel audit MODEL --fix {' '.join(given)}",
+        )
+
+
+def _show_read(done: int, total: int) -> None:
     if err.is_terminal:
         err.print(f"read {show_bytes(done)} of {show_bytes(total)}", end="\r")
 
@@ -75,7 +135,9 @@ def _show(report: AuditReport) -> None:
     verdict = _verdict(report)
     out.print(f"{verdict}; {how} in {show_seconds(report.seconds)}")
     if report.mendable:
-        out.print(typed(f"next: firesteel repair {shlex.quote(report.model)}, which shows what it would do"))
+        out.print(
+            typed(f"next: firesteel audit {shlex.quote(report.model)} --fix, which shows what it would do")
+        )
 
 
 def _loads(report: AuditReport) -> str:
@@ -95,7 +157,7 @@ def _show_finding(found: CheckpointFinding, model: str) -> None:
 
 
 def _mend(found: CheckpointFinding, model: str) -> str:
-    command = f"firesteel repair {shlex.quote(model)}"
+    command = f"firesteel audit {shlex.quote(model)} --fix"
     words = {
         "scales": f"{command} --scales",
         "index": f"{command} --index",
@@ -104,7 +166,7 @@ def _mend(found: CheckpointFinding, model: str) -> str:
         "invert": f"{command} --scales",
         "convert": f"{command} --to compressed-tensors",
     }
-    return words[found.mend] if found.mend else "repair cannot: download or quantize it again"
+    return words[found.mend] if found.mend else "--fix cannot: download or quantize it again"
 
 
 def _verdict(report: AuditReport) -> str:
@@ -113,3 +175,73 @@ def _verdict(report: AuditReport) -> str:
     }
     told = ", ".join(f"{count} {level}" for level, count in counts.items() if count)
     return f"clean{f' ({told})' if told else ''}" if report.is_clean else told
+
+
+# --- --fix ---
+
+
+def _fix(
+    model: str,
+    as_json: bool,
+    *,
+    scales: bool,
+    index: bool,
+    config: bool,
+    graft: str | None,
+    to: WrittenLayout | None,
+    shard_size: int | None,
+    out: Path | None,
+    in_place: bool,
+) -> int:
+    if out and in_place:
+        raise UsageError("give --out or --in-place, not both", next="firesteel audit --help")
+    kinds: dict[Mend, bool] = {"scales": scales, "index": index, "config": config}
+    options = weights.repair_options(
+        (kind for kind, wanted in kinds.items() if wanted),
+        graft=graft, to=to, shard_bytes=shard_size, out=out, in_place=in_place,
+    )  # fmt: skip
+    report = weights.repair(model, options, on_progress=_show_written)
+    if as_json:
+        print_json(documents.weights.RepairJson.of(report))
+    else:
+        _show_repair(report, options)
+    return 1 if report.left and (options.writes or not report.done) else 0
+
+
+def _undo(model: str, as_json: bool) -> int:
+    restored = weights.undo_repair(model)
+    if as_json:
+        print_json(documents.weights.RepairUndoJson.of(model=model, restored=restored))
+    else:
+        out.print(f"{len(restored)} files are as they were: {', '.join(restored[:6])}")
+    return 0
+
+
+def _show_written(done: int, total: int) -> None:
+    if err.is_terminal and total:
+        err.print(f"wrote {show_bytes(done)} of {show_bytes(total)}", end="\r")
+
+
+def _show_repair(report: RepairReport, options: RepairOptions) -> None:
+    for what in report.done:
+        out.print(f"{'did' if report.written else 'would':<8} {what}")
+    if report.groups:
+        worst = max(report.groups, key=lambda group: group.error_before)
+        before = max(group.error_before for group in report.groups)
+        after = max(group.error_after for group in report.groups)
+        out.print(
+            f"error    {before:.1%} before and {after:.1%} after, of the worst group; the worst before was "
+            f"{worst.modules[0]} at a ratio of {worst.ratio:.3g}"
+        )  # fmt: skip
+    for check in report.mended:
+        out.print(f"mended   {check}")
+    if report.written or not report.done:
+        for found in report.left:
+            out.print(f"left     {found.level} {found.check}: {found.says}")
+    if not report.done and not report.left:
+        out.print("nothing to mend")
+    if report.written:
+        out.print(typed(f"next: firesteel audit {report.written}"), soft_wrap=True)
+    elif report.done:
+        again = f"firesteel audit {report.model} --fix ... --out FOLDER, or --in-place"
+        out.print(typed(f"next: {again}; nothing was written"))

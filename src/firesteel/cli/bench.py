@@ -1,4 +1,7 @@
-"""`firesteel bench [NAME]`, `firesteel bench --url http://host:8000/v1`"""
+"""`firesteel bench [NAME]`, `firesteel bench --url http://host:8000/v1`
+
+Its subcommands are in `history` and `compare`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 from click.core import ParameterSource
 
+from firesteel.cli.groups import CommandGroup, or_subcommand
 from firesteel.cli.options import (
     FILE,
     PATH,
@@ -52,8 +56,23 @@ if TYPE_CHECKING:
 _TABLES: tuple[Literal["csv", "markdown"], ...] = ("csv", "markdown")
 
 
-@click.command("bench")
-@click.argument("name", required=False, shell_complete=complete_service)
+_HISTORY = "firesteel.cli.history"
+
+
+@click.command(
+    "bench",
+    cls=CommandGroup,
+    subcommands={
+        "list": f"{_HISTORY}:list_runs",
+        "show": f"{_HISTORY}:show",
+        "compare": "firesteel.cli.compare:command",
+        "export": f"{_HISTORY}:export",
+        "chart": f"{_HISTORY}:chart",
+        "import": f"{_HISTORY}:import_command",
+        "delete": f"{_HISTORY}:delete",
+    },
+)
+@click.argument("name", required=False, shell_complete=or_subcommand(complete_service))
 @click.option("--url", help="Measure any OpenAI endpoint (http://host:8000/v1) instead of a service.")
 @click.option("--model", help="With --url: measure this model, if the server has several.")
 @load_options(budget="2m")
@@ -104,7 +123,8 @@ def command(
     """Measure how fast NAME is, with confidence intervals.
 
     Without arguments: the running service with one and four users, in about two minutes. Every run is kept;
-    `firesteel history` lists them and `firesteel compare` compares two.
+    `firesteel bench list` lists them and `firesteel bench compare` compares two. A service that is called
+    like a subcommand comes after `--`: `firesteel bench -- list`.
 
     \b
     Exits 0  measured; failed requests are counted and named

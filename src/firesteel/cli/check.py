@@ -1,4 +1,4 @@
-"""`firesteel check WHAT`: findings as text, annotations or a report; and pages of rules."""
+"""`firesteel check WHAT`: findings as text, annotations or a report; pages of rules, and tables of facts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,26 @@ from rich.text import Text
 from firesteel.cli.options import PATH, json_option, print_json
 from firesteel.cli.output import ci_annotations
 from firesteel.cli.output.ci_annotations import filled
-from firesteel.cli.output.show import LEVEL_STYLE, err, findings_view, out
+from firesteel.cli.output.show import LEVEL_STYLE, err, findings_view, out, table
 from firesteel.library import documents
-from firesteel.library.check import CheckOptions, CheckReport, check_texts, explain, starts_with_a_text
+from firesteel.library.check import (
+    CheckOptions,
+    CheckReport,
+    check_texts,
+    compatibility,
+    explain,
+    fact_table,
+    fact_tables,
+    starts_with_a_text,
+)
 
 if TYPE_CHECKING:
     from firesteel.rules.checker import Finding
     from firesteel.rules.linter import LintResult
     from firesteel.rules.rule import Level, Rule
+    from firesteel.rules.tables import CompatibilityTable, FactTable, SupportRange
+
+_SUPPORT_TABLE = "sm121"
 
 
 class _CheckCommand(click.Command):
@@ -45,6 +57,15 @@ def _split_commas(ctx: click.Context, param: click.Parameter, value: tuple[str, 
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option("--explain", "rule", metavar="RULE", help="Explain a rule, or all rules like `vllm-*`.")
+@click.option(
+    "--facts",
+    is_flag=False,
+    flag_value=_SUPPORT_TABLE,
+    metavar="[TABLE]",
+    help="Show what is known about a DGX Spark, with source and day: sm121 (the default: kernels, formats and"
+    " flags of vLLM on a GB10, release by release), hardware (the chip beside a B200), drivers, images, or"
+    " variables (of the environment, by release).",
+)
 @click.option("--fix", "fixes", is_flag=True, help="Apply safe fixes to the files and show the diff.")
 @click.option("--diff", "diffs", is_flag=True, help="Show what --fix would change.")
 @click.option(
@@ -90,6 +111,7 @@ def _split_commas(ctx: click.Context, param: click.Parameter, value: tuple[str, 
 @click.argument("what", nargs=-1, type=click.UNPROCESSED)
 def command(
     rule: str | None,
+    facts: str | None,
     fixes: bool,
     diffs: bool,
     select: tuple[str, ...],
@@ -115,6 +137,9 @@ def command(
     """
     if rule:
         show_rules(rule, as_json)
+        return 0
+    if facts:
+        show_facts(facts, as_json)
         return 0
     options = CheckOptions(
         select, ignore, level, version, host_name, engine_only, baseline, changed_since, strict, skip_others,
@@ -247,3 +272,46 @@ def _markdown_entry(finding: Finding) -> Iterator[str]:
 def _code(text: str) -> str:
     fence = "``" if "`" in text else "`"
     return f"{fence}{' '.join(text.split())}{fence}"
+
+
+# --- facts ---
+
+_EFFECTS = {"stop": "stops", "warn": "hurts", "note": "note", None: "no known problem"}
+
+
+def show_facts(name: str, as_json: bool) -> None:
+    if name == _SUPPORT_TABLE:
+        _show_support(name, compatibility(name), as_json)
+    else:
+        _show_table(name, fact_table(name), as_json)
+
+
+def _show_support(name: str, support: CompatibilityTable, as_json: bool) -> None:
+    if as_json:
+        print_json(documents.check.FactsJson.of(support, table=name))
+        return
+    out.print(support.title)
+    rows = [
+        (row.what, row.guides, "\n".join(_span(span) for span in row.spans), row.now) for row in support.rows
+    ]
+    out.print(table(("what", "guides say", "vLLM releases", "now"), rows))
+    out.print("`firesteel check --explain RULE` shows the sources of a rule")
+    out.print(f"more tables: {', '.join(fact_tables())}")
+
+
+def _show_table(name: str, found: FactTable, as_json: bool) -> None:
+    if as_json:
+        print_json(documents.check.FactTableJson.of(found, table=name))
+        return
+    out.print(found.title)
+    rows = [
+        (row.what, *row.values, row.note or "", f"{row.confidence} {row.source.seen}\n{row.source.url}")
+        for row in found.rows
+    ]
+    out.print(table((*found.columns, "note", "source"), rows))
+
+
+def _span(span: SupportRange) -> str:
+    until = f"to {span.last}" if span.last else "and later"
+    releases = span.first if span.first == span.last else f"{span.first} {until}"
+    return f"{releases}: {_EFFECTS[span.level]}" + (f" ({', '.join(span.rules)})" if span.rules else "")

@@ -1,4 +1,4 @@
-"""`firesteel compare`: two runs, a run and its plan or published ones, two servers, their answers."""
+"""`firesteel bench compare`: two runs, a run and its plan or published ones, two servers, their answers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def command(
 ) -> int:  # fmt: skip
     """Compare the second RUN with the first, and tell whether a difference is more than chance.
 
-    RUN is an id from `firesteel history`, the beginning of one, `last`, `last~1`, or a file written by
+    RUN is an id from `firesteel bench list`, the beginning of one, `last`, `last~1`, or a file written by
     firesteel, llama-benchy or `vllm bench`. With --ab and --quality both are URLs (http://host:8000/v1) or
     running services.
 
@@ -57,11 +57,13 @@ def command(
     """
     if is_plan + published + ab + quality > 1:
         raise UsageError(
-            "give only one of --plan, --published, --ab and --quality", next="firesteel compare --help"
+            "give only one of --plan, --published, --ab and --quality", next="firesteel bench compare --help"
         )
     wanted = 1 if is_plan or published else 2
     if len(runs) != wanted:
-        example = "firesteel compare last --plan" if wanted == 1 else "firesteel compare last~1 last"
+        example = (
+            "firesteel bench compare last --plan" if wanted == 1 else "firesteel bench compare last~1 last"
+        )
         raise UsageError(f"give {wanted} RUN{'s' if wanted > 1 else ''}, not {len(runs)}", next=example)
     if quality:
         return compare_answers(runs, options, as_json)

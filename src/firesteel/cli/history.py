@@ -1,4 +1,4 @@
-"""`firesteel history`"""
+"""`firesteel bench list|show|export|chart|import|delete`: the runs that were measured."""
 
 from __future__ import annotations
 
@@ -24,24 +24,14 @@ def show_notes() -> None:
         err.print(note)
 
 
-@click.group("history", invoke_without_command=True)
-@click.option("--all", "is_all", is_flag=True, help="List all runs, not only the last fifty.")
-@options.json_option
-@click.pass_context
-def command(ctx: click.Context, is_all: bool, as_json: bool) -> None:
-    """List the measured runs, newest first; show, export, import or delete one.
-
-    RUN is an id, the beginning of one, `last`, or `last~1` for the run before.
-    """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_runs, is_all=is_all, as_json=as_json)
-
-
-@command.command("list")
+@click.command("list")
 @click.option("--all", "is_all", is_flag=True, help="List all runs, not only the last fifty.")
 @options.json_option
 def list_runs(is_all: bool, as_json: bool) -> None:
-    """List the runs, newest first."""
+    """List the measured runs, newest first.
+
+    Other subcommands take a RUN: its id, the beginning of one, `last`, or `last~1` for the run before.
+    """
     runs, notes = history.runs_in_history(None if is_all else 50)
     for note in notes:
         err.print(note)
@@ -64,7 +54,7 @@ def _cells(run: RunSummary) -> tuple[str, ...]:
     return (run.id, when, run.model, engine, str(run.points), str(run.samples), state)
 
 
-@command.command("show")
+@click.command("show")
 @click.argument("run", default="last")
 @click.option("--cold", is_flag=True, help="Show the first, cold repetitions too.")
 @click.option("--html", type=options.FILE, help="Write an HTML report to this file.")
@@ -88,7 +78,7 @@ def show(run: str, cold: bool, html: Path | None, as_json: bool) -> None:
         out.print(f"{stored.origin}, from {stored.source}")
 
 
-@command.command("export")
+@click.command("export")
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
 @click.option("--file", type=options.FILE, help="Write to this file.")
 @click.option("--samples", is_flag=True, help="Export one run with every request.")
@@ -113,7 +103,7 @@ def export(runs: tuple[str, ...], file: Path | None, samples: bool, format: Expo
         click.echo(text)
 
 
-@command.command("chart")
+@click.command("chart")
 @click.argument("model", required=False)
 @click.option("--html", type=options.FILE, required=True, help="Write the page here.")
 def chart(model: str | None, html: Path) -> None:
@@ -123,7 +113,7 @@ def chart(model: str | None, html: Path) -> None:
     err.print(f"report  {html}")
 
 
-@command.command("import")
+@click.command("import")
 @click.argument("file", type=options.FILE)
 @options.json_option
 def import_command(file: Path, as_json: bool) -> None:
@@ -144,7 +134,7 @@ def _imported_text(id: str, stored: StoredRun | None) -> str:
     return f"{id}: {len(stored.run.points)} points of {stored.run.subject.model}, reported"
 
 
-@command.command("delete")
+@click.command("delete")
 @click.argument("run")
 @options.json_option
 def delete(run: str, as_json: bool) -> None:

@@ -26,37 +26,29 @@ SECTIONS = {
         "models": "List the models: whether each fits, and how fast it would be.",
         "choose": "Choose engine, model and quantization for a use: three questions, one answer, why.",
         "plan": "Predict whether a model fits and how fast it is, before any download.",
-        "check": "Find what will crash, have no effect or wedge the host in a command or a file.",
-        "facts": "Show what works on a GB10, release by release.",
+        "check": "Find what will crash, do nothing or wedge the host; --facts shows what works on a GB10.",
     },
     "Run": {
         "up": "Plan, check, launch and verify a model.",
         "verify": "Verify again that a running model gives correct answers.",
         "ps": "List what runs.",
-        "logs": "Print what an engine wrote to its log.",
-        "diagnose": "Find out from its log why an engine did not start.",
+        "logs": "Print what an engine wrote to its log; --why finds out why it did not start.",
         "down": "Stop a service, and wait until its memory is free again.",
         "upgrade": "Try another release of the engine beside a running model; switch, keep, or go back.",
     },
     "Serve": {
-        "serve": "Serve all models of a service file at one URL, loaded on demand.",
-        "page": "Show the web page over what runs.",
+        "serve": "Serve all models of a service file at one URL, loaded on demand; web page, keys, usage.",
         "top": "Watch the gateway in the terminal: models, memory, curves, requests, logs.",
-        "key": "Create, list and revoke the gateway's keys.",
-        "usage": "Show requests and tokens by key, model and day, and what is left of budgets.",
         "client": "Configure OpenCode, Claude Code, Codex, Continue, Zed or Open WebUI.",
     },
     "Measure": {
-        "bench": "Measure how fast a model is, with confidence intervals.",
-        "compare": "Compare two runs, a run and its plan, or a run and published ones.",
+        "bench": "Measure how fast a model is, with confidence intervals; list, compare and export runs.",
         "tune": "Search for better settings; each is started, verified and measured.",
-        "history": "List the measured runs; export, import or delete them.",
     },
     "Weights": {
         "pull": "Download everything a model needs, so that it starts offline; --prune removes unused files.",
         "quantize": "Quantize a checkpoint to FP8, NVFP4 or MXFP4, without data and in bounded memory.",
-        "audit": "Find what is wrong with a checkpoint, from its headers and scales.",
-        "repair": "Mend a checkpoint: shared scales, index, config, missing tensors, layout, shards.",
+        "audit": "Find what is wrong with a checkpoint, from its headers and scales; --fix mends it.",
     },
     "Hosts": {
         "doctor": "Say what is wrong with this host, fix it with an undo, measure and watch it.",
@@ -65,13 +57,24 @@ SECTIONS = {
     "Recipes, engines, images": {
         "recipe": "Write, test and share recipes; list those by others, which are trusted with flags alone.",
         "render": "Write the launch for docker, compose, Kubernetes, systemd, quadlet or sparkrun.",
-        "engine": "Install, build, list and remove engines that run without a container.",
+        "engine": "Install and build engines that run without a container; learn the flags of a release.",
         "image": "Say what is inside an image and whether it runs on a GB10; build one that does.",
-        "learn": "Read the flags of an engine release, so that `check` knows them.",
     },
 }
 """Here, so that `--help` need not import the modules; each is `command` in `firesteel.cli.NAME`."""
 COMMANDS = {name: about for section in SECTIONS.values() for name, about in section.items()}
+RENAMED = {
+    "learn": "engine learn",
+    "history": "bench list",
+    "compare": "bench compare",
+    "key": "serve key",
+    "usage": "serve usage",
+    "page": "serve --running",
+    "repair": "audit MODEL --fix",
+    "facts": "check --facts",
+    "diagnose": "logs NAME --why",
+}
+"""Commands that had names of their own, and what to type now: older posts have them."""
 
 _MAX_ARGUMENT_CHARS = 200
 
@@ -95,6 +98,9 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in RENAMED:
+            now = RENAMED[args[0]]
+            raise UsageError(f"`{args[0]}` is now `{now}`", next=f"firesteel {now}")
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             from difflib import get_close_matches  # slow to load, and only a mistake needs it
 
@@ -162,7 +168,7 @@ def _with_sim_value(argv: list[str]) -> list[str]:
             break
         if argument == "--sim":
             rest = argv[index + 1 :]
-            has_value = bool(rest) and rest[0] not in COMMANDS and not rest[0].startswith("-")
+            has_value = bool(rest) and rest[0] not in (*COMMANDS, *RENAMED) and not rest[0].startswith("-")
             return [*argv[:index], f"--sim={rest[0] if has_value else ''}", *rest[has_value:]]
     return argv
 

@@ -145,7 +145,7 @@ def complete_service(context: click.Context, parameter: click.Parameter, start: 
     return [service.name for service in run.services() if service.name.startswith(start)]
 
 
-# --- values of `bench`, `compare`, `tune` and `upgrade`: sizes, durations, shares ---
+# --- values of `bench`, `bench compare`, `tune` and `upgrade`: sizes, durations, shares ---
 
 T = TypeVar("T")
 _MAX_VALUES = 64
@@ -229,7 +229,7 @@ def target(text: str) -> tuple[str, float]:
     return names[name], _scaled(value, {"ms": 1, "s": 1000}, "time", "500ms, 2s")
 
 
-# --- options that `bench`, `compare --ab` and `tune` share ---
+# --- options that `bench`, `bench compare --ab` and `tune` share ---
 
 
 def _option(prefix: str, *names: str, help: str, **settings: Any) -> Callable[[F], F]:

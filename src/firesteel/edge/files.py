@@ -206,12 +206,14 @@ def _read_log(file: BinaryIO, name: str) -> Iterator[str]:
     decoder, count = getincrementaldecoder("utf-8")(errors="replace"), 0
     while data := file.read(_CHUNK_BYTES):
         if not count and b"\0" in data:
-            raise UsageError(f"{name} is not text", next="firesteel diagnose with the log of the engine")
+            raise UsageError(
+                f"{name} is not text", next="firesteel logs FILE --why, with the log of the engine"
+            )
         count += len(data)
         if count > MAX_LOG_BYTES:
             raise UsageError(
                 f"{name} is longer than {MAX_LOG_BYTES:,} bytes",
-                next=f"head -c 100M {name} | firesteel diagnose -",
+                next=f"head -c 100M {name} | firesteel logs - --why",
             )
         yield decoder.decode(data)
     yield decoder.decode(b"", final=True)

@@ -72,7 +72,7 @@ class Home(Value):
 
     @property
     def learned(self) -> Path:
-        """Releases and images that `learn` has read: see `edge.learned_engines`."""
+        """Releases and images that `engine learn` has read: see `edge.learned_engines`."""
         return self.root / "engines-data"
 
 

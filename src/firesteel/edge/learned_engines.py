@@ -89,7 +89,7 @@ def release_name(engine: EngineName | None, version: str) -> str:
     """`v0.33.0` -> `0.33.0`, `b11549` -> `11549`, or a UsageError."""
     plain = version.lstrip("vb")
     if not re.fullmatch(r"[0-9][0-9a-z.]{0,30}", plain):
-        raise UsageError(f"`{version}` is not a release", next=f"firesteel learn {engine} --list")
+        raise UsageError(f"`{version}` is not a release", next=f"firesteel engine learn {engine} --list")
     return plain
 
 
@@ -126,7 +126,7 @@ async def _package_version(package: str, build: str) -> str:
     builds = ", ".join(filter(None, map(_build, versions[:8])))
     raise UsageError(
         f"no package carries the sources of llama.cpp b{build}; available builds: {builds}",
-        next=f"firesteel learn llamacpp {_build(versions[0]) if versions else 'BUILD'}",
+        next=f"firesteel engine learn llamacpp {_build(versions[0]) if versions else 'BUILD'}",
     )
 
 
@@ -168,7 +168,7 @@ def _package_schema(package: PackageSources, image: InspectedContainerImage, def
     if not version:
         raise UsageError(
             f"{image.reference} has {package.engine} in {package.root}, and no file there says which version",
-            next=f"firesteel learn {package.engine} VERSION --image {image.reference}",
+            next=f"firesteel engine learn {package.engine} VERSION --image {image.reference}",
         )
     return sources.learn(version, files)
 
@@ -267,7 +267,7 @@ def _read_image(path: Path, among: str | None = None) -> InspectedImage | None:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FiresteelError(
             f"{path} is damaged ({type(error).__name__}: {error})",
-            next="delete it and run `firesteel learn --image` again",
+            next="delete it and run `firesteel engine learn --image` again",
         ) from error
 
 

@@ -100,7 +100,7 @@ def _of_gateway(
     if others := [name for name in gateway.models if name != model]:
         note += f"; it serves {', '.join(others)} too, by name"
     if key:
-        note += f"; set {KEY_VARIABLE} to a key from `firesteel key add NAME`"
+        note += f"; set {KEY_VARIABLE} to a key from `firesteel serve key add NAME`"
     return ClientTarget(endpoint, "gateway", note)
 
 

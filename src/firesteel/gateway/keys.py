@@ -1,4 +1,4 @@
-"""API keys, stored in `FIRESTEEL_HOME/keys.json`; `firesteel key` adds and revokes them.
+"""API keys, stored in `FIRESTEEL_HOME/keys.json`; `firesteel serve key` adds and revokes them.
 
     key, token = add_key(path, "laptop", models=("coder",))     the token is shown once and stored nowhere
     ring = KeyRing.read(path)
@@ -107,7 +107,7 @@ def add_key(
     _check_values(name, models, priority)
     if scope == "metrics" and (models or limits != NO_LIMITS):
         what = "a key for metrics sends no requests: it takes no models and no limits"
-        raise UsageError(what, next=f"firesteel key add {name} --metrics")
+        raise UsageError(what, next=f"firesteel serve key add {name} --metrics")
     token = f"fs-{secrets.token_urlsafe(32)}"
     created = datetime.now(UTC).isoformat(timespec="seconds")
     until = expires.astimezone(UTC).isoformat(timespec="seconds") if expires else ""
@@ -115,9 +115,11 @@ def add_key(
     with exclusive(path):
         keys = read_keys(path)
         if name in keys:
-            raise UsageError(f"a key called `{name}` already exists", next=f"firesteel key revoke {name}")
+            raise UsageError(
+                f"a key called `{name}` already exists", next=f"firesteel serve key revoke {name}"
+            )
         if len(keys) >= MAX_KEYS:
-            raise UsageError(f"there are already {MAX_KEYS} keys", next="firesteel key list")
+            raise UsageError(f"there are already {MAX_KEYS} keys", next="firesteel serve key list")
         _write_keys(path, {**keys, name: key})
     return key, token
 
@@ -143,7 +145,9 @@ def revoke_key(path: Path, name: str) -> Key:
         keys = read_keys(path)
         if name not in keys:
             known = f"; known keys: {', '.join(sorted(keys))}" if keys else ""
-            raise UsageError(f"there is no key called `{name[:63]}`{known:.1000}", next="firesteel key list")
+            raise UsageError(
+                f"there is no key called `{name[:63]}`{known:.1000}", next="firesteel serve key list"
+            )
         _write_keys(path, {other: key for other, key in keys.items() if other != name})
     return keys[name]
 
@@ -152,7 +156,7 @@ def _check_values(name: str, models: tuple[str, ...] | None, priority: int) -> N
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"`{name[:63]}` is not a valid name: letters, digits, dots, dashes, 63 at most",
-            next="firesteel key add laptop",
+            next="firesteel serve key add laptop",
         )
     for model in models or ():
         if not _MODEL.fullmatch(model):
@@ -183,7 +187,7 @@ def read_keys(path: Path) -> dict[str, Key]:
     except (ValueError, TypeError, RecursionError, UsageError) as error:
         raise FiresteelError(
             f"{path} is not a valid list of keys: {str(error)[:200] or type(error).__name__}",
-            next=f"mv {path} {path}.damaged, then firesteel key add NAME",
+            next=f"mv {path} {path}.damaged, then firesteel serve key add NAME",
         ) from error
 
 
@@ -262,16 +266,16 @@ _MISSING = Rejection(
     401,
     "invalid_api_key",
     "this gateway requires a key. Send it as `Authorization: Bearer fs-...` or `x-api-key: fs-...`; "
-    "`firesteel key add NAME` creates one.",
+    "`firesteel serve key add NAME` creates one.",
 )
 _WRONG = Rejection(
-    401, "invalid_api_key", "this key is unknown or was revoked. `firesteel key add NAME` creates one."
+    401, "invalid_api_key", "this key is unknown or was revoked. `firesteel serve key add NAME` creates one."
 )
-_EXPIRED = "key `{}` has expired, at {}. `firesteel key add NAME` creates another one."
+_EXPIRED = "key `{}` has expired, at {}. `firesteel serve key add NAME` creates another one."
 _ONLY_METRICS = Rejection(
     403,
     "permission_denied",
-    "this key is for /metrics only. `firesteel key add NAME` creates one for requests.",
+    "this key is for /metrics only. `firesteel serve key add NAME` creates one for requests.",
 )
 _UNCOUNTED = Rejection(
     403,
@@ -281,12 +285,12 @@ _UNCOUNTED = Rejection(
 _NOT_ADMIN = Rejection(
     403,
     "permission_denied",
-    "this needs an admin key, not an inference key. `firesteel key add NAME --admin` creates one.",
+    "this needs an admin key, not an inference key. `firesteel serve key add NAME --admin` creates one.",
 )
 _NOT_METRICS = Rejection(
     403,
     "permission_denied",
-    "an inference key does not open /metrics. `firesteel key add NAME --metrics` creates one that does.",
+    "an inference key does not open /metrics. `firesteel serve key add NAME --metrics` creates one for it.",
 )
 
 
@@ -424,7 +428,7 @@ def require_keys(listen: str, ring: KeyRing) -> None:
     if ring.is_open and not is_loopback(listen):
         raise FiresteelError(
             f"{listen} is open to other machines, and there are no keys: anyone could use and unload models",
-            next="firesteel key add NAME",
+            next="firesteel serve key add NAME",
         )
 
 

@@ -294,7 +294,7 @@ def _require_keys_for_any(origins: tuple[str, ...], ring: KeyRing) -> None:
     if ANY in origins and ring.is_open:
         raise UsageError(
             "`cors: any` lets every web page use the models, and no keys are in use",
-            next="firesteel key add NAME, or `cors: loopback`",
+            next="firesteel serve key add NAME, or `cors: loopback`",
         )
 
 

@@ -321,7 +321,7 @@ def fact_table(name: str) -> FactTable:
     if name not in tables.FACT_TABLES:
         known = ", ".join(("sm121", *tables.FACT_TABLES))
         raise UsageError(
-            f"there is no table `{name:.60}`; there are {known}", next="firesteel facts hardware"
+            f"there is no table `{name:.60}`; there are {known}", next="firesteel check --facts hardware"
         )
     return tables.fact_table(name)
 
@@ -371,7 +371,7 @@ def diagnose_log(log: str, engine: EngineName | None = None, stdin: BinaryIO | N
     name, chunks = _open_log(log, stdin)
     with chunks as text:
         diagnosis = diagnose_log(text, engine)
-    where = "docker logs NAME 2>&1 | firesteel diagnose -"
+    where = "docker logs NAME 2>&1 | firesteel logs - --why"
     if (find_home().services / name / "engine.log").is_file():
         where = f"firesteel ps, to see why {escape_unprintable(name)} has written nothing"
     return LogDiagnosis(name, diagnosis, where)
@@ -395,5 +395,5 @@ def _open_log(log: str, stdin: BinaryIO | None) -> tuple[str, AbstractContextMan
     known = f", and no service of that name has a log ({', '.join(sorted(services))})" if services else ""
     raise UsageError(
         f"`{escape_unprintable(log)}` is not a file{known}",
-        next="firesteel diagnose FILE, or: docker logs NAME 2>&1 | firesteel diagnose -",
+        next="firesteel logs FILE --why, or: docker logs NAME 2>&1 | firesteel logs - --why",
     )

@@ -199,5 +199,6 @@ def _require(image: InspectedImage, engine: EngineName | None, version: str) -> 
     asked, found = f"{engine or image.engine} {version or image.version}", f"{image.engine} {image.version}"
     if asked != found:
         raise UsageError(
-            f"{image.reference} holds {found}, not {asked}", next=f"firesteel learn --image {image.reference}"
+            f"{image.reference} holds {found}, not {asked}",
+            next=f"firesteel engine learn --image {image.reference}",
         )

@@ -116,7 +116,7 @@ def require_planned(run: BenchRun) -> None:
     if any(figures.samples for figures in run.figures):
         raise UsageError(f"run {run.id}: its plan covers none of its figures", next=hint)
     if run.is_whole:
-        raise UsageError(f"run {run.id}: all of its requests failed", next=f"firesteel history show {run.id}")
+        raise UsageError(f"run {run.id}: all of its requests failed", next=f"firesteel bench show {run.id}")
     what = f"run {run.id} was interrupted before anything was measured"
     raise UsageError(what, next=f"firesteel bench --resume {run.id}")
 
@@ -140,7 +140,7 @@ def require_published(run: BenchRun) -> None:
     raise UsageError(
         f"nobody has published a run of {run.subject.launch.get('model') or run.subject.model} on "
         f"{run.subject.engine or 'an unknown engine'} at these depths",
-        next=f"firesteel compare {run.id} --plan",
+        next=f"firesteel bench compare {run.id} --plan",
     )
 
 
@@ -166,7 +166,7 @@ def export_runs(names: Sequence[str] = (), format: ExportFormat = "json", *, sam
     from firesteel.bench.results.run_files import ALL_RUNS
 
     if samples and (len(names) != 1 or format != "json"):
-        raise UsageError("--samples takes one RUN, as JSON", next="firesteel history export last --samples")
+        raise UsageError("--samples takes one RUN, as JSON", next="firesteel bench export last --samples")
     with history() as runs:
         wanted = names or tuple(run.id for run in runs.runs(ALL_RUNS) if run.origin == MEASURED_HERE)
         stored = [runs.run(name) for name in wanted]
@@ -204,7 +204,7 @@ def write_chart(path: Path, model: str | None = None) -> None:
         runs = [StoredRun(known.without_samples(line.id), origin=line.origin) for line in lines]
     if not runs:
         what = f"no run of {model} is in the history" if model else "no runs yet"
-        raise UsageError(what, next="firesteel history" if model else "firesteel bench")
+        raise UsageError(what, next="firesteel bench list" if model else "firesteel bench")
     files.write_new(path, history_page(runs))
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # loaded only by those who use them
 BytesDone = Callable[[int, int], None]
 """Gets the bytes done, and all."""
 LAYOUTS: tuple[WrittenLayout, ...] = ("compressed-tensors", "modelopt")
-"""Of tensors, that `repair` writes."""
+"""Of tensors, that `audit --fix` writes."""
 
 
 # --- audit and repair ---

@@ -473,4 +473,4 @@ def audit_note(findings: Iterable[CheckpointFinding] | None, model: str) -> str:
 
 
 def _audit_command(model: str, found: CheckpointFinding) -> str:
-    return f"firesteel repair {model}" if found.mend else f"firesteel audit {model}"
+    return f"firesteel audit {model} --fix" if found.mend else f"firesteel audit {model}"

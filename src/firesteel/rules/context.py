@@ -53,7 +53,7 @@ class Context(Value, dict=True):
     flaws: frozenset[str] = frozenset()
     """Errors in the text itself: see `reads.ReadLaunch`."""
     releases: Mapping[tuple[EngineName, str], Schema] = {}
-    """Releases learned on this machine (`firesteel learn`)."""
+    """Releases learned on this machine (`firesteel engine learn`)."""
 
     is_own_build: bool = False
     """The engine is no release, so that it may have any flag: see `reads.ReadLaunch`."""

@@ -1,4 +1,4 @@
-"""Tables of `firesteel facts`: what runs on a machine, release by release, and facts with their sources.
+"""Tables of `check --facts`: what runs on a machine, release by release, and facts with their sources.
 
 A guide's table of what works is true on the day it is written. In a compatibility table each row is a
 command, and the rules that decide it are applied to every known minor release: when the rules change, the
@@ -72,7 +72,8 @@ class CompatibilityTable(Value):
 def compatibility(name: str) -> CompatibilityTable:
     if name not in COMPATIBILITY_TABLES:
         raise UsageError(
-            f"there is no table `{name:.60}`", next=f"firesteel facts {next(iter(COMPATIBILITY_TABLES))}"
+            f"there is no table `{name:.60}`",
+            next=f"firesteel check --facts {next(iter(COMPATIBILITY_TABLES))}",
         )
     schema = shipped_data.load(f"facts/{name}.yaml", TableSchema)
     return CompatibilityTable(

@@ -225,8 +225,10 @@ def test_keys(gateway: ServedGateway, open_page: OpenPage, tmp_path: Path) -> No
     """The last test of this file: a gateway that had keys stays closed."""
     page = open_page(gateway.url)
     expect(page.locator("#link")).to_have_text("live")
-    admin = run_firesteel(gateway.home, "key", "add", "boss", "--admin", "--json").json["token"]
-    guest = run_firesteel(gateway.home, "key", "add", "laptop", "--model", "first", "--json").json["token"]
+    admin = run_firesteel(gateway.home, "serve", "key", "add", "boss", "--admin", "--json").json["token"]
+    guest = run_firesteel(gateway.home, "serve", "key", "add", "laptop", "--model", "first", "--json").json[
+        "token"
+    ]
     wait_for_key(gateway.url, guest)
     page.reload()
     key = page.get_by_label("Key", exact=True)

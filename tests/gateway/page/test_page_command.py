@@ -1,4 +1,4 @@
-"""`firesteel page`: the page over what `up` started."""
+"""`firesteel serve --running`: the page over what `up` started."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.gateway.page.conftest import free_ports
 
 
 def test_nothing_to_show(firesteel: Firesteel) -> None:
-    ran = firesteel("page")
+    ran = firesteel("serve", "--running")
     assert ran.code == 2
     assert "nothing runs" in ran.err and "firesteel up" in ran.err
 
@@ -30,8 +30,8 @@ def test_a_gateway_has_the_page_already(firesteel: Firesteel, tmp_path: Path) ->
     home = Home(tmp_path / "home")
     with lock(lock_path(home)):
         write_address(home, Address("http://127.0.0.1:19999", ("coder",), has_keys=False, pid=os.getpid()))
-        assert "http://127.0.0.1:19999/" in firesteel("page").out
-        assert firesteel("page", "--json").json["url"] == "http://127.0.0.1:19999"
+        assert "http://127.0.0.1:19999/" in firesteel("serve", "--running").out
+        assert firesteel("serve", "--running", "--json").json["url"] == "http://127.0.0.1:19999"
 
 
 @pytest.mark.real
@@ -39,7 +39,7 @@ def test_a_service_is_shown_and_never_stopped(quick_home: Home, free_port: int) 
     up = run_firesteel(quick_home.root, "up", "smollm2", "--port", str(free_port), "--json")
     assert up.code == 0, up.err
     listen = f"127.0.0.1:{free_ports(1)[0]}"
-    words = [sys.executable, "-m", "firesteel", "page", "--listen", listen, "--json"]
+    words = [sys.executable, "-m", "firesteel", "serve", "--running", "--listen", listen, "--json"]
     environment = {**os.environ, "FIRESTEEL_HOME": str(quick_home.root)}
     page = subprocess.Popen(words, stdout=subprocess.PIPE, env=environment)
     assert page.stdout

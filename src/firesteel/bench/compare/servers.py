@@ -61,7 +61,7 @@ async def find_servers(
     if (first.url, first.model) == (second.url, second.model):
         raise UsageError(
             f"both are {first.model} at {first.url}; it would answer the second time from its cache",
-            next="give two servers; for one, run firesteel bench twice, then firesteel compare last~1 last",
+            next="two servers; or, for one, firesteel bench twice, then firesteel bench compare last~1 last",
         )
     return one, other
 

@@ -153,7 +153,7 @@ FORMATS: Mapping[str, Callable[[Sequence[StoredRun], str], str]] = {
 
 def _only(runs: Sequence[StoredRun]) -> StoredRun:
     if len(runs) != 1:
-        raise UsageError("a file of llama-benchy holds one run", next="firesteel history export last")
+        raise UsageError("a file of llama-benchy holds one run", next="firesteel bench export last")
     return runs[0]
 
 

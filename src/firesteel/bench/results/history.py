@@ -112,7 +112,7 @@ class History:
         self._claim(run.id)
         with self._transaction() as file:
             if file.execute("SELECT 1 FROM runs WHERE id = ?", (run.id,)).fetchone():
-                raise UsageError(f"run {run.id} exists already", next=f"firesteel history show {run.id}")
+                raise UsageError(f"run {run.id} exists already", next=f"firesteel bench show {run.id}")
             subject = run.subject
             file.execute(
                 "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -229,11 +229,11 @@ class History:
         if last := _LAST.fullmatch(word):
             return self._from_last(int(last[1] or 0))
         if not _ID.fullmatch(word):
-            raise UsageError("that is not the id of a run", next="firesteel history, for the list")
+            raise UsageError("that is not the id of a run", next="firesteel bench list, for the list")
         query = "SELECT id FROM runs WHERE id = ? OR substr(id, 1, ?) = ? ORDER BY id = ? DESC LIMIT 2"
         rows = self._select(query, word, len(word), word, word)
         if not rows:
-            raise UsageError(f"there is no run {word}", next="firesteel history, for the list")
+            raise UsageError(f"there is no run {word}", next="firesteel bench list, for the list")
         if len(rows) > 1 and rows[0][0] != word:
             both = " and ".join(name for (name,) in rows)
             raise UsageError(f"{word} is the beginning of several ids: {both}", next="type more of the id")
@@ -268,7 +268,7 @@ class History:
             self._locks.enter_context(lock(self._lock_path(name)))
         except Locked:
             raise UsageError(
-                f"run {name} is being measured by another process", next="firesteel history"
+                f"run {name} is being measured by another process", next="firesteel bench list"
             ) from None
         self._claimed.add(name)
 
@@ -277,7 +277,7 @@ class History:
 
     def _need_claim(self, name: str) -> None:
         if name not in self._claimed:
-            raise FiresteelError(f"run {name} was not begun here", next=f"firesteel history show {name}")
+            raise FiresteelError(f"run {name} was not begun here", next=f"firesteel bench show {name}")
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -384,10 +384,10 @@ def _readable_errors(path: Path) -> Iterator[None]:
                 f"{path} cannot be written: {message}",
                 next="free some space, or set FIRESTEEL_HOME=/path/with/space",
             ) from error
-        raise FiresteelError(f"{path}: {message}", next="firesteel history") from error
+        raise FiresteelError(f"{path}: {message}", next="firesteel bench list") from error
     except sqlite3.DatabaseError as error:
         raise FiresteelError(
-            f"{path} is damaged: {error}", next="firesteel history, which renames it"
+            f"{path} is damaged: {error}", next="firesteel bench list, which renames it"
         ) from error
 
 

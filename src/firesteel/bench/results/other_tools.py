@@ -287,7 +287,7 @@ def read(text: str, where: str) -> StoredRun:
     raise UsageError(
         f"{where} is not a result of firesteel, llama-benchy (JSON or CSV), `vllm bench`, guidellm (JSON) or "
         "llama-bench (-o json or jsonl)",
-        next="firesteel history export RUN, for one of ours",
+        next="firesteel bench export RUN, for one of ours",
     )
 
 

@@ -178,7 +178,7 @@ def write_recipe(
     note = (
         f"Made from {base.name} by `firesteel tune` ({journal.id}), measured here: {gain} for "
         f"{options.goal}, {', '.join(goal_texts(options))}, {goal_users(options, space.base)} at once. "
-        f"Runs: {', '.join(runs)}; see `firesteel history show RUN`."
+        f"Runs: {', '.join(runs)}; see `firesteel bench show RUN`."
     )
     rows = zip(space.knobs, best, space.start, strict=True)
     why = {

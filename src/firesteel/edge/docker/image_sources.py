@@ -147,7 +147,7 @@ def inspect(runtime: ContainerRuntime, reference: str) -> InspectedContainerImag
     """The image on this machine; nothing is pulled."""
     if not _REFERENCE.fullmatch(reference):
         raise UsageError(
-            f"`{reference[:80]}` is not the name of an image", next="firesteel learn --image NAME:TAG"
+            f"`{reference[:80]}` is not the name of an image", next="firesteel engine learn --image NAME:TAG"
         )
     code, output = runtime.run("image", "inspect", reference)
     if code:
@@ -207,7 +207,7 @@ def read_engine(
         if location is None:
             raise FiresteelError(
                 f"{image.reference} contains neither vLLM nor SGLang nor llama-server",
-                next="firesteel learn ENGINE VERSION, if you know what it runs",
+                next="firesteel engine learn ENGINE VERSION, if you know what it runs",
             )
         if isinstance(location, str):
             return _server_info(runtime, image, location)
@@ -275,7 +275,7 @@ def _search(runtime: ContainerRuntime, name: str) -> tuple[EngineName, str] | st
         raise FiresteelError(
             "the image contains more than one engine: "
             + ", ".join(f"{engine} in {root}" for engine, root in installed),
-            next="firesteel learn ENGINE VERSION, for the one that it runs",
+            next="firesteel engine learn ENGINE VERSION, for the one that it runs",
         )
     return installed[0] if installed else servers[0] if servers else None
 

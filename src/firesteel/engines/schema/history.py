@@ -174,7 +174,7 @@ def load_history(text: str, name: str = "engine data") -> EngineHistory:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FiresteelError(
             f"{name} is not what firesteel wrote there ({type(error).__name__}: {error})",
-            next="delete it and run `firesteel learn` again",
+            next="delete it and run `firesteel engine learn` again",
         ) from error
 
 

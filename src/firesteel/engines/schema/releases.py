@@ -4,7 +4,7 @@
     known.flags["moe-backend"].value.accepts("marlin")
     release_ranges("vllm", "--swap-space")         # (("0.10.1", "0.17.1"),)
 
-`scripts/learn-engines` generates the shipped histories from the released sources; `firesteel learn` adds
+`scripts/learn-engines` generates the shipped histories from the released sources; `engine learn` adds
 releases to the user's own folder, and the caller passes these in as `learned`. A release that was not read
 may or may not have a flag that only one of its neighbours has: `nearest_schemas` returns both neighbours, and
 only what they agree on is certain.

@@ -511,7 +511,7 @@ def layout_changed(engine: str, missing: str, version: str = "") -> FiresteelErr
     return FiresteelError(
         f"{missing} was not found in the sources of {f'{engine} {version}'.strip()}; firesteel cannot read"
         " the layout of this release, so nothing was learned",
-        next="use a known release (firesteel learn ENGINE --list), or update firesteel",
+        next="use a known release (firesteel engine learn ENGINE --list), or update firesteel",
     )
 
 

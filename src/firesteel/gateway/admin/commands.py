@@ -3,11 +3,11 @@
     GET  /api/catalog?goal=&context=&users=      `firesteel models`
     GET  /api/plan?model=&context=&users=        `firesteel plan MODEL`
     POST /api/check                              `firesteel check -`, the body is the text
-    GET  /api/models/NAME/diagnose               `firesteel diagnose NAME`
-    GET  /api/runs                               `firesteel history`
-    GET  /api/runs/RUN                           `firesteel history show RUN`
-    GET  /api/runs/RUN/plan                      `firesteel compare RUN --plan`
-    GET  /api/compare?first=&second=             `firesteel compare RUN RUN`
+    GET  /api/models/NAME/diagnose               `firesteel logs NAME --why`
+    GET  /api/runs                               `firesteel bench list`
+    GET  /api/runs/RUN                           `firesteel bench show RUN`
+    GET  /api/runs/RUN/plan                      `firesteel bench compare RUN --plan`
+    GET  /api/compare?first=&second=             `firesteel bench compare RUN RUN`
 
 The gateway's process loads none of this (see DESIGN.md), so each is a child process that prints the
 document of its `--json`. The caller passes in how to start one; the list of commands is closed, and a value
@@ -75,21 +75,21 @@ class _Commands:
         return await self._answer("check", "-", text=await request.read())
 
     async def diagnose(self, request: web.Request) -> web.Response:
-        return await self._answer("diagnose", "--", self._model_name(request))
+        return await self._answer("logs", "--why", "--", self._model_name(request))
 
     async def runs(self, request: web.Request) -> web.Response:
-        return await self._answer("history")
+        return await self._answer("bench", "list")
 
     async def show(self, request: web.Request) -> web.Response:
-        return await self._answer("history", "show", "--", _matched("run", request.match_info["run"], _RUN))
+        return await self._answer("bench", "show", "--", _matched("run", request.match_info["run"], _RUN))
 
     async def against_plan(self, request: web.Request) -> web.Response:
         run = _matched("run", request.match_info["run"], _RUN)
-        return await self._answer("compare", "--plan", "--", run)
+        return await self._answer("bench", "compare", "--plan", "--", run)
 
     async def compare(self, request: web.Request) -> web.Response:
         first, second = _query(request, "first", _RUN), _query(request, "second", _RUN)
-        return await self._answer("compare", "--", first, second)
+        return await self._answer("bench", "compare", "--", first, second)
 
     async def _answer(self, *arguments: str, text: bytes = b"") -> web.Response:
         if self._waiting >= _MAX_WAITING:

@@ -3,7 +3,7 @@
     report = read_report(home, UsageQuery(by=("key",)), time.time())
     csv_text(report)
 
-From the counts of the request log (`request_log.py`), for `firesteel usage` and `GET /api/usage`. A day is
+From the counts of the request log (`request_log.py`), for `serve usage` and `GET /api/usage`. A day is
 the host's own, from midnight to midnight in its time zone.
 """
 

@@ -69,7 +69,7 @@ def reject_foreign_page(
             403,
             "host_not_allowed",
             f"without keys this gateway answers only to an IP address and `localhost`, not `{host[:100]}`. "
-            "Use http://127.0.0.1, or create a key: firesteel key add NAME.",
+            "Use http://127.0.0.1, or create a key: firesteel serve key add NAME.",
         )
     if method not in _SAFE and (site == "cross-site" or not _is_ours(origin, host)):
         return Rejection(

@@ -170,7 +170,7 @@ function askForKey(text) {
     h("label", { class: "check" }, kept, h("span", {}, "Keep it on this device")),
     error,
     h("button", { class: "primary" }, "Sign in"),
-    h("p", { class: "small" }, "On the machine itself: ", h("code", {}, "firesteel key add me --admin"), " creates one."));
+    h("p", { class: "small" }, "On the machine itself: ", h("code", {}, "firesteel serve key add me --admin"), " creates one."));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     saveKey(key.value.trim(), kept.checked);

@@ -1,4 +1,4 @@
-// Logs: what an engine writes, live, with the phases of its start and what `diagnose` makes of it.
+// Logs: what an engine writes, live, with the phases of its start and what `logs --why` makes of it.
 
 import { commandDocument, follow } from "./api.js";
 import { coded, field, h, options, put, putCoded, select, show } from "./dom.js";

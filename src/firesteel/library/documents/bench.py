@@ -1,4 +1,4 @@
-"""What `bench`, `compare`, `history` and `tune` print with `--json`."""
+"""What `bench` and `tune` print with `--json`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from firesteel.values import replace
 
 
 class BenchJson(Document, kw_only=True):
-    """`firesteel bench --json` and `firesteel history show RUN --json`"""
+    """`firesteel bench --json` and `firesteel bench show RUN --json`"""
 
     document: Literal["firesteel.bench/1"] = "firesteel.bench/1"
     id: str
@@ -89,7 +89,7 @@ class DifferingSettingJson(Document, kw_only=True):
 
 
 class CompareJson(Document, kw_only=True):
-    """`firesteel compare RUN RUN --json` and `firesteel compare --ab --json`"""
+    """`firesteel bench compare RUN RUN --json` and `firesteel bench compare --ab --json`"""
 
     document: Literal["firesteel.compare/1"] = "firesteel.compare/1"
     first: str
@@ -106,7 +106,7 @@ class CompareJson(Document, kw_only=True):
 
 
 class CompareQualityJson(Document, kw_only=True):
-    """`firesteel compare --quality A B --json`"""
+    """`firesteel bench compare --quality A B --json`"""
 
     document: Literal["firesteel.compare-quality/1"] = "firesteel.compare-quality/1"
     comparison: QualityComparison
@@ -123,7 +123,7 @@ class ComparePlanRowJson(Document, kw_only=True):
 
 
 class ComparePlanJson(Document, kw_only=True):
-    """`firesteel compare RUN --plan --json`"""
+    """`firesteel bench compare RUN --plan --json`"""
 
     document: Literal["firesteel.compare-plan/1"] = "firesteel.compare-plan/1"
     run: str
@@ -144,7 +144,7 @@ class ComparePublishedRowJson(Document, kw_only=True):
 
 
 class ComparePublishedJson(Document, kw_only=True):
-    """`firesteel compare RUN --published --json`"""
+    """`firesteel bench compare RUN --published --json`"""
 
     document: Literal["firesteel.compare-published/1"] = "firesteel.compare-published/1"
     run: str
@@ -155,7 +155,7 @@ class ComparePublishedJson(Document, kw_only=True):
 
 
 class HistoryJson(Document, kw_only=True):
-    """`firesteel history --json` and `firesteel history list --json`"""
+    """`firesteel bench list --json`"""
 
     document: Literal["firesteel.history/1"] = "firesteel.history/1"
     runs: tuple[RunSummary, ...]
@@ -163,14 +163,14 @@ class HistoryJson(Document, kw_only=True):
 
 
 class HistoryImportJson(Document, kw_only=True):
-    """`firesteel history import FILE --json`"""
+    """`firesteel bench import FILE --json`"""
 
     document: Literal["firesteel.history-import/1"] = "firesteel.history-import/1"
     done: tuple[str, ...]
 
 
 class HistoryDeleteJson(Document, kw_only=True):
-    """`firesteel history delete RUN --json`"""
+    """`firesteel bench delete RUN --json`"""
 
     document: Literal["firesteel.history-delete/1"] = "firesteel.history-delete/1"
     done: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What `check`, `facts` and `diagnose` print with `--json`."""
+"""What `check` and `logs --why` print with `--json`."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class RuleJson(Document, kw_only=True):
 
 
 class FactsJson(Document, kw_only=True):
-    """`firesteel facts TABLE --json`; a `level` of null: no rule objects"""
+    """`firesteel check --facts TABLE --json`; a `level` of null: no rule objects"""
 
     document: Literal["firesteel.facts/1"] = "firesteel.facts/1"
     table: str
@@ -100,8 +100,8 @@ class FactsJson(Document, kw_only=True):
 
 
 class FactTableJson(Document, kw_only=True):
-    """`firesteel facts hardware|drivers|images|variables --json`; `values` are those of `columns` after the
-    first"""
+    """`firesteel check --facts hardware|drivers|images|variables --json`; `values` are those of `columns`
+    after the first"""
 
     document: Literal["firesteel.facts-table/1"] = "firesteel.facts-table/1"
     table: str
@@ -161,7 +161,7 @@ class SuspectJson(Document, kw_only=True):
 
 
 class DiagnosisJson(Document, kw_only=True):
-    """`firesteel diagnose LOG --json`; `causes` has the likeliest first"""
+    """`firesteel logs LOG --why --json`; `causes` has the likeliest first"""
 
     document: Literal["firesteel.diagnose/1"] = "firesteel.diagnose/1"
     log: str

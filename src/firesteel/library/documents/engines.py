@@ -1,4 +1,4 @@
-"""What `engine` and `learn` print with `--json`."""
+"""What `engine` prints with `--json`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class LearnJson(Document, kw_only=True):
-    """`firesteel learn ENGINE VERSION --json`"""
+    """`firesteel engine learn ENGINE VERSION --json`"""
 
     document: Literal["firesteel.learn/1"] = "firesteel.learn/1"
     engine: str
@@ -26,7 +26,7 @@ class LearnJson(Document, kw_only=True):
 
 
 class LearnImageJson(Document, kw_only=True):
-    """`firesteel learn --image IMAGE --json`"""
+    """`firesteel engine learn --image IMAGE --json`"""
 
     document: Literal["firesteel.learn-image/1"] = "firesteel.learn-image/1"
     image: str
@@ -41,7 +41,7 @@ class LearnImageJson(Document, kw_only=True):
 
 
 class LearnListJson(Document, kw_only=True):
-    """`firesteel learn ENGINE --list --json`"""
+    """`firesteel engine learn ENGINE --list --json`"""
 
     document: Literal["firesteel.learn-list/1"] = "firesteel.learn-list/1"
     engine: str
@@ -49,7 +49,7 @@ class LearnListJson(Document, kw_only=True):
 
 
 class LearnRecipesJson(Document, kw_only=True):
-    """`firesteel learn ENGINE VERSION --recipes --json`"""
+    """`firesteel engine learn ENGINE VERSION --recipes --json`"""
 
     document: Literal["firesteel.learn-recipes/1"] = "firesteel.learn-recipes/1"
     engine: str

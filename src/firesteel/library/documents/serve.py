@@ -1,6 +1,6 @@
-"""What `serve`, `top`, `key`, `usage` and `client` print with `--json`.
+"""What `serve`, `top` and `client` print with `--json`.
 
-The gateway answers `GET /api/usage` with the document of `usage`.
+The gateway answers `GET /api/usage` with the document of `serve usage`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class KeyJson(Document, kw_only=True):
 
 
 class KeyAddJson(Document, kw_only=True):
-    """`firesteel key add NAME --json`"""
+    """`firesteel serve key add NAME --json`"""
 
     document: Literal["firesteel.key-add/1"] = "firesteel.key-add/1"
     token: str
@@ -72,14 +72,14 @@ class KeyAddJson(Document, kw_only=True):
 
 
 class KeyListJson(Document, kw_only=True):
-    """`firesteel key list --json`"""
+    """`firesteel serve key list --json`"""
 
     document: Literal["firesteel.key-list/1"] = "firesteel.key-list/1"
     keys: tuple[KeyJson, ...]
 
 
 class KeyRevokeJson(Document, kw_only=True):
-    """`firesteel key revoke NAME --json`"""
+    """`firesteel serve key revoke NAME --json`"""
 
     document: Literal["firesteel.key-revoke/1"] = "firesteel.key-revoke/1"
     key: KeyJson
@@ -97,7 +97,7 @@ def key_json(key: Key) -> KeyJson:
 
 
 class UsageJson(Document, kw_only=True):
-    """`firesteel usage --json`"""
+    """`firesteel serve usage --json`"""
 
     document: Literal["firesteel.usage/1"] = "firesteel.usage/1"
     timezone: str

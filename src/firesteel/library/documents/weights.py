@@ -1,4 +1,4 @@
-"""What `audit` and `repair` print with `--json`. `quantize` loads the planner, so it is apart."""
+"""What `audit` prints with `--json`. `quantize` loads the planner, so it is apart."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AuditJson(Document, kw_only=True):
 
 
 class RepairJson(Document, kw_only=True):
-    """`firesteel repair MODEL --json`"""
+    """`firesteel audit MODEL --fix --json`"""
 
     document: Literal["firesteel.repair/1"] = "firesteel.repair/1"
     model: str
@@ -40,7 +40,7 @@ class RepairJson(Document, kw_only=True):
 
 
 class RepairUndoJson(Document, kw_only=True):
-    """`firesteel repair MODEL --undo --json`"""
+    """`firesteel audit MODEL --undo --json`"""
 
     document: Literal["firesteel.repair-undo/1"] = "firesteel.repair-undo/1"
     model: str

@@ -30,7 +30,7 @@ class CheckpointCheck(Value):
     """What an engine will do with it."""
     source: str
     mend: Mend | None = None
-    """What `repair` does about it; None: it cannot."""
+    """What `audit --fix` does about it; None: it cannot."""
 
 
 CHECKS: Mapping[str, CheckpointCheck] = {

@@ -407,7 +407,7 @@ def _tail(log: Path) -> str:
 
 
 def build_failure(text: str, log: Path) -> FiresteelError:
-    """What the log says, by the known lines of `diagnose`; else its last error."""
+    """What the log says, by the known lines of `logs --why`; else its last error."""
     plain = re.sub(r"\x1b\[[0-9;]*m|^#\d+ (?:\d+\.\d+ )?", "", text, flags=re.M)
     cause = diagnose(plain).cause
     if cause is not None:

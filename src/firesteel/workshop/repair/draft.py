@@ -250,7 +250,7 @@ def write_in_place(draft: Draft, check: Callable[[Path], None], on_progress: Pro
         )
     if (undo / "journal.json").exists():
         raise UsageError(
-            f"{folder} was repaired before", next=f"firesteel repair {folder} --undo, or remove {undo}"
+            f"{folder} was repaired before", next=f"firesteel audit {folder} --undo, or remove {undo}"
         )
     shutil.rmtree(undo, ignore_errors=True)
     undo.mkdir()
@@ -338,7 +338,7 @@ def restore(folder: Path) -> tuple[str, ...]:
     undo = folder / UNDO
     if not (undo / "journal.json").exists():
         shutil.rmtree(undo, ignore_errors=True)  # killed before it had changed anything
-        raise UsageError(f"{folder} has no repair to undo", next=f"firesteel repair {folder}")
+        raise UsageError(f"{folder} has no repair to undo", next=f"firesteel audit {folder} --fix")
     journal = json.loads((undo / "journal.json").read_text("utf-8"))
     restored = set()
     offsets: dict[str, int] = {}

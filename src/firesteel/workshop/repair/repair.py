@@ -200,7 +200,7 @@ def undo_repair(model: str) -> tuple[str, ...]:
     """The files that are again as they were."""
     folder = Path(model).expanduser().absolute()
     if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder", next="firesteel repair FOLDER --undo")
+        raise UsageError(f"{folder} is no folder", next="firesteel audit FOLDER --undo")
     return restore(folder)
 
 

@@ -1,56 +1,25 @@
-"""`firesteel diagnose LOG`"""
+"""What `logs --why` shows of a LogDiagnosis: the causes, what followed from them, and what to type."""
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
-import click
 from rich.console import Group
 from rich.text import Text
 
-from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
-from firesteel.cli.output.show import out
 from firesteel.errors import escape_unprintable
-from firesteel.launch import EngineName
-from firesteel.library import documents
-from firesteel.library.check import LogDiagnosis, diagnose_log
 
 if TYPE_CHECKING:
     from firesteel.engines.diagnosis import Cause, Diagnosis
+    from firesteel.library.check import LogDiagnosis
 
 _SHOWN_CHARACTERS = 300
 _STYLES = {"root": "bold red", "trouble": "bold red", "follows": "dim", "note": "yellow"}
 _LABELS = {"root": "cause", "trouble": "cause", "follows": "then", "note": "note"}
 
 
-@click.command("diagnose")
-@click.argument("log")
-@click.option(
-    "--engine",
-    type=click.Choice(get_args(EngineName)),
-    help="Read it as this engine's log, if the log does not show which it is.",
-)
-@options.json_option
-def command(log: str, engine: EngineName | None, as_json: bool) -> int:
-    """Find out from LOG why an engine did not start.
-
-    LOG is a file, `-` for stdin, or the name of a service. Exits 1 when the log shows a failure of an unknown
-    kind, or is not an engine's log.
-    """
-    found = diagnose_log(log, engine, sys.stdin.buffer)
-    if as_json:
-        options.print_json(documents.check.diagnosis_json(escape_unprintable(found.name), found.diagnosis))
-    else:
-        out.print(_view(found), soft_wrap=True)
-    return found.exit_code
-
-
-# --- showing ---
-
-
-def _view(found: LogDiagnosis) -> Group:
+def diagnosis_view(found: LogDiagnosis) -> Group:
     name, diagnosis = found.name, found.diagnosis
     views = [Text(_head(name, diagnosis))]
     for cause in (*diagnosis.causes, *diagnosis.notes):
