@@ -8,7 +8,8 @@
 
 Each part is a type that the schema in `service_file.py` uses. The functions that end in `_faults` find the
 mistakes that the type alone cannot show, each with its place in the file. An origin is `scheme://host:port`
-of a page, as a browser sends it in `Origin`; `loopback` are pages that this machine serves itself.
+of a page, as a browser sends it in `Origin`; `loopback` are pages that this machine serves itself, at any
+port.
 """
 
 from __future__ import annotations

@@ -64,15 +64,11 @@ def _build(
     if len(path) >= MAX_DEPTH:
         raise _mistake(name, event.start_mark, f"nested deeper than {MAX_DEPTH} levels")
     if isinstance(event, yaml.SequenceStartEvent):
-        return _build_list(name, events, path, lines)
+        built: list[Any] = []
+        while not isinstance(item := next(events), yaml.SequenceEndEvent):
+            built.append(_build(name, events, item, (*path, len(built)), lines))
+        return built
     return _build_map(name, events, path, lines)
-
-
-def _build_list(name: str, events: Iterator[yaml.Event], path: Path, lines: dict[Path, int]) -> list[Any]:
-    built: list[Any] = []
-    while not isinstance(event := next(events), yaml.SequenceEndEvent):
-        built.append(_build(name, events, event, (*path, len(built)), lines))
-    return built
 
 
 def _build_map(name: str, events: Iterator[yaml.Event], path: Path, lines: dict[Path, int]) -> dict[str, Any]:

@@ -139,9 +139,13 @@ class _LogScan(Struct):
 
     def read_block(self, block: list[tuple[int, str]]) -> None:
         text = "\n".join(line for _, line in block)
-        self._recognize_engine(text, block)
-        noise = [row for row in noise_rows() if row.is_in(text)]
-        causes = [row for row in cause_rows() if row.is_in(text)]
+        for name, row in engine_rows().items():
+            self.votes[name] += sum(text.count(sign) for sign in row.known_by)
+            if name not in self.versions and any(pattern.is_in(text) for pattern in row.version):
+                version = next((version for _, line in block if (version := find_version(row, line))), None)
+                self.versions |= {name: version} if version else {}
+        noise = [known for known in noise_rows() if known.is_in(text)]
+        causes = [cause for cause in cause_rows() if cause.is_in(text)]
         engines = [
             name
             for name, row in engine_rows().items()
@@ -154,16 +158,9 @@ class _LogScan(Struct):
             if self._is_harmless(number, line, noise):
                 continue
             # Every row is tried: which of them applies is decided when engine and version are known.
-            matches = [self._record_cause(row, number, line) for row in causes]
+            matches = [self._record_cause(cause, number, line) for cause in causes]
             if not any(matches):
                 self._record_unknown_error(number, line)
-
-    def _recognize_engine(self, text: str, block: list[tuple[int, str]]) -> None:
-        for name, row in engine_rows().items():
-            self.votes[name] += sum(text.count(sign) for sign in row.known_by)
-            if name not in self.versions and any(pattern.is_in(text) for pattern in row.version):
-                version = next((version for _, line in block if (version := find_version(row, line))), None)
-                self.versions |= {name: version} if version else {}
 
     def _record_progress(self, engine: EngineName, number: int, line: str) -> None:
         progress = start_progress(engine, line)

@@ -228,44 +228,34 @@ class ReportedMemory(Value):
 
 
 def reported_memory(engine: EngineName, text: str) -> ReportedMemory:
-    return {"llamacpp": _llamacpp, "vllm": _vllm, "sglang": _sglang}[engine](text)
-
-
-def _llamacpp(text: str) -> ReportedMemory:
-    return ReportedMemory(
-        _sum(r"load_tensors: .* model buffer size = +([\d.]+) MiB", text, MIB),
-        _sum(r"llama_(?:kv_cache|memory_recurrent): .* (?:KV|RS) buffer size = +([\d.]+) MiB", text, MIB),
-        _sum(r"sched_reserve: .* compute buffer size = +([\d.]+) MiB", text, MIB),
-        host_weights_bytes=_sum(r"load_tensors: +CPU\S* model buffer size = +([\d.]+) MiB", text, MIB) or 0,
-    )
-
-
-def _vllm(text: str) -> ReportedMemory:
-    """Up to 0.29 one or two lines, with `GPU` before the size; since 0.30 with the name of the device."""
-    concurrency = _last_match(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x", text)
-    return ReportedMemory(
-        _sum(r"Model loading took ([\d.]+) GiB", text, GIB),
-        _sum(_KV_GIB, text, GIB),
-        None,
-        _last_count(r"KV cache size: ([\d,]+) tokens", text),
-        float(concurrency) if concurrency else None,
-    )
-
-
-def _sglang(text: str) -> ReportedMemory:
-    """It prints GB and divides by 2^30."""
+    if engine == "llamacpp":
+        in_host = _sum(r"load_tensors: +CPU\S* model buffer size = +([\d.]+) MiB", text, MIB)
+        cache = r"llama_(?:kv_cache|memory_recurrent): .* (?:KV|RS) buffer size = +([\d.]+) MiB"
+        return ReportedMemory(
+            _sum(r"load_tensors: .* model buffer size = +([\d.]+) MiB", text, MIB),
+            _sum(cache, text, MIB),
+            _sum(r"sched_reserve: .* compute buffer size = +([\d.]+) MiB", text, MIB),
+            host_weights_bytes=in_host or 0,
+        )
+    if engine == "vllm":
+        # Up to 0.29 one or two lines, with `GPU` before the size; since 0.30 with the name of the device.
+        concurrency = _last_match(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x", text)
+        return ReportedMemory(
+            _sum(r"Model loading took ([\d.]+) GiB", text, GIB),
+            _sum(_KV_GIB, text, GIB),
+            None,
+            _last_count(r"KV cache size: ([\d,]+) tokens", text),
+            float(concurrency) if concurrency else None,
+        )
+    # SGLang prints GB and divides by 2^30. Since 0.5.18 it may print an upper bound of the cache first; what
+    # it allocated comes after the graphs.
+    lines = [line for line in text.splitlines() if re.search(r"KV [Cc]ache (?:is )?allocated\.", line)]
     return ReportedMemory(
         _sum(r"Load weight end\..* mem usage=([\d.]+) GB", text, GIB),
-        _sglang_kv(text),
+        _sum(r"\b(?:K|V|KV) size: ([\d.]+) GB", "\n".join(lines), GIB),
         None,
         _last_count(r"max_total_num_tokens=(\d+)", text),
     )
-
-
-def _sglang_kv(text: str) -> int | None:
-    """Since 0.5.18 it may print an upper bound first; what it allocated comes after the graphs."""
-    lines = [line for line in text.splitlines() if re.search(r"KV [Cc]ache (?:is )?allocated\.", line)]
-    return _sum(r"\b(?:K|V|KV) size: ([\d.]+) GB", "\n".join(lines), GIB)
 
 
 def _sum(pattern: str, text: str, unit: int) -> int | None:

@@ -136,7 +136,11 @@ def over_hosts(together: Proposal, alone: Proposal) -> OverHosts:
     hosts, plan, single = together.plan.launch.sparks, together.plan, alone.plan
     ours = plan.speed.decode_tokens_per_s if plan.speed else None
     its = single.speed.decode_tokens_per_s if single.speed else None
-    gain = _ratio(ours, its) if ours and its and single.fits else None
+    gain = None
+    if ours and its and single.fits:
+        # One model predicts both, so its error is common to them; the band is that of runs on one and on two.
+        ratio, off = ours.expected / its.expected, constants().two_sparks
+        gain = Band(ratio * off.low, ratio, ratio * off.high)
     replicas = _total(alone)
     found = OverHosts(
         hosts=hosts,
@@ -149,12 +153,6 @@ def over_hosts(together: Proposal, alone: Proposal) -> OverHosts:
         together_total_tokens_per_s=_total(together),
     )
     return replace(found, verdict=_verdict(found, together, alone))
-
-
-def _ratio(ours: Band, its: Band) -> Band:
-    """One model predicts both, so its error is common to them; the band is that of runs on one and on two."""
-    expected, off = ours.expected / its.expected, constants().two_sparks
-    return Band(expected * off.low, expected, expected * off.high)
 
 
 def _total(proposal: Proposal) -> float | None:

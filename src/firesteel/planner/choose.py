@@ -10,7 +10,7 @@ score that nobody published is not known. Tables of guides are held against the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Literal
 
@@ -130,8 +130,10 @@ def choose(
         else:
             left_out[recipe.name] = reason
     if not candidates:
+        reasons = list(left_out.values())
+        main_reason = max(reasons, key=reasons.count) if reasons else "it is empty"
         raise UsageError(
-            f"nothing in the catalog serves this on {host.title}: {_most_frequent(left_out.values())}",
+            f"nothing in the catalog serves this on {host.title}: {main_reason}",
             next="shorter prompts, fewer users, or firesteel models",
         )
     ranked = sorted(candidates, key=lambda each: _rank(each, use))
@@ -330,11 +332,6 @@ def _time(candidate: Candidate) -> str:
     return show_rate(candidate.tokens_per_s or 0.0)
 
 
-def _most_frequent(reasons: Iterable[str]) -> str:
-    listed = list(reasons)
-    return max(listed, key=listed.count) if listed else "it is empty"
-
-
 # --- claims of guides ---
 
 _TOLERANCE = 0.1
@@ -370,13 +367,12 @@ class GuideClaim(Value):
 
 def guide_claims(catalog: Catalog, host: Host) -> tuple[GuideClaim, ...]:
     known = shipped_data.load("choose/guides.yaml", GuidesSchema)
-    return tuple(_judged(catalog, host, claim, known.guides[claim.guide]) for claim in known.claims)
-
-
-def _judged(catalog: Catalog, host: Host, claim: ClaimSchema, guide: str) -> GuideClaim:
-    ours, agrees = _ours(catalog, host, claim)
-    why = None if agrees else claim.why
-    return GuideClaim(guide, claim.says, ours, agrees, why, claim.source.url if claim.source else None)
+    claims = []
+    for claim in known.claims:
+        ours, agrees = _ours(catalog, host, claim)
+        why, source = None if agrees else claim.why, claim.source.url if claim.source else None
+        claims.append(GuideClaim(known.guides[claim.guide], claim.says, ours, agrees, why, source))
+    return tuple(claims)
 
 
 def _ours(catalog: Catalog, host: Host, claim: ClaimSchema) -> tuple[str, bool | None]:

@@ -38,7 +38,7 @@ from firesteel.planner.speed.predict import predict_speed
 from firesteel.planner.speed.prefill import with_speech
 from firesteel.planner.speed.serving import RequestShape
 from firesteel.planner.speed.speed import BatchSpeed, PrefillSpeed, ServedSpeed, Speed, SpeedBasis
-from firesteel.planner.speed.startup import StartPhase, StartUp, bounded_by_disk
+from firesteel.planner.speed.startup import StartUp, bounded_by_disk
 from firesteel.units import Band
 from firesteel.values import Value, replace
 
@@ -373,12 +373,13 @@ def _prefill(ours: PrefillSpeed | None, theirs: PrefillSpeed | None) -> PrefillS
 def _start_up(ours: StartUp | None, theirs: StartUp | None) -> StartUp | None:
     if ours is None or theirs is None:
         return None
-    return StartUp(tuple(_phase(*pair) for pair in zip(ours.phases, theirs.phases, strict=True)))
-
-
-def _phase(ours: StartPhase, theirs: StartPhase) -> StartPhase:
-    return replace(
-        ours,
-        seconds=_sizes(ours.seconds, theirs.seconds),
-        explanation=_both(ours.explanation, theirs.explanation),
+    return StartUp(
+        tuple(
+            replace(
+                phase,
+                seconds=_sizes(phase.seconds, other.seconds),
+                explanation=_both(phase.explanation, other.explanation),
+            )
+            for phase, other in zip(ours.phases, theirs.phases, strict=True)
+        )
     )

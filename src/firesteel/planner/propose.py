@@ -242,7 +242,8 @@ def propose_checkpoint(
     engine, has_gpu = _engine(checkpoint, ask), bool(host.gpus or host.hardware)
     image = None
     if programs is None:
-        ask = _with_a_release(engine, has_gpu, images, ask)
+        if not ask.version and has_gpu and not _image(engine, has_gpu, images, None):
+            ask = replace(ask, version=known_versions(engine)[-1])  # no recipe names an image for the engine
         image = _image(engine, has_gpu, images, ask.version)
     launch = from_checkpoint(checkpoint, ask.name or service_name(checkpoint.name), engine, image, ask)
     if programs is not None:
@@ -295,13 +296,6 @@ def _engine(checkpoint: Checkpoint, ask: Ask) -> EngineName:
             next="firesteel engine build llamacpp, then --native",
         )
     return ask.engine or reads
-
-
-def _with_a_release(engine: EngineName, has_gpu: bool, images: Images, ask: Ask) -> Ask:
-    """Where no recipe names an image for the engine, the newest release that is known is taken."""
-    if ask.version or not has_gpu or _image(engine, has_gpu, images, None):
-        return ask
-    return replace(ask, version=known_versions(engine)[-1])
 
 
 def _image(engine: EngineName, has_gpu: bool, images: Images, version: str | None) -> Image | None:
@@ -447,7 +441,7 @@ def launch_findings(model: str, findings: Iterable[CheckpointFinding]) -> tuple[
             rule=f"{AUDIT_PREFIX}{found.check}",
             level=found.level,
             says=f"{found.says}: {found.effect}",
-            instead=_audit_command(model, found),
+            instead=f"firesteel {'repair' if found.mend else 'audit'} {model}",
             spot=None,
             saw=found.evidence,
             confidence="reported",
@@ -470,7 +464,3 @@ def audit_note(findings: Iterable[CheckpointFinding] | None, model: str) -> str:
     wrong = [found for found in findings if found.level != "note"]
     result = f"{len(wrong)} findings, see below" if wrong else "nothing is wrong"
     return f"audited from its headers and scales: {result}"
-
-
-def _audit_command(model: str, found: CheckpointFinding) -> str:
-    return f"firesteel audit {model} --fix" if found.mend else f"firesteel audit {model}"

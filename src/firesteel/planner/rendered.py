@@ -38,7 +38,11 @@ def render_proposals(
     """Several only for Kubernetes and compose. `cluster`: names and reach of a Kubernetes Service."""
     pairs = [(proposal.plan.launch, launch_facts(proposal, images)) for proposal in proposals]
     if any(launch.program for launch, _ in pairs):
-        return _render_native(pairs, form)
+        if form != "systemd" or len(pairs) > 1:
+            raise UsageError(
+                f"an engine without a container cannot be written for {form}", next="--as systemd, one model"
+            )
+        return native_unit(*pairs[0])
     if form in _CLUSTER_FORMS:
         return _CLUSTER_FORMS[form](pairs, cluster or Cluster())
     if form not in _FORMS:
@@ -48,14 +52,6 @@ def render_proposals(
     if form != "compose":
         raise UsageError(f"the form {form} takes one model, not {len(pairs)}", next="render them one by one")
     return _compose_all(pairs)
-
-
-def _render_native(pairs: list[tuple[Launch, LaunchFacts]], form: str) -> str:
-    if form != "systemd" or len(pairs) > 1:
-        raise UsageError(
-            f"an engine without a container cannot be written for {form}", next="--as systemd, one model"
-        )
-    return native_unit(*pairs[0])
 
 
 def _compose_all(pairs: list[tuple[Launch, LaunchFacts]]) -> str:

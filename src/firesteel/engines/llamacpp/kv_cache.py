@@ -207,7 +207,13 @@ class _LayerSizes:
             case SlidingAttention(window=width) | ChunkedAttention(chunk=width) if not self._swa_full:
                 return self._pair_bytes(layer) * self._window_cells(width)
             case CompressedAttention():
-                return self._compressed_bytes(layer)
+                # One vector is key and value; the compressed past has a cell for every `ratio` tokens.
+                window = self.cells if self._swa_full else self._window_cells(layer.window)
+                values = window * layer.head_dim
+                if layer.ratio:
+                    index_dim = layer.indexer.head_dim if layer.indexer else 0
+                    values += _padded(ceil(self.cells / layer.ratio)) * (layer.head_dim + index_dim)
+                return values * self._per_key_value
             case _:
                 return Fraction()
 
@@ -236,15 +242,6 @@ class _LayerSizes:
 
     def _window_cells(self, width: int) -> int:
         return _padded(min(self.cells, width * self._sharing + self.ubatch))
-
-    def _compressed_bytes(self, layer: CompressedAttention) -> Fraction:
-        """One vector is key and value; the compressed past has a cell for every `ratio` tokens."""
-        window = self.cells if self._swa_full else self._window_cells(layer.window)
-        values = window * layer.head_dim
-        if layer.ratio:
-            index_dim = layer.indexer.head_dim if layer.indexer else 0
-            values += _padded(ceil(self.cells / layer.ratio)) * (layer.head_dim + index_dim)
-        return values * self._per_key_value
 
 
 def _padded(cells: int) -> int:

@@ -58,7 +58,12 @@ def learn(version: str, files: Mapping[str, str]) -> Schema:
     text = _COMMENT.sub(lambda match: match[1] or "", "\n".join(files.values()))
     if not _OPTION.search(text):
         raise layout_changed(ENGINE, "`add_opt(common_arg(` in common/arg.cpp", version)
-    flags = {flag.name: flag for option in _options(text) for flag in _flag(option, text)}
+    flags: dict[str, Flag] = {}
+    for match in _OPTION.finditer(text):
+        parts, end = _parts(text, match.end())
+        _, end_of_chain = _parts(text, end)
+        option = _Option(tuple(parts), text[end:end_of_chain])
+        flags |= {flag.name: flag for flag in _flag(option, text)}
     return checked_schema(version, flags)
 
 
@@ -68,13 +73,6 @@ def checked_schema(version: str, flags: Mapping[str, Flag]) -> Schema:
     return self_check(
         schema, ENGINE, required=_REQUIRED_FLAGS, flags=120, variables=40, named=("cache-type-k",)
     )
-
-
-def _options(text: str) -> Iterator[_Option]:
-    for match in _OPTION.finditer(text):
-        parts, end = _parts(text, match.end())
-        _, end_of_chain = _parts(text, end)
-        yield _Option(tuple(parts), text[end:end_of_chain])
 
 
 def _parts(text: str, start: int) -> tuple[list[str], int]:

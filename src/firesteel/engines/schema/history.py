@@ -79,7 +79,7 @@ def build_history(schemas: Iterable[Schema], complete: tuple[str, str] | None = 
     return EngineHistory(
         by_age[0].engine,
         versions,
-        table(lambda schema: {f"--{flag.name}": _all_facts(flag) for flag in schema.flags.values()}),
+        table(_flag_facts),
         table(_key_facts),
         table(lambda schema: {name: (_facts(value), value) for name, value in schema.variables.items()}),
         complete,
@@ -205,8 +205,9 @@ def _ranges(versions: Sequence[str], releases: Sequence[Facts | None]) -> tuple[
     return tuple(ranges)
 
 
-def _all_facts(flag: Flag) -> tuple[Facts, SymbolValue]:
-    return _facts(flag) | _facts(flag.value), flag.value
+def _flag_facts(schema: Schema) -> dict[str, tuple[Facts, SymbolValue]]:
+    flags = schema.flags.values()
+    return {f"--{flag.name}": (_facts(flag) | _facts(flag.value), flag.value) for flag in flags}
 
 
 def _key_facts(schema: Schema) -> dict[str, tuple[Facts, SymbolValue]]:

@@ -86,7 +86,12 @@ def _nearest_schemas(
     versions = {version_key(known): known for known in known_versions(engine, learned)}
 
     def schema_of(key: tuple[int, ...]) -> Schema:
-        return _schema(engine, versions[key], learned)
+        """What the user learned wins."""
+        known = versions[key]
+        for history in reversed(learned):
+            if history.engine == engine and known in history.versions:
+                return schema_at(history, known)
+        return schema_at(shipped_history(engine), known)
 
     if wanted in versions and not is_prerelease:
         return (schema_of(wanted),)
@@ -162,14 +167,6 @@ def shipped_history(engine: EngineName) -> EngineHistory:
 def _shipped_releases(engine: EngineName) -> tuple[tuple[str, ...], tuple[str, str] | None]:
     """The versions of the shipped history, and where it is complete, without reading the whole of it."""
     return shipped_history(engine).versions, shipped_history(engine).complete
-
-
-def _schema(engine: EngineName, version: str, learned: Sequence[EngineHistory]) -> Schema:
-    """A known release; what the user learned wins."""
-    for history in reversed(learned):
-        if history.engine == engine and version in history.versions:
-            return schema_at(history, version)
-    return schema_at(shipped_history(engine), version)
 
 
 def _parse_version(version: str) -> tuple[str, bool]:

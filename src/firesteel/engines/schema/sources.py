@@ -264,19 +264,17 @@ class DraftFlag(Struct):
     def flag(self, names: list[str]) -> Flag:
         longs = [name for name in names if name.startswith("--")] or names
         first = longs[0]
+        # `CPU` and `cpu` are one value if case does not matter.
+        once = {value.lower() if self.folds else value: value for value in reversed(self.values)}
+        values = tuple(sorted(once.values()))
         return Flag(
             first.lstrip("-"),
-            SymbolValue(self.kind, self._sorted_values(), self.open, self.folds, self.config, self.default),
+            SymbolValue(self.kind, values, self.open, self.folds, self.config, self.default),
             self.takes,
             tuple(name for name in names if name != first),
             tuple(f"--no-{name[2:]}" for name in longs) if self.twin else (),
             deprecated=self.deprecated,
         )
-
-    def _sorted_values(self) -> tuple[str, ...]:
-        """Without duplicates; `CPU` and `cpu` are one value where case does not matter."""
-        once = {value.lower() if self.folds else value: value for value in reversed(self.values)}
-        return tuple(sorted(once.values()))
 
 
 class FunctionReader(Struct):

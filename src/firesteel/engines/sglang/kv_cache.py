@@ -185,10 +185,12 @@ def _token_bytes(layer: Layer, value_bytes: int, is_old: bool) -> int:
             return layer.kv_heads * (layer.key_dim + layer.value_dim) * value_bytes
         case LatentAttention(attends=attends):
             scaled = attends and value_bytes == 1 and not is_old
-            own_bytes = _sparse_latent_bytes(layer) if scaled else layer.latent_dim * value_bytes
-            return own_bytes + (
-                layer.indexer.head_dim + layer.indexer.head_dim // 128 * 4 if layer.indexer else 0
-            )
+            size = layer.latent_dim * value_bytes
+            if scaled:  # FP8 values, a float32 scale for every 128 of them, and the rope part in BF16
+                size = layer.kv_lora_rank + layer.kv_lora_rank // 128 * 4 + layer.qk_rope_head_dim * 2
+            if layer.indexer:
+                size += layer.indexer.head_dim + layer.indexer.head_dim // 128 * 4
+            return size
         case SparseAttention() | CompressedAttention():
             raise UsageError(
                 f"firesteel does not know how SGLang stores {type(layer).__name__} layers",
@@ -196,11 +198,6 @@ def _token_bytes(layer: Layer, value_bytes: int, is_old: bool) -> int:
             )
         case _:
             return 0
-
-
-def _sparse_latent_bytes(layer: LatentAttention) -> int:
-    """FP8 values, a float32 scale for every 128 of them, and the rope part in BF16."""
-    return layer.kv_lora_rank + layer.kv_lora_rank // 128 * 4 + layer.qk_rope_head_dim * 2
 
 
 def _state_bytes(flags: Mapping[str, FlagValue], layer: Layer, architecture: Architecture) -> int:

@@ -373,31 +373,28 @@ class VllmPool(Value):
     def reported(self, pool_bytes: int, *, auto: bool = False) -> ReportedKv:
         """What a server with this pool prints; `auto` is `--max-model-len -1`, which shortens the context to
         fit."""
-        usable_bytes = self._usable_bytes(pool_bytes)
+        usable_bytes = pool_bytes - self._null_bytes
+        if self.settings.num_blocks_override and self.settings.release >= (0, 20, 1):
+            usable_bytes = self.settings.num_blocks_override * self.block_bytes - self._null_bytes
         fits = self.request_bytes <= usable_bytes
         # More tokens never need fewer bytes, so the longest request that fits can be bisected.
         lengths = range(1, self.context + 1)
         largest = self.context if fits else bisect_right(lengths, usable_bytes, key=self.request_bytes_at)
         if not fits and not (auto and largest):
-            return ReportedKv(0, 0, 0.0, self.context, self._refusal(largest))
+            gib = self.request_bytes / GIB
+            text = f"{gib:.2f}" if self.settings.release < (0, 14) else str(round(gib, 2))
+            return ReportedKv(0, 0, 0.0, self.context, KvRefusal(self.request_bytes, text, largest))
         blocks = self.num_blocks(pool_bytes)
         concurrency = blocks / self._blocks_for_concurrency(largest)
-        return ReportedKv(blocks, self._tokens(blocks, concurrency, largest), concurrency, largest)
-
-    def _refusal(self, largest: int) -> KvRefusal:
-        gib = self.request_bytes / GIB
-        text = f"{gib:.2f}" if self.settings.release < (0, 14) else str(round(gib, 2))
-        return KvRefusal(self.request_bytes, text, largest)
+        tokens = int(concurrency * largest)
+        if self.settings.release < (0, 20, 1):
+            tokens = blocks // len(self.groups) * min(group.block_size for group in self.groups)
+        return ReportedKv(blocks, tokens, concurrency, largest)
 
     @property
     def _null_bytes(self) -> int:
         """Block 0 is never allocated; from 0.29 on the check at start counts it."""
         return self.block_bytes if self.settings.release >= (0, 29) else 0
-
-    def _usable_bytes(self, pool_bytes: int) -> int:
-        if self.settings.num_blocks_override and self.settings.release >= (0, 20, 1):
-            pool_bytes = self.settings.num_blocks_override * self.block_bytes
-        return pool_bytes - self._null_bytes
 
     def _blocks(self, length: int) -> int:
         return sum(group.blocks(self.settings, length) for group in self.groups)
@@ -409,11 +406,6 @@ class VllmPool(Value):
             group.blocks(self.settings, length) * group.page_bytes for group in self.groups
         )
         return ceil(total_page_bytes / self.groups[0].page_bytes)
-
-    def _tokens(self, blocks: int, concurrency: float, length: int) -> int:
-        if self.settings.release >= (0, 20, 1):
-            return int(concurrency * length)
-        return blocks // len(self.groups) * min(group.block_size for group in self.groups)
 
 
 def vllm_pool(launch: Launch, architecture: Architecture, context: int) -> VllmPool:

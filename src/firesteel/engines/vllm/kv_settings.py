@@ -96,6 +96,8 @@ def read_settings(launch: Launch, architecture: Architecture, release: Release |
     has_drafter = bool(tokens) and _draft_method(flags) in _BUILT_IN_DRAFTERS
     retains = has_drafter and release >= (0, 28) and min(tokens, architecture.drafter_layers) > 1
     conv_value_bytes = STATE_DTYPES.get(text_flag(flags, "mamba-cache-dtype", "auto"), 2)
+    # DeepSeek-V4 has blocks outermost; other models have layers outermost unless a variable sets it.
+    is_compressed = any(isinstance(layer, CompressedAttention) for layer in architecture.layers)
     return KvSettings(
         release=release,
         value_bytes=bytes_per_value(
@@ -111,7 +113,7 @@ def read_settings(launch: Launch, architecture: Architecture, release: Release |
         state_value_bytes=_state_value_bytes(flags, architecture, conv_value_bytes),
         conv_value_bytes=conv_value_bytes,
         is_hybrid_managed=_is_hybrid_managed(launch, flags, release, architecture),
-        layout=_layout(launch, architecture),
+        layout=launch.env.get("VLLM_KV_CACHE_LAYOUT", "BLHNC" if is_compressed else "LBNHC"),
         num_blocks_override=positive_int(flags.get("num-gpu-blocks-override")),
         unsure=_unsure(launch, flags, architecture),
     )
@@ -224,12 +226,6 @@ def _is_hybrid_managed(
     chunked = any(isinstance(layer, ChunkedAttention) for layer in architecture.layers)
     requested = launch.env.get("VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE") == "1"
     return not chunked or requested or release >= (0, 14)
-
-
-def _layout(launch: Launch, architecture: Architecture) -> str:
-    """DeepSeek-V4 has blocks outermost; other models have layers outermost unless a variable sets it."""
-    own = "BLHNC" if any(isinstance(layer, CompressedAttention) for layer in architecture.layers) else "LBNHC"
-    return launch.env.get("VLLM_KV_CACHE_LAYOUT", own)
 
 
 def _unsure(launch: Launch, flags: Mapping[str, FlagValue], architecture: Architecture) -> str:

@@ -264,7 +264,13 @@ def read_split(first: ByteSource, open_part: Callable[[str], ByteSource]) -> Ggu
         _check_part(part, number, count)
         # Only the first part has the number of layers, which the roles depend on.
         tensors += [replace(tensor, role=role_of(tensor.name, layers)) for tensor in part.tensors]
-    _check_whole(header, tensors)
+    promised = header.metadata.get("split.tensors.count", len(tensors))
+    if promised != len(tensors):
+        raise bad_header(
+            header.name, f"promises {promised} tensors in its parts, which hold {len(tensors):,}"
+        )
+    if len({tensor.name for tensor in tensors}) != len(tensors):
+        raise bad_header(header.name, "has a tensor in two of its parts")
     return replace(header, tensors=tuple(tensors))
 
 
@@ -283,13 +289,3 @@ def _check_part(part: GgufHeader, number: int, count: int) -> None:
     numbers = part.metadata.get("split.no"), part.metadata.get("split.count")
     if numbers != (number, count):
         raise bad_header(part.name, f"should be part {number + 1} of {count}, but its metadata differ")
-
-
-def _check_whole(header: GgufHeader, tensors: list[Tensor]) -> None:
-    promised = header.metadata.get("split.tensors.count", len(tensors))
-    if promised != len(tensors):
-        raise bad_header(
-            header.name, f"promises {promised} tensors in its parts, which hold {len(tensors):,}"
-        )
-    if len({tensor.name for tensor in tensors}) != len(tensors):
-        raise bad_header(header.name, "has a tensor in two of its parts")

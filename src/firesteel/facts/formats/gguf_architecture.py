@@ -137,6 +137,9 @@ class _MetadataReader:
         if count is None or count > MAX_LAYERS:
             raise self._unsupported("has no plausible `block_count`")
         experts = self._integer("expert_count", least=0, default=0)
+        picked = self._integer("expert_used_count", least=0, default=0) if experts else 0
+        if experts and not 1 <= picked <= experts:
+            raise self._unsupported(f"has {experts} experts, of which it uses {picked} for a token")
         drafters = self._integer("nextn_predict_layers", least=0, default=0)
         return Architecture(
             model_type=self._name,
@@ -145,7 +148,7 @@ class _MetadataReader:
             vocab_size=self._vocab_size(),
             max_context=self._integer("context_length"),
             experts=experts,
-            experts_per_token=self._experts_per_token(experts),
+            experts_per_token=picked,
             drafter_layers=drafters,
             attention_heads=self._largest("attention.head_count"),
             feed_forward_size=self._largest(
@@ -165,8 +168,11 @@ class _MetadataReader:
                 return self._delta_net()
             case "latent":
                 return self._latent(layer)
+            case "latent_linear" if self._kv_heads(layer):
+                return self._latent(layer)
             case "latent_linear":
-                return self._latent(layer) if self._kv_heads(layer) else self._kda()
+                heads, dim = self._per_layer("attention.head_count", 0), self._integer("kda.head_dim")
+                return LinearAttention(heads * dim * dim, 3 * heads * dim, self._integer("ssm.conv_kernel"))
             case "blocks":
                 return self._block(layer)
             case "mamba_window" if not self._kv_heads(layer):
@@ -245,10 +251,6 @@ class _MetadataReader:
             attends=self._integer("attention.indexer.top_k") if ratio == 4 else 0,
         )
 
-    def _kda(self) -> LinearAttention:
-        heads, dim = self._per_layer("attention.head_count", 0), self._integer("kda.head_dim")
-        return LinearAttention(heads * dim * dim, 3 * heads * dim, self._integer("ssm.conv_kernel"))
-
     def _block(self, layer: int) -> Layer:
         if heads := self._kv_heads(layer):
             return FullAttention(heads, self._head_dim("key"), self._head_dim("value"))
@@ -325,12 +327,6 @@ class _MetadataReader:
         if isinstance(tokens, ArrayInfo | tuple):
             return tokens.length if isinstance(tokens, ArrayInfo) else len(tokens)
         return self._integer("vocab_size")
-
-    def _experts_per_token(self, experts: int) -> int:
-        picked = self._integer("expert_used_count", least=0, default=0) if experts else 0
-        if experts and not 1 <= picked <= experts:
-            raise self._unsupported(f"has {experts} experts, of which it uses {picked} for a token")
-        return picked
 
     def _per_layer(self, key: str, layer: int, least: int = 1) -> int:
         """A value that is one number for all layers, or a list with one per layer."""

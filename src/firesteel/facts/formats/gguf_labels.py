@@ -203,7 +203,9 @@ class _Rules:
         if self._label == "mxfp4_moe":
             return "MXFP4" if group.part == "routed_experts" or len(group.shape) > 2 else "Q8_0"
         if group.part == "embedding":
-            return self._embedding()
+            if self._label in ("iq2_xxs", "iq2_xs", "iq1_s", "iq1_m"):
+                return "Q2_K"
+            return "IQ3_S" if self._label in ("iq2_s", "iq2_m", "iq3_xxs") else self._base
         kind = _tensor_kind(group)
         if kind == "value":
             self._values += 1
@@ -215,7 +217,9 @@ class _Rules:
         if kind == "output":
             return self._output()
         if kind in ("key", "query"):
-            return self._key_or_query(kind)
+            if kind == "key" and self._model.experts == 8:
+                return "Q4_K" if self._label in _TINY else "Q8_0"
+            return {"iq3_xs": "IQ3_XXS", "iq3_xxs": "IQ2_S"}.get(self._label, self._base)
         inside = self._model.layers // 8 <= _layer(group) < 7 * self._model.layers // 8
         return "IQ3_XXS" if self._label == "iq3_xs" and kind in ("gate", "up") and inside else self._base
 
@@ -225,11 +229,6 @@ class _Rules:
         if self._label in _TINY or self._label == "iq3_xxs":
             return "Q5_K"
         return "Q8_0" if self._base == "Q8_0" else "Q6_K"
-
-    def _embedding(self) -> str:
-        if self._label in ("iq2_xxs", "iq2_xs", "iq1_s", "iq1_m"):
-            return "Q2_K"
-        return "IQ3_S" if self._label in ("iq2_s", "iq2_m", "iq3_xxs") else self._base
 
     def _value(self, number: int) -> str:
         if self._label in _TINY:
@@ -302,11 +301,6 @@ class _Rules:
             "iq3_xxs": "IQ3_S", "q3_k_m": "Q4_K", "q3_k_l": "Q5_K", "iq3_m": "Q4_K",
         }  # fmt: skip
         return richer.get(self._label, self._base)
-
-    def _key_or_query(self, kind: str) -> str:
-        if kind == "key" and self._model.experts == 8:
-            return "Q4_K" if self._label in _TINY else "Q8_0"
-        return {"iq3_xs": "IQ3_XXS", "iq3_xxs": "IQ2_S"}.get(self._label, self._base)
 
 
 def _gets_more_bits(layer: int, layers: int) -> bool:

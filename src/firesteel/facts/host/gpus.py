@@ -55,24 +55,22 @@ class GpuReading(Value):
 
 def parse_gpu_readings(text: str) -> tuple[GpuReading, ...]:
     """Rows of `--query-gpu=COLUMNS --format=csv,noheader,nounits`; the last column may be absent."""
-    rows = ([cell.strip() for cell in line.split(",")] for line in text.splitlines())
-    return tuple(_reading(cells) for cells in rows if len(cells) in (len(COLUMNS) - 1, len(COLUMNS)))
-
-
-def _reading(cells: list[str]) -> GpuReading:
-    name, driver, capability, _, temperature, power, clock, max_clock, use, pstate, *reasons = cells
-    return GpuReading(
-        name, driver, capability, _number(temperature), _number(power), _number(clock), _number(max_clock),
-        _number(use), pstate, _bits("".join(reasons)), ", ".join(cells),
-    )  # fmt: skip
+    readings = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) not in (len(COLUMNS) - 1, len(COLUMNS)):
+            continue
+        name, driver, capability, _, temperature, power, clock, max_clock, use, pstate, *last = cells
+        reasons = int(last[0], 16) if last and re.fullmatch(r"0x[0-9a-fA-F]{1,16}", last[0]) else None
+        readings.append(GpuReading(
+            name, driver, capability, _number(temperature), _number(power), _number(clock),
+            _number(max_clock), _number(use), pstate, reasons, ", ".join(cells),
+        ))  # fmt: skip
+    return tuple(readings)
 
 
 def _number(cell: str) -> float | None:
     return float(cell) if re.fullmatch(r"\d{1,7}(?:\.\d{1,6})?", cell) else None
-
-
-def _bits(cell: str) -> int | None:
-    return int(cell, 16) if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", cell) else None
 
 
 class DiscreteGpu(FileValue, kw_only=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
+from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from firesteel import shipped_data
@@ -205,12 +206,8 @@ def hardware(name: str) -> Hardware:
 
 @cache
 def _shipped() -> Mapping[str, Hardware]:
-    machines = (_read_shipped(path) for path in shipped_data.names("hardware"))
-    return {machine.name: machine for machine in machines}
-
-
-def _read_shipped(path: str) -> Hardware:
-    return read_hardware(path.rpartition("/")[2].removesuffix(".yaml"), shipped_data.yaml_file(path))
+    paths = {PurePosixPath(path).stem: path for path in shipped_data.names("hardware")}
+    return {name: read_hardware(name, shipped_data.yaml_file(path)) for name, path in paths.items()}
 
 
 def read_hardware(name: str, written: YamlFile) -> Hardware:

@@ -86,7 +86,9 @@ def _interface(name: str, values: dict[str, str], probe: Probe, rdma: Rdma | Non
     match = _RAIL_NAME.fullmatch(name)
     is_rail = value("device/vendor") == _MELLANOX or match is not None
     port = value("phys_port_name") or (f"p{match[1]}" if match else "p0")
-    addresses, is_dynamic = _addresses(probe, name)
+    pattern = rf"^\d+: {re.escape(name)}(?:@\S+)?\s+inet (\d+\.\d+\.\d+\.\d+/\d+)(.*)$"
+    rows = re.findall(pattern, probe.text("addresses"), re.M)
+    addresses = tuple(address for address, _ in rows if _is_address(address))
     return Interface(
         name,
         is_up=value("operstate") == "up",
@@ -99,17 +101,9 @@ def _interface(name: str, values: dict[str, str], probe: Probe, rdma: Rdma | Non
         pcie_width=_int(value("device/current_link_width")),
         is_wireless=name.startswith("wl") or any(f"net/{name}/wireless/" in path for path in values),
         addresses=addresses,
-        is_dynamic=is_dynamic,
+        is_dynamic=any(" dynamic" in rest for _, rest in rows),
         rdma=rdma,
         persisted_by=_owners(probe, name, addresses),
-    )
-
-
-def _addresses(probe: Probe, name: str) -> tuple[tuple[str, ...], bool]:
-    pattern = rf"^\d+: {re.escape(name)}(?:@\S+)?\s+inet (\d+\.\d+\.\d+\.\d+/\d+)(.*)$"
-    rows = re.findall(pattern, probe.text("addresses"), re.M)
-    return tuple(address for address, _ in rows if _is_address(address)), any(
-        " dynamic" in rest for _, rest in rows
     )
 
 
@@ -316,6 +310,7 @@ def host_facts(probe: Probe, measured: Mapping[str, HostMeasurement] | None = No
     nameless = f"a machine with {gpu[0].name}" if gpu else "unknown machine"
     uid = re.match(r"uid=(\d+)", probe.text("id"))
     uname = probe.text("uname").split()
+    processes = probe.sections.get("gpu-processes")
     return HostFacts(
         probe=probe,
         product=" ".join(dict.fromkeys(name for name in names if name)) or nameless,
@@ -329,7 +324,7 @@ def host_facts(probe: Probe, measured: Mapping[str, HostMeasurement] | None = No
         },
         pressure=parse_pressure(probe.text("proc/pressure/memory")),
         gpu=gpu,
-        gpu_processes=_gpu_processes(probe),
+        gpu_processes=parse_gpu_processes(processes.text) if processes and processes.code == 0 else None,
         interfaces=parse_interfaces(probe),
         units=_units(probe.text("units")),
         disks=tuple(_disks(probe.text("disks"))),
@@ -351,11 +346,6 @@ def _measured(probe: Probe) -> dict[str, HostMeasurement]:
 def measured_section(figures: Mapping[str, HostMeasurement]) -> Section:
     rows = (f"{each.name}|{each.value:.6g}|{each.unit}|{each.day}" for each in figures.values())
     return Section("\n".join(rows))
-
-
-def _gpu_processes(probe: Probe) -> tuple[GpuProcess, ...] | None:
-    section = probe.sections.get("gpu-processes")
-    return parse_gpu_processes(section.text) if section and section.code == 0 else None
 
 
 def _units(text: str) -> dict[str, Unit]:

@@ -135,13 +135,13 @@ def parse_vmstat(text: str) -> StallCounters | None:
 
 def parse_kernel_log(text: str) -> tuple[KernelEvent, ...]:
     """Lines of `/dev/kmsg`, `dmesg` or `journalctl --dmesg` -> the events that matter to the guard."""
-    return tuple(event for line in text.splitlines() if (event := _event(line)))
-
-
-def _event(line: str) -> KernelEvent | None:
-    message = _RECORD.sub("", line[: 4 * _MAX_LINE], count=1)
-    kind = next((kind for kind, pattern in _EVENTS if pattern.search(message)), None)
-    return KernelEvent(kind, message.strip()[:_MAX_LINE]) if kind else None
+    events = []
+    for line in text.splitlines():
+        message = _RECORD.sub("", line[: 4 * _MAX_LINE], count=1)
+        kind = next((kind for kind, pattern in _EVENTS if pattern.search(message)), None)
+        if kind:
+            events.append(KernelEvent(kind, message.strip()[:_MAX_LINE]))
+    return tuple(events)
 
 
 def parse_gpu_processes(text: str) -> tuple[GpuProcess, ...]:

@@ -18,7 +18,6 @@ import ipaddress
 import re
 import shlex
 from collections.abc import Mapping
-from functools import cache
 
 from firesteel import shipped_data
 from firesteel.values import Value
@@ -73,18 +72,13 @@ class Probe(Value):
         return "end" in self.sections
 
 
-@cache
-def _script() -> str:
-    return shipped_data.read_text("checks/probe.sh")
-
-
 def probe_script(only: tuple[str, ...] = (), root: str = "") -> str:
     """The text of a shell script; `root` is a folder that takes the place of `/`.
 
     Without one, a simulated Spark is read where the script runs on it: here, or over its simulated ssh.
     """
     head = f"ONLY={shlex.quote(' '.join(only))}\nROOT={shlex.quote(root) if root else _SIM_ROOT}\n"
-    return head + _script()
+    return head + shipped_data.read_text("checks/probe.sh")
 
 
 def parse_probe(output: str) -> Probe:

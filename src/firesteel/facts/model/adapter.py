@@ -130,16 +130,12 @@ def _adapter(
                 path, f"is damaged: the two parts of {printable(module, 120)} have ranks {a[0]} and {b[1]}"
             )
         ranks.append(a[0])
-        modules[AdapterModule(_module_name(module), a[1], b[0])] = None
+        last = module.rpartition(".")[2]
+        modules[AdapterModule(_GGUF_MODULES.get(last, last), a[1], b[0])] = None
         layers += [int(number) + 1 for number in _LAYER.findall(module)]
     return Adapter(
         name, path, format, max(ranks), total, tuple(modules), max(layers), base, architecture, features
     )
-
-
-def _module_name(module: str) -> str:
-    last = module.rpartition(".")[2]
-    return _GGUF_MODULES.get(last, last)
 
 
 def _bad(path: str, what: str) -> FiresteelError:

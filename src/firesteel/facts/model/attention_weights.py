@@ -10,7 +10,6 @@ from firesteel.facts.model.architecture import (
     CompressedAttention,
     FullAttention,
     GroupedAttention,
-    Indexer,
     LatentAttention,
     Layer,
     LinearAttention,
@@ -39,7 +38,11 @@ class AttentionWeights:
                 yield from self._grouped(own, layer)
             case SparseAttention():
                 yield from self._grouped(own, layer)
-                yield from self._index_branch(own, layer.indexer)
+                heads, dim = layer.indexer.heads, layer.indexer.head_dim
+                yield linear(f"{own}index_q_proj", heads * dim, self._hidden, "indexer")
+                yield linear(f"{own}index_k_proj", dim, self._hidden, "indexer")
+                yield norm(f"{own}index_q_norm", dim)
+                yield norm(f"{own}index_k_norm", dim)
             case LatentAttention():
                 yield from self._latent(own, layer)
             case CompressedAttention():
@@ -97,7 +100,9 @@ class AttentionWeights:
             yield linear(f"{name}gate_proj", queries, self._hidden)
         yield from self._biases(name, queries + keys + values)
         yield from self._qk_norms(name, layer.key_dim, queries, keys)
-        if self._has_sinks(layer):
+        slides = isinstance(layer, SlidingAttention)
+        sinks = "add_swa_attention_sink_bias" if slides else "add_full_attention_sink_bias"
+        if self._layout.sinks or self._values.is_true(sinks):
             yield TensorGroup(f"{name}sinks", "attention", (heads,))
 
     def _biases(self, name: str, widths: int) -> Iterator[TensorGroup]:
@@ -124,11 +129,6 @@ class AttentionWeights:
         yield linear(f"{name}o_proj", self._hidden, width)
         yield norm(f"{name}q_norm", source.key_dim)
 
-    def _has_sinks(self, layer: Layer) -> bool:
-        slides = isinstance(layer, SlidingAttention)
-        key = "add_swa_attention_sink_bias" if slides else "add_full_attention_sink_bias"
-        return self._layout.sinks or self._values.is_true(key)
-
     def _heads(self, layer: Layer) -> int:
         if (listed := self._values.get("num_attention_heads_per_layer")) is not None:
             return self._listed_heads(listed, isinstance(layer, SlidingAttention))
@@ -149,12 +149,6 @@ class AttentionWeights:
             if of_kind and type(of_kind[0]) is int and of_kind.count(of_kind[0]) == len(of_kind):
                 return of_kind[0]
         raise self._values.unsupported("has other `num_attention_heads_per_layer` in layers of one kind")
-
-    def _index_branch(self, name: str, indexer: Indexer) -> Iterator[TensorGroup]:
-        yield linear(f"{name}index_q_proj", indexer.heads * indexer.head_dim, self._hidden, "indexer")
-        yield linear(f"{name}index_k_proj", indexer.head_dim, self._hidden, "indexer")
-        yield norm(f"{name}index_q_norm", indexer.head_dim)
-        yield norm(f"{name}index_k_norm", indexer.head_dim)
 
     def _latent(self, name: str, layer: LatentAttention) -> Iterator[TensorGroup]:
         integer = self._values.integer

@@ -77,7 +77,12 @@ def drafter_count(values: ConfigValues) -> int:
 def drafter_kinds(values: ConfigValues, count: int) -> list[str]:
     """The kinds of the drafter layers: as listed, or full attention."""
     if values.family.pattern == "blocks":
-        return _drafter_blocks(values) * count if count else []
+        if not count:
+            return []
+        blocks = values.get("mtp_layers_block_type") or values.get("mtp_hybrid_override_pattern") or "*E"
+        if not isinstance(blocks, Sequence) or len(blocks) > _MAX_DRAFTERS:
+            raise values.unsupported("does not list the blocks of its MTP layers")
+        return [_block(values, block) for block in blocks] * count
     if values.family.pattern == "block_configs":
         return []
     listed = _listed(values, layer_count(values))
@@ -198,13 +203,6 @@ def _blocks(values: ConfigValues) -> list[str]:
     return [_block(values, block) for block in blocks]
 
 
-def _drafter_blocks(values: ConfigValues) -> list[str]:
-    blocks = values.get("mtp_layers_block_type") or values.get("mtp_hybrid_override_pattern") or "*E"
-    if not isinstance(blocks, Sequence) or len(blocks) > _MAX_DRAFTERS:
-        raise values.unsupported("does not list the blocks of its MTP layers")
-    return [_block(values, block) for block in blocks]
-
-
 def _block(values: ConfigValues, block: object) -> str:
     if not isinstance(block, str) or block not in _BLOCKS:
         raise values.unsupported(f"has a block of the unknown type `{str(block)[:80]}`")
@@ -299,6 +297,9 @@ def architecture_of_config(config: object) -> Architecture:
     experts = 0 if values.get("enable_moe_block") is False else values.first_integer(_EXPERTS)
     if experts == 1 and values.family.pattern == "alternate_mamba":
         experts = 0  # a small Jamba has one "expert" in each layer: a plain MLP
+    picked = values.first_integer(_EXPERTS_PER_TOKEN) if experts else 0
+    if experts and not 1 <= picked <= experts:
+        raise values.unsupported(f"has {experts} experts, of which it uses {picked} for a token")
     return Architecture(
         model_type=str(outer_type or values.model_type),
         layers=layers,
@@ -306,7 +307,7 @@ def architecture_of_config(config: object) -> Architecture:
         vocab_size=values.integer("vocab_size"),
         max_context=values.integer("max_position_embeddings"),
         experts=experts,
-        experts_per_token=_experts_per_token(values, experts),
+        experts_per_token=picked,
         drafter_layers=drafter_layers,
         drafters=reader.drafters(layers, drafter_layers),
         state_dtype=next(
@@ -395,13 +396,6 @@ def _refuse_other_caches(model_type: str, text: Config) -> None:
         raise UnknownArchitecture(f"`{model_type:.80}` attends in both directions; it generates no text")
 
 
-def _experts_per_token(values: ConfigValues, experts: int) -> int:
-    picked = values.first_integer(_EXPERTS_PER_TOKEN) if experts else 0
-    if experts and not 1 <= picked <= experts:
-        raise values.unsupported(f"has {experts} experts, of which it uses {picked} for a token")
-    return picked
-
-
 class _LayerReader:
     """The layers of one config."""
 
@@ -451,11 +445,16 @@ class _LayerReader:
         if kind == "mamba" and recurrence == "mamba2":
             return Mamba2(*(self._values.integer(key) for key in self._family.mamba_keys))
         if kind == "mamba" and recurrence == "mamba":
-            return self._mamba()
+            # The first Mamba: a state for each of its channels, of which the convolution sees all.
+            channels = self._values.integer("mamba_expand") * self._values.integer("hidden_size")
+            state = channels * self._values.integer("mamba_d_state")
+            return LinearAttention(state, channels, self._values.integer("mamba_d_conv"))
         if kind in ("mlp", "moe") and self._family.pattern == "blocks":
             return NoCache("mlp" if kind == "mlp" else "moe")
         if kind == "chunked_attention" and self._family.pattern == "alternate_chunk":
-            return self._chunked()
+            if self._values.is_null("attention_chunk_size"):
+                return self._full()
+            return ChunkedAttention(*self._heads({}), self._values.integer("attention_chunk_size"))
         if kind == "sparse_attention" and self._family.pattern == "marked_sparse":
             return self._sparse()
         if kind in ("deepseek_sparse_attention", "indexed_attention") and self._family.attention == "latent":
@@ -478,11 +477,6 @@ class _LayerReader:
             return FullAttention(*heads)
         raise self._values.unsupported("has sliding layers and no `sliding_window`")
 
-    def _chunked(self) -> FullAttention | ChunkedAttention:
-        if self._values.is_null("attention_chunk_size"):
-            return self._full()
-        return ChunkedAttention(*self._heads({}), self._values.integer("attention_chunk_size"))
-
     def _latent(self) -> LatentAttention:
         return LatentAttention(self._values.integer("kv_lora_rank"), self._values.integer("qk_rope_head_dim"))
 
@@ -503,12 +497,6 @@ class _LayerReader:
             conv_channels=2 * key_heads * key_dim + value_heads * value_dim,
             conv_kernel=integer("linear_conv_kernel_dim"),
         )
-
-    def _mamba(self) -> LinearAttention:
-        """The first Mamba: a state for each of its channels, of which the convolution sees all."""
-        integer = self._values.integer
-        channels = integer("mamba_expand") * integer("hidden_size")
-        return LinearAttention(channels * integer("mamba_d_state"), channels, integer("mamba_d_conv"))
 
     def _kda(self) -> LinearAttention:
         """Kimi Delta Attention has as many heads for keys as for values, of one dimension."""

@@ -236,7 +236,9 @@ def read_tokenizer(files: frozenset[str], texts: Mapping[str, str]) -> Tokenizer
     ids = _ids(parsed.get("tokenizer.json", {}), config)
     own = _template(config) or _template(parsed.get("chat_template.json", {}))
     beside = texts.get("chat_template.jinja")
-    eos = _token_text(config.get("eos_token"))
+    token = config.get("eos_token")
+    text = token.get("content") if isinstance(token, Mapping) else token
+    eos = text if isinstance(text, str) else None
     return TokenizerFacts(
         files,
         defect,
@@ -280,9 +282,3 @@ def _template(config: Mapping[str, object]) -> str | None:
             if isinstance(entry, Mapping) and entry.get("name") == "default":
                 return str(entry.get("template"))
     return None
-
-
-def _token_text(value: object) -> str | None:
-    if isinstance(value, Mapping):
-        value = value.get("content")
-    return value if isinstance(value, str) else None

@@ -119,7 +119,12 @@ class _TensorLister:
     def groups(self) -> Iterator[TensorGroup]:
         table = (self._architecture.vocab_size, self._hidden)
         yield TensorGroup(f"{self._prefix}{self._layout.embedding}", "embedding", table)
-        yield from self._per_layer_inputs()
+        if size := self._values.first_integer(["hidden_size_per_layer_input"]):
+            width = size * len(self._architecture.layers)
+            vocabulary = self._values.integer("vocab_size_per_layer_input")
+            yield TensorGroup(f"{self._prefix}embed_tokens_per_layer", "embedding", (vocabulary, width))
+            yield linear(f"{self._prefix}per_layer_model_projection", width, self._hidden, "other")
+            yield norm(f"{self._prefix}per_layer_projection_norm", size)
         caches = 2 if self._values.family.pattern == "parallel_mamba" else 1
         for number, layer in enumerate(self._architecture.layers):
             name = f"{self._prefix}layers.{number // caches}."
@@ -128,7 +133,11 @@ class _TensorLister:
                 yield from self._feed_forward.of(name, number, layer)
                 yield from self._norms_and_residuals(name, layer)
         yield norm(f"{self._prefix}norm", self._hidden)
-        yield from self._final_tensors()
+        if self._values.get("hc_mult") is not None:
+            yield from self._hyper_head(self._prefix)
+        if self._values.get("attn_res_block_size") is not None:
+            yield norm(f"{self._prefix}output_attn_res_norm", self._hidden)
+            yield TensorGroup(f"{self._prefix}output_attn_res_proj", "other", (1, self._hidden))
         if not self.is_tied:
             name = self._layout.nested_head if self._is_nested else self._layout.head
             yield TensorGroup(name, "head", table, is_linear=True)
@@ -158,7 +167,10 @@ class _TensorLister:
     def _norms_and_residuals(self, name: str, layer: Layer) -> Iterator[TensorGroup]:
         yield from self._norms(name, layer)
         if self._values.get("hc_mult") is not None:
-            yield from self._hyper_connections(name)
+            streams = self._values.integer("hc_mult")
+            mix = (2 + streams) * streams
+            yield TensorGroup(f"{name}hc_attn_fn", "other", (mix, streams * self._hidden), 2, bits=32)
+            yield TensorGroup(f"{name}hc_attn_base", "other", (mix + 3,), 2, bits=32)
         if self._values.get("attn_res_block_size") is not None:
             for part in ("self_attention_res", "mlp_res"):
                 yield norm(f"{name}{part}_norm", self._hidden)
@@ -178,28 +190,6 @@ class _TensorLister:
             yield TensorGroup(f"{name}layer_scalar", "other", (1,), self._layout.scalars)
 
     # -- outside the layers ---------------------------------------------------------------------------
-
-    def _per_layer_inputs(self) -> Iterator[TensorGroup]:
-        size = self._values.first_integer(["hidden_size_per_layer_input"])
-        if size:
-            width = size * len(self._architecture.layers)
-            vocabulary = self._values.integer("vocab_size_per_layer_input")
-            yield TensorGroup(f"{self._prefix}embed_tokens_per_layer", "embedding", (vocabulary, width))
-            yield linear(f"{self._prefix}per_layer_model_projection", width, self._hidden, "other")
-            yield norm(f"{self._prefix}per_layer_projection_norm", size)
-
-    def _hyper_connections(self, name: str) -> Iterator[TensorGroup]:
-        streams = self._values.integer("hc_mult")
-        mix = (2 + streams) * streams
-        yield TensorGroup(f"{name}hc_attn_fn", "other", (mix, streams * self._hidden), 2, bits=32)
-        yield TensorGroup(f"{name}hc_attn_base", "other", (mix + 3,), 2, bits=32)
-
-    def _final_tensors(self) -> Iterator[TensorGroup]:
-        if self._values.get("hc_mult") is not None:
-            yield from self._hyper_head(self._prefix)
-        if self._values.get("attn_res_block_size") is not None:
-            yield norm(f"{self._prefix}output_attn_res_norm", self._hidden)
-            yield TensorGroup(f"{self._prefix}output_attn_res_proj", "other", (1, self._hidden))
 
     def _hyper_head(self, name: str) -> Iterator[TensorGroup]:
         streams = self._values.integer("hc_mult")
