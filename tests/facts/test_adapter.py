@@ -9,7 +9,7 @@ import pytest
 from firesteel.edge.checkpoints import open_adapter
 from firesteel.edge.hub.cache import Store
 from firesteel.errors import FiresteelError
-from firesteel.facts.model.adapter import Adapter, AdapterModule, misfits, slot_bytes
+from firesteel.facts.model.adapter import Adapter, AdapterModule, slot_bytes
 from firesteel.facts.model.architecture import Architecture, FullAttention
 from tests.made_adapters import write_gguf, write_peft
 
@@ -36,7 +36,7 @@ def test_a_gguf_and_a_peft_folder_say_the_same(tmp_path: Path) -> None:
     assert (peft.rank, peft.modules, peft.layers, peft.bytes) == (4, modules, 30, 1_566_720)
     assert (gguf.architecture, gguf.base) == ("llama", "SmolLM2 135M Instruct")
     assert peft.base == "HuggingFaceTB/SmolLM2-135M-Instruct"
-    assert not list(misfits(gguf, SMOLLM2)) and not list(misfits(peft, SMOLLM2))
+    assert not list(gguf.misfits(SMOLLM2)) and not list(peft.misfits(SMOLLM2))
 
 
 def test_features_that_are_more_than_low_rank_pairs(tmp_path: Path) -> None:
@@ -46,11 +46,11 @@ def test_features_that_are_more_than_low_rank_pairs(tmp_path: Path) -> None:
 
 def test_an_adapter_of_another_model_is_told_by_its_shapes(tmp_path: Path) -> None:
     wide = opened(write_gguf(tmp_path / "a.gguf", ("q_proj",), {"q_proj": (4096, 4096)}, layers=2))
-    assert list(misfits(wide, SMOLLM2)) == [
+    assert list(wide.misfits(SMOLLM2)) == [
         "its q_proj has 4096 inputs and 4096 outputs, that of the model 576 and 576"
     ]
     deep = opened(write_gguf(tmp_path / "b.gguf", ("q_proj",), layers=32))
-    assert list(misfits(deep, SMOLLM2)) == ["it changes 32 layers, and the model has 30"]
+    assert list(deep.misfits(SMOLLM2)) == ["it changes 32 layers, and the model has 30"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from firesteel import shipped_data
 from firesteel.edge.sim import nvidia_smi
 from firesteel.edge.sim.setup import create_spark
 from firesteel.edge.sim.spark import SimSpark
-from firesteel.facts.host.gpus import COLUMNS, parse_gpu_readings
+from firesteel.facts.host.gpus import COLUMNS, GpuReading
 
 
 def row(
@@ -34,14 +34,14 @@ def row(
     ],
 )
 def test_a_row(text: str, seen: tuple[object, ...]) -> None:
-    (gpu,) = parse_gpu_readings(f"{text}\n")
+    (gpu,) = GpuReading.parse(f"{text}\n")
     found = (gpu.temperature_c, gpu.power_w, gpu.clock_mhz, gpu.use_percent, gpu.reasons, gpu.throttle)
     assert found == seen and gpu.line == text
 
 
 @pytest.mark.parametrize("text", ["", "No devices were found\n", "Failed to initialize NVML: mismatch\n"])
 def test_no_gpu(text: str) -> None:
-    assert parse_gpu_readings(text) == ()
+    assert GpuReading.parse(text) == ()
 
 
 def test_the_probe_asks_for_the_same_columns() -> None:
@@ -53,5 +53,5 @@ def test_the_simulated_spark_answers_them(tmp_path: Path) -> None:
     create_spark(tmp_path, SimSpark())
     query = [f"--query-gpu={','.join(COLUMNS)}", "--format=csv,noheader,nounits"]
     code, text = nvidia_smi.run(query, tmp_path)
-    (gpu,) = parse_gpu_readings(text)
+    (gpu,) = GpuReading.parse(text)
     assert (code, gpu.temperature_c, gpu.power_w, gpu.clock_mhz, gpu.throttle) == (0, 38, 8, 208, None)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.facts.host.hardware import Gpu, Host, Meminfo, keep_free_bytes, parse_gpus, parse_meminfo
+from firesteel.facts.host.hardware import Gpu, Host, Meminfo, keep_free_bytes
 from firesteel.units import GIB, MIB
 
 SPARK_MEMINFO = """\
@@ -22,31 +22,31 @@ Hugepagesize:       2048 kB
 
 
 def test_meminfo_is_kib() -> None:
-    memory = parse_meminfo(SPARK_MEMINFO)
+    memory = Meminfo.parse(SPARK_MEMINFO)
     assert memory.total_bytes == 127600228 * 1024
     assert memory.available_bytes == 122034540 * 1024
     assert memory.free_bytes == 11890412 * 1024
 
 
 def test_meminfo_of_the_page_cache_swap_and_huge_pages() -> None:
-    memory = parse_meminfo(SPARK_MEMINFO)
+    memory = Meminfo.parse(SPARK_MEMINFO)
     assert memory.cached_bytes == 108034540 * 1024
     assert memory.shmem_bytes == 91228 * 1024
     assert memory.swap_used_bytes == (16777212 - 16190460) * 1024
     assert memory.huge_pages_bytes == 0
     reserved = SPARK_MEMINFO.replace("HugePages_Total:       0", "HugePages_Total:    4096")
-    assert parse_meminfo(reserved).huge_pages_bytes == 8 * GIB
+    assert Meminfo.parse(reserved).huge_pages_bytes == 8 * GIB
 
 
 def test_meminfo_with_few_fields() -> None:
-    memory = parse_meminfo("MemTotal: 8 kB\nMemFree: 2 kB\nMemAvailable: 4 kB\nHugePages_Total: 3\n")
+    memory = Meminfo.parse("MemTotal: 8 kB\nMemFree: 2 kB\nMemAvailable: 4 kB\nHugePages_Total: 3\n")
     assert memory == Meminfo(8192, 4096, 2048)
     assert memory.swap_used_bytes is None
 
 
 def test_meminfo_without_what_we_need() -> None:
     with pytest.raises(ValueError, match="MemAvailable"):
-        parse_meminfo("MemTotal: 1 kB\nMemFree: 1 kB\n")
+        Meminfo.parse("MemTotal: 1 kB\nMemFree: 1 kB\n")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_meminfo_without_what_we_need() -> None:
     ],
 )
 def test_gpus(text: str, gpus: tuple[Gpu, ...]) -> None:
-    assert parse_gpus(text) == gpus
+    assert Gpu.parse(text) == gpus
 
 
 def test_only_a_gb10_is_a_gb10() -> None:

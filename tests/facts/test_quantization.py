@@ -15,11 +15,11 @@ from firesteel.facts.model.quantization import (
     NF4,
     NVFP4,
     NVFP4_WEIGHTS_ONLY,
+    ModulePatterns,
     Quantization,
     UnknownQuantization,
     WeightFormat,
     fp8_block,
-    parse_modules,
     read_quantization,
     unquantized,
     weights_of_config,
@@ -152,7 +152,7 @@ def test_what_real_configs_say(name: str, method: str, bits: int, kv_cache_dtype
     ],
 )
 def test_names_of_modules(entry: str, name: str, held: bool) -> None:
-    assert parse_modules([entry]).match(name) is held
+    assert ModulePatterns.parse([entry]).match(name) is held
 
 
 def size(name: str) -> dict[Role, int]:

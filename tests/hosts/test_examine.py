@@ -13,8 +13,8 @@ import pytest
 from firesteel.edge.home import Home
 from firesteel.edge.host.machine import read_probe
 from firesteel.edge.sim.host_files import host_faults, host_probe, write_host
-from firesteel.facts.host.host_facts import host_facts
-from firesteel.facts.host.probe import Probe, Section, format_probe, probe_script, redact, redact_probe
+from firesteel.facts.host.host_facts import HostFacts
+from firesteel.facts.host.probe import Probe, Section, probe_script, redact
 from firesteel.hosts.doctor.bundle import write_bundle
 from firesteel.hosts.doctor.examine import examine, examine_file, examine_probe
 from firesteel.rules.host.check import host_checks
@@ -38,8 +38,8 @@ def test_this_machine_is_read_and_nothing_is_left_behind(tmp_path: Path) -> None
 def test_a_folder_that_stands_for_a_host_is_judged_like_its_record(check: str, tmp_path: Path) -> None:
     probe = host_probe(check)
     write_host(tmp_path, probe)
-    again = {finding.check: finding for finding in judge(host_facts(read_probe(tmp_path)))}
-    for finding in judge(host_facts(probe)):
+    again = {finding.check: finding for finding in judge(HostFacts.of(read_probe(tmp_path)))}
+    for finding in judge(HostFacts.of(probe)):
         assert again[finding.check].level == finding.level, finding.check
         assert again[finding.check].says == finding.says
 
@@ -104,7 +104,7 @@ def test_secrets_are_removed(text: str) -> None:
 
 def test_public_and_hardware_addresses_are_removed() -> None:
     probe = Probe({"addresses": Section("inet 8.8.8.8/24 mac 4c:bb:47:01:02:03; 10.0.0.7/8")})
-    assert redact_probe(probe).text("addresses") == "inet 192.0.2.1/24 mac 00:00:00:00:00:00; 10.0.0.7/8"
+    assert probe.redacted().text("addresses") == "inet 192.0.2.1/24 mac 00:00:00:00:00:00; 10.0.0.7/8"
 
 
 @pytest.mark.parametrize(("user", "host"), [("spark", "spark-a"), ("nvidia", "vm")])
@@ -112,7 +112,7 @@ def test_public_and_hardware_addresses_are_removed() -> None:
 def test_a_redacted_host_is_judged_the_same(fault: str, user: str, host: str) -> None:
     probe = Probe({**host_probe(fault).sections, "user": Section(user), "host": Section(host)})
     before = {finding.check: finding.level for finding in examine_probe(probe).findings}
-    after = examine_probe(redact_probe(probe)).findings
+    after = examine_probe(probe.redacted()).findings
     assert {finding.check: finding.level for finding in after} == before
 
 
@@ -121,8 +121,8 @@ def test_a_redacted_host_is_judged_the_same(fault: str, user: str, host: str) ->
 
 def test_json_and_exit_codes(firesteel: Firesteel, tmp_path: Path) -> None:
     good, bad = tmp_path / "good.txt", tmp_path / "bad.txt"
-    good.write_text(format_probe(host_probe()))
-    bad.write_text(format_probe(host_probe("rails-up")))
+    good.write_text(host_probe().format())
+    bad.write_text(host_probe("rails-up").format())
     ran = firesteel("doctor", "--from", str(good), "--json")
     assert ran.code == 0 and ran.json["level"] == "unknown" and ran.json["is_spark"]
     ran = firesteel("doctor", "--from", str(bad), "--json")

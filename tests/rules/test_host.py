@@ -7,8 +7,8 @@ import re
 import pytest
 
 from firesteel.edge.sim.host_files import host_faults, host_probe
-from firesteel.facts.host.host_facts import HostMeasurement, host_facts, measured_section
-from firesteel.facts.host.probe import Probe, Section, format_probe, parse_probe, probe_script
+from firesteel.facts.host.host_facts import HostFacts, HostMeasurement, measured_section
+from firesteel.facts.host.probe import Probe, Section, probe_script
 from firesteel.rules.host.check import host_checks
 from firesteel.rules.host.findings import _ASKS, JUDGES, HostFinding, differences, judge, judge_one
 from firesteel.rules.host.fixes import FIXERS, plan_fix
@@ -19,7 +19,7 @@ COMPANIONS = {"load-mode": {"kernel-known"}}
 
 
 def findings(probe: Probe) -> dict[str, HostFinding]:
-    return {finding.check: finding for finding in judge(host_facts(probe))}
+    return {finding.check: finding for finding in judge(HostFacts.of(probe))}
 
 
 def with_section(probe: Probe, name: str, text: str, code: int = 0) -> Probe:
@@ -45,7 +45,7 @@ def test_a_check_finds_its_fault_and_nothing_else(check: str) -> None:
 
 @pytest.mark.parametrize("host", host_faults().hosts)
 def test_nothing_is_wrong_with_a_good_host(host: str) -> None:
-    facts = host_facts(host_probe(host=host))
+    facts = HostFacts.of(host_probe(host=host))
     assert [finding.check for finding in judge(facts) if finding.is_bad] == []
     assert facts.is_spark == (host != "no-spark")
 
@@ -107,7 +107,7 @@ def test_garbage_in_a_section_never_raises(section: str) -> None:
     letters = re.sub(r"\d", "x", host_probe().sections[section].text)
     for text in ("", "\x00\xff,,,|||:::\n{[", "a" * 5000, "1 2 3 4 5 6 7\n-1", letters):
         for code in (0, 1):
-            facts = host_facts(with_section(host_probe(host="busy"), section, text, code))
+            facts = HostFacts.of(with_section(host_probe(host="busy"), section, text, code))
             for finding in judge(facts):
                 if finding.is_bad:
                     plan_fix(finding.check, facts)
@@ -119,7 +119,7 @@ def test_a_harmless_message_of_the_network_card_is_ignored() -> None:
 
 
 def test_a_rail_of_another_domain_is_the_twin_by_its_port() -> None:
-    facts = host_facts(host_probe())
+    facts = HostFacts.of(host_probe())
     assert [rail.name for rail in facts.cabled_rails] == ["enp1s0f1np1", "enP2p1s0f1np1"]
     assert {rail.port for rail in facts.cabled_rails} == {"p1"}
 
@@ -181,24 +181,24 @@ def test_the_updates_of_dgx_os() -> None:
     assert finding.level == "note" and "held at 26.08" in finding.says and "unhold" in (finding.do or "")
     assert findings(with_section(host_probe(), "packages", "", 127))["system-updates"].level == "unknown"
     old = with_section(host_probe(), "packages", "dgx-spark-ota-update-meta 26.02")
-    two = {"a": host_facts(host_probe()), "b": host_facts(old)}
+    two = {"a": HostFacts.of(host_probe()), "b": HostFacts.of(old)}
     assert "release of DGX OS" in {each.what for each in differences(two)}
 
 
 def test_parity() -> None:
-    one, two = host_facts(host_probe()), host_facts(host_probe(host="spark-b"))
+    one, two = HostFacts.of(host_probe()), HostFacts.of(host_probe(host="spark-b"))
     assert differences({"a": one, "b": two}) == ()
-    odd = host_facts(host_probe("driver-branch", host="asus"))
+    odd = HostFacts.of(host_probe("driver-branch", host="asus"))
     assert {each.what for each in differences({"a": one, "b": odd})} == {"machine", "driver", "BIOS"}
 
 
 def test_a_probe_survives_writing_and_reading() -> None:
     probe = host_probe()
-    assert parse_probe("Welcome to DGX OS\n" + format_probe(probe)) == probe
+    assert Probe.parse("Welcome to DGX OS\n" + probe.format()) == probe
 
 
 def test_limits_of_the_power_supply() -> None:
-    facts = host_facts(host_probe("power-limits"))
+    facts = HostFacts.of(host_probe("power-limits"))
     assert "pl1 20 W" in judge_one(facts, "power-limits").evidence
 
 
@@ -221,7 +221,7 @@ def test_figures_of_any_size_are_judged() -> None:
     figure = HostMeasurement("disk_read_bytes_per_s", 2.0e9, "B/s", "2026-11-16")
     probe = host_probe()
     sections = {**probe.sections, "measured": measured_section({figure.name: figure})}
-    facts = host_facts(Probe(sections))
+    facts = HostFacts.of(Probe(sections))
     assert facts.measured == {figure.name: figure}
     assert "2.0 GB/s on 2026-11-16" in judge_one(facts, "store-disk").evidence
 
@@ -229,7 +229,7 @@ def test_figures_of_any_size_are_judged() -> None:
 def test_a_machine_with_another_gpu_needs_no_docker() -> None:
     gpu = "NVIDIA H200, 580.159.04, 9.0, 143771, 36, 78.0, 345, 1980, 0, P0, 0x0000000000000001"
     probe = with_section(with_section(host_probe(), "gpu", gpu), "dmi", "")
-    facts = host_facts(with_section(probe, "docker", "docker: not found", 127))
+    facts = HostFacts.of(with_section(probe, "docker", "docker: not found", 127))
     assert judge_one(facts, "docker").level == "warn" and facts.product == "a machine with NVIDIA H200"
 
 

@@ -14,7 +14,7 @@ from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
 from firesteel.errors import HostNotReady, UsageError, escape_unprintable
 from firesteel.library import documents, hosts
-from firesteel.library.hosts import Measuring, NotMeasured, figure_text, measure_host, watch_host
+from firesteel.library.hosts import Measuring, NotMeasured, measure_host, watch_host
 from firesteel.units import show_bytes
 from firesteel.values import plain
 
@@ -209,7 +209,7 @@ def show_measurements(as_json: bool) -> int:
         return 0
     width = max(len(figure.name) for figure in figures)
     for figure in figures:
-        click.echo(f"{figure.name:<{width}}  {figure_text(figure)}")
+        click.echo(f"{figure.name:<{width}}  {figure}")
     for each in missing:
         click.echo(f"not measured  {each.what}: {each.why}")
     click.echo(typed("next: firesteel doctor, which judges by these figures; `plan` uses them too"))

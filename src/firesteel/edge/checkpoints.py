@@ -26,7 +26,7 @@ from firesteel.errors import FiresteelError, UsageError, printable
 from firesteel.facts.formats import gguf, safetensors
 from firesteel.facts.formats.byte_source import BadHeader, ByteSource, truncated
 from firesteel.facts.formats.gguf_architecture import architecture_of_gguf
-from firesteel.facts.model.adapter import Adapter, adapter_of_gguf, adapter_of_peft
+from firesteel.facts.model.adapter import Adapter
 from firesteel.facts.model.architecture import Checkpoint, UnknownArchitecture
 from firesteel.facts.model.config import architecture_of_config, as_llama
 from firesteel.facts.model.parameters import parameters_of_config
@@ -304,7 +304,7 @@ def _open_adapter(name: str, path: Path, given: str) -> Adapter:
             f"{path} has neither an adapter_config.json nor a GGUF", next="give a PEFT folder or a GGUF"
         )
     with FileSource(ggufs[0]) as source:
-        return adapter_of_gguf(name, str(ggufs[0].resolve()), gguf.read_header(source))
+        return Adapter.of_gguf(name, str(ggufs[0].resolve()), gguf.read_header(source))
 
 
 def _open_peft(name: str, folder: Path, given: str) -> Adapter:
@@ -318,7 +318,7 @@ def _open_peft(name: str, folder: Path, given: str) -> Adapter:
     except (ValueError, RecursionError) as error:
         raise FiresteelError(f"{config} is not JSON: {error}", next="download it again") from None
     with FileSource(weights) as source:
-        return adapter_of_peft(name, given, parsed, safetensors.read_header(source))
+        return Adapter.of_peft(name, given, parsed, safetensors.read_header(source))
 
 
 _FRONT_BYTES = 2**20

@@ -35,7 +35,6 @@ from firesteel.facts.model.contents import (
     Defect,
     TokenizerFacts,
     WeightFile,
-    read_tokenizer,
     split_name,
 )
 from firesteel.facts.model.tensors import Tensor
@@ -332,7 +331,7 @@ def _tokenizer(files: _Files) -> TokenizerFacts:
         name: files.text(name)
         for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "chat_template.json")
     }
-    return read_tokenizer(there, {name: text for name, text in texts.items() if text is not None})
+    return TokenizerFacts.parse(there, {name: text for name, text in texts.items() if text is not None})
 
 
 # --- GGUF ---

@@ -12,7 +12,6 @@ from firesteel.hosts.doctor.measure import MeasureEvent, Measuring, NotMeasured,
 from firesteel.values import Value
 
 if TYPE_CHECKING:
-    from firesteel.facts.host.host_facts import HostMeasurement
     from firesteel.hosts.doctor.examine import Examination, WatchReading
     from firesteel.hosts.doctor.fix import Fixed, JournalEntry, Undone
     from firesteel.hosts.doctor.nodes import ClusterExamination
@@ -60,13 +59,6 @@ def watch_host(every_s: float, count: int | None = None, root: Path | None = Non
     from firesteel.hosts.doctor.examine import watch
 
     return watch(find_home(), every_s, count, root)
-
-
-def figure_text(figure: HostMeasurement) -> str:
-    """`180 GB/s`"""
-    from firesteel.facts.host.host_facts import show_figure
-
-    return show_figure(figure)
 
 
 def measure_host() -> Iterator[MeasureEvent]:

@@ -78,6 +78,11 @@ class Plan(Value):
         return self.cache.context / rate if rate else None
 
     @property
+    def is_in_host_memory(self) -> bool:
+        """False if it runs on a GPU with its own memory."""
+        return pool(self.launch, self.host).is_host_memory
+
+    @property
     def is_refused(self) -> bool:
         """The engine itself will say that its cache does not hold one request."""
         return bool(self.printed) and all(answer.refused for answer in self.printed)

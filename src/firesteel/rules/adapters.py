@@ -8,7 +8,7 @@ from datetime import date
 from firesteel.engines.engine import FIRST_LLAMACPP, FORMATS, VLLM_RANKS
 from firesteel.errors import FiresteelError
 from firesteel.facts.evidence import Evidence
-from firesteel.facts.model.adapter import Adapter, misfits
+from firesteel.facts.model.adapter import Adapter
 from firesteel.facts.model.architecture import Architecture
 from firesteel.launch import Launch
 from firesteel.rules.checker import TITLES, Finding
@@ -58,7 +58,7 @@ def _objections(
             f"it was made for a model of the architecture {family}, and this one is {shape.model_type}",
             f"serve it with {adapter.base or 'the model that it was made for'}",
         )
-    for wrong in misfits(adapter, shape):
+    for wrong in adapter.misfits(shape):
         made_for = f", made for {adapter.base}" if adapter.base else ""
         yield (
             "adapter-base",

@@ -31,11 +31,10 @@ from firesteel.edge.programs.wheels import require_libraries
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.gpus import oldest_driver
 from firesteel.facts.host.hardware import Gpu, Meminfo
-from firesteel.facts.host.host_facts import host_facts
+from firesteel.facts.host.host_facts import HostFacts
 from firesteel.facts.host.memory import GpuProcess, MemorySample, Shm
 from firesteel.launch import Container
 from firesteel.planner.advice import down, services_to_stop
-from firesteel.planner.memory.account import pool
 from firesteel.planner.propose import Proposal
 from firesteel.rules.host.findings import HostFinding, judge
 from firesteel.run.down import freed_bytes
@@ -208,7 +207,7 @@ async def _other_gpu_users(home: Home) -> tuple[GpuProcess, ...] | None:
 
 def _memory(proposal: Proposal) -> LaunchMemory:
     plan = proposal.plan
-    peak_bytes = round(plan.memory.needed.expected) if pool(plan.launch, plan.host).is_host_memory else 0
+    peak_bytes = round(plan.memory.needed.expected) if plan.is_in_host_memory else 0
     keep_free = plan.host.keep_free_bytes
     return LaunchMemory(peak_bytes, keep_free, keep_free // 2, is_unified=plan.host.hardware == "gb10")
 
@@ -343,5 +342,5 @@ def host_alarms() -> tuple[HostFinding, ...]:
     """What is wrong now, the worst first. Only checks that take a moment; no host without an NVIDIA GPU."""
     if shutil.which("nvidia-smi") is None:
         return ()
-    facts = host_facts(read_probe(only=_ALARM_SECTIONS))
+    facts = HostFacts.of(read_probe(only=_ALARM_SECTIONS))
     return tuple(finding for finding in judge(facts, _ALARM_CHECKS) if finding.level in ("stop", "warn"))

@@ -21,7 +21,6 @@ from firesteel.facts.formats.number_bytes import (
     E4M3_MAX,
     ValueSummary,
     is_number_type,
-    merge,
     summarize,
     value_of,
 )
@@ -69,7 +68,7 @@ def read_everything(
             if name and is_number_type(dtype) and (part in SCALES or dtype != "U8"):
                 found = summarize_fast(dtype, piece)
                 table = scales if part in SCALES else weights
-                table[name] = merge(table[name], found) if name in table else found
+                table[name] = table[name].merged(found) if name in table else found
             done += len(piece)
             on_progress(done, total)
         if digest and hasher and hasher.hexdigest() != digest.digest:

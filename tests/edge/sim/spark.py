@@ -20,7 +20,7 @@ from firesteel.edge.host.machine_files import SIM, machine_file
 from firesteel.edge.sim.containers import ContainerRecord, all_records
 from firesteel.edge.sim.setup import create_spark, environment
 from firesteel.edge.sim.spark import SimSpark
-from firesteel.facts.host.hardware import Meminfo, parse_meminfo
+from firesteel.facts.host.hardware import Meminfo
 
 LLAMACPP = (
     "ghcr.io/ggml-org/llama.cpp:server-cuda13", "--hf-repo", "ggml-org/gpt-oss-120b-GGUF:MXFP4",
@@ -66,7 +66,7 @@ class Spark:
     @property
     def memory(self) -> Meminfo:
         """As any reader sees it now."""
-        return parse_meminfo(machine_file("proc/meminfo", {SIM: str(self.folder)}).read_text())
+        return Meminfo.parse(machine_file("proc/meminfo", {SIM: str(self.folder)}).read_text())
 
     def end(self) -> None:
         for record in all_records(self.folder):

@@ -25,7 +25,7 @@ from firesteel.edge.sim.spark import SimFault, SimGpuProcess, SimSpark, held_byt
 from firesteel.engines.diagnosis import diagnose
 from firesteel.engines.logs import reported_memory, start_progress
 from firesteel.errors import InvalidFile, UsageError
-from firesteel.facts.host.hardware import parse_gpus
+from firesteel.facts.host.hardware import Gpu
 from firesteel.facts.host.memory import (
     parse_buddyinfo,
     parse_gpu_processes,
@@ -176,7 +176,7 @@ def test_nvidia_smi(sparks: Sparks) -> None:
         assert code == 0
         return output
 
-    (gpu,) = parse_gpus(query("--query-gpu=name,driver_version,compute_cap,memory.total"))
+    (gpu,) = Gpu.parse(query("--query-gpu=name,driver_version,compute_cap,memory.total"))
     assert gpu.is_gb10 and gpu.memory_bytes is None
     (user,) = parse_gpu_processes(query("--query-compute-apps=pid,process_name,used_memory"))
     assert (user.pid, user.used_bytes) == (77, 60 * GIB)

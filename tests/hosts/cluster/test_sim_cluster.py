@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.conftest import Ran, run_firesteel
 
-from firesteel.facts.host.hardware import parse_meminfo
+from firesteel.facts.host.hardware import Meminfo
 from firesteel.units import GIB
 
 MODEL = "qwen3-235b-gptq-int4-two-sparks"
@@ -57,7 +57,7 @@ def test_stage_up_and_down(home: Path, free_port: int) -> None:
         assert node["resident_bytes"] > 15 * GIB and node["available_bytes"] > 80 * GIB
     assert "rank 1 in world size 2" in sim(home, "logs", QUICK, "--node", "spark2", "-n", "500").out
     assert sim(home, "down").code == 0
-    memory = parse_meminfo((home / "sim/nodes/spark2/proc/meminfo").read_text())
+    memory = Meminfo.parse((home / "sim/nodes/spark2/proc/meminfo").read_text())
     assert memory.available_bytes > 110 * GIB, "what its rank held is free again"
     assert not list((home / "sim/nodes/spark2/containers").glob("*.json")), "no container is left on the node"
 

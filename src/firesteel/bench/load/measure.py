@@ -60,7 +60,7 @@ from firesteel.bench.results.history import History, new_run_id
 from firesteel.edge.home import Home
 from firesteel.edge.http.engine_client import is_healthy
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
-from firesteel.facts.host.host_facts import host_facts
+from firesteel.facts.host.host_facts import HostFacts
 from firesteel.facts.host.probe import Probe, Section
 from firesteel.launch import EngineName
 from firesteel.planner.memory.measured import launch_key
@@ -341,7 +341,7 @@ def throttle_notes(readings: Sequence[HostReading], gpus: Sequence[str]) -> tupl
     if not gpus or not readings:
         return ()
     rows = "\n".join(_smi_row(gpus[0].partition(",")[0], reading) for reading in readings)
-    findings = judge(host_facts(Probe({"gpu": Section(rows)})), _THROTTLE_CHECKS)
+    findings = judge(HostFacts.of(Probe({"gpu": Section(rows)})), _THROTTLE_CHECKS)
     return tuple(
         f"the GPU was throttled ({finding.check}): {finding.says}; {finding.do}"
         for finding in findings

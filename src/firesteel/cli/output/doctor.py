@@ -11,7 +11,6 @@ from rich.text import Text
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import grid, out
 from firesteel.errors import escape_unprintable
-from firesteel.library.hosts import figure_text
 
 if TYPE_CHECKING:
     from firesteel.hosts.doctor.examine import Examination
@@ -44,7 +43,7 @@ def show_examination(
     good = [finding.check for finding in findings if finding.level == "good"]
     out.print(Text.assemble(("good  ", _STYLE["good"]), ", ".join(good) or "nothing"))
     if figures := examination.facts.measured.values():
-        rows = [f"{figure.name} {figure_text(figure)}" for figure in figures]
+        rows = [f"{figure.name} {figure}" for figure in figures]
         out.print(Text(f"measured  {', '.join(rows)}; last on {max(figure.day for figure in figures)}"))
     fixes = [finding.check for finding in findings if finding.is_bad and finding.check in fixable]
     if fixes and is_here:

@@ -34,10 +34,9 @@ from firesteel.facts.host.hardware import (
     hardware,
     keep_free_bytes,
     keep_free_under_limit_bytes,
-    parse_gpus,
 )
 from firesteel.facts.host.host_facts import HostMeasurement
-from firesteel.facts.host.probe import Probe, parse_probe, probe_script
+from firesteel.facts.host.probe import Probe, probe_script
 from firesteel.units import GIB, MIB, show_bytes
 
 _MEASUREMENTS = 5
@@ -45,7 +44,7 @@ _SMI = ("--query-gpu=name,driver_version,compute_cap,memory.total", "--format=cs
 
 
 def gpus() -> tuple[Gpu, ...]:
-    return parse_gpus(nvidia_smi.require(*_SMI) or "")
+    return Gpu.parse(nvidia_smi.require(*_SMI) or "")
 
 
 def local_host(home: Home) -> Host:
@@ -200,7 +199,7 @@ def read_probe(root: Path | None = None, only: tuple[str, ...] = ()) -> Probe:
         raise HostNotReady(what, next="uptime, and stop what loads it") from error
     except OSError as error:
         raise HostNotReady(f"this host cannot be read: {error}", next="sh -c 'echo works'") from error
-    return parse_probe(done.stdout.decode(errors="replace"))
+    return Probe.parse(done.stdout.decode(errors="replace"))
 
 
 LoadMode = Literal["direct", "read", "mmap"]

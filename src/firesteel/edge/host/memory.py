@@ -23,19 +23,9 @@ from firesteel.edge.host import nvidia_smi
 from firesteel.edge.host.machine_files import machine_file, sim_folder
 from firesteel.edge.host.process import die_with_parent, uptime
 from firesteel.errors import HostNotReady
-from firesteel.facts.host import memory as cgroup
-from firesteel.facts.host.hardware import Meminfo, parse_meminfo
-from firesteel.facts.host.memory import (
-    GpuProcess,
-    KernelEvent,
-    MemorySample,
-    Shm,
-    parse_buddyinfo,
-    parse_gpu_processes,
-    parse_kernel_log,
-    parse_pressure,
-    parse_vmstat,
-)
+from firesteel.facts.host import memory as facts
+from firesteel.facts.host.hardware import Meminfo
+from firesteel.facts.host.memory import GpuProcess, KernelEvent, MemorySample, Shm
 from firesteel.values import Value
 
 _APPS = ("--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader")
@@ -45,7 +35,7 @@ _CACHESTAT = 451
 
 def meminfo() -> Meminfo:
     try:
-        return _under_limits(parse_meminfo(machine_file("proc/meminfo").read_text()))
+        return _under_limits(Meminfo.parse(machine_file("proc/meminfo").read_text()))
     except (OSError, ValueError) as error:
         raise HostNotReady(
             f"this machine's memory cannot be read: {error}", next="run firesteel on Linux"
@@ -56,16 +46,16 @@ def sample(log: KernelLog | None = None, proc: Path | None = None) -> MemorySamp
     """Without a log, kernel events stay unknown. `proc` replaces this machine's `/proc`."""
     folder = proc or machine_file("proc/meminfo").parent
     try:
-        memory = parse_meminfo(_text(folder / "meminfo"))
+        memory = Meminfo.parse(_text(folder / "meminfo"))
         memory = memory if proc else _under_limits(memory)
     except ValueError:
         memory = None
     return MemorySample(
         at_s=uptime(),
         memory=memory,
-        pressure=parse_pressure(_text(folder / "pressure/memory")),
-        large_blocks_bytes=parse_buddyinfo(_text(folder / "buddyinfo"), os.sysconf("SC_PAGE_SIZE")),
-        stalls=parse_vmstat(_text(folder / "vmstat")),
+        pressure=facts.parse_pressure(_text(folder / "pressure/memory")),
+        large_blocks_bytes=facts.parse_buddyinfo(_text(folder / "buddyinfo"), os.sysconf("SC_PAGE_SIZE")),
+        stalls=facts.parse_vmstat(_text(folder / "vmstat")),
         kernel=log.new_events() if log else None,
     )
 
@@ -73,19 +63,19 @@ def sample(log: KernelLog | None = None, proc: Path | None = None) -> MemorySamp
 def _under_limits(memory: Meminfo) -> Meminfo:
     if sim_folder() is not None or Path("/proc/driver/nvidia").exists():
         return memory
-    return cgroup.limited(memory, cgroup_limits())
+    return facts.limited(memory, cgroup_limits())
 
 
-def cgroup_limits(root: Path = Path("/")) -> list[cgroup.CgroupMemory]:
+def cgroup_limits(root: Path = Path("/")) -> list[facts.CgroupMemory]:
     """Of our own cgroup and of those above it. `root` replaces this machine's."""
-    levels = (cgroup.cgroup_memory(partial(_cgroup_text, root, folder)) for folder in _cgroups(root))
+    levels = (facts.cgroup_memory(partial(_cgroup_text, root, folder)) for folder in _cgroups(root))
     return [level for level in levels if level]
 
 
 def own_oom_kills(root: Path = Path("/")) -> int | None:
     """Processes of our own cgroup that the kernel has killed because memory ran out; None: not counted."""
     folder = next(iter(_cgroups(root)), None)
-    return None if folder is None else cgroup.oom_kills(partial(_cgroup_text, root, folder))
+    return None if folder is None else facts.oom_kills(partial(_cgroup_text, root, folder))
 
 
 def _cgroup_text(root: Path, folder: str, name: str) -> str:
@@ -96,7 +86,7 @@ def _cgroup_text(root: Path, folder: str, name: str) -> str:
 def _cgroups(root: Path) -> tuple[str, ...]:
     """Read once: a process stays where it is, and a host may have hundreds of mounts."""
     proc = root / "proc/self"
-    return cgroup.memory_cgroups(_text(proc / "cgroup"), _text(proc / "mountinfo"))
+    return facts.memory_cgroups(_text(proc / "cgroup"), _text(proc / "mountinfo"))
 
 
 def _text(path: Path) -> str:
@@ -118,7 +108,7 @@ def shm() -> Shm | None:
 def gpu_processes() -> tuple[GpuProcess, ...] | None:
     """The processes that compute on the GPU; None when nvidia-smi is not installed or does not answer."""
     output = nvidia_smi.query(*_APPS)
-    return None if output is None else parse_gpu_processes(output)
+    return None if output is None else facts.parse_gpu_processes(output)
 
 
 class Evicted(Value):
@@ -197,7 +187,7 @@ class KernelLog:
             return None
         data = self._incomplete + b"".join(self._records(self._source))
         lines, newline, self._incomplete = data.rpartition(b"\n")
-        return parse_kernel_log((lines + newline).decode(errors="replace"))
+        return facts.parse_kernel_log((lines + newline).decode(errors="replace"))
 
     def close(self) -> None:
         if self._source is not None:

@@ -12,7 +12,7 @@ import subprocess
 
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.errors import HostNotReady
-from firesteel.facts.host.gpus import COLUMNS, GpuReading, parse_gpu_readings
+from firesteel.facts.host.gpus import COLUMNS, GpuReading
 
 _TIMEOUT_S = 10.0
 _SIM_TIMEOUT_S = 60.0
@@ -59,7 +59,7 @@ def read_gpus() -> tuple[GpuReading, ...]:
     for columns in (COLUMNS, COLUMNS[:-1]):
         text = query(f"--query-gpu={','.join(columns)}", "--format=csv,noheader,nounits")
         if text is not None:
-            return parse_gpu_readings(text)
+            return GpuReading.parse(text)
     return ()
 
 

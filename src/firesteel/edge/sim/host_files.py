@@ -12,7 +12,7 @@ from pathlib import Path
 
 from firesteel import shipped_data
 from firesteel.edge.sim.spark import SimSpark
-from firesteel.facts.host.probe import Probe, Section, parse_probe, probe_files
+from firesteel.facts.host.probe import Probe, Section
 from firesteel.values import FileValue
 
 _LIVE = ("gpu", "gpu-processes", "containers", "kernel-log", "proc/meminfo", "proc/pressure/memory")
@@ -41,7 +41,7 @@ def host_faults() -> HostFaultsSchema:
 def host_probe(fault: str = "", host: str = "spark-a") -> Probe:
     """A recorded host, with the fault that the check of this name finds."""
     edits = (*host_faults().hosts[host], *(host_faults().faults[fault] if fault else ()))
-    sections = dict(parse_probe(shipped_data.read_text("sim/host.txt")).sections)
+    sections = dict(Probe.parse(shipped_data.read_text("sim/host.txt")).sections)
     for edit in edits:
         old = sections.get(edit.section, Section(""))
         if edit.find is None:
@@ -90,7 +90,7 @@ def _docker(good: Section, spark: SimSpark) -> Section:
 
 def write_host(folder: Path, probe: Probe) -> None:
     """Writes the files, links and recorded commands of a probe under a folder."""
-    for name, content in probe_files(probe).items():
+    for name, content in probe.files().items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)

@@ -37,6 +37,19 @@ class ValueSummary(Value):
         """A scale can be used: every one is a number above zero."""
         return not (self.zeros or self.negatives or self.not_finite)
 
+    def merged(self, other: ValueSummary) -> ValueSummary:
+        lows = [low for low in (self.low, other.low) if not math.isnan(low)]
+        highs = [high for high in (self.high, other.high) if not math.isnan(high)]
+        return ValueSummary(
+            self.count + other.count,
+            min(lows, default=math.nan),
+            max(highs, default=math.nan),
+            self.zeros + other.zeros,
+            self.negatives + other.negatives,
+            self.not_finite + other.not_finite,
+            self.at_maximum + other.at_maximum,
+        )
+
 
 def is_number_type(dtype: str) -> bool:
     return dtype in _CODES
@@ -74,25 +87,6 @@ def summarize(dtype: str, data: bytes) -> ValueSummary:
     )
 
 
-def merge(first: ValueSummary, second: ValueSummary) -> ValueSummary:
-    lows = [low for low in (first.low, second.low) if not math.isnan(low)]
-    highs = [high for high in (first.high, second.high) if not math.isnan(high)]
-    return ValueSummary(
-        first.count + second.count,
-        min(lows, default=math.nan),
-        max(highs, default=math.nan),
-        first.zeros + second.zeros,
-        first.negatives + second.negatives,
-        first.not_finite + second.not_finite,
-        first.at_maximum + second.at_maximum,
-    )
-
-
-def e4m3_values() -> tuple[float, ...]:
-    """The value of each of the 256 codes."""
-    return _E4M3
-
-
 def value_of(dtype: str, bits: int) -> float:
     """The number that a bit pattern stands for."""
     match dtype:
@@ -105,7 +99,7 @@ def value_of(dtype: str, bits: int) -> float:
         case "F64":
             return float(struct.unpack("<d", struct.pack("<Q", bits))[0])
         case "F8_E4M3":
-            return _E4M3[bits]
+            return E4M3_VALUES[bits]
         case "F8_E5M2":
             return float(struct.unpack("<e", struct.pack("<H", bits << 8))[0])
     return math.nan if bits == 255 else 2.0 ** (bits - 127)
@@ -120,4 +114,5 @@ def _e4m3(bits: int) -> float:
     return float(sign * (8 + mantissa) * 2.0 ** (exponent - 10))
 
 
-_E4M3 = tuple(map(_e4m3, range(256)))
+E4M3_VALUES = tuple(map(_e4m3, range(256)))
+"""By code."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from enum import IntFlag
 from typing import Annotated
 
 from firesteel import shipped_data
@@ -18,15 +19,27 @@ COLUMNS = (
     "clocks.max.sm", "utilization.gpu", "pstate", "clocks_event_reasons.active",
 )  # fmt: skip
 """The last is known since driver 535; `nvidia-smi` refuses the whole query for one that it does not know."""
-# Bits of `clocks_event_reasons.active`, of NVML's nvmlClocksEventReason*.
-# https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html, 2026-11-16
-APPLICATION_CLOCKS, SW_POWER_CAP, HW_SLOWDOWN = 0x2, 0x4, 0x8
-SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE = 0x20, 0x40, 0x80
+
+
+class ClockReason(IntFlag):
+    """Bits of `clocks_event_reasons.active`, of NVML's nvmlClocksEventReason*.
+
+    https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html, 2026-11-16
+    """
+
+    APPLICATION_CLOCKS = 0x2
+    SW_POWER_CAP = 0x4
+    HW_SLOWDOWN = 0x8
+    SW_THERMAL = 0x20
+    HW_THERMAL = 0x40
+    HW_POWER_BRAKE = 0x80
+
+
 _SLOWDOWNS = {
-    HW_THERMAL: "hardware thermal slowdown",
-    SW_THERMAL: "software thermal slowdown",
-    HW_POWER_BRAKE: "power brake",
-    HW_SLOWDOWN: "hardware slowdown",
+    ClockReason.HW_THERMAL: "hardware thermal slowdown",
+    ClockReason.SW_THERMAL: "software thermal slowdown",
+    ClockReason.HW_POWER_BRAKE: "power brake",
+    ClockReason.HW_SLOWDOWN: "hardware slowdown",
 }
 """Those that mean trouble; not the power cap, which a GB10 under load reaches as designed."""
 
@@ -52,21 +65,21 @@ class GpuReading(Value):
         """Why its clock is lowered: `hardware thermal slowdown`; None: it is not, as far as is known."""
         return next((text for bit, text in _SLOWDOWNS.items() if (self.reasons or 0) & bit), None)
 
-
-def parse_gpu_readings(text: str) -> tuple[GpuReading, ...]:
-    """Rows of `--query-gpu=COLUMNS --format=csv,noheader,nounits`; the last column may be absent."""
-    readings = []
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) not in (len(COLUMNS) - 1, len(COLUMNS)):
-            continue
-        name, driver, capability, _, temperature, power, clock, max_clock, use, pstate, *last = cells
-        reasons = int(last[0], 16) if last and re.fullmatch(r"0x[0-9a-fA-F]{1,16}", last[0]) else None
-        readings.append(GpuReading(
-            name, driver, capability, _number(temperature), _number(power), _number(clock),
-            _number(max_clock), _number(use), pstate, reasons, ", ".join(cells),
-        ))  # fmt: skip
-    return tuple(readings)
+    @classmethod
+    def parse(cls, text: str) -> tuple[GpuReading, ...]:
+        """Rows of `--query-gpu=COLUMNS --format=csv,noheader,nounits`; the last column may be absent."""
+        readings = []
+        for line in text.splitlines():
+            cells = [cell.strip() for cell in line.split(",")]
+            if len(cells) not in (len(COLUMNS) - 1, len(COLUMNS)):
+                continue
+            name, driver, capability, _, temperature, power, clock, max_clock, use, pstate, *last = cells
+            reasons = int(last[0], 16) if last and re.fullmatch(r"0x[0-9a-fA-F]{1,16}", last[0]) else None
+            readings.append(cls(
+                name, driver, capability, _number(temperature), _number(power), _number(clock),
+                _number(max_clock), _number(use), pstate, reasons, ", ".join(cells),
+            ))  # fmt: skip
+        return tuple(readings)
 
 
 def _number(cell: str) -> float | None:

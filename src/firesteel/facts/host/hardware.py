@@ -33,6 +33,17 @@ class Gpu(Value):
     def is_gb10(self) -> bool:
         return self.compute_capability == "12.1" or "GB10" in self.name
 
+    @classmethod
+    def parse(cls, text: str) -> tuple[Gpu, ...]:
+        """`nvidia-smi --query-gpu=name,driver_version,compute_cap,memory.total`, as CSV, -> the GPUs.
+
+        The last column may be missing, and a GB10 has `[N/A]` in it: its memory is the host's.
+        """
+        rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
+        return tuple(
+            cls(row[0], row[1], row[2], smi_bytes("".join(row[3:]))) for row in rows if len(row) in (3, 4)
+        )
+
 
 class Host(Value):
     name: str
@@ -83,36 +94,25 @@ class Meminfo(Value):
             return None
         return max(0, self.swap_total_bytes - self.swap_free_bytes)
 
-
-def parse_meminfo(text: str) -> Meminfo:
-    """`/proc/meminfo` -> bytes. The kernel writes kB and means KiB; huge pages are a plain count."""
-    rows = re.findall(r"^(\w+):\s+(\d{1,18})(?: kB)?$", text, re.M)
-    fields = {name: int(value) * (1 if name.startswith("HugePages_") else KIB) for name, value in rows}
-    missing = {"MemTotal", "MemAvailable", "MemFree"} - fields.keys()
-    if missing:
-        raise ValueError(f"no {', '.join(sorted(missing))} in /proc/meminfo")
-    pages, page_bytes = fields.get("HugePages_Total"), fields.get("Hugepagesize")
-    return Meminfo(
-        fields["MemTotal"],
-        fields["MemAvailable"],
-        fields["MemFree"],
-        fields.get("Cached"),
-        fields.get("Shmem"),
-        fields.get("SwapTotal"),
-        fields.get("SwapFree"),
-        0 if pages == 0 else pages * page_bytes if pages and page_bytes else None,
-    )
-
-
-def parse_gpus(text: str) -> tuple[Gpu, ...]:
-    """`nvidia-smi --query-gpu=name,driver_version,compute_cap,memory.total`, as CSV, -> the GPUs.
-
-    The last column may be missing, and a GB10 has `[N/A]` in it: its memory is the host's.
-    """
-    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
-    return tuple(
-        Gpu(row[0], row[1], row[2], smi_bytes("".join(row[3:]))) for row in rows if len(row) in (3, 4)
-    )
+    @classmethod
+    def parse(cls, text: str) -> Meminfo:
+        """`/proc/meminfo` -> bytes. The kernel writes kB and means KiB; huge pages are a plain count."""
+        rows = re.findall(r"^(\w+):\s+(\d{1,18})(?: kB)?$", text, re.M)
+        fields = {name: int(value) * (1 if name.startswith("HugePages_") else KIB) for name, value in rows}
+        missing = {"MemTotal", "MemAvailable", "MemFree"} - fields.keys()
+        if missing:
+            raise ValueError(f"no {', '.join(sorted(missing))} in /proc/meminfo")
+        pages, page_bytes = fields.get("HugePages_Total"), fields.get("Hugepagesize")
+        return cls(
+            fields["MemTotal"],
+            fields["MemAvailable"],
+            fields["MemFree"],
+            fields.get("Cached"),
+            fields.get("Shmem"),
+            fields.get("SwapTotal"),
+            fields.get("SwapFree"),
+            0 if pages == 0 else pages * page_bytes if pages and page_bytes else None,
+        )
 
 
 def smi_bytes(cell: str) -> int | None:

@@ -8,7 +8,7 @@ PCIe links of four lanes feed it; both rails together carry the 200 Gb/s of a ca
     https://www.servethehome.com/the-nvidia-gb10-connectx-7-200gbe-networking-is-really-different/
     https://github.com/NVIDIA/dgx-spark-playbooks                                       both seen 2026-11-15
 
-    facts = host_facts(parse_probe(output))
+    facts = HostFacts.of(Probe.parse(output))
 
 What the probe does not say is None or empty. Judgements over these facts are in `rules.host`.
 """
@@ -20,8 +20,8 @@ import re
 from collections.abc import Mapping
 from statistics import median
 
-from firesteel.facts.host.gpus import GpuReading, parse_gpu_readings
-from firesteel.facts.host.hardware import Meminfo, parse_meminfo
+from firesteel.facts.host.gpus import GpuReading
+from firesteel.facts.host.hardware import Meminfo
 from firesteel.facts.host.memory import GpuProcess, Pressure, parse_gpu_processes, parse_pressure
 from firesteel.facts.host.probe import Probe, Section
 from firesteel.values import Value
@@ -217,6 +217,10 @@ class HostMeasurement(Value):
     unit: str
     day: str
 
+    def __str__(self) -> str:
+        """`2.31 GB/s`, `54 µs`."""
+        return f"{self.value / 1e9:.2f} GB/s" if self.unit == "B/s" else f"{self.value:.0f} {self.unit}"
+
 
 class HostFacts(Value):
     probe: Probe
@@ -239,6 +243,46 @@ class HostFacts(Value):
     processes: tuple[ProcessRow, ...]
     packages: Mapping[str, str]
     measured: Mapping[str, HostMeasurement] = {}
+
+    @classmethod
+    def of(cls, probe: Probe, measured: Mapping[str, HostMeasurement] | None = None) -> HostFacts:
+        gpu = GpuReading.parse(probe.text("gpu"))
+        dmi = probe.values("dmi")
+        names = [
+            dmi.get(f"sys/class/dmi/id/{name}", "")
+            for name in ("sys_vendor", "product_family", "product_name")
+        ]
+        text = probe.text("proc/meminfo")
+        try:
+            memory = Meminfo.parse(text)
+        except ValueError:
+            memory = None
+        has_gb10 = any("GB10" in reading.name for reading in gpu)
+        nameless = f"a machine with {gpu[0].name}" if gpu else "unknown machine"
+        uid = re.match(r"uid=(\d+)", probe.text("id"))
+        uname = probe.text("uname").split()
+        processes = probe.sections.get("gpu-processes")
+        return cls(
+            probe=probe,
+            product=" ".join(dict.fromkeys(name for name in names if name)) or nameless,
+            is_spark=has_gb10 or bool(_SPARKS.search(" ".join(names[1:]))),
+            user=probe.text("user").strip(),
+            uid=int(uid[1]) if uid else None,
+            kernel=uname[1] if len(uname) > 1 else "",
+            memory=memory,
+            meminfo={
+                name: int(size) * 1024 for name, size in re.findall(r"^(\w+):\s+(\d{1,15}) kB$", text, re.M)
+            },
+            pressure=parse_pressure(probe.text("proc/pressure/memory")),
+            gpu=gpu,
+            gpu_processes=parse_gpu_processes(processes.text) if processes and processes.code == 0 else None,
+            interfaces=parse_interfaces(probe),
+            units=_units(probe.text("units")),
+            disks=tuple(_disks(probe.text("disks"))),
+            processes=tuple(_processes(probe.text("processes"))),
+            packages=dict(row.split(" ", 1) for row in probe.lines("packages") if " " in row),
+            measured=measured or _measured(probe),
+        )
 
     @property
     def rails(self) -> tuple[Interface, ...]:
@@ -296,44 +340,6 @@ class HostFacts(Value):
 _NVIDIA = "proc/driver/nvidia/version"
 
 
-def host_facts(probe: Probe, measured: Mapping[str, HostMeasurement] | None = None) -> HostFacts:
-    gpu = parse_gpu_readings(probe.text("gpu"))
-    dmi = probe.values("dmi")
-    names = [
-        dmi.get(f"sys/class/dmi/id/{name}", "") for name in ("sys_vendor", "product_family", "product_name")
-    ]
-    text = probe.text("proc/meminfo")
-    try:
-        memory = parse_meminfo(text)
-    except ValueError:
-        memory = None
-    nameless = f"a machine with {gpu[0].name}" if gpu else "unknown machine"
-    uid = re.match(r"uid=(\d+)", probe.text("id"))
-    uname = probe.text("uname").split()
-    processes = probe.sections.get("gpu-processes")
-    return HostFacts(
-        probe=probe,
-        product=" ".join(dict.fromkeys(name for name in names if name)) or nameless,
-        is_spark=any("GB10" in reading.name for reading in gpu) or bool(_SPARKS.search(" ".join(names[1:]))),
-        user=probe.text("user").strip(),
-        uid=int(uid[1]) if uid else None,
-        kernel=uname[1] if len(uname) > 1 else "",
-        memory=memory,
-        meminfo={
-            name: int(size) * 1024 for name, size in re.findall(r"^(\w+):\s+(\d{1,15}) kB$", text, re.M)
-        },
-        pressure=parse_pressure(probe.text("proc/pressure/memory")),
-        gpu=gpu,
-        gpu_processes=parse_gpu_processes(processes.text) if processes and processes.code == 0 else None,
-        interfaces=parse_interfaces(probe),
-        units=_units(probe.text("units")),
-        disks=tuple(_disks(probe.text("disks"))),
-        processes=tuple(_processes(probe.text("processes"))),
-        packages=dict(row.split(" ", 1) for row in probe.lines("packages") if " " in row),
-        measured=measured or _measured(probe),
-    )
-
-
 _MEASURED = r"^([^|\n]+)\|(\d+(?:\.\d+)?(?:e\+\d\d)?)\|([^|\n]*)\|([^|\n]*)$"
 
 
@@ -382,8 +388,3 @@ def busy_clock_mhz(readings: tuple[GpuReading, ...]) -> float | None:
     """The middle of the clocks that were read while the GPU was busy."""
     clocks = [reading.clock_mhz for reading in readings if reading.clock_mhz is not None]
     return median(clocks) if clocks else None
-
-
-def show_figure(figure: HostMeasurement) -> str:
-    """`2.31 GB/s`, `54 µs`."""
-    return f"{figure.value / 1e9:.2f} GB/s" if figure.unit == "B/s" else f"{figure.value:.0f} {figure.unit}"

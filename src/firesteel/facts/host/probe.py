@@ -1,8 +1,8 @@
 """What was read on a host, and the same without its secrets. Pure.
 
     script = probe_script()            run it by `sh` on any host, here or over ssh
-    probe = parse_probe(output)        its output, or a bundle that `doctor --bundle` wrote
-    facts = host_facts(probe)          firesteel.facts.host.host_facts
+    probe = Probe.parse(output)        its output, or a bundle that `doctor --bundle` wrote
+    facts = HostFacts.of(probe)          firesteel.facts.host.host_facts
 
 A remote host needs only `sh`, `grep` and `sed` for it. Because a probe is text, a recorded host, a simulated
 one and a real one are judged by the same code.
@@ -67,9 +67,74 @@ class Probe(Value):
         section = self.sections.get(name)
         return section is None or section.code == NOT_FOUND
 
+    @classmethod
+    def parse(cls, output: str) -> Probe:
+        """Lines that belong to no section are ignored: a login may print a greeting first."""
+        sections: dict[str, Section] = {}
+        name, code, lines = "", 0, list[str]()
+        for line in output.splitlines():
+            if head := _HEAD.fullmatch(line):
+                if name:
+                    sections[name] = Section("\n".join(lines), code)
+                name, code, lines = head[1], int(head[2]), []
+            elif line.startswith("|") and name:
+                lines.append(line[1:])
+        if name:
+            sections[name] = Section("\n".join(lines), code)
+        return cls(sections)
+
     @property
     def is_complete(self) -> bool:
         return "end" in self.sections
+
+    def format(self) -> str:
+        """The text that `parse` reads."""
+        parts: list[str] = []
+        for name, section in self.sections.items():
+            parts.append(f"@ {name} {section.code}")
+            parts += [f"|{line}" for line in section.text.splitlines()]
+        return "\n".join(parts) + "\n"
+
+    def files(self) -> dict[str, str]:
+        """The probe as the files of a folder that can take the place of `/`: path -> content.
+
+        Commands become recorded outputs under `commands/`; links are not files and have to be made by the
+        caller (section `links`).
+        """
+        files: dict[str, str] = {}
+        for name, section in self.sections.items():
+            if name in _VALUES:
+                files |= {path: f"{value}\n" for path, value in self.values(name).items()}
+            elif name in _SETTINGS:
+                for line in section.text.splitlines():
+                    path, _, setting = line.partition(":")
+                    files[path] = files.get(path, "") + f"{setting}\n"
+            elif name.startswith(_FILE_PREFIXES):
+                if section.code == 0:
+                    files[name] = f"{section.text}\n"
+            elif name == "names":
+                for path in section.text.splitlines():
+                    files.setdefault(path, "")
+            elif name == "groups":
+                files["etc/group"] = f"{section.text}\n"
+            elif name not in ("links", "probe", "end"):
+                files[f"commands/{name}"] = f"{section.text}\n" if section.text else ""
+                if section.code:
+                    files[f"commands/{name}.code"] = f"{section.code}\n"
+        return files
+
+    def redacted(self) -> Probe:
+        """The user becomes `user`, other accounts `other`, the host `host`; public addresses are removed."""
+        names = _names(self)
+        sections: dict[str, Section] = {}
+        for name, section in self.sections.items():
+            text = redact(section.text)
+            for old, new in names.items():
+                text = re.sub(rf"(?<![\w.-]){re.escape(old)}(?![\w-])", new, text)
+            if name not in _VERSIONED:
+                text = _IPV4.sub(_public, text)
+            sections[name] = Section(text, section.code)
+        return Probe(sections)
 
 
 def probe_script(only: tuple[str, ...] = (), root: str = "") -> str:
@@ -79,60 +144,6 @@ def probe_script(only: tuple[str, ...] = (), root: str = "") -> str:
     """
     head = f"ONLY={shlex.quote(' '.join(only))}\nROOT={shlex.quote(root) if root else _SIM_ROOT}\n"
     return head + shipped_data.read_text("checks/probe.sh")
-
-
-def parse_probe(output: str) -> Probe:
-    """Lines that belong to no section are ignored: a login may print a greeting first."""
-    sections: dict[str, Section] = {}
-    name, code, lines = "", 0, list[str]()
-    for line in output.splitlines():
-        if head := _HEAD.fullmatch(line):
-            if name:
-                sections[name] = Section("\n".join(lines), code)
-            name, code, lines = head[1], int(head[2]), []
-        elif line.startswith("|") and name:
-            lines.append(line[1:])
-    if name:
-        sections[name] = Section("\n".join(lines), code)
-    return Probe(sections)
-
-
-def format_probe(probe: Probe) -> str:
-    """The text that `parse_probe` reads."""
-    parts: list[str] = []
-    for name, section in probe.sections.items():
-        parts.append(f"@ {name} {section.code}")
-        parts += [f"|{line}" for line in section.text.splitlines()]
-    return "\n".join(parts) + "\n"
-
-
-def probe_files(probe: Probe) -> dict[str, str]:
-    """A probe as the files of a folder that can take the place of `/`: path -> content.
-
-    Commands become recorded outputs under `commands/`; links are not files and have to be made by the caller
-    (section `links`).
-    """
-    files: dict[str, str] = {}
-    for name, section in probe.sections.items():
-        if name in _VALUES:
-            files |= {path: f"{value}\n" for path, value in probe.values(name).items()}
-        elif name in _SETTINGS:
-            for line in section.text.splitlines():
-                path, _, setting = line.partition(":")
-                files[path] = files.get(path, "") + f"{setting}\n"
-        elif name.startswith(_FILE_PREFIXES):
-            if section.code == 0:
-                files[name] = f"{section.text}\n"
-        elif name == "names":
-            for path in section.text.splitlines():
-                files.setdefault(path, "")
-        elif name == "groups":
-            files["etc/group"] = f"{section.text}\n"
-        elif name not in ("links", "probe", "end"):
-            files[f"commands/{name}"] = f"{section.text}\n" if section.text else ""
-            if section.code:
-                files[f"commands/{name}.code"] = f"{section.code}\n"
-    return files
 
 
 _TOKENS = re.compile(
@@ -165,20 +176,6 @@ def redact(text: str) -> str:
     text = _SERIAL.sub(rf"\1{REDACTED}", text)
     text = _UUID.sub("00000000-0000-0000-0000-000000000000", text)
     return _MAC.sub("00:00:00:00:00:00", text)
-
-
-def redact_probe(probe: Probe) -> Probe:
-    """The user becomes `user`, other accounts `other`, the host `host`; public addresses are removed."""
-    names = _names(probe)
-    sections: dict[str, Section] = {}
-    for name, section in probe.sections.items():
-        text = redact(section.text)
-        for old, new in names.items():
-            text = re.sub(rf"(?<![\w.-]){re.escape(old)}(?![\w-])", new, text)
-        if name not in _VERSIONED:
-            text = _IPV4.sub(_public, text)
-        sections[name] = Section(text, section.code)
-    return Probe(sections)
 
 
 def _names(probe: Probe) -> dict[str, str]:

@@ -67,39 +67,53 @@ class Adapter(Value):
     features: tuple[str, ...] = field(default=())
     """What it has beside plain low-rank pairs: `DoRA`, `modules_to_save`."""
 
-
-def adapter_of_peft(name: str, path: str, config: object, tensors: Iterable[Tensor]) -> Adapter:
-    if not isinstance(config, Mapping) or str(config.get("peft_type", "LORA")).upper() != "LORA":
-        kind = config.get("peft_type") if isinstance(config, Mapping) else None
-        raise _bad(path, f"is a PEFT adapter of type {printable(str(kind), 40)}, not LoRA")
-    base = config.get("base_model_name_or_path")
-    features = tuple(
-        title
-        for title, is_there in (
-            ("DoRA", config.get("use_dora")),
-            ("modules_to_save", config.get("modules_to_save")),
-            ("a bias", config.get("bias", "none") != "none" or config.get("lora_bias")),
+    @classmethod
+    def of_peft(cls, name: str, path: str, config: object, tensors: Iterable[Tensor]) -> Adapter:
+        if not isinstance(config, Mapping) or str(config.get("peft_type", "LORA")).upper() != "LORA":
+            kind = config.get("peft_type") if isinstance(config, Mapping) else None
+            raise _bad(path, f"is a PEFT adapter of type {printable(str(kind), 40)}, not LoRA")
+        base = config.get("base_model_name_or_path")
+        features = tuple(
+            title
+            for title, is_there in (
+                ("DoRA", config.get("use_dora")),
+                ("modules_to_save", config.get("modules_to_save")),
+                ("a bias", config.get("bias", "none") != "none" or config.get("lora_bias")),
+            )
+            if is_there
         )
-        if is_there
-    )
-    return _adapter(name, path, "peft", tensors, base if isinstance(base, str) else None, None, features)
+        return _adapter(name, path, "peft", tensors, base if isinstance(base, str) else None, None, features)
 
+    @classmethod
+    def of_gguf(cls, name: str, path: str, header: GgufHeader) -> Adapter:
+        metadata = header.metadata
+        if metadata.get("general.type") != "adapter" or metadata.get("adapter.type") != "lora":
+            raise _bad(path, "is a GGUF, but not a LoRA adapter: its general.type is not `adapter`")
+        base = metadata.get("general.base_model.0.name")
+        architecture = metadata.get("general.architecture")
+        return _adapter(
+            name,
+            path,
+            "gguf",
+            header.tensors,
+            base if isinstance(base, str) else None,
+            architecture if isinstance(architecture, str) else None,
+            (),
+        )
 
-def adapter_of_gguf(name: str, path: str, header: GgufHeader) -> Adapter:
-    metadata = header.metadata
-    if metadata.get("general.type") != "adapter" or metadata.get("adapter.type") != "lora":
-        raise _bad(path, "is a GGUF, but not a LoRA adapter: its general.type is not `adapter`")
-    base = metadata.get("general.base_model.0.name")
-    architecture = metadata.get("general.architecture")
-    return _adapter(
-        name,
-        path,
-        "gguf",
-        header.tensors,
-        base if isinstance(base, str) else None,
-        architecture if isinstance(architecture, str) else None,
-        (),
-    )
+    def misfits(self, shape: Architecture) -> Iterator[str]:
+        """Why it cannot belong to a model of this shape; modules that no shape is known of are not judged."""
+        if self.layers > len(shape.layers):
+            yield f"it changes {self.layers} layers, and the model has {len(shape.layers)}"
+        expected = module_shapes(shape)
+        for module in self.modules:
+            known = expected.get(module.name)
+            if known and (module.inputs, module.outputs) not in known:
+                inputs, outputs = next(iter(known))
+                yield (
+                    f"its {module.name} has {module.inputs} inputs and {module.outputs} outputs, "
+                    f"that of the model {inputs} and {outputs}"
+                )
 
 
 def _adapter(
@@ -140,21 +154,6 @@ def _adapter(
 
 def _bad(path: str, what: str) -> FiresteelError:
     return FiresteelError(f"{path} {what}", next="give a PEFT folder or a GGUF that has a LoRA adapter")
-
-
-def misfits(adapter: Adapter, shape: Architecture) -> Iterator[str]:
-    """Why it cannot belong to a model of this shape; modules that no shape is known of are not judged."""
-    if adapter.layers > len(shape.layers):
-        yield f"it changes {adapter.layers} layers, and the model has {len(shape.layers)}"
-    expected = module_shapes(shape)
-    for module in adapter.modules:
-        known = expected.get(module.name)
-        if known and (module.inputs, module.outputs) not in known:
-            inputs, outputs = next(iter(known))
-            yield (
-                f"its {module.name} has {module.inputs} inputs and {module.outputs} outputs, "
-                f"that of the model {inputs} and {outputs}"
-            )
 
 
 def module_shapes(shape: Architecture) -> dict[str, dict[tuple[int, int], int]]:

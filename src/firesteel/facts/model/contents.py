@@ -52,6 +52,39 @@ class TokenizerFacts(Value):
     has_template: bool = False
     templates_differ: bool = False
 
+    @classmethod
+    def parse(cls, files: frozenset[str], texts: Mapping[str, str]) -> TokenizerFacts:
+        """`texts`: the contents of those of tokenizer.json, tokenizer_config.json and the chat template that
+        exist."""
+        parsed: dict[str, Mapping[str, object]] = {}
+        defect = ""
+        for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.json"):
+            if name not in texts:
+                continue
+            try:
+                value = json.loads(texts[name])
+            except (ValueError, RecursionError) as error:
+                defect = f"{name} is not JSON: {str(error)[:120]}"
+                continue
+            if isinstance(value, dict):
+                parsed[name] = value
+        config = parsed.get("tokenizer_config.json", {})
+        ids = _ids(parsed.get("tokenizer.json", {}), config)
+        own = _template(config) or _template(parsed.get("chat_template.json", {}))
+        beside = texts.get("chat_template.jinja")
+        token = config.get("eos_token")
+        text = token.get("content") if isinstance(token, Mapping) else token
+        eos = text if isinstance(text, str) else None
+        return cls(
+            files,
+            defect,
+            highest_id=max(ids.values(), default=None),
+            eos=eos,
+            eos_id=ids.get(eos) if eos else None,
+            has_template=bool(own or beside),
+            templates_differ=bool(own and beside and own.strip() != beside.strip()),
+        )
+
 
 class CheckpointContents(Value):
     origin: str
@@ -121,6 +154,11 @@ class StoredModule(Value):
     name: str
     role: Role
     parts: Mapping[str, Tensor]
+
+    @property
+    def name_in_first_expert(self) -> str:
+        """The name with expert 0 in the place of any: a layer's experts are stored alike."""
+        return _EXPERT.sub(r"\g<1>0\2", self.name)
 
     @property
     def weight(self) -> Tensor | None:
@@ -207,47 +245,10 @@ def stored_modules(tensors: Iterable[Tensor]) -> dict[str, StoredModule]:
     return {name: StoredModule(name, next(iter(own.values())).role, own) for name, own in parts.items()}
 
 
-def same_in_every_expert(name: str) -> str:
-    """The name with expert 0 in the place of any: a layer's experts are stored alike."""
-    return _EXPERT.sub(r"\g<1>0\2", name)
-
-
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "tiktoken.model", "vocab.txt",
     "spiece.model", "sentencepiece.bpe.model",
 )  # fmt: skip
-
-
-def read_tokenizer(files: frozenset[str], texts: Mapping[str, str]) -> TokenizerFacts:
-    """`texts`: the contents of tokenizer.json, tokenizer_config.json and the chat template, where there."""
-    parsed: dict[str, Mapping[str, object]] = {}
-    defect = ""
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.json"):
-        if name not in texts:
-            continue
-        try:
-            value = json.loads(texts[name])
-        except (ValueError, RecursionError) as error:
-            defect = f"{name} is not JSON: {str(error)[:120]}"
-            continue
-        if isinstance(value, dict):
-            parsed[name] = value
-    config = parsed.get("tokenizer_config.json", {})
-    ids = _ids(parsed.get("tokenizer.json", {}), config)
-    own = _template(config) or _template(parsed.get("chat_template.json", {}))
-    beside = texts.get("chat_template.jinja")
-    token = config.get("eos_token")
-    text = token.get("content") if isinstance(token, Mapping) else token
-    eos = text if isinstance(text, str) else None
-    return TokenizerFacts(
-        files,
-        defect,
-        highest_id=max(ids.values(), default=None),
-        eos=eos,
-        eos_id=ids.get(eos) if eos else None,
-        has_template=bool(own or beside),
-        templates_differ=bool(own and beside and own.strip() != beside.strip()),
-    )
 
 
 def _ids(tokenizer: Mapping[str, object], config: Mapping[str, object]) -> dict[str, int]:

@@ -116,31 +116,31 @@ class ModulePatterns(Value):
             return True
         return any(pattern.match(name) for pattern in self.patterns) if self.patterns else False
 
-
-def parse_modules(entries: Iterable[object]) -> ModulePatterns:
-    """`model.layers.1*` means layer 1 and what is in it, not layers 10 to 19."""
-    names: set[str] = set()
-    trees: set[str] = set()
-    patterns: list[re.Pattern[str]] = []
-    expressions = 0
-    for entry in entries:
-        if not isinstance(entry, str):
-            continue
-        stem = entry.removesuffix("*").removesuffix(".")
-        if entry.startswith("re:"):
-            patterns.append(_expression(entry[3:]))
-            expressions += 1
-        elif _WILDCARDS.isdisjoint(entry):
-            names.add(entry)
-        elif _WILDCARDS.isdisjoint(stem):
-            trees.add(stem)
-        else:
-            patterns += [re.compile(translate(stem)), re.compile(translate(f"{stem}.*"))]
-    if len(patterns) > _MAX_PATTERNS or expressions > _MAX_EXPRESSIONS:
-        raise UnknownQuantization(
-            f"{len(patterns):,} patterns of module names are more than any real model has"
-        )
-    return ModulePatterns(frozenset(names), frozenset(trees), tuple(patterns))
+    @classmethod
+    def parse(cls, entries: Iterable[object]) -> ModulePatterns:
+        """`model.layers.1*` means layer 1 and what is in it, not layers 10 to 19."""
+        names: set[str] = set()
+        trees: set[str] = set()
+        patterns: list[re.Pattern[str]] = []
+        expressions = 0
+        for entry in entries:
+            if not isinstance(entry, str):
+                continue
+            stem = entry.removesuffix("*").removesuffix(".")
+            if entry.startswith("re:"):
+                patterns.append(_expression(entry[3:]))
+                expressions += 1
+            elif _WILDCARDS.isdisjoint(entry):
+                names.add(entry)
+            elif _WILDCARDS.isdisjoint(stem):
+                trees.add(stem)
+            else:
+                patterns += [re.compile(translate(stem)), re.compile(translate(f"{stem}.*"))]
+        if len(patterns) > _MAX_PATTERNS or expressions > _MAX_EXPRESSIONS:
+            raise UnknownQuantization(
+                f"{len(patterns):,} patterns of module names are more than any real model has"
+            )
+        return cls(frozenset(names), frozenset(trees), tuple(patterns))
 
 
 def _expression(text: str) -> re.Pattern[str]:
@@ -278,7 +278,7 @@ def _modelopt(section: Mapping[str, object]) -> Quantization:
     algorithm = str(section.get("quant_algo")).upper()
     others = _quantized_layers(section) if algorithm == "MIXED_PRECISION" else ()
     form = None if algorithm == "MIXED_PRECISION" else _algorithm(algorithm)
-    ignored = parse_modules([*_list(section, "ignore"), *_list(section, "exclude_modules")])
+    ignored = ModulePatterns.parse([*_list(section, "ignore"), *_list(section, "exclude_modules")])
     return Quantization("modelopt", form, others, ignored, _kv_cache_dtype(section))
 
 
@@ -296,13 +296,14 @@ def _quantized_layers(section: Mapping[str, object]) -> tuple[tuple[ModulePatter
     for name, own in layers.items():
         algorithm = str(own.get("quant_algo")).upper() if isinstance(own, Mapping) else ""
         names.setdefault(algorithm, []).append(name)
-    return tuple((parse_modules(own), _algorithm(algorithm)) for algorithm, own in names.items())
+    return tuple((ModulePatterns.parse(own), _algorithm(algorithm)) for algorithm, own in names.items())
 
 
 def _fp8(section: Mapping[str, object]) -> Quantization:
     block = section.get("weight_block_size")
     form = FP8 if block is None else fp8_block(*_pair(block))
-    ignored = parse_modules([*_list(section, "modules_to_not_convert"), *_list(section, "ignored_layers")])
+    kept = [*_list(section, "modules_to_not_convert"), *_list(section, "ignored_layers")]
+    ignored = ModulePatterns.parse(kept)
     others = _quantized_layers(section) if section.get("quantized_layers") else ()
     return Quantization("fp8", form, others, ignored, _kv_cache_dtype(section), converts_head=False)
 
@@ -319,8 +320,8 @@ def _compressed_tensors(section: Mapping[str, object]) -> Quantization:
         if "Linear" in targets:
             form = own
         else:
-            others.append((parse_modules(targets), own))
-    ignored = parse_modules(_list(section, "ignore"))
+            others.append((ModulePatterns.parse(targets), own))
+    ignored = ModulePatterns.parse(_list(section, "ignore"))
     return Quantization("compressed-tensors", form, tuple(others), ignored, _kv_cache_dtype(section))
 
 
@@ -349,14 +350,14 @@ def _weight_format(group: Mapping[str, object], section: Mapping[str, object]) -
 
 
 def _mxfp4(section: Mapping[str, object]) -> Quantization:
-    ignored = parse_modules(_list(section, "modules_to_not_convert"))
+    ignored = ModulePatterns.parse(_list(section, "modules_to_not_convert"))
     return Quantization("mxfp4", MXFP4, (), ignored, converts_head=False)
 
 
 def _gptq(section: Mapping[str, object]) -> Quantization:
     bits, size = _number(section, "bits"), _group_size(section)
     form = WeightFormat(f"int{bits}", bits, size, 16 + bits, column_bytes=4)
-    ignored = parse_modules(_list(section, "modules_to_not_convert"))
+    ignored = ModulePatterns.parse(_list(section, "modules_to_not_convert"))
     return Quantization("gptq", form, (), ignored, converts_head=section.get("lm_head") is True)
 
 
@@ -364,7 +365,7 @@ def _awq(section: Mapping[str, object]) -> Quantization:
     bits = _number(section, "bits" if "bits" in section else "w_bit")
     form = WeightFormat(f"int{bits}", bits, _group_size(section), 16 + bits)
     return Quantization(
-        "awq", form, (), parse_modules(_list(section, "modules_to_not_convert")), converts_head=False
+        "awq", form, (), ModulePatterns.parse(_list(section, "modules_to_not_convert")), converts_head=False
     )
 
 
@@ -379,11 +380,11 @@ def _auto_round(section: Mapping[str, object]) -> Quantization:
         if not isinstance(bits, int) or bits < 16:
             raise UnknownQuantization(f"AutoRound has `{str(name)[:60]}` of another width")
         kept.append(f"re:{name}" if "*" in str(name) else name)
-    return replace(base, method="auto-round", ignored=parse_modules(kept))
+    return replace(base, method="auto-round", ignored=ModulePatterns.parse(kept))
 
 
 def _bitsandbytes(section: Mapping[str, object]) -> Quantization:
-    ignored = parse_modules(_list(section, "llm_int8_skip_modules"))
+    ignored = ModulePatterns.parse(_list(section, "llm_int8_skip_modules"))
     form = NF4 if section.get("load_in_4bit") is True else BNB_INT8
     return Quantization("bitsandbytes", form, (), ignored, converts_head=False)
 

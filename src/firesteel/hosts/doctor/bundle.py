@@ -8,7 +8,7 @@ from firesteel import __version__
 from firesteel.edge.home import Home
 from firesteel.edge.host.machine import read_probe
 from firesteel.errors import UsageError
-from firesteel.facts.host.probe import Probe, Section, format_probe, redact_probe
+from firesteel.facts.host.probe import Probe, Section
 from firesteel.hosts.doctor.examine import with_measurements
 from firesteel.run.service import all_services, last_lines
 
@@ -33,10 +33,10 @@ def write_bundle(path: Path, home: Home, root: Path | None = None) -> Probe:
         sections[f"service-{service.name}"] = Section(
             "\n".join([f"phase {service.phase}", *last_lines(service.log, _LOG_LINES)])
         )
-    redacted = redact_probe(Probe({**sections, "end": end}))
+    redacted = Probe({**sections, "end": end}).redacted()
     try:
         with path.open("x") as file:
-            file.write("\n".join(_HEAD) + format_probe(redacted))
+            file.write("\n".join(_HEAD) + redacted.format())
     except FileExistsError:
         raise UsageError(
             f"{path} exists, and is not overwritten", next="firesteel doctor --bundle ANOTHER-FILE"

@@ -15,8 +15,8 @@ from firesteel.edge.home import Home
 from firesteel.edge.host.machine import latest, read_probe
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.errors import UsageError
-from firesteel.facts.host.host_facts import HostFacts, host_facts, measured_section
-from firesteel.facts.host.probe import WATCHED, Probe, parse_probe
+from firesteel.facts.host.host_facts import HostFacts, measured_section
+from firesteel.facts.host.probe import WATCHED, Probe
 from firesteel.rules.host.check import CheckLevel
 from firesteel.rules.host.findings import WATCHED_CHECKS, HostFinding, judge, worst
 from firesteel.values import Value, replace
@@ -55,7 +55,7 @@ def with_measurements(probe: Probe, home: Home) -> Probe:
 def examine_file(path: Path, only: Iterable[str] = ()) -> Examination:
     """A bundle that `doctor --bundle` wrote, or the output of the probe."""
     text = files.read_text(path, next="firesteel doctor --bundle FILE, on the host in question")
-    probe = parse_probe(text[:_MAX_BUNDLE_BYTES])
+    probe = Probe.parse(text[:_MAX_BUNDLE_BYTES])
     if "probe" not in probe.sections:
         raise UsageError(
             f"{path} is no bundle of `firesteel doctor`", next="firesteel doctor --bundle FILE writes one"
@@ -64,7 +64,7 @@ def examine_file(path: Path, only: Iterable[str] = ()) -> Examination:
 
 
 def examine_probe(probe: Probe, only: Iterable[str] = ()) -> Examination:
-    facts = host_facts(probe)
+    facts = HostFacts.of(probe)
     return Examination(facts, judge(facts, only))
 
 

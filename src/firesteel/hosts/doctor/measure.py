@@ -33,7 +33,7 @@ from firesteel.edge.host.machine import (
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.gpus import GpuReading
-from firesteel.facts.host.host_facts import HostFacts, HostMeasurement, busy_clock_mhz, host_facts
+from firesteel.facts.host.host_facts import HostFacts, HostMeasurement, busy_clock_mhz
 from firesteel.units import GIB
 from firesteel.values import Value
 
@@ -79,7 +79,7 @@ def _measure(home: Home, size: int) -> Iterator[MeasureEvent]:
     rate = max(measure_read_bandwidth(cores) for _ in range(_ROUNDS))
     remember_bandwidth(home, cores, rate)
     yield figure("memory_read_bytes_per_s", rate, "B/s")
-    facts = host_facts(read_probe(only=("disks", "block")))
+    facts = HostFacts.of(read_probe(only=("disks", "block")))
     yield from _disk(home, facts, size)
     yield from _wake_up()
     yield from _gpu()
@@ -177,7 +177,7 @@ def _gpu() -> Iterator[MeasureEvent]:
     )
     busy: list[GpuReading] = []
     while child.poll() is None:
-        busy += host_facts(read_probe(only=("gpu",))).busy
+        busy += HostFacts.of(read_probe(only=("gpu",))).busy
     try:
         output, error = child.communicate(timeout=_GPU_TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -9,7 +9,7 @@ from firesteel.edge import ssh
 from firesteel.edge.home import Home
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import FiresteelError, HostNotReady
-from firesteel.facts.host.probe import parse_probe, probe_script
+from firesteel.facts.host.probe import Probe, probe_script
 from firesteel.hosts.cluster.nodes import local_name, require_nodes, target_of
 from firesteel.hosts.doctor.examine import Examination, examine, examine_probe
 from firesteel.rules.host.check import CheckLevel
@@ -55,7 +55,7 @@ async def _examine_node(target: SshTarget, only: Sequence[str]) -> Examination |
         done = await ssh.run(target, "sh -s", probe_script().encode(), _TIMEOUT_S)
     except FiresteelError as error:
         return f"{error.what}; {error.next}"
-    probe = parse_probe(done.out)
+    probe = Probe.parse(done.out)
     if not probe.is_complete:
         lines = done.err.strip().splitlines()
         return HostNotReady(lines[-1] if lines else f"sh -s ended with {done.code}").what

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from firesteel.facts.model.contents import StoredModule, WrittenAs
-from firesteel.facts.model.quantization import NVFP4, UnknownQuantization, parse_modules, read_quantization
+from firesteel.facts.model.quantization import NVFP4, ModulePatterns, UnknownQuantization, read_quantization
 from firesteel.facts.model.tensors import Role
 from firesteel.rules.checkpoint.checks import CheckpointFinding, finding
 from firesteel.rules.checkpoint.subject import AuditSubject, is_linear
@@ -259,7 +259,7 @@ def _names_something(entry: str, paths: set[str], leaves: set[str], subject: Aud
             stem in paths or ("." not in stem and stem in leaves) or (last in leaves and not last.isdecimal())
         )
     try:
-        patterns = parse_modules([entry])
+        patterns = ModulePatterns.parse([entry])
     except UnknownQuantization:
         return True
     return any(patterns.match(module.name) for module in subject.representatives)

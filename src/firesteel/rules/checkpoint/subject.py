@@ -12,7 +12,6 @@ from firesteel.facts.model.config import architecture_of_config
 from firesteel.facts.model.contents import (
     CheckpointContents,
     StoredModule,
-    same_in_every_expert,
     stored_modules,
 )
 from firesteel.facts.model.parameters import ParameterGroups, parameters_of_config
@@ -55,7 +54,7 @@ class AuditSubject:
         """One module for the equal ones of all experts, with how many of them are stored in which format."""
         kinds: dict[str, tuple[StoredModule, Counter[str]]] = {}
         for module in self.modules.values():
-            key = same_in_every_expert(module.name)
+            key = module.name_in_first_expert
             if key not in kinds:
                 kinds[key] = (module, Counter())
             kinds[key][1][module.format] += 1

@@ -1,6 +1,6 @@
 """Facts of a host -> findings: every check, the worst first; and what differs between the nodes of a cluster.
 
-    findings = judge(host_facts(parse_probe(output)))
+    findings = judge(HostFacts.of(Probe.parse(output)))
 
 An odd node is slower or hangs the others: https://github.com/unslothai/unsloth (`spark doctor --parity-only`)
 and https://github.com/spark-arena/sparkrun, seen 2026-11-15.

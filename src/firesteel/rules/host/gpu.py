@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import re
 
-from firesteel.facts.host.gpus import (
-    APPLICATION_CLOCKS,
-    HW_POWER_BRAKE,
-    HW_SLOWDOWN,
-    HW_THERMAL,
-    SW_POWER_CAP,
-    SW_THERMAL,
-    GpuReading,
-)
+from firesteel.facts.host.gpus import ClockReason, GpuReading
 from firesteel.facts.host.host_facts import HostFacts, busy_clock_mhz
 from firesteel.rules.host.check import CheckVerdict, Judge, bad, good, skipped, unknown
 
@@ -20,11 +12,11 @@ _LATCHED_MHZ, _LATCHED_W, _LOW_MHZ = 1000, 30, 1900
 _LATCH = "the negotiation with the USB-C power supply has latched a low limit"
 _HOT_C = 85
 _HARDWARE = {
-    HW_SLOWDOWN: "hw_slowdown",
-    HW_THERMAL: "hw_thermal_slowdown",
-    HW_POWER_BRAKE: "hw_power_brake_slowdown",
+    ClockReason.HW_SLOWDOWN: "hw_slowdown",
+    ClockReason.HW_THERMAL: "hw_thermal_slowdown",
+    ClockReason.HW_POWER_BRAKE: "hw_power_brake_slowdown",
 }
-_SOFTWARE = {SW_THERMAL: "sw_thermal_slowdown", SW_POWER_CAP: "sw_power_cap"}
+_SOFTWARE = {ClockReason.SW_THERMAL: "sw_thermal_slowdown", ClockReason.SW_POWER_CAP: "sw_power_cap"}
 _NO_GPU = "nvidia-smi is not installed here"
 _CPU_FULL_KHZ, _CPU_STUCK_KHZ = 2_800_000, 1_700_000
 _GOOD_KERNEL = (6, 17, 0, 1014)
@@ -67,7 +59,7 @@ def clock_locked(facts: HostFacts) -> CheckVerdict:
         return bad(f"{units[0]}: sets nvidia-smi --lock-gpu-clocks", who=units[0])
     if not facts.gpu:
         return _no_gpu(facts)
-    locked = next((row for row in facts.busy if (row.reasons or 0) & APPLICATION_CLOCKS), None)
+    locked = next((row for row in facts.busy if (row.reasons or 0) & ClockReason.APPLICATION_CLOCKS), None)
     if locked:
         return bad(locked.line, who="somebody's `nvidia-smi -lgc` or `-ac`")
     return good("no unit sets the GPU's clocks")
@@ -247,7 +239,7 @@ def reboot_required(facts: HostFacts) -> CheckVerdict:
     return bad(f"/var/run/reboot-required: {section.text.strip()} {packages}", what=packages or "a package")
 
 
-def _named(reading: GpuReading, bits: dict[int, str]) -> str:
+def _named(reading: GpuReading, bits: dict[ClockReason, str]) -> str:
     return ", ".join(name for bit, name in bits.items() if (reading.reasons or 0) & bit)
 
 

@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from firesteel.facts import gpu_code as elf
-from firesteel.facts.gpu_code import GpuCode, gpu_code
 from firesteel.units import GIB, MIB
 from firesteel.values import Value
 from firesteel.workshop.images.layers import ImageFile
@@ -96,7 +95,7 @@ class GpuLibrary(Value):
     """`as it is`, `after a JIT` or `not at all`."""
 
     def runs_on(self, compute_capability: str) -> str:
-        return GpuCode(self.machine, self.ptx).runs_on(compute_capability)
+        return elf.GpuCode(self.machine, self.ptx).runs_on(compute_capability)
 
 
 class Part(Value):
@@ -205,7 +204,7 @@ class _Reading:
             if data is None:
                 return
             try:
-                code, needed = gpu_code(data), elf.needed_libraries(data)
+                code, needed = elf.gpu_code(data), elf.needed_libraries(data)
                 build = elf.exported_int(data, "LLAMA_BUILD_NUMBER") if _LLAMA.search(file.path) else None
             except elf.NotElf as error:
                 self._unreadable.append(f"{file.path}: {error}")

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from firesteel.errors import Stopped, UsageError
-from firesteel.facts.model.quantization import ModulePatterns, parse_modules
+from firesteel.facts.model.quantization import ModulePatterns
 from firesteel.facts.model.tensors import Role, quantize_policy, scale_partners, split_leaf
 from firesteel.values import Value, replace
 from firesteel.workshop.quantize.formats import QuantizedFormat, Scheme, why_not
@@ -90,7 +90,7 @@ def sort_tensors(source: SourceCheckpoint, format: QuantizedFormat, keep: Sequen
             f"`{source.model_type}` cannot be quantized: {family.refuse}", next="firesteel models"
         )
     patterns = [part.strip() for pattern in keep for part in pattern.split(",") if part.strip()]
-    sorter = _Sorter(source, format, parse_modules(patterns))
+    sorter = _Sorter(source, format, ModulePatterns.parse(patterns))
     parts = list(sorter.parts())
     matrices = [part for part in parts if isinstance(part, Matrix)]
     kept = [part for part in parts if isinstance(part, KeptTensor)]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from firesteel.errors import FiresteelError
-from firesteel.facts.formats.number_bytes import E4M3_MAX, e4m3_values
+from firesteel.facts.formats.number_bytes import E4M3_MAX, E4M3_VALUES
 from firesteel.facts.model.contents import TOKENIZER_FILES, CheckpointContents, StoredModule, split_name
 from firesteel.facts.model.tensors import Role, role_of
 from firesteel.rules.checkpoint.checks import CheckpointFinding
@@ -27,7 +27,7 @@ from firesteel.values import Value, replace
 from firesteel.workshop.repair.draft import Draft, DraftTensor, in_file_order
 
 ReadTensor = Callable[[DraftTensor], bytes]
-_VALUES = e4m3_values()
+_VALUES = E4M3_VALUES
 _POSITIVE = _VALUES[:127]
 """The codes of positive numbers, in ascending order; 127 is not a number."""
 
