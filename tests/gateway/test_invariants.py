@@ -180,7 +180,11 @@ MUTATIONS = (
     mutation(
         "never rejects requests for which there is no memory",
         "bounded_wait no_hang",
-        ("scheduler", "            self._reject_overdue(state, why, now_s, out)\n", ""),
+        (
+            "scheduler",
+            "\n            self._requests.reject_overdue(state, why, self.limits.max_wait_s, now_s, out)\n",
+            "\n",
+        ),
     ),
     mutation(
         "ignores the minimum dwell",
@@ -213,7 +217,11 @@ MUTATIONS = (
     mutation(
         "tries a failed load again at once",
         "a_failed_load_waits",
-        ("model_state", "self.retry_s = now_s + _pause_s(self.fails)\n", "self.retry_s = now_s\n"),
+        (
+            "model_state",
+            "self.retry_s = now_s + min(_LAST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self.fails - 1, 10))\n",
+            "self.retry_s = now_s\n",
+        ),
     ),
     mutation(
         "counts a request that left as waiting",

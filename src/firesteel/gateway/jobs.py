@@ -211,17 +211,15 @@ class ModelJobs:
             name, f"{name} is unloading" + (f" to make room for {waiting_models}" if waiting_models else "")
         )
         try:
-            if not await self._was_replaced(name):
+            service, identity = await self._service(name), self.identities.get(name)
+            # Ours has ended, and another program was started under its name: not ours to stop.
+            was_replaced = service is not None and identity not in (None, identity_of(service.spec))
+            if not was_replaced:
                 await self._stop(name)
         finally:
             self.running.pop(name, None)
             self._listener.job_finished(name, "unloaded", uptime() - began_s, "")
             self._end(ModelUnloaded(name))
-
-    async def _was_replaced(self, name: str) -> bool:
-        """Ours has ended, and somebody started something else under its name: not ours to stop."""
-        service, identity = await self._service(name), self.identities.get(name)
-        return service is not None and identity not in (None, identity_of(service.spec))
 
     async def _stop(self, name: str) -> None:
         """Stop the processes and wait for their memory. If that fails three times, give up: the scheduler is

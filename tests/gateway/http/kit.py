@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
 
+from firesteel.gateway.http.client_connection import ClientConnection
 from firesteel.gateway.http.limits import HttpLimits
 from firesteel.gateway.http.server import HttpServer
 from firesteel.gateway.interfaces import (
@@ -376,7 +377,9 @@ class RunningGateway:
 
     async def listen_at(self, path: str) -> None:
         """Also at a Unix socket, in whose folder no other test can connect."""
-        listener = await asyncio.get_running_loop().create_unix_server(self.server._client, path)
+        listener = await asyncio.get_running_loop().create_unix_server(
+            lambda: ClientConnection(self.server), path
+        )
         self.server._listeners.append(listener)
 
     async def client(self) -> Person:

@@ -195,7 +195,11 @@ class _PageReader:
         family, suffix = self._family_of(name)
         if family is None or not _has_required_label(self._kind(family), suffix, labels):
             return False
-        series = name + self._with_model(labels)
+        # The values keep their escapes: they were parsed strictly.
+        rest = [
+            f'{"exported_model" if label == "model" else label}="{text}"' for label, text in labels.items()
+        ]
+        series = f"{name}{{{','.join([self._label, *rest])}}}"
         if series in self._series:  # a duplicate: at most one is correct
             return False
         self._series.add(series)
@@ -205,11 +209,6 @@ class _PageReader:
         stamp = f" {timestamp_ms}" if timestamp_ms else ""
         self._pages.families[family].lines.append(f"{series} {value}{stamp}")
         return True
-
-    def _with_model(self, labels: Mapping[str, str]) -> str:
-        """Values keep their escapes: they were parsed strictly."""
-        rest = [f'{"exported_model" if name == "model" else name}="{text}"' for name, text in labels.items()]
-        return "{" + ",".join([self._label, *rest]) + "}"
 
     def _kind(self, family: str) -> str:
         return self._types.get(family, "untyped")

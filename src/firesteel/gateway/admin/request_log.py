@@ -389,8 +389,10 @@ class RequestLog:
         while True:
             self._sleep(has_batch=bool(batch))
             is_last = self._is_closing
-            batch += self._take(_MAX_BATCH_ROWS - len(batch))
-            batch = self._write_batch(batch)
+            free = _MAX_BATCH_ROWS - len(batch)
+            rows = [self._rows.popleft() for _ in range(min(free, len(self._rows)))]
+            self._prompts_out += sum(row[1] is not None for row in rows)
+            batch = self._write_batch(batch + rows)
             self._report_drops()
             if is_last and (batch or not self._rows):
                 break
@@ -407,7 +409,8 @@ class RequestLog:
                 self._last_report = None
                 return []
             except sqlite3.DatabaseError as error:
-                if _is_damage(error):
+                code = getattr(error, "sqlite_errorcode", None)
+                if isinstance(error, NewerVersion) or (code is not None and code & 0xFF in _DAMAGE_CODES):
                     self._move_damaged(str(error))
                     continue
                 if isinstance(error, sqlite3.OperationalError):
@@ -441,11 +444,6 @@ class RequestLog:
             self._now.wait(BATCH_S)
         if not self._is_closing:
             self._now.clear()
-
-    def _take(self, count: int) -> list[Row]:
-        rows = [self._rows.popleft() for _ in range(min(count, len(self._rows)))]
-        self._prompts_out += sum(row[1] is not None for row in rows)
-        return rows
 
     def _write(self, batch: list[Row]) -> None:
         with self._file.transaction() as database:
@@ -495,11 +493,6 @@ class RequestLog:
         if (dropped := self.dropped) > 2 * self._reported_dropped:
             self._reported_dropped = dropped
             self._report_callback(f"{dropped} rows of the request log were dropped so far")
-
-
-def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    code = getattr(error, "sqlite_errorcode", None)
-    return isinstance(error, NewerVersion) or (code is not None and code & 0xFF in _DAMAGE_CODES)
 
 
 def recent(

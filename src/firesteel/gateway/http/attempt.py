@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import Enum
 from time import monotonic
 
 from firesteel.gateway.http.head import ResponseHead
 from firesteel.gateway.http.request_body import EndpointBody
 from firesteel.gateway.http.translation import MAX_ANSWER_BYTES
-from firesteel.gateway.http.upstream import PIECES, ConnectionPool, ResponseReceiver, Upstream
+from firesteel.gateway.http.upstream import PIECES, Upstream
 from firesteel.gateway.http.usage import TAIL_BYTES, ResponseTail
 from firesteel.gateway.interfaces import (
     Endpoint,
@@ -38,7 +38,7 @@ _CLOSE_S = 5.0
 class Attempt:
     # Defaults that most attempts never change are class attributes: creating one sets fewer fields.
     upstream: Upstream | None = None
-    _connecting: asyncio.Task[None] | None = None
+    connecting: asyncio.Task[None] | None = None
     has_reconnected = False
     """A reused connection was closed before a byte of the response; that happens to each request once."""
     without_counts = False
@@ -63,38 +63,17 @@ class Attempt:
 
     # -- the connection --
 
-    def connect(
-        self, pool: ConnectionPool, ready: Callable[[Upstream], None], failed: Callable[[str], None]
-    ) -> None:
-        self._connecting = pool.connect(self.endpoint, ready, failed)
-
-    def send(
-        self,
-        upstream: Upstream,
-        receiver: ResponseReceiver,
-        parts: Iterable[bytes | memoryview],
-        *,
-        is_head_only: bool,
-        on_drained: Callable[[], None] | None = None,
-    ) -> None:
-        self.upstream, self._connecting = upstream, None
-        upstream.send(receiver, parts, is_head_only=is_head_only, on_drained=on_drained)
-
-    def disconnected(self) -> None:
-        """The connection has failed, or is free for others."""
-        self._connecting = self.upstream = None
-
     def is_sending(self) -> bool:
         """Whether a part of the request is still here."""
         return self.upstream is None or self.upstream.is_sending
 
     def drop(self) -> None:
         """Close the connection at once."""
-        if self._connecting is not None:
-            self._connecting.cancel()
+        if self.connecting is not None:
+            self.connecting.cancel()
         if self.upstream is not None:
             self.upstream.drop()
-        self._connecting = self.upstream = None
+        self.connecting = self.upstream = None
 
     def pause(self) -> None:
         if self.upstream is not None:
@@ -134,20 +113,18 @@ class Attempt:
         if self._recorder is not None and self.is_stream and self.first_s is not None:
             self._recorder.gap(now - self.last)
         self.last = now
-        self.bytes_out += len(piece)
-        tail = self._tail
-        tail.append(piece if len(piece) <= TAIL_BYTES else tail.end_of(piece))
+        size, tail = len(piece), self._tail
+        self.bytes_out += size
+        tail.append(piece if size <= TAIL_BYTES else tail.end_of(piece))
         if len(tail) > PIECES:
             tail.trim()
 
-    def take_first(self, began: float, path: bytes) -> None:
-        """The piece that was taken is the first that is passed on. `began`: when the request arrived."""
-        self.first_s = self.last - began
-        if self.is_stream:
-            target = self.body.translation.target if self.body.translation is not None else path
-            self._tail.is_response = target == b"/v1/responses"
-            if self._recorder is not None:
-                self._recorder.first(self.first_s)
+    def begin_stream(self, first_s: float, path: bytes) -> None:
+        """The piece that was taken is the first of a stream that is passed on."""
+        target = self.body.translation.target if self.body.translation is not None else path
+        self._tail.is_response = target == b"/v1/responses"
+        if self._recorder is not None:
+            self._recorder.first(first_s)
 
     def measure_forwarded(self) -> None:
         """What the upstream has written by itself; the tail has it already."""
@@ -262,7 +239,8 @@ def judge(status: int, body: bytes | None, attempt: Attempt, *, nothing_sent: bo
     answer has reached the client, so it may get another one."""
     if body is not None:
         return Retry("too_long") if nothing_sent and _TOO_LONG.search(body) else Judgement.PASS_ON
-    if status in _REJECTED and _asks_a_stranger_for_counts(attempt):
+    if status in _REJECTED and attempt.body.usage is not None and attempt.endpoint.counting == "at the end":
+        # A server that is not one of our engines may reject what we added; it has not processed the request.
         return Judgement.ASK_AGAIN
     if not nothing_sent:
         return Judgement.PASS_ON
@@ -270,8 +248,3 @@ def judge(status: int, body: bytes | None, attempt: Attempt, *, nothing_sent: bo
         return Retry(reason)
     may_be_too_long = status == 400 and attempt.endpoint.has_longer and attempt.body.translation is None
     return Judgement.KEEP if may_be_too_long else Judgement.PASS_ON
-
-
-def _asks_a_stranger_for_counts(attempt: Attempt) -> bool:
-    """A server that we do not know may reject a request because of what we added; it has not processed it."""
-    return attempt.body.usage is not None and attempt.endpoint.counting == "at the end"

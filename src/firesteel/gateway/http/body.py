@@ -61,7 +61,7 @@ def find_model(body: bytes, content_type: bytes) -> ModelField | Rejection:
     try:
         if content_type[:9].lower() == b"multipart":
             return _in_multipart(body, content_type)
-        return _in_json(body)
+        return _find_common(body) or _in_json(body)
     except _Rejected as error:
         return error.rejection
 
@@ -191,8 +191,6 @@ def _find_common(body: bytes) -> ModelField | None:
 
 
 def _in_json(body: bytes) -> ModelField:
-    if field := _find_common(body):
-        return field
     if not _OBJECT.match(body):
         raise _Rejected("bad_body", 'The body is not a JSON object in UTF-8. Send {"model": ..., ...}.')
     value = _value_of(body, _MODEL)
@@ -242,14 +240,12 @@ def find_near_ends(body: bytes, key: _Key) -> int | None:
         if (stop := body.rfind(key.plain, begin, stop)) < 0:
             break
         colon = _COLON.match(body, stop + len(key.plain))
-        if colon and body[stop - 1] != _BACKSLASH and _is_last_level(body, stop, colon.end()):
-            return colon.end()
+        if colon and body[stop - 1] != _BACKSLASH:
+            value = colon.end()
+            if _is_near_end(body, value) or net_closing_brackets(body[stop:]) == 1:
+                return value
     head = key.first.match(body, 0, END_BYTES) if begin else None
     return head.end() if head else None
-
-
-def _is_last_level(body: bytes, position: int, value: int) -> bool:
-    return _is_near_end(body, value) or net_closing_brackets(body[position:]) == 1
 
 
 def _plain_keys(body: bytes, key: _Key) -> Iterator[tuple[int, int]]:
@@ -324,8 +320,11 @@ _PARAMETER = re.compile(rb'[ \t]*;[ \t]*([!#$%&\'*+.^_`|~0-9A-Za-z-]+)=(?:"((?:[
 
 def _in_multipart(body: bytes, content_type: bytes) -> ModelField:
     """The part called `model` (RFC 7578). File contents are skipped."""
+    boundary = _BOUNDARY.fullmatch(content_type.strip())
+    if boundary is None:
+        raise _bad_form("its Content-Type is not multipart/form-data with a plain boundary")
     field = None
-    for name, is_file, start, end in _parts(body, _delimiter(content_type)):
+    for name, is_file, start, end in _parts(body, b"\r\n--" + (boundary[1] or boundary[2])):
         if name != b"model":
             continue
         if field or is_file:
@@ -345,13 +344,6 @@ def _part_model(body: bytes, start: int, end: int) -> ModelField:
         return ModelField(body[start:end].decode(), start, end, is_json=False)
     except UnicodeDecodeError:
         raise _bad_form("`model` is not UTF-8") from None
-
-
-def _delimiter(content_type: bytes) -> bytes:
-    boundary = _BOUNDARY.fullmatch(content_type.strip())
-    if boundary is None:
-        raise _bad_form("its Content-Type is not multipart/form-data with a plain boundary")
-    return b"\r\n--" + (boundary[1] or boundary[2])
 
 
 def _parts(body: bytes, delimiter: bytes) -> Iterator[tuple[bytes, bool, int, int]]:

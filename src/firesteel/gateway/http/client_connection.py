@@ -212,8 +212,10 @@ class ClientConnection(asyncio.Protocol):
         self._reader.free_body()
 
     def keeps_alive(self) -> bool:
-        is_ending = self._server.is_draining or self._is_half_closed
-        return self._head is not None and self._head.keeps_alive and not is_ending
+        head = self._head
+        if head is None or not head.keeps_alive:
+            return False
+        return not (self._server.is_draining or self._is_half_closed)
 
     def begin_tunnel(self, deadline: float) -> None:
         """From here on the client's bytes are the server's."""
@@ -272,7 +274,8 @@ class ClientConnection(asyncio.Protocol):
     def _await_next_request(self) -> None:
         """Wait for the next request, or start with one that is already buffered."""
         self.deadline = monotonic() + self.limits.keep_alive_s
-        self._resume_reading()
+        if self._is_paused:
+            self._resume_reading()
         if self._reader.buffer:
             asyncio.get_running_loop().call_soon(self._take_next)
 
@@ -292,22 +295,41 @@ class ClientConnection(asyncio.Protocol):
 
     def _take_head(self, data: bytes) -> None:
         self._began = monotonic()
-        reader, last = self._reader, self._head
+        reader = self._reader
         was_in_head = reader.is_in_head
         head = reader.take_head(data)
-        if head is None or isinstance(head, Rejection):
-            self._head = None
-            if head is not None:
-                self._reject(head)
-            elif reader.is_in_head and not was_in_head:
-                self.deadline = self._began + self.limits.head_s
-            return
-        if head is not last:
+        if head is None or head is not self._head:
+            if head is None or isinstance(head, Rejection):
+                self._head = None
+                if head is not None:
+                    self._reject(head)
+                elif reader.is_in_head and not was_in_head:
+                    self.deadline = self._began + self.limits.head_s
+                return
             self._head = head
             route = find_route(head.method, head.path)
             self._route = check_upgrade(route, is_websocket=bool(head.websocket_key))
             self.cors = b""
-        self._admit(head)
+        self._state = ANSWERING
+        if head.origin and self._answer_preflight(head):
+            return
+        caller = self.dispatcher.admit(head.token)
+        if isinstance(caller, Rejection):
+            if response := self.dispatcher.public_response(head.method, head.path):
+                self._respond_early(response)
+            else:
+                self._reject(caller)
+            return
+        if not caller.name and (page := reject_page(head, is_allowed=bool(self.cors))):
+            self._reject(page)
+            return
+        self._caller = caller
+        destination = self._route
+        if isinstance(destination, Route):
+            self._destination = destination
+            self._read_body(head)
+        else:
+            self._handle_local(head, caller)
 
     def _read_body(self, head: RequestHead) -> None:
         body = self._reader.begin_body(head)
@@ -351,29 +373,6 @@ class ClientConnection(asyncio.Protocol):
 
     # -- what a request is for --
 
-    def _admit(self, head: RequestHead) -> None:
-        self._state = ANSWERING
-        self.deadline = inf
-        if head.origin and self._answer_preflight(head):
-            return
-        caller = self.dispatcher.admit(head.token)
-        if isinstance(caller, Rejection):
-            if response := self.dispatcher.public_response(head.method, head.path):
-                self._respond_early(response)
-            else:
-                self._reject(caller)
-            return
-        if not caller.name and (page := reject_page(head, is_allowed=bool(self.cors))):
-            self._reject(page)
-            return
-        self._caller = caller
-        destination = self._route
-        if not isinstance(destination, Route):
-            self._handle_local(head, caller)
-            return
-        self._destination = destination
-        self._read_body(head)
-
     def _answer_preflight(self, head: RequestHead) -> bool:
         """Of a web page: whether its browser only asks what is allowed. That needs no key."""
         origins = self._server.origins
@@ -401,31 +400,25 @@ class ClientConnection(asyncio.Protocol):
 
     def _dispatch(self, head: RequestHead, body: bytes) -> None:
         self.deadline = self._began + self.limits.comment_every_s
-        if self._destination.__class__ is not Route:
-            self._dispatch_other(self._destination, head, body)
+        route = self._destination
+        if route.__class__ is not Route:
+            if isinstance(route, Endpoint):
+                self._request = request = Request(self, head, self._caller, self._began)
+                request.forward_to(route, body)
+            elif isinstance(route, DirectRoute):
+                self._dispatch_direct(route, head, body)
+            else:
+                self._dispatch_ollama(route, head, body)
             return
-        route: Route = self._destination
         model_field = find_model(body, head.content_type) if route.body != "none" else model_in_query(head)
-        if isinstance(model_field, Rejection) and model_field.kind == "missing_model" and b"?" in head.target:
-            model_field = model_in_query(head)
         if isinstance(model_field, Rejection):
-            self.respond(rejection_response(model_field, route.family))
-            return
-        self._new_request(head).submit(route, model_field, body)
-
-    def _new_request(self, head: RequestHead) -> Request:
+            if model_field.kind == "missing_model" and b"?" in head.target:
+                model_field = model_in_query(head)
+            if isinstance(model_field, Rejection):
+                self.respond(rejection_response(model_field, route.family))
+                return
         self._request = request = Request(self, head, self._caller, self._began)
-        return request
-
-    def _dispatch_other(
-        self, destination: Endpoint | TranslatedRoute | DirectRoute, head: RequestHead, body: bytes
-    ) -> None:
-        if isinstance(destination, Endpoint):
-            self._new_request(head).forward_to(destination, body)
-        elif isinstance(destination, DirectRoute):
-            self._dispatch_direct(destination, head, body)
-        else:
-            self._dispatch_ollama(destination, head, body)
+        request.submit(route, model_field, body)
 
     def _dispatch_direct(self, route: DirectRoute, head: RequestHead, body: bytes) -> None:
         direct = direct_request(head)
@@ -436,7 +429,7 @@ class ClientConnection(asyncio.Protocol):
         if isinstance(direct, Rejection):
             self.respond(rejection_response(direct, route.family))
             return
-        request = self._new_request(direct.head)
+        self._request = request = Request(self, direct.head, self._caller, self._began)
         request.path = direct.path
         request.submit(route, ModelField(direct.model, 0, 0), body, DIRECT)
 
@@ -449,7 +442,7 @@ class ClientConnection(asyncio.Protocol):
             rejection = self.dispatcher.keep_alive(call.context.model, 0.0, self._caller)
             self.respond(rejection_response(rejection, "ollama") if rejection else call.loaded())
             return
-        request = self._new_request(head)
+        self._request = request = Request(self, head, self._caller, self._began)
         request.submit(route, call.model_field, call.body, ollama_dialect(call), call)
 
     # -- responses of the gateway itself --

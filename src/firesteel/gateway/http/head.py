@@ -144,12 +144,6 @@ def _tokens(value: bytes) -> list[bytes]:
     return [token.strip(b" \t").lower() for token in value.split(b",")]
 
 
-def _length(value: bytes) -> int:
-    if not (value.isdigit() and len(value) <= 15):
-        raise ProtocolError(400, "bad_head", "`Content-Length` is not a number")
-    return int(value)
-
-
 def _is_chunked(headers: dict[bytes, bytes], is_11: bool) -> bool:
     if headers[b"transfer-encoding"].lower() != b"chunked" or not is_11:
         raise ProtocolError(
@@ -168,7 +162,9 @@ class MessageHead:
     def __init__(self, is_11: bool, forwarded: list[bytes], headers: dict[bytes, bytes]) -> None:
         self.is_11 = self.keeps_alive = is_11
         length = headers.get(b"content-length")
-        self.length = None if length is None else _length(length)
+        if length is not None and not (length.isdigit() and len(length) <= 15):
+            raise ProtocolError(400, "bad_head", "`Content-Length` is not a number")
+        self.length = None if length is None else int(length)
         self.is_chunked = b"transfer-encoding" in headers and _is_chunked(headers, is_11)
         self.content_type = headers.get(b"content-type", b"")
         connection = headers.get(b"connection")
@@ -212,7 +208,9 @@ class RequestHead(MessageHead):
             raise ProtocolError(415, "bad_body", "compressed request bodies are not supported")
         self.expects_continue = False
         if b"expect" in headers:
-            self._take_expect(headers[b"expect"])
+            if headers[b"expect"].lower() != b"100-continue":
+                raise ProtocolError(417, "bad_head", "the only supported expectation is `100-continue`")
+            self.expects_continue = is_11
         self.websocket_key = b""
         if b"upgrade" in headers:
             self._take_upgrade(headers)
@@ -233,11 +231,6 @@ class RequestHead(MessageHead):
         if not _WEBSOCKET_KEY.fullmatch(key):
             raise ProtocolError(400, "bad_head", "`Sec-WebSocket-Key` is not 16 bytes in base64")
         self.websocket_key = key
-
-    def _take_expect(self, value: bytes) -> None:
-        if value.lower() != b"100-continue":
-            raise ProtocolError(417, "bad_head", "the only supported expectation is `100-continue`")
-        self.expects_continue = self.is_11
 
 
 def _token(headers: dict[bytes, bytes]) -> BearerToken | None:

@@ -95,10 +95,6 @@ class BufferBudget:
 
     def give(self, size: int) -> None:
         self.used_bytes -= size
-        if self._waiting:
-            self._wake()
-
-    def _wake(self) -> None:
         while self._waiting:
             waiter, total, part = self._waiting[0]
             if not self.take(total - part):

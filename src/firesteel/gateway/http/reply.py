@@ -52,11 +52,14 @@ class ReplyState(Enum):
     ENDED = "ended"
 
 
+EMPTY, PENDING, OPEN, ENDED = ReplyState
+
+
 class Reply:
     """Writes; the request decides what."""
 
     # Defaults that most replies never change are class attributes: creating one sets fewer fields.
-    state = ReplyState.EMPTY
+    state = EMPTY
     status = 0
     is_stream = False
     extra_headers = b""
@@ -78,35 +81,35 @@ class Reply:
 
     def begin(self, head: ResponseHead, content_filter: ContentFilter | None) -> ChunkBoundaries:
         """`head`: of a stream, if the reply is open."""
-        if self.state is ReplyState.OPEN:
+        if self.state is OPEN:
             self._filter = content_filter
             self._adds_framing = not head.is_chunked or content_filter is not None
             is_unframed = content_filter is not None
             return ChunkBoundaries.WITHOUT_FRAMING if is_unframed else ChunkBoundaries.WHOLE_CHUNKS
-        is_11 = self._head.is_11
-        self.status = head.status
-        self.is_stream = head.is_stream
-        has_end = head.is_chunked or head.length is not None or head.status in (204, 304)
-        has_end = has_end or self._head.method == b"HEAD"
+        is_11, client = self._head.is_11, self._client
+        self.status, self.is_stream = head.status, head.is_stream
         if head.length is not None:
-            content_filter = None
+            content_filter, has_end, is_chunked = None, True, False
+            self._adds_framing = self._may_grow = False
+        else:
+            has_end = head.is_chunked or head.status in (204, 304) or self._head.method == b"HEAD"
+            self._adds_framing = is_11 and (not has_end or content_filter is not None)
+            is_chunked = is_11 and (head.is_chunked or self._adds_framing)
+            self._may_grow = is_chunked or not is_11
         self._filter = content_filter
-        self._adds_framing = is_11 and (not has_end or content_filter is not None)
-        is_chunked = is_11 and (head.is_chunked or self._adds_framing)
-        self._may_grow = is_chunked or not (is_11 or head.length is not None)
-        self._keeps_alive = self._client.keeps_alive() and (is_11 or (has_end and not head.is_chunked))
-        extra = self._client.cors + self.extra_headers
-        if not (is_11 and self._keeps_alive):
-            extra += connection_header(is_11=is_11, keeps=self._keeps_alive)
-        self._pending_head = response_head(head, extra, is_chunked=is_chunked, is_stream=self.is_stream)
-        self.state = ReplyState.PENDING
+        keeps = self._keeps_alive = client.keeps_alive() and (is_11 or (has_end and not head.is_chunked))
+        extra = client.cors + self.extra_headers
+        if not (is_11 and keeps):
+            extra += connection_header(is_11=is_11, keeps=keeps)
+        self._pending_head = response_head(head, extra, is_chunked=is_chunked, is_stream=head.is_stream)
+        self.state = PENDING
         if not is_11 or content_filter is not None:
             return ChunkBoundaries.WITHOUT_FRAMING
         return ChunkBoundaries.WHOLE_CHUNKS if self.is_stream else ChunkBoundaries.AS_THEY_COME
 
     def open_stream(self) -> None:
         """Write the head of a stream before an answer has begun."""
-        self.state, self.status, self.is_stream, self._may_grow = ReplyState.OPEN, 200, True, True
+        self.state, self.status, self.is_stream, self._may_grow = OPEN, 200, True, True
         self._keeps_alive = self._client.keeps_alive()
         extra = self._client.cors + self.extra_headers
         extra += connection_header(is_11=True, keeps=self._keeps_alive)
@@ -114,20 +117,20 @@ class Reply:
 
     def switch_protocols(self, head: bytes) -> None:
         """From here on every piece is passed on as it is."""
-        self.state, self.status = ReplyState.OPEN, 101
+        self.state, self.status = OPEN, 101
         self._client.transport.write(head)
 
     def takes_another(self) -> bool:
         """Whether nothing of an answer has reached the client, so that it can get a different one."""
-        return self.state is not ReplyState.OPEN or (
+        return self.state is not OPEN or (
             self.is_stream and self._may_grow and self._head.is_11 and not self._has_body
         )
 
     def retract(self) -> None:
         """The answer will not come: forget what was to be written of it."""
         self._filter, self._adds_framing = None, False
-        if self.state is ReplyState.PENDING:
-            self.state, self.status, self._pending_head = ReplyState.EMPTY, 0, b""
+        if self.state is PENDING:
+            self.state, self.status, self._pending_head = EMPTY, 0, b""
 
     # -- the body --
 
@@ -149,29 +152,31 @@ class Reply:
             piece = encode_chunk(piece)
         if self._pending_head:
             piece, self._pending_head = self._pending_head + piece, b""
-            self.state = ReplyState.OPEN
+            self.state = OPEN
         self._has_body = True
         self._client.transport.write(piece)
 
     def flush(self) -> None:
-        if self.state is ReplyState.PENDING:
-            self.state = ReplyState.OPEN
+        if self.state is PENDING:
+            self.state = OPEN
             pending, self._pending_head = self._pending_head, b""
             self._client.transport.write(pending)
 
     def end(self) -> None:
         """The answer is complete."""
-        if self.state is ReplyState.PENDING:
+        if self.state is PENDING:
             self.flush()
-        self.state = ReplyState.ENDED
-        rest = self._filter.end() if self._filter is not None else b""
-        if rest and self._adds_framing:
-            rest = encode_chunk(rest)
-        if self._adds_framing:
-            rest += LAST_CHUNK
-        if rest:
-            self._client.transport.write(rest)
-        self._client.done(keep=self._keeps_alive)
+        self.state = ENDED
+        client = self._client
+        if self._filter is not None or self._adds_framing:
+            rest = self._filter.end() if self._filter is not None else b""
+            if rest and self._adds_framing:
+                rest = encode_chunk(rest)
+            if self._adds_framing:
+                rest += LAST_CHUNK
+            if rest:
+                client.transport.write(rest)
+        client.done(keep=self._keeps_alive)
 
     # -- comments --
 
@@ -185,26 +190,26 @@ class Reply:
     def answer(self, answer: GatewayResponse | Rejection, *, follows_chunk: bool = False) -> None:
         """In place of the engine's; a stream that is open gets an error. `follows_chunk`: what the engine
         sent of it ended with a whole chunk."""
-        if self.state is ReplyState.OPEN:
+        if self.state is OPEN:
             if not isinstance(answer, Rejection):
                 answer = Rejection(502, "engine_error", "the engine sent no stream")
             self._end_stream(answer, follows_chunk=follows_chunk)
             return
-        self.state = ReplyState.ENDED
+        self.state = ENDED
         if isinstance(answer, Rejection):
             answer = rejection_response(answer, self._route.family if self._route is not None else "openai")
         self._client.respond(answer)
 
     def close(self, last: bytes = b"") -> None:
         """End what has no end of its own."""
-        self.state = ReplyState.ENDED
+        self.state = ENDED
         if last:
             self._client.transport.write(last)
         self._client.done(keep=False)
 
     def _end_stream(self, rejection: Rejection, *, follows_chunk: bool) -> None:
         """An event with the error, unless the client has received a part of a chunk."""
-        self.state = ReplyState.ENDED
+        self.state = ENDED
         is_11 = self._head.is_11
         is_whole = self._adds_framing or follows_chunk or not self._has_body or not is_11
         if not (self.is_stream and self._route is not None and self._may_grow and is_whole):

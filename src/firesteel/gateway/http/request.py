@@ -24,8 +24,8 @@ from firesteel.gateway.http.messages import (
     request_parts,
     without_encoding,
 )
-from firesteel.gateway.http.reply import Reply, ReplyClient, ReplyState
-from firesteel.gateway.http.request_body import EndpointBody, RequestBody
+from firesteel.gateway.http.reply import EMPTY, OPEN, Reply, ReplyClient
+from firesteel.gateway.http.request_body import KEPT_BYTES, EndpointBody, RequestBody
 from firesteel.gateway.http.routes import Route
 from firesteel.gateway.http.translation import EVENTS, Dialect, OllamaCall
 from firesteel.gateway.http.upstream import ChunkBoundaries, ConnectionPool, Upstream
@@ -114,7 +114,7 @@ class Request:
     _wait_status = WaitStatus("waiting")
     _extra_headers = b""
     _bytes_in = 0
-    _waited_s = _commented = 0.0
+    _waits_since = _waited_s = _commented = 0.0
     _body: RequestBody
     _reply: Reply
 
@@ -123,7 +123,7 @@ class Request:
         self.caller = caller
         self._client = client
         self._head = head
-        self._began = self._waits_since = began
+        self._began = began
 
     # -- submitting --
 
@@ -135,17 +135,18 @@ class Request:
         dialect: Dialect = EVENTS,
         call: OllamaCall | None = None,
     ) -> None:
-        client = self._client
+        client, head = self._client, self._head
         self.model = model_field.model
         self._route, self._dialect = route, dialect
-        self._body = RequestBody(body, self._head.path, route, model_field, call)
-        self._reply = Reply(client, self._head, route, dialect)
+        self._body = RequestBody(body, head.path, route, model_field, call)
+        self._reply = Reply(client, head, route, dialect)
         self._bytes_in = len(body)
-        if self._head.websocket_key:
+        if head.websocket_key:
             self._extra_headers = UPGRADE
         self.state = WAITING
         client.dispatcher.submit(self)
         if self.state is WAITING:
+            self._waits_since = self._began
             client.deadline = self._began + client.limits.hold_after_s
 
     def forward_to(self, endpoint: Endpoint, body: bytes) -> None:
@@ -180,7 +181,7 @@ class Request:
 
     def update_wait_status(self, wait_status: WaitStatus) -> None:
         self._wait_status = wait_status
-        if self.state is WAITING and self._reply.state is ReplyState.OPEN:
+        if self.state is WAITING and self._reply.state is OPEN:
             self.write_comment()
             self._commented = monotonic()
 
@@ -188,7 +189,7 @@ class Request:
         if self.state is not WAITING:
             return
         self._reply.extra_headers = fallback_header(model, stand_in, reason)
-        if self._reply.state is ReplyState.OPEN:
+        if self._reply.state is OPEN:
             self._wait_status = WaitStatus(f"{stand_in} answers in place of {model} ({reason})")
             self.write_comment()
 
@@ -249,7 +250,7 @@ class Request:
         if self.state not in (WAITING, CONNECTING, SENT, ANSWERING):
             return False
         reply = self._reply
-        if reply.state is ReplyState.EMPTY:
+        if reply.state is EMPTY:
             if not self._expects_stream():
                 return False
             reply.open_stream()
@@ -261,7 +262,7 @@ class Request:
     def _is_between_events(self) -> bool:
         """Whether the client has received whole events only, or none yet."""
         reply, attempt = self._reply, self._attempt
-        if reply.state is not ReplyState.OPEN or not reply.is_stream:
+        if reply.state is not OPEN or not reply.is_stream:
             return False
         if attempt is None or reply.is_filtered():
             return True
@@ -288,7 +289,7 @@ class Request:
 
     def _comment_when_due(self, now: float, since: float) -> float:
         limits = self._client.limits
-        is_empty = self._reply.state is ReplyState.EMPTY
+        is_empty = self._reply.state is EMPTY
         holds = self.state is WAITING and is_empty
         due = max(since, self._commented) + (limits.hold_after_s if holds else limits.comment_every_s)
         if now < due:
@@ -332,17 +333,15 @@ class Request:
     # -- a try at an endpoint --
 
     def _try(self, endpoint: Endpoint, recorder: LatencyRecorder | None) -> None:
-        client = self._client
-        body = self._body.for_endpoint(
-            endpoint, self.model, asks_counts=endpoint.address not in client.pool.unasked
-        )
+        pool = self._client.pool
+        body = self._body.for_endpoint(endpoint, self.model, asks_counts=endpoint.address not in pool.unasked)
         if not isinstance(body, EndpointBody):
             self._waited_s = monotonic() - self._began
             self._answer(body, "refused" if isinstance(body, Rejection) else "whole")
             return
         self._attempt = attempt = Attempt(endpoint, recorder, body)
         self._waited_s = attempt.last - self._began
-        upstream = client.pool.take(endpoint)
+        upstream = pool.take(endpoint)
         if upstream is None:
             self._connect(attempt)
         else:
@@ -350,34 +349,36 @@ class Request:
 
     def _connect(self, attempt: Attempt) -> None:
         self.state = CONNECTING
-        attempt.connect(self._client.pool, self.connected, self.unreachable)
+        attempt.connecting = self._client.pool.connect(attempt.endpoint, self.connected, self.unreachable)
 
     def _send(self, attempt: Attempt, upstream: Upstream) -> None:
         self.state = SENT
         head, endpoint, content, body = self._head, attempt.endpoint, self._body.content, attempt.body
-        has_head = self._reply.state is ReplyState.OPEN
         if body.translation is not None:
             parts = body.translation.request_parts(head, endpoint)
-        elif content and not body.edits and not has_head and not self._extra_headers:
+        elif content and not body.edits and not self._extra_headers and self._reply.state is not OPEN:
             parts = repeat_request(head, endpoint, content)
         else:
-            lines = without_encoding(head.lines) if has_head else head.lines
+            lines = without_encoding(head.lines) if self._reply.state is OPEN else head.lines
             parts = request_parts(head, endpoint, content, lines, self._extra_headers, body.edits)
         on_drained = self._client.resume if head.websocket_key else None
-        attempt.send(upstream, self, parts, is_head_only=head.method == b"HEAD", on_drained=on_drained)
+        attempt.upstream = upstream
+        upstream.send(self, parts, is_head_only=head.method == b"HEAD", on_drained=on_drained)
 
     # -- events of the pool --
 
     def connected(self, upstream: Upstream) -> None:
-        if self.state is CONNECTING and self._attempt is not None:
-            self._send(self._attempt, upstream)
+        attempt = self._attempt
+        if self.state is CONNECTING and attempt is not None:
+            attempt.connecting = None
+            self._send(attempt, upstream)
         else:
             upstream.drop()
 
     def unreachable(self, why: str) -> None:
         attempt = self._attempt
         if self.state is CONNECTING and attempt is not None:
-            attempt.disconnected()
+            attempt.connecting = None
             self._fail("engine_unreachable", f"cannot be reached: {why}", was_sent=attempt.has_reconnected)
 
     # -- events of the upstream --
@@ -391,13 +392,19 @@ class Request:
             return ChunkBoundaries.AS_THEY_COME
         if self._client.is_write_paused:
             attempt.pause()
-        if head.status == 101:
+        if head.status == 200:
+            if attempt.without_counts:
+                self._client.pool.unasked.add(attempt.endpoint.address)
+        elif head.status == 101:
             return self._open_tunnel(attempt, head)
-        if head.status >= 400 and (boundaries := self._take_error(attempt, head)) is not None:
+        elif head.status >= 400 and (boundaries := self._take_error(attempt, head)) is not None:
             return boundaries
-        if attempt.without_counts and head.status == 200:
-            self._client.pool.unasked.add(attempt.endpoint.address)
-        return self._begin_answer(attempt, head)
+        reply, body = self._reply, attempt.body
+        stream_head = head if body.translation is None else body.translation.stream_head(head)
+        if stream_head is None or (reply.state is OPEN and (head.status != 200 or not head.is_stream)):
+            return self._collect(attempt, head, COLLECTING)
+        self.state = ANSWERING
+        return reply.begin(stream_head, body.new_filter(attempt.endpoint) if head.is_stream else None)
 
     def _take_error(self, attempt: Attempt, head: ResponseHead) -> ChunkBoundaries | None:
         """None: the client gets it."""
@@ -410,15 +417,6 @@ class Request:
             self._await_grant()
             return ChunkBoundaries.AS_THEY_COME
         return None
-
-    def _begin_answer(self, attempt: Attempt, head: ResponseHead) -> ChunkBoundaries:
-        reply, translation = self._reply, attempt.body.translation
-        stream_head = head if translation is None else translation.stream_head(head)
-        is_misfit = reply.state is ReplyState.OPEN and (head.status != 200 or not head.is_stream)
-        if stream_head is None or is_misfit:
-            return self._collect(attempt, head, COLLECTING)
-        self.state = ANSWERING
-        return reply.begin(stream_head, attempt.body.new_filter(attempt.endpoint) if head.is_stream else None)
 
     def _collect(self, attempt: Attempt, head: ResponseHead, state: RequestState) -> ChunkBoundaries:
         self.state = state
@@ -433,22 +431,20 @@ class Request:
             self._reply.forward(piece)
             return
         attempt.take(piece)
-        if attempt.first_s is None and state is not KEEPING:
-            self._take_first(attempt)
+        if attempt.first_s is None and state is not KEEPING:  # an answer has begun: nothing is sent again
+            client, body = self._client, self._body
+            body.content = bytes(body.content[:KEPT_BYTES]) if client.limits.keeps_bodies else b""
+            if client.reserved_bytes and not attempt.is_sending():
+                client.free_body()  # an engine may answer before it has read everything
+            attempt.first_s = first_s = attempt.last - self._began
+            if attempt.is_stream:
+                attempt.begin_stream(first_s, self.path)
+                if state is ANSWERING and self._reply.is_direct():
+                    attempt.forward_to(client.transport.write)
         if state is ANSWERING:
             self._reply.forward(piece)
         elif state is not DRAINING:
             attempt.keep(piece)
-
-    def _take_first(self, attempt: Attempt) -> None:
-        """An answer has begun, so the request will not be sent again."""
-        client = self._client
-        attempt.take_first(self._began, self.path)
-        self._body.release(keeps=client.limits.keeps_bodies)
-        if client.reserved_bytes and not attempt.is_sending():
-            client.free_body()  # an engine may answer before it has read everything
-        if attempt.is_stream and self.state is ANSWERING and self._reply.is_direct():
-            attempt.forward_to(client.transport.write)
 
     def flush(self) -> None:
         if self.state is ANSWERING:
@@ -457,7 +453,7 @@ class Request:
     def response_ended(self) -> None:
         attempt = self._attempt
         assert attempt is not None
-        attempt.disconnected()
+        attempt.upstream = None
         if self.state is ANSWERING:
             self._finish("whole")
             self._reply.end()
@@ -481,7 +477,7 @@ class Request:
             self._reply.close()
         elif is_retryable and not attempt.has_reconnected:
             attempt.has_reconnected = True
-            attempt.disconnected()
+            attempt.upstream = None
             self._connect(attempt)
         else:
             self._fail("engine_broke", f"closed the connection: {why}", was_sent=True)
@@ -509,7 +505,7 @@ class Request:
             self._await_grant()
             return
         error = attempt.engine_error(self.model)
-        is_open = self._reply.state is ReplyState.OPEN
+        is_open = self._reply.state is OPEN
         self._answer(error if is_open else GatewayResponse(head.status, body), "whole", error.why)
 
     def _fail(self, kind: str, why: str, *, was_sent: bool) -> None:
@@ -535,7 +531,7 @@ class Request:
     # -- a WebSocket --
 
     def _open_tunnel(self, attempt: Attempt, head: ResponseHead) -> ChunkBoundaries:
-        if self._reply.state is ReplyState.OPEN:
+        if self._reply.state is OPEN:
             raise ProtocolError(502, "bad_answer", "101 cannot follow the head of a stream")
         answer = switching_head(head, self._head.websocket_key)
         self.state = TUNNELING
@@ -562,7 +558,7 @@ class Request:
         follows_chunk = attempt is not None and attempt.is_between_chunks()
         if attempt is not None:
             attempt.drop()
-        if reply.state is not ReplyState.OPEN:
+        if reply.state is not OPEN:
             reply.status = answer.status
         self._finish(how, answer.why if isinstance(answer, Rejection) else why)
         reply.answer(answer, follows_chunk=follows_chunk)
@@ -575,10 +571,11 @@ class Request:
             client.buffers.give(self.reserved_bytes)
         if self._route is None:
             return
-        usage, is_stream, bytes_out, first_s = None, reply.is_stream, 0, None
-        if attempt is not None:
+        if attempt is None:
+            usage, is_stream, bytes_out, first_s = None, reply.is_stream, 0, None
+        else:
             usage = attempt.usage(is_whole=how == "whole")
-            is_stream = is_stream or attempt.is_stream
+            is_stream = reply.is_stream or attempt.is_stream
             bytes_out, first_s = attempt.bytes_out, attempt.first_s
         client.dispatcher.finish(self, RequestOutcome(
             how, reply.status, usage, is_stream, self._bytes_in, bytes_out,

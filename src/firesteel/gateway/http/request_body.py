@@ -24,7 +24,7 @@ from firesteel.values import Value
 
 ContentFilter = UsageFilter | StreamTranslator
 """Changes the content of a stream on its way to the client."""
-_KEPT_BYTES = 64 * 1024
+KEPT_BYTES = 64 * 1024
 """Of a body, for a log that keeps prompts; it stores no more."""
 
 
@@ -68,7 +68,7 @@ class RequestBody:
     ) -> None:
         """`route`: None for the gateway's own paths. `call`: of a client that speaks Ollama's API."""
         self.content = content
-        """Unchanged, until an answer has begun."""
+        """Unchanged, until an answer has begun: then only what a log stores is kept."""
         self._path, self._route, self._field, self._call = path, route, model_field, call
 
     @property
@@ -130,7 +130,3 @@ class RequestBody:
                 return changes
             edits += changes
         return edits
-
-    def release(self, *, keeps: bool) -> None:
-        """It will not be sent again. `keeps`: its beginning is stored in a log."""
-        self.content = bytes(self.content[:_KEPT_BYTES]) if keeps else b""

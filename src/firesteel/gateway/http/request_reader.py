@@ -119,13 +119,14 @@ class RequestReader:
             return None if head.is_chunked else b""
         if size > self._limits.body_bytes:
             return self._body_too_long()
-        if len(buffered) < size:
+        arrived = len(buffered)
+        if arrived < size:
             return self._reserve_body(size)
         if size > _UNCOUNTED_BYTES:
             if not self._buffers.take(size):
                 return self._buffers.full()
             self.reserved_bytes = size
-        if len(buffered) == size:
+        if arrived == size:
             self.buffer = b""
             return buffered
         self.buffer = buffered[size:]

@@ -174,19 +174,11 @@ def query_model(query: bytes) -> str | None:
 def _stored(method: bytes, path: bytes) -> Route | Rejection | None:
     """A response that an engine stores: `/v1/responses/ID`, or `/v1/responses/ID/cancel`."""
     response_id, slash, action = path[len(_STORED_AT) :].partition(b"/")
-    if (
-        not response_id
-        or not _is_plain(response_id)
-        or action not in (b"", b"cancel")
-        or (slash and not action)
-    ):
+    is_plain = response_id.replace(b"_", b"").replace(b"-", b"").isalnum()
+    if not is_plain or action not in (b"", b"cancel") or (slash and not action):
         return None
     allowed = b"POST" if action else b"GET"
     return _STORED if method == allowed else _wrong_method(method, path, allowed.decode())
-
-
-def _is_plain(name: bytes) -> bool:
-    return name.replace(b"_", b"").replace(b"-", b"").isalnum()
 
 
 def _wrong_method(method: bytes, path: bytes, allowed: str) -> Rejection:

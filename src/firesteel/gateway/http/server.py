@@ -52,7 +52,9 @@ class HttpServer:
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> int:
         """Listen, and return the port (0 chooses a free one)."""
         loop = asyncio.get_running_loop()
-        listener = await loop.create_server(self._client, host, port, ssl=ssl_context, backlog=_BACKLOG)
+        listener = await loop.create_server(
+            lambda: ClientConnection(self), host, port, ssl=ssl_context, backlog=_BACKLOG
+        )
         self._listeners.append(listener)
         if self._sweeper is None:
             self._sweep()
@@ -72,7 +74,10 @@ class HttpServer:
                 await self._until_empty()
         except TimeoutError:
             cut = await self._cut_off()
-        self._stop()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        self.pool.close()
         return cut
 
     def change_buffers(self, limit_bytes: int) -> None:
@@ -93,9 +98,6 @@ class HttpServer:
 
     def connections(self) -> int:
         return len(self._clients)
-
-    def _client(self) -> ClientConnection:
-        return ClientConnection(self)
 
     def _sweep(self) -> None:
         now = monotonic()
@@ -123,9 +125,3 @@ class HttpServer:
         if self._clients:
             self._empty.clear()
             await self._empty.wait()
-
-    def _stop(self) -> None:
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            self._sweeper = None
-        self.pool.close()

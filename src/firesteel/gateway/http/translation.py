@@ -123,11 +123,11 @@ class Translation(Value):
 
     def stream(self) -> StreamTranslator:
         """For the content of an answer that is streamed."""
-        reader = self._server.reader() if self._server else None
-        return StreamTranslator(reader, self._client.writer(self._context), self._fail)
-
-    def _fail(self, why: str) -> bytes:
-        return error_event(Rejection(502, "engine_error", why), self._route)
+        return StreamTranslator(
+            self._server.reader() if self._server else None,
+            self._client.writer(self._context),
+            lambda why: error_event(Rejection(502, "engine_error", why), self._route),
+        )
 
     def stream_head(self, head: ResponseHead) -> ResponseHead | None:
         """The head for the client; None: the answer is no stream, and must be collected."""
@@ -274,11 +274,7 @@ EVENTS = Dialect()
 """OpenAI's and Anthropic's: events and comments as in the HTML standard."""
 
 
-def _untouched(endpoint: Endpoint) -> Endpoint:
-    return replace(endpoint, served_name=None, parameters=None, speaks=())
-
-
-DIRECT = Dialect(adapt=_untouched)
+DIRECT = Dialect(adapt=lambda endpoint: replace(endpoint, served_name=None, parameters=None, speaks=()))
 """Of a path that only the server knows: nothing is edited or translated."""
 
 

@@ -13,7 +13,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable
 from enum import IntEnum
-from functools import cached_property
+from functools import cached_property, partial
 from time import monotonic
 from typing import Protocol, cast
 
@@ -101,14 +101,13 @@ class Upstream(asyncio.Protocol):
         self._is_at_boundary = False
         self._heads = 0
         self._is_head_only = is_head_only
-        self._partial_chunk = b""
         for part in request:
             self.transport.write(part)
 
     def forward_to(self, write: Callable[[bytes], None], pieces: list[bytes], arrivals: list[float]) -> None:
         """Write whole chunks without a call of the receiver, which finds them and the time of each in these
         lists; `PIECES` at most."""
-        if self._is_framed and self._mode == _CHUNKED:
+        if self._mode == _CHUNKED and self._is_framed:
             self._write, self._pieces, self._arrivals = write, pieces, arrivals
 
     def stop_forwarding(self) -> None:
@@ -222,19 +221,19 @@ class Upstream(asyncio.Protocol):
 
     def _begin(self, receiver: ResponseReceiver, head: ResponseHead, rest: bytes) -> None:
         self._keeps_alive = head.keeps_alive
-        self._left = 0
-        self._boundaries = receiver.response_started(head)
+        boundaries = receiver.response_started(head)
         if self.receiver is not receiver:
             return  # it dropped the connection, to send the request in another form
-        self._is_framed = self._boundaries != ChunkBoundaries.WITHOUT_FRAMING
-        if self._is_head_only or head.status == 204 or head.status == 304:
-            self._mode = _LENGTH
+        if self._is_head_only or head.status in (204, 304):
+            self._mode, self._left = _LENGTH, 0
             self._take_length(receiver, rest)
         elif head.length is not None:
             self._mode, self._left = _LENGTH, head.length
             self._take_length(receiver, rest)
         elif head.is_chunked:
-            self._mode, self._chunks = _CHUNKED, ChunkParser()
+            self._mode, self._chunks, self._partial_chunk = _CHUNKED, ChunkParser(), b""
+            self._boundaries = boundaries
+            self._is_framed = boundaries != ChunkBoundaries.WITHOUT_FRAMING
             self._take_chunked(receiver, rest)
         else:
             self._mode = _CLOSE
@@ -244,10 +243,9 @@ class Upstream(asyncio.Protocol):
             receiver.flush()
 
     def _take_length(self, receiver: ResponseReceiver, data: bytes) -> None:
-        size = len(data)
-        if size >= self._left:
-            piece = data if size == self._left else data[: self._left]
-            self._end(receiver, piece, is_clean=size == self._left)
+        size, left = len(data), self._left
+        if size >= left:
+            self._end(receiver, data[:left], is_clean=size == left)
         elif data:
             self._left -= size
             receiver.body_received(data)
@@ -311,7 +309,8 @@ class Upstream(asyncio.Protocol):
                 return  # it dropped the connection meanwhile
         self.receiver = self._pieces = None
         self._is_fresh = False
-        self.resume()
+        if self._is_paused:
+            self.resume()
         if (
             is_clean
             and self._keeps_alive
@@ -403,9 +402,7 @@ class ConnectionPool:
         tls = self._tls if endpoint.is_tls else None
 
         def new_upstream() -> Upstream:
-            return Upstream(
-                lambda upstream: self._put_back(idle, upstream), lambda upstream: self._remove(idle, upstream)
-            )
+            return Upstream(partial(self._put_back, idle), partial(self._remove, idle))
 
         if isinstance(endpoint.address, str):
             _, upstream = await loop.create_unix_connection(new_upstream, endpoint.address)

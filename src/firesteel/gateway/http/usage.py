@@ -269,11 +269,13 @@ class UsageFilter:
         held = self._held
         is_last = b'"finish_reason":"' in event or b'"finish_reason": "' in event
         if position > 0:
-            if self._strips_event and _NO_CHOICES.search(event) and b'"usage":null' not in event:
+            has_no_choices = _NO_CHOICES.search(event) is not None
+            if self._strips_event and has_no_choices and b'"usage":null' not in event:
                 self._held = b""
                 return _with_last_fields(held, event) if held else b""
-            is_wanted = self._has_timings and (is_last or _ends_stream(event))
-            is_wanted = is_wanted or (not self._strips_event and _NO_CHOICES.search(event) is not None)
+            # The last event in llama.cpp's own format, or the one with `usage`.
+            ends_stream = is_last or b'"stop":true' in event or has_no_choices
+            is_wanted = (self._has_timings and ends_stream) or (not self._strips_event and has_no_choices)
             if self._strips_fields and not is_wanted:
                 counts = _COUNTS.match(event, event.rfind(b",", 0, position))
                 if counts is not None:
@@ -285,11 +287,6 @@ class UsageFilter:
             self._held = b""
             return held + event
         return event
-
-
-def _ends_stream(event: bytes) -> bool:
-    """The last event in llama.cpp's own format, or the one with `usage`."""
-    return b'"stop":true' in event or _NO_CHOICES.search(event) is not None
 
 
 def _with_last_fields(held: bytes, last: bytes) -> bytes:

@@ -129,7 +129,10 @@ class CurveSampler:
         with suppress(TimeoutError, OSError):
             async with asyncio.timeout(SAMPLE_S * 0.6):
                 pages = await self._engine_metrics()
-        await self._sample_gpu()
+        self._gpu_in -= 1
+        if self._gpu_in <= 0:
+            self.gpu = await asyncio.to_thread(self._read_gpu)
+            self._gpu_in = _GPU_EVERY if self.gpu else _GPU_RETRY
         activities = await asyncio.to_thread(
             lambda: {name: page_activity(page) for name, page in pages.items()}
         )
@@ -143,12 +146,6 @@ class CurveSampler:
             problem = await asyncio.to_thread(self.store.add, rows, now)
             if problem:
                 self._notify(problem)
-
-    async def _sample_gpu(self) -> None:
-        self._gpu_in -= 1
-        if self._gpu_in <= 0:
-            self.gpu = await asyncio.to_thread(self._read_gpu)
-            self._gpu_in = _GPU_EVERY if self.gpu else _GPU_RETRY
 
     def _take(self, activities: Mapping[str, Activity], start: int, seconds: float) -> list[CurveRow]:
         """On the loop, at one moment."""
@@ -179,7 +176,8 @@ class CurveSampler:
         self, view: ModelView, totals: ModelTotals, engine: Activity | None, seconds: float
     ) -> ModelSample:
         name = view.config.name
-        difference = _difference(totals, self._totals.get(name, _NONE))
+        before_totals = self._totals.get(name, _NONE)
+        difference = ModelTotals(*map(_less, astuple(totals), astuple(before_totals)))
         engine, before = engine or Activity(), self._engines.get(name, Activity())
         whole = difference.completion_tokens - difference.stream_tokens
         return ModelSample(
@@ -224,10 +222,6 @@ def page_activity(page: str) -> Activity:
     """Of any engine that we know: an outside server does not say which it is."""
     engine = next((engine for prefix, engine in _PREFIXES.items() if f"\n{prefix}" in f"\n{page}"), None)
     return activity(engine, page) if engine else Activity()
-
-
-def _difference(now: ModelTotals, before: ModelTotals) -> ModelTotals:
-    return ModelTotals(*map(_less, astuple(now), astuple(before)))
 
 
 def _less(now: Any, before: Any) -> Any:

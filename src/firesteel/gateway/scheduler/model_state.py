@@ -193,7 +193,7 @@ class ModelState(Struct, eq=False):
         """A load failed: the next attempt waits, longer each time."""
         self.fails += 1
         self.why, self.requested_s = why, None
-        self.retry_s = now_s + _pause_s(self.fails)
+        self.retry_s = now_s + min(_LAST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self.fails - 1, 10))
 
     def crash(self, why: str, now_s: float) -> None:
         """The first crash is repaired at once, the next ones after a pause that doubles."""
@@ -233,7 +233,3 @@ def new_model_state(model: ModelConfig, now_s: float) -> ModelState:
     state = ModelState(model, load_s=model.load_s, identity=model.identity, need_bytes=model.bytes)
     state.set_off(now_s)
     return state
-
-
-def _pause_s(fails: int) -> float:
-    return min(_LAST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(fails - 1, 10)) if fails else 0.0

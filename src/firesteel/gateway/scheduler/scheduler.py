@@ -87,7 +87,11 @@ class Scheduler:
     def try_finish(self, request: Hashable, now_s: float) -> bool:
         """End a request that was served or waited. False: something may follow; send `TimePassed`."""
         state = self._requests.finish(request, now_s)
-        return state is None or self._stays_settled(state, now_s)
+        if state is None:
+            return True
+        # It changes nothing if the model stays open and no other model needs its memory.
+        ttl_s = state.config.ttl_s
+        return self._is_settled and state.is_open and (ttl_s is None or self._tick_s <= now_s + ttl_s)
 
     def next_tick_s(self, now_s: float) -> float | None:
         """When `TimePassed` is due, not before `now_s`; None: not at all."""
@@ -153,11 +157,6 @@ class Scheduler:
         elif state is not None:
             self._requests.enqueue(state, event.request, event.priority, now_s)
 
-    def _stays_settled(self, state: ModelState, now_s: float) -> bool:
-        """Whether the end of a request there changes nothing: it stays open, and nobody needs its memory."""
-        ttl_s = state.config.ttl_s
-        return self._is_settled and state.is_open and (ttl_s is None or self._tick_s <= now_s + ttl_s)
-
     def _loaded(self, state: ModelState, measured_bytes: int | None, now_s: float, out: list[Effect]) -> None:
         if state.phase == "unloading":
             return
@@ -169,7 +168,7 @@ class Scheduler:
         # The requests it was loaded for are served even if it must be unloaded at once. Otherwise two models
         # could be loaded in turns and serve nobody.
         if was_loading and not state.is_removed and not state.is_stale:
-            self._grant_waiters(state, now_s, out)
+            self._requests.grant_all(state, self.limits.max_wait_s, now_s, out)
 
     def _failed(self, state: ModelState, why: str, now_s: float, out: list[Effect]) -> None:
         if state.phase == "ready":
@@ -296,7 +295,8 @@ class Scheduler:
                 state.requested_s = state.requested_s if state.is_pinned else None
         for state in capacity.unloading:
             if state.waiting and state.is_stuck(self.limits, now_s):
-                self._reject_overdue(state, capacity.shortage_text(state, now_s), now_s, out)
+                why = capacity.shortage_text(state, now_s)
+                self._requests.reject_overdue(state, why, self.limits.max_wait_s, now_s, out)
 
     def _start_next_load(self, now_s: float, out: list[Effect]) -> None:
         needed = self._capacity.needed(now_s)
@@ -321,7 +321,7 @@ class Scheduler:
                 self._evict_and_load(state, evictions, now_s, out)
                 return True
             why = state.why = self._capacity.shortage_text(state, now_s)
-            self._reject_overdue(state, why, now_s, out)
+            self._requests.reject_overdue(state, why, self.limits.max_wait_s, now_s, out)
             if state.requested_s is not None and now_s >= state.requested_s + self.limits.max_wait_s:
                 state.requested_s = now_s if state.is_pinned else None
         return False
@@ -365,15 +365,9 @@ class Scheduler:
         for state in self._capacity.ready:
             state.is_open = state not in closed
             if state.is_open and state.waiting:
-                self._grant_waiters(state, now_s, out)
+                self._requests.grant_all(state, self.limits.max_wait_s, now_s, out)
 
     # -- helpers --
-
-    def _grant_waiters(self, state: ModelState, now_s: float, out: list[Effect]) -> None:
-        self._requests.grant_all(state, self.limits.max_wait_s, now_s, out)
-
-    def _reject_overdue(self, state: ModelState, why: str, now_s: float, out: list[Effect]) -> None:
-        self._requests.reject_overdue(state, why, self.limits.max_wait_s, now_s, out)
 
     def _unload(self, state: ModelState, now_s: float, out: list[Effect]) -> None:
         """Unload a healthy model; earlier failures no longer count."""
@@ -530,19 +524,15 @@ def check_admission(
             return RejectRequest(request, "too large", impossible)
     if waiting >= capacity.limits.queue:
         why = f"{waiting} requests are waiting, and `queue` is {capacity.limits.queue}. Try again later"
-        return RejectRequest(request, "full", why, _next_load_done_s(capacity, now_s))
+        # When the load under way should end, waiting requests are served.
+        ends_s = [state.since_s + state.load_s for state in capacity.states if state.phase == "loading"]
+        return RejectRequest(request, "full", why, max(1.0, min(ends_s, default=now_s) - now_s))
     return None
 
 
 def failure_text(state: ModelState, now_s: float) -> str:
     pause = show_seconds(max(0.0, state.retry_s - now_s))
     return f"`{state.name}` does not run: {state.why}. The next request after {pause} tries again"
-
-
-def _next_load_done_s(capacity: Capacity, now_s: float) -> float:
-    """When the load under way should end, and waiting requests are served."""
-    ends_s = [state.since_s + state.load_s for state in capacity.states if state.phase == "loading"]
-    return max(1.0, min(ends_s, default=now_s) - now_s)
 
 
 def next_tick_s(capacity: Capacity, now_s: float, *, is_settled: bool, has_waiting: bool) -> float:

@@ -40,7 +40,8 @@ _STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filt
 
 def chat_request(request: Json) -> Json:
     refuse_others(request, _KNOWN, _TO)
-    messages = _system(request.get("system"))
+    system = _text(request["system"], "system") if request.get("system") else ""
+    messages: list[Json] = [{"role": "system", "content": system}] if system else []
     for message in objects(required(request, "messages", list), "messages"):
         messages += _message(message)
     body: Json = {"model": request.get("model"), "messages": messages}
@@ -69,11 +70,6 @@ def _thinking_and_format(request: Json) -> Json:
     elif answer_format:
         raise Untranslatable(f"`output_format` of this kind cannot be translated to {_TO}")
     return body
-
-
-def _system(system: object) -> list[Json]:
-    text = system if isinstance(system, str) else _text(system, "system") if system else ""
-    return [{"role": "system", "content": text}] if text else []
 
 
 def _text(blocks: object, name: str) -> str:
