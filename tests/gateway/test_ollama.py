@@ -11,8 +11,8 @@ import ollama
 import pytest
 
 from firesteel.edge.home import Home
-from firesteel.gateway.admin.commands import AdminRejected
 from firesteel.gateway.admin.ollama import model_document, running_rows, tag_rows
+from firesteel.gateway.interfaces import AdminRejected
 from firesteel.gateway.keys import add_key, keys_path
 from firesteel.gateway.service_config import ModelConfig, ServiceConfig
 from firesteel.gateway.state import ModelStatus

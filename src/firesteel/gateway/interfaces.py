@@ -71,6 +71,14 @@ class Rejection(Value):
     """With 405: the allowed methods."""
 
 
+class AdminRejected(Exception):
+    """Ends a request to the admin API with a rejection."""
+
+    def __init__(self, rejection: Rejection) -> None:
+        super().__init__(rejection.why)
+        self.rejection = rejection
+
+
 class Timeouts(Value):
     """How long an engine may be silent. A prompt of 100,000 tokens takes minutes on a Spark."""
 

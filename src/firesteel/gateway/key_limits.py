@@ -117,7 +117,7 @@ class Budgets:
             account.spent += tokens
 
 
-_PERIODS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _RATE = re.compile(r"([1-9][0-9]{0,11})/([smhd])", re.ASCII)
 
 
@@ -126,7 +126,7 @@ class RateLimit(Value):
     seconds: int
 
     def __str__(self) -> str:
-        letters = {seconds: letter for letter, seconds in _PERIODS.items()}
+        letters = {seconds: letter for letter, seconds in UNIT_SECONDS.items()}
         return f"{self.count}/{letters[self.seconds]}"
 
 
@@ -135,7 +135,7 @@ def parse_rate_limit(text: str) -> RateLimit:
     match = _RATE.fullmatch(text)
     if match is None:
         raise UsageError(f"`{text[:40]}` is not a rate", next="--rate 60/m, or 5/s, 1000/h, 10000/d")
-    return RateLimit(int(match[1]), _PERIODS[match[2]])
+    return RateLimit(int(match[1]), UNIT_SECONDS[match[2]])
 
 
 class KeyLimits(Value):

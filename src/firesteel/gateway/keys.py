@@ -30,7 +30,14 @@ from typing import Literal
 from firesteel.edge.home import Home, exclusive, write_text
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.interfaces import BearerToken, Caller, Rejection
-from firesteel.gateway.key_limits import NO_LIMITS, KeyLimits, RateLimit, parse_budget, parse_rate_limit
+from firesteel.gateway.key_limits import (
+    NO_LIMITS,
+    UNIT_SECONDS,
+    KeyLimits,
+    RateLimit,
+    parse_budget,
+    parse_rate_limit,
+)
 from firesteel.values import Value, from_json, plain
 
 Scope = Literal["inference", "admin", "metrics"]
@@ -44,7 +51,6 @@ _MODEL = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9._:/@+*?-]{0,199}", re.ASCII)
 """A model, an alias, or a pattern with `*` and `?`."""
 _MAX_MODELS = 100
 _DURATION = re.compile(r"([1-9][0-9]{0,5})([smhd])", re.ASCII)
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
@@ -128,7 +134,9 @@ def parse_expiry(text: str, now: float) -> datetime:
     """`30d` or `12h` from now, or a day: until its end, in the host's time zone."""
     try:
         if match := _DURATION.fullmatch(text):
-            return datetime.fromtimestamp(now, UTC) + timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
+            return datetime.fromtimestamp(now, UTC) + timedelta(
+                seconds=int(match[1]) * UNIT_SECONDS[match[2]]
+            )
         until = datetime.combine(date.fromisoformat(text) + timedelta(days=1), datetime.min.time())
         expires = until.astimezone()
     except (ValueError, OverflowError):

@@ -42,7 +42,7 @@ from firesteel import __version__
 from firesteel.edge.home import Home
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.gateway.admin import prometheus, streams
-from firesteel.gateway.admin.commands import MAX_TEXT_BYTES, AdminRejected, CommandRunner, command_routes
+from firesteel.gateway.admin.commands import MAX_TEXT_BYTES, CommandRunner, command_routes
 from firesteel.gateway.admin.events import Subscribers, publish_changes
 from firesteel.gateway.admin.ollama import ollama_routes
 from firesteel.gateway.admin.request_log import LOG_FILTERS, log_path, recent
@@ -51,7 +51,7 @@ from firesteel.gateway.admin.usage import csv_text, parse_query, read_report
 from firesteel.gateway.http.access import reject_foreign_page
 from firesteel.gateway.http.messages import error_body
 from firesteel.gateway.http.routes import OLLAMA_PATHS, family_of
-from firesteel.gateway.interfaces import Caller, Rejection
+from firesteel.gateway.interfaces import AdminRejected, Caller, Rejection
 from firesteel.gateway.keys import check_admin, check_metrics, unknown_model
 from firesteel.gateway.monitoring.store import RANGES, CurveRange
 from firesteel.gateway.state import GatewayState, ModelStatus

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from aiohttp import web
 
-from firesteel.gateway.interfaces import Rejection
+from firesteel.gateway.interfaces import AdminRejected, Rejection
 
 CommandRunner = Callable[[Sequence[str], bytes], Awaitable[bytes]]
 """Runs `firesteel ARGUMENTS` with this standard input; its standard output."""
@@ -35,12 +35,6 @@ _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}(/[A-Za-z0-9][A-Za-z0-9._-
 """A name of the catalog or an id of the Hub; not a path of this machine."""
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 _WORD = re.compile(r"[a-z][a-z0-9-]{0,31}", re.ASCII)
-
-
-class AdminRejected(Exception):
-    def __init__(self, rejection: Rejection) -> None:
-        super().__init__(rejection.why)
-        self.rejection = rejection
 
 
 def command_routes(run: CommandRunner, model_name: Callable[[web.Request], str]) -> list[web.RouteDef]:

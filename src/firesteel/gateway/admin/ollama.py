@@ -14,8 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from firesteel import __version__
-from firesteel.gateway.admin.commands import AdminRejected
-from firesteel.gateway.interfaces import Rejection
+from firesteel.gateway.interfaces import AdminRejected, Rejection
 from firesteel.gateway.state import ModelStatus
 from firesteel.gateway.translate.ollama import timestamp
 

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from aiohttp import web
 
-from firesteel.gateway.admin.commands import AdminRejected
 from firesteel.gateway.admin.events import Event
-from firesteel.gateway.interfaces import Rejection
+from firesteel.gateway.interfaces import AdminRejected, Rejection
 from firesteel.run.service import MAX_TAIL_BYTES
 
 MAX_STREAMS = 64

@@ -18,6 +18,7 @@ from typing import Any
 from firesteel.gateway.http.body import STREAM, STREAM_OPTIONS, Edit, find_near_ends
 from firesteel.gateway.interfaces import Counting, Rejection
 from firesteel.gateway.service_config import ModelParameters
+from firesteel.gateway.translate.values import dump
 from firesteel.values import Value
 
 MAX_BRACKETS = 100_000
@@ -155,22 +156,18 @@ def _route_rules(parameters: ModelParameters, kind: str) -> RouteRules:
         }
         if limit is not None and isinstance(found.get(name), int):
             found[name] = min(found[name], limit)
-        return {key: _dump(value) for key, value in found.items()}
+        return {key: dump(value) for key, value in found.items()}
 
     defaults = encoded({**of_recipe(parameters.recipe), **parameters.defaults})
     for_tools = encoded({**of_recipe(parameters.recipe_for_tools), **parameters.defaults})
     return RouteRules(
         defaults,
         {**defaults, **for_tools} if parameters.recipe_for_tools else defaults,
-        {key: _dump(value) for key, value in fixed.items()},
+        {key: dump(value) for key, value in fixed.items()},
         frozenset(parameters.strip),
         limit,
         name,
     )
-
-
-def _dump(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def parameter_edits(body: bytes, rules: RouteRules) -> list[Edit] | Rejection:
@@ -206,7 +203,7 @@ def parameter_edits(body: bytes, rules: RouteRules) -> list[Edit] | Rejection:
     added = _added(rules, rules.for_tools if has_tools else rules.defaults, given)
     edits += _removals(members, removed)
     if added:
-        text = b",".join(b"%b:%b" % (_dump(name), value) for name, value in added.items())
+        text = b",".join(b"%b:%b" % (dump(name), value) for name, value in added.items())
         start = members[0].start if members else body.index(b"{") + 1
         edits.append((start, start, text + b"," if not all(removed) else text))
     return edits
@@ -299,7 +296,7 @@ def request_usage(body: bytes, counting: Counting) -> UsageRequest | None:
         return _extend(body, options, is_continuous)
     if b'"stream_options"' in body:  # somewhere in the middle, or in a prompt
         return None
-    text = b',"stream_options":' + _dump_options(_wanted(is_continuous))
+    text = b',"stream_options":' + dump(_wanted(is_continuous))
     return UsageRequest((value + 4, value + 4, text), True, is_continuous)
 
 
@@ -314,7 +311,7 @@ def _extend(body: bytes, start: int, is_continuous: bool) -> UsageRequest | None
     wanted = _wanted(is_continuous)
     if not isinstance(options, dict) or not text[:size].isascii() or options == options | wanted:
         return None
-    edit = (start, start + size, _dump_options(options | wanted))
+    edit = (start, start + size, dump(options | wanted))
     strips_fields = is_continuous and options.get("continuous_usage_stats") is not True
     return UsageRequest(edit, options.get("include_usage") is not True, strips_fields)
 
@@ -322,7 +319,3 @@ def _extend(body: bytes, start: int, is_continuous: bool) -> UsageRequest | None
 def _wanted(is_continuous: bool) -> dict[str, bool]:
     wanted = {"include_usage": True}
     return wanted | {"continuous_usage_stats": True} if is_continuous else wanted
-
-
-def _dump_options(options: dict[str, bool]) -> bytes:
-    return json.dumps(options, separators=(",", ":")).encode()

@@ -32,6 +32,7 @@ from collections.abc import Iterator
 from firesteel.gateway.http.body import net_closing_brackets
 from firesteel.gateway.http.upstream import PIECES
 from firesteel.gateway.interfaces import Counting, Usage
+from firesteel.gateway.translate.values import dump
 
 TAIL_BYTES = 4096
 HEAD_BYTES = 2048
@@ -300,5 +301,4 @@ def _with_last_fields(held: bytes, last: bytes) -> bytes:
     end = held.rfind(b"}")
     if not moved or end < 0:
         return held
-    text = json.dumps(moved, separators=(",", ":"), ensure_ascii=False).encode()[1:-1]
-    return held[:end] + b"," + text + held[end:]
+    return held[:end] + b"," + dump(moved)[1:-1] + held[end:]

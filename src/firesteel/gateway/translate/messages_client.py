@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from firesteel.gateway.translate.values import (
+    CHAT_API,
     ClientApi,
     Json,
     TranslationContext,
@@ -25,7 +26,6 @@ from firesteel.gateway.translate.values import (
     tool_calls,
 )
 
-_TO = "OpenAI's chat API, the only one that this model's server speaks"
 _KNOWN = frozenset(
     ("model", "messages", "system", "max_tokens", "stop_sequences", "stream", "temperature", "top_p", "top_k",
      "tools", "tool_choice", "thinking", "output_format", "output_config",
@@ -39,7 +39,7 @@ _STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filt
 
 
 def chat_request(request: Json) -> Json:
-    refuse_others(request, _KNOWN, _TO)
+    refuse_others(request, _KNOWN, CHAT_API)
     system = _text(request["system"], "system") if request.get("system") else ""
     messages: list[Json] = [{"role": "system", "content": system}] if system else []
     for message in objects(required(request, "messages", list), "messages"):
@@ -68,7 +68,7 @@ def _thinking_and_format(request: Json) -> Json:
         schema = {"name": "answer", "schema": answer_format.get("schema"), "strict": True}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     elif answer_format:
-        raise Untranslatable(f"`output_format` of this kind cannot be translated to {_TO}")
+        raise Untranslatable(f"`output_format` of this kind cannot be translated to {CHAT_API}")
     return body
 
 
@@ -88,7 +88,7 @@ def _text(blocks: object, name: str) -> str:
 
 def _unknown_block(block: Json, where: str) -> Untranslatable:
     kind = str(block.get("type"))[:80]
-    return Untranslatable(f"a block of type `{kind}` in `{where}` cannot be translated to {_TO}")
+    return Untranslatable(f"a block of type `{kind}` in `{where}` cannot be translated to {CHAT_API}")
 
 
 def _message(message: Json) -> list[Json]:
@@ -172,13 +172,15 @@ def _part(block: Json) -> Json:
     elif source.get("type") == "base64":
         url = f"data:{required(source, 'media_type', str)};base64,{required(source, 'data', str)}"
     else:
-        raise Untranslatable(f"an image whose `source` is no `base64` or `url` cannot be translated to {_TO}")
+        raise Untranslatable(
+            f"an image whose `source` is no `base64` or `url` cannot be translated to {CHAT_API}"
+        )
     return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _tool(tool: Json) -> Json:
     if tool.get("type") not in (None, "custom"):
-        raise Untranslatable(f"the tool `{str(tool['type'])[:80]}` cannot be translated to {_TO}")
+        raise Untranslatable(f"the tool `{str(tool['type'])[:80]}` cannot be translated to {CHAT_API}")
     function = {"name": required(tool, "name", str), "parameters": required(tool, "input_schema", dict)}
     return {"type": "function", "function": function | copied(tool, ("description", "strict"))}
 

@@ -19,6 +19,7 @@ from firesteel.gateway.translate.values import (
     refuse_others,
     required,
     text_of,
+    without_defaults,
 )
 
 _TO = "Anthropic's Messages API, the only one that this model's server speaks"
@@ -28,7 +29,6 @@ _KNOWN = frozenset(
      "stream_options", "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key",
      "prompt_cache_retention", "prompt_cache_options")
 )  # fmt: skip
-_DEFAULTS = {"n": 1, "presence_penalty": 0, "frequency_penalty": 0, "logprobs": False, "modalities": ["text"]}
 DEFAULT_MAX_TOKENS = 8192
 """Chat has no limit by default; Messages requires one."""
 _BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 24576, "xhigh": 32768}
@@ -41,7 +41,7 @@ _FINISH["model_context_window_exceeded"] = "length"
 
 
 def messages_request(chat: Json) -> Json:
-    given = {name: value for name, value in chat.items() if _DEFAULTS.get(name, ...) != value}
+    given = without_defaults(chat)
     if member(given, "response_format").get("type") == "text":
         del given["response_format"]
     refuse_others(given, _KNOWN, _TO)

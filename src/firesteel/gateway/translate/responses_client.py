@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from firesteel.gateway.translate.values import (
+    CHAT_API,
     ClientApi,
     Json,
     TranslationContext,
@@ -27,7 +28,6 @@ from firesteel.gateway.translate.values import (
     tool_calls,
 )
 
-_TO = "OpenAI's chat API, the only one that this model's server speaks"
 _KNOWN = frozenset(
     ("model", "input", "instructions", "max_output_tokens", "temperature", "top_p", "stream", "tools",
      "tool_choice", "parallel_tool_calls", "text", "reasoning",
@@ -42,8 +42,8 @@ def chat_request(request: Json) -> Json:
     for name in _STORED:
         if request.get(name):
             why = "Nothing is stored there: send the whole conversation as `input`."
-            raise Untranslatable(f"`{name}` cannot be translated to {_TO}. {why}")
-    refuse_others(request, _KNOWN, _TO)
+            raise Untranslatable(f"`{name}` cannot be translated to {CHAT_API}. {why}")
+    refuse_others(request, _KNOWN, CHAT_API)
     instructions = field(request, "instructions", str, "")
     messages = [{"role": "system", "content": instructions}] if instructions else []
     body: Json = {"model": request.get("model"), "messages": messages + _messages(request.get("input"))}
@@ -71,12 +71,12 @@ def _format(text: Json) -> Json:
         case "json_schema":
             schema = copied(answer_format, ("name", "schema", "strict", "description"))
             return body | {"response_format": {"type": "json_schema", "json_schema": schema}}
-    raise Untranslatable(f"this `text.format` cannot be translated to {_TO}")
+    raise Untranslatable(f"this `text.format` cannot be translated to {CHAT_API}")
 
 
 def _tool(tool: Json) -> Json:
     if tool.get("type") != "function":
-        raise Untranslatable(f"the tool `{str(tool.get('type'))[:80]}` cannot be translated to {_TO}")
+        raise Untranslatable(f"the tool `{str(tool.get('type'))[:80]}` cannot be translated to {CHAT_API}")
     function = {"name": required(tool, "name", str)}
     return {
         "type": "function",
@@ -90,7 +90,7 @@ def _tool_choice(choice: object) -> Json:
     if choice in ("auto", "none", "required"):
         return {"tool_choice": choice}
     if not isinstance(choice, dict) or choice.get("type") != "function":
-        raise Untranslatable(f"this `tool_choice` cannot be translated to {_TO}")
+        raise Untranslatable(f"this `tool_choice` cannot be translated to {CHAT_API}")
     return {"tool_choice": {"type": "function", "function": {"name": required(choice, "name", str)}}}
 
 
@@ -117,7 +117,9 @@ def _messages(given: object) -> list[Json]:
                 content = _content(item.get("output"))
                 messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
             case kind:
-                raise Untranslatable(f"an item `{str(kind)[:80]}` in `input` cannot be translated to {_TO}")
+                raise Untranslatable(
+                    f"an item `{str(kind)[:80]}` in `input` cannot be translated to {CHAT_API}"
+                )
         if thought and messages[-1]["role"] == "assistant":
             messages[-1]["reasoning_content"] = thought
         thought = ""
@@ -159,7 +161,7 @@ def _part(part: Json) -> Json:
     if kind == "input_image" and part.get("image_url"):
         image = {"url": required(part, "image_url", str)} | copied(part, ("detail",))
         return {"type": "image_url", "image_url": image}
-    raise Untranslatable(f"a part of type `{str(kind)[:80]}` in `content` cannot be translated to {_TO}")
+    raise Untranslatable(f"a part of type `{str(kind)[:80]}` in `content` cannot be translated to {CHAT_API}")
 
 
 MAX_ANSWER_CHARS = 16 * 1024 * 1024

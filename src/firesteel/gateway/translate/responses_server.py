@@ -17,6 +17,7 @@ from firesteel.gateway.translate.values import (
     refuse_others,
     required,
     text_of,
+    without_defaults,
 )
 
 _TO = "OpenAI's Responses API, the only one that this model's server speaks"
@@ -26,14 +27,13 @@ _KNOWN = frozenset(
      "stream_options", "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key",
      "prompt_cache_retention", "prompt_cache_options")
 )  # fmt: skip
-_DEFAULTS = {"n": 1, "presence_penalty": 0, "frequency_penalty": 0, "logprobs": False, "modalities": ["text"]}
 
 
 # --- the request ---
 
 
 def responses_request(chat: Json) -> Json:
-    given = {name: value for name, value in chat.items() if _DEFAULTS.get(name, ...) != value}
+    given = without_defaults(chat)
     refuse_others(given, _KNOWN, _TO)
     body: Json = {"model": given.get("model"), "input": [], "store": False}
     for message in objects(required(given, "messages", list), "messages"):

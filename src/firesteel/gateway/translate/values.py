@@ -16,6 +16,13 @@ _COSTS = ((b"{", 240), (b"[", 88), (b",", 72))
 """What an object, a list and a member take in CPython 3.12, measured with `tracemalloc`."""
 
 
+CHAT_API = "OpenAI's chat API, the only one that this model's server speaks"
+"""What a client's request is translated to, for its errors."""
+_CHAT_DEFAULTS = {
+    "n": 1, "presence_penalty": 0, "frequency_penalty": 0, "logprobs": False, "modalities": ["text"],
+}  # fmt: skip
+
+
 class Untranslatable(Exception):
     """A request that the other API cannot express, or that is no request at all. The text names the field and
     says what to do."""
@@ -149,6 +156,11 @@ def refuse_others(value: Json, known: Collection[str], where: str) -> None:
 def copied(value: Json, names: Iterable[str]) -> Json:
     """The members with these names that are set."""
     return {name: value[name] for name in names if value.get(name) is not None}
+
+
+def without_defaults(chat: Json) -> Json:
+    """A chat request without the members that only repeat a default of the API."""
+    return {name: value for name, value in chat.items() if _CHAT_DEFAULTS.get(name, ...) != value}
 
 
 def first_choice(response: Json) -> Json:
