@@ -158,7 +158,7 @@ def compare(
             *_significance_notes(rows),
             *([variation_note(by.found)] if by and by.found else []),
             *_size_notes(a, b, pairs),
-            *_cache_notes(sides),
+            *([_CACHED_DIFFERENTLY] if any(_is_cached_differently(*pair) for pair in sides) else []),
             *_notes(first, second),
         ),
         answers=answers(first, second) if is_interleaved else None,
@@ -347,6 +347,10 @@ def _without_difference(row: ComparedFigure) -> ComparedFigure:
 
 # --- notes ---
 
+_CACHED_DIFFERENTLY = (
+    "one had more of its prompts in its cache than the other: TTFT and prefill are not compared"
+)
+
 
 def _significance_notes(rows: Sequence[ComparedFigure]) -> Iterator[str]:
     judged = [row for row in rows if row.difference.verdict != "too few"]
@@ -364,11 +368,6 @@ def _size_notes(a: BenchRun, b: BenchRun, pairs: Sequence[IndexPair]) -> Iterato
         if size_difference(one, other) > 0:
             here, there = (f"{point.depth:,} + {point.answer_tokens} tokens" for point in (one, other))
             yield f"{here} are compared with {there}: TTFT may differ as much for that reason alone"
-
-
-def _cache_notes(sides: Sequence[tuple[_Side, _Side]]) -> Iterator[str]:
-    if any(_is_cached_differently(one, other) for one, other in sides):
-        yield "one had more of its prompts in its cache than the other: TTFT and prefill are not compared"
 
 
 def _notes(first: StoredRun, second: StoredRun) -> Iterator[str]:

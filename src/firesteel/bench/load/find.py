@@ -187,7 +187,9 @@ class LoadSearch(Struct):
         load = next_load(tried, start, self.kind)
         self._is_final[self.kind] = load is None and bool(tried)
         if load is not None and self._has_time_for(load):
-            return self._point(load)
+            if self.kind == "users":
+                return replace(self.points[0], shape="sweep", users=round(load))
+            return replace(self.points[0], shape="open", users=OPEN_USERS, rate_per_s=load)
         if self.kind != "users":
             return None
         self.kind = "requests per second"
@@ -201,11 +203,6 @@ class LoadSearch(Struct):
         arrivals_s = MIN_ARRIVALS / load if self.kind != "users" else 0.0
         share = _USERS_SHARE if self.kind == "users" else 1
         return self.spent_s < self.budget_s * share and arrivals_s <= self.left_s
-
-    def _point(self, load: float) -> Point:
-        if self.kind == "users":
-            return replace(self.points[0], shape="sweep", users=round(load))
-        return replace(self.points[0], shape="open", users=OPEN_USERS, rate_per_s=load)
 
     def _first_rate(self) -> float:
         """As many requests as the users that hold the target send; below it if not even one does."""

@@ -13,8 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast, get_args
 from urllib.parse import urlsplit
@@ -131,42 +130,28 @@ Event = RunProgress | RunStarted | SampleTaken | RunFinished
 
 async def measure(order: RunOrder) -> AsyncIterator[Event]:
     """The last event is RunFinished. A failing server shows in its samples; nothing is raised for it."""
-    async with _sampler(order) as sampler:
-        await sampler.wait_ready()  # its start would take time from the first measurements
-        async with aclosing(_measure(order, sampler)) as events:  # a caller may leave early
-            async for event in events:
-                yield event
-
-
-def _sampler(order: RunOrder) -> Sampler:
-    subject = order.subject
+    subject, texts = order.subject, [point.text for point in order.points]
     engine = cast(EngineName, subject.engine) if subject.engine in get_args(EngineName) else None
-    return Sampler(subject.url, engine, order.key, urlsplit(subject.url).hostname in _LOOPBACK)
-
-
-async def _measure(order: RunOrder, sampler: Sampler) -> AsyncGenerator[Event]:
-    began, began_at = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
-    yield RunProgress("asking how the server counts tokens")
-    prepared = await prepare(
-        order.subject,
-        order.settings,
-        [point.text for point in order.points],
-        key=order.key,
-        requests=order.requests,
-    )
-    state = _RunState(order, prepared, sampler, began, began_at)
-    if order.own:
-        yield RunProgress("counting the tokens of your prompts")
-        await state.choose_prompts(order.own)
-    yield RunStarted(state.run())
-    with state.cost:
-        while (index := state.schedule.next(state.spent_s)) is not None:
-            if state.add_points():
-                yield RunStarted(replace(state.run(), figures=()))
-            yield RunProgress(state.progress_text(index), state.schedule.left_s)
-            for sample in await state.repeat(index):
-                yield SampleTaken(sample)
-    yield RunFinished(state.run(), tuple(state.samples))
+    async with Sampler(
+        subject.url, engine, order.key, urlsplit(subject.url).hostname in _LOOPBACK
+    ) as sampler:
+        await sampler.wait_ready()  # its start would take time from the first measurements
+        began, began_at = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
+        yield RunProgress("asking how the server counts tokens")
+        prepared = await prepare(subject, order.settings, texts, key=order.key, requests=order.requests)
+        state = _RunState(order, prepared, sampler, began, began_at)
+        if order.own:
+            yield RunProgress("counting the tokens of your prompts")
+            await state.choose_prompts(order.own)
+        yield RunStarted(state.run())
+        with state.cost:
+            while (index := state.schedule.next(state.spent_s)) is not None:
+                if state.add_points():
+                    yield RunStarted(replace(state.run(), figures=()))
+                yield RunProgress(state.progress_text(index), state.schedule.left_s)
+                for sample in await state.repeat(index):
+                    yield SampleTaken(sample)
+        yield RunFinished(state.run(), tuple(state.samples))
 
 
 class _RunState:
@@ -470,10 +455,14 @@ def resume_order(
 
 async def measure_recorded(order: RunOrder, history: History, home: Home) -> AsyncIterator[Event]:
     """The last event is RunFinished; its run is in the history."""
+    # The limits are kept so that the run can be resumed; of a resumed run, those of this part.
+    budget_s = order.limits.budget_s - _elapsed_s(order.earlier_samples)
+    limits = {"budget_s": budget_s, "precision": order.limits.precision}
     with watch_contention(home, order.subject.url, order.id) as others:
         async for event in measure(order):
             if isinstance(event, RunStarted | RunFinished):
-                event = replace(event, run=_annotated(event.run, order, others()))
+                notes = (*event.run.notes, *others())
+                event = replace(event, run=replace(event.run, notes=notes, limits=limits))
             record(history, order.id, event)
             yield event
 
@@ -488,16 +477,6 @@ def record(history: History, id: str, event: Event) -> None:
         history.add(id, event.sample)
     elif isinstance(event, RunFinished):
         history.finish(event.run)
-
-
-def _annotated(run: BenchRun, order: RunOrder, notes: tuple[str, ...]) -> BenchRun:
-    """With its limits, so that it can be resumed; of a resumed run, those of this part."""
-    limits, elapsed_s = order.limits, _elapsed_s(order.earlier_samples)
-    return replace(
-        run,
-        notes=(*run.notes, *notes),
-        limits={"budget_s": limits.budget_s - elapsed_s, "precision": limits.precision},
-    )
 
 
 def _elapsed_s(samples: Iterable[RequestSample]) -> float:

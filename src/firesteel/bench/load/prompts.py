@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from msgspec import Struct
@@ -252,7 +251,9 @@ class OwnPrompts(Value):
     @property
     def mean_tokens(self) -> int:
         """About: the engine's tokenizer is not asked."""
-        return max(1, round(fmean(_chars(prompt) for prompt in self.prompts) / _CHARS_PER_TOKEN))
+        texts = [prompt.text for prompt in self.prompts]
+        texts += [message["content"] for prompt in self.prompts for message in prompt.before]
+        return max(1, round(sum(map(len, texts)) / len(self.prompts) / _CHARS_PER_TOKEN))
 
 
 def read_prompts(path: Path) -> OwnPrompts:
@@ -364,10 +365,6 @@ def _text(value: object, place: str) -> str:
     except UnicodeEncodeError as error:
         raise UsageError(f"{place} has half of a character (a lone surrogate)", next=_example()) from error
     return value
-
-
-def _chars(prompt: Prompt) -> int:
-    return len(prompt.text) + sum(len(message["content"]) for message in prompt.before)
 
 
 async def choose_prompts(

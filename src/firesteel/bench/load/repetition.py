@@ -150,20 +150,19 @@ class Repetition(Struct):
 
     async def _write_prompts(self) -> list[list[Prompt]]:
         """For each conversation, the prompt of each turn."""
-        shared = await self._shared_prefix() if self.point.shared_tokens else ""
-        count = self._arrivals if self._is_open_loop else self.point.users
-        if self._is_closed_loop:  # a conversation of several turns is several answers
-            count *= -(-self.load.rounds // self.point.turns)
+        point, count, shared = self.point, self.point.users, ""
+        if point.shared_tokens:  # equal in every repetition of the point
+            tag = f"Shared by all of part {self.point_index} in {self.load.salt}"
+            seed = self._seed("shared")
+            shared = f"{(await self._writer.prompt(point.text, point.shared_tokens, seed, tag)).text}\n"
+        if point.rate_per_s is not None:
+            count = round(min(_MAX_ARRIVALS, max(MIN_ARRIVALS, point.rate_per_s * self.load.open_s)))
+        elif self._is_closed_loop:  # a conversation of several turns is several answers
+            count *= -(-self.load.rounds // point.turns)
         if own := self.load.own:  # all of them in turn, over the repetitions
             first = self.number * count
             return [[own[(first + stream) % len(own)]] for stream in range(count)]
         return await gather_limited(self._conversation(stream, shared) for stream in range(count))
-
-    async def _shared_prefix(self) -> str:
-        """Equal in every repetition of the point."""
-        point, tag = self.point, f"Shared by all of part {self.point_index} in {self.load.salt}"
-        prompt = await self._writer.prompt(point.text, point.shared_tokens, self._seed("shared"), tag)
-        return f"{prompt.text}\n"
 
     async def _conversation(self, stream: int, shared: str) -> list[Prompt]:
         prompts = []
@@ -245,7 +244,10 @@ class Repetition(Struct):
         point, load = self.point, self.load
         body = chat_body(load.model, messages, point.answer_tokens, load.prepared.extra)
         began = time.perf_counter()
-        raw = await stream_request(load.server, body, self._current_timeouts(), point.answer_tokens)
+        timeouts = self._timeouts
+        if self._is_open_loop:  # an overload must end as well: no request is awaited beyond the deadline
+            timeouts = replace(timeouts, whole_s=min(timeouts.whole_s, self._left_s))
+        raw = await stream_request(load.server, body, timeouts, point.answer_tokens)
         late_s = 0.0
         if due is not None:
             late_s = max(0.0, raw.sent - due)
@@ -266,11 +268,6 @@ class Repetition(Struct):
         exchange = _Exchange(expected, raw)
         self._exchanges.append(exchange)
         return exchange
-
-    @property
-    def _arrivals(self) -> int:
-        assert self.point.rate_per_s is not None
-        return round(min(_MAX_ARRIVALS, max(MIN_ARRIVALS, self.point.rate_per_s * self.load.open_s)))
 
     async def _open_loop(self, conversations: Sequence[Sequence[Prompt]]) -> None:
         """Send each request at its own time, drawn beforehand, without waiting for answers. The times are
@@ -314,13 +311,6 @@ class Repetition(Struct):
     @property
     def _left_s(self) -> float:
         return max(0.05, self._deadline - time.perf_counter())
-
-    def _current_timeouts(self) -> RequestTimeouts:
-        """An overload must end as well: no request of an open loop is awaited beyond the deadline."""
-        usual = self._timeouts
-        if not self._is_open_loop:
-            return usual
-        return replace(usual, whole_s=min(usual.whole_s, self._left_s))
 
     def _derive_timeouts(self) -> RequestTimeouts:
         """As given, or derived from the plan and from earlier samples."""

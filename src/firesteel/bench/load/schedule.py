@@ -95,16 +95,9 @@ def _points(name: str, shape: Shape, sizes: Sizes) -> Iterable[Point]:
     texts, answer = sizes.texts or shape.texts, sizes.answer or shape.answer
     for users, depth, text, rate in product(sizes.users or shape.users, depths, texts, rates):
         most = users if rate is None else max(OPEN_USERS, *shape.users)
-        point = Point(name, text, most, shape.prompt[0], answer, shape.shared, shape.turns, rate)
-        yield _with_depth(point, depth)
-
-
-def _with_depth(point: Point, depth: int) -> Point:
-    """A shared prefix takes what the new tokens leave; without a prefix, all tokens are new."""
-    if not point.shared_tokens:
-        return replace(point, prompt_tokens=depth)
-    new = min(point.prompt_tokens, max(1, depth // 2))
-    return replace(point, prompt_tokens=new, shared_tokens=depth - new)
+        # A shared prefix takes what the new tokens leave; without a prefix, all tokens are new.
+        new = min(shape.prompt[0], max(1, depth // 2)) if shape.shared else depth
+        yield Point(name, text, most, new, answer, depth - new, shape.turns, rate)
 
 
 def _check(sizes: Sizes) -> None:

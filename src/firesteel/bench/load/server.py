@@ -220,12 +220,11 @@ async def prepare(
     requests: Mapping[str, Any] | None = None,
 ) -> Prepared:
     """`requests`: more fields for every request, such as `chat_template_kwargs`."""
-    extra = {
-        "temperature": settings.temperature,
-        "seed": settings.seed,
-        **_thinking(settings),
-        **(requests or {}),
-    }
+    extra: dict[str, Any] = {"temperature": settings.temperature, "seed": settings.seed}
+    if (thinking := settings.thinking) is not None:
+        # Most templates read `enable_thinking`, DeepSeek's and some more `thinking`; each ignores the other.
+        extra["chat_template_kwargs"] = {"enable_thinking": thinking, "thinking": thinking}
+    extra |= requests or {}
     probe = _Probe(subject, key, extra)
     try:
         obeys_ignore_eos = await _obeys_ignore_eos(probe) if settings.ignores_eos else False
@@ -234,14 +233,6 @@ async def prepare(
         note = f"a first tiny request failed ({error.what}), so prompt lengths are a guess"
         writers = {text: PromptWriter(_estimate(4.0)) for text in texts}
         return Prepared(writers, None, False, False, extra, 1.0, (*probe.notes, note))
-
-
-def _thinking(settings: RequestSettings) -> dict[str, Any]:
-    """Qwen and most others read `enable_thinking`, DeepSeek and some `thinking`; a template ignores the
-    other."""
-    if settings.thinking is None:
-        return {}
-    return {"chat_template_kwargs": {"enable_thinking": settings.thinking, "thinking": settings.thinking}}
 
 
 async def _obeys_ignore_eos(probe: _Probe) -> bool:

@@ -159,7 +159,14 @@ def _count(counts: dict[str, Any], name: str) -> int | None:
 
 def to_sample(raw: RawResponse, transcript: Transcript, expected: ExpectedSample) -> RequestSample:
     """The request as a value: right, or wrong with its kind and the reason."""
-    kind, why = _problem(raw, transcript, expected) or (None, "")
+    kind, why = (
+        _connection_problem(raw)
+        or _stream_problem(raw, transcript)
+        or _usage_problem(transcript, expected)
+        or _pause_problem(transcript, expected)
+        or _client_problem(expected)
+        or (None, "")
+    )
     times, text = transcript.times, transcript.text
     return RequestSample(
         point=expected.point,
@@ -233,16 +240,6 @@ def _rate(transcript: Transcript, name: str) -> float | None:
 # --- what went wrong ---
 
 Problem = tuple[Wrong, str] | None
-
-
-def _problem(raw: RawResponse, transcript: Transcript, expected: ExpectedSample) -> Problem:
-    return (
-        _connection_problem(raw)
-        or _stream_problem(raw, transcript)
-        or _usage_problem(transcript, expected)
-        or _pause_problem(transcript, expected)
-        or _client_problem(expected)
-    )
 
 
 def _client_problem(expected: ExpectedSample) -> Problem:

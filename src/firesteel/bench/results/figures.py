@@ -387,14 +387,19 @@ def figures(
     good = [sample for repetition in repetitions for sample in repetition.good]
     counted = [sample for repetition in repetitions for sample in repetition.counted]
     decode = _over(repetition.decode_tokens_per_s() for repetition in repetitions)
+    total = prefill = None
+    if point.users > 1 or point.turns > 1:
+        total = _over(repetition.total_tokens_per_s() for repetition in repetitions)
+    if point.users == 1 and point.rate_per_s is None:
+        prefill = _over(repetition.mean(prefill_tokens_per_s) for repetition in repetitions)
     cached = cached_share(good)
     return PointFigures(
         point=point,
         samples=len(good),
         wrong=dict(Counter(str(sample.wrong) for sample in samples if sample.wrong)),
         decode_tokens_per_s=decode,
-        total_tokens_per_s=_total(point, repetitions),
-        prefill_tokens_per_s=_prefill(point, repetitions),
+        total_tokens_per_s=total,
+        prefill_tokens_per_s=prefill,
         ttft_ms=spread(_known(map(ttft_ms, counted))),
         inter_token_ms=spread([1000 * gap for sample in counted for gap in sample.gaps_s]),
         time_per_output_token_ms=spread([1000 / r for r in _known(map(decode_tokens_per_s, counted)) if r]),
@@ -419,18 +424,6 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 def _over(means: Iterable[float | None]) -> MeasuredFigure | None:
     return mean_interval(_known(means))
-
-
-def _prefill(point: Point, repetitions: Sequence[RepetitionSamples]) -> MeasuredFigure | None:
-    if point.users > 1 or point.rate_per_s is not None:
-        return None
-    return _over(repetition.mean(prefill_tokens_per_s) for repetition in repetitions)
-
-
-def _total(point: Point, repetitions: Sequence[RepetitionSamples]) -> MeasuredFigure | None:
-    if point.users == 1 and point.turns == 1:
-        return None
-    return _over(repetition.total_tokens_per_s() for repetition in repetitions)
 
 
 def _goodput(

@@ -224,16 +224,12 @@ def import_runs(history: History, path: Path) -> dict[str, StoredRun | None]:
     """Adds the runs of a file as `reported`, by id; None for a run that was there already."""
     known = {run.id for run in history.runs(ALL_RUNS)}
     imported: dict[str, StoredRun | None] = {}
-    for stored in _runs_in(read_file(path), str(path)):
+    text = read_file(path)
+    is_rows = text.lstrip()[:1] == "{" and '"firesteel_rows"' in text[:1000]
+    for stored in import_text(text, str(path)) if is_rows else [other_tools.read(text, str(path))]:
         run = stored.run
         imported[run.id] = None if run.id in known else stored
         if run.id not in known:
             history.begin(run, "reported", stored.source)
             history.add(run.id, *stored.samples)
     return imported
-
-
-def _runs_in(text: str, name: str) -> tuple[StoredRun, ...]:
-    if text.lstrip()[:1] == "{" and '"firesteel_rows"' in text[:1000]:
-        return import_text(text, name)
-    return (other_tools.read(text, name),)

@@ -277,7 +277,8 @@ class Search(Struct):
     # --- the next setting ---
 
     def _most_promising(self) -> Setting | None:
-        model = self._fit()
+        models = [_Prediction.fit(self._good, self.axes, self._prior, *spreads) for spreads in _SPREADS]
+        model = max(models, key=lambda model: model.likelihood)
         highest = max(model.predict(observation.setting)[0] for observation in self._good)
         rated = [(_improvement(*model.predict(each), highest), each) for each in self._untried()]
         rated = [pair for pair in rated if pair[0] >= MIN_IMPROVEMENT]
@@ -320,13 +321,6 @@ class Search(Struct):
             choice for found in self.observations if not found.values for choice in enumerate(found.setting)
         ]
         return {choice for choice in failed if choice not in worked and failed.count(choice) >= _MAX_FAILURES}
-
-    # --- predictions ---
-
-    def _fit(self) -> _Prediction:
-        """With the spreads under which the observations are most likely."""
-        models = [_Prediction.fit(self._good, self.axes, self._prior, *spreads) for spreads in _SPREADS]
-        return max(models, key=lambda model: model.likelihood)
 
     def _prior(self, setting: Setting) -> float:
         """The plan's expectation against that of the start, in logarithms."""

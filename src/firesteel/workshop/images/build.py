@@ -16,7 +16,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -202,7 +202,8 @@ async def build_and_prove(
         digests = {}
         for base in _unpinned(recipe):
             yield BuildProgress(f"pinning {base}")
-            digests[base] = await _base_digest(base)
+            address = parse_reference(base)
+            _, digests[base] = await asyncio.to_thread(Registry(address).manifest, address.version)
         if recipe.version == "here":
             yield BuildProgress("laying out the engine of this machine")
             engine = await asyncio.to_thread(lay_out_engine, home, context / "root")
@@ -319,13 +320,6 @@ def _unpinned(recipe: ImageRecipe) -> tuple[str, ...]:
     return tuple(dict.fromkeys(base for base in bases if base not in stages and base != "scratch"))
 
 
-async def _base_digest(base: str) -> str:
-    """What its registry has under that tag today."""
-    address = parse_reference(base)
-    _, digest = await asyncio.to_thread(Registry(address).manifest, address.version)
-    return digest
-
-
 # --- docker build ---
 
 
@@ -335,7 +329,10 @@ async def docker_build(
     log = folder / "build.log"
     steps = sum(len(stage.steps) for stage in recipe.stages)
     for argv, env in build_commands(recipe, folder, context, builder):
-        child = await _started(argv, env, log)
+        with log.open("wb") as file:
+            child = await asyncio.create_subprocess_exec(
+                *argv, stdin=asyncio.subprocess.DEVNULL, stdout=file, stderr=file, env={**os.environ, **env}
+            )
         async for progress in _follow(child, log, steps):
             yield progress
         if not child.returncode:
@@ -368,13 +365,6 @@ def build_commands(
 def _own_platform() -> str:
     names = {"x86_64": "amd64", "aarch64": "arm64"}
     return f"linux/{names.get(platform.machine(), platform.machine())}"
-
-
-async def _started(argv: tuple[str, ...], env: Mapping[str, str], log: Path) -> asyncio.subprocess.Process:
-    with log.open("wb") as file:
-        return await asyncio.create_subprocess_exec(
-            *argv, stdin=asyncio.subprocess.DEVNULL, stdout=file, stderr=file, env={**os.environ, **env}
-        )
 
 
 async def _follow(child: asyncio.subprocess.Process, log: Path, steps: int) -> AsyncIterator[BuildProgress]:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from firesteel.catalog.image import ImageInspection, ImageProblem
@@ -294,23 +294,21 @@ class ImageComparison(Value):
 
 
 def compare_reports(first: ImageReport, second: ImageReport) -> ImageComparison:
+    ours, theirs = _facts(first), _facts(second)
     return ImageComparison(
         first.reference,
         second.reference,
-        tuple(_differences(first, second)),
+        tuple(
+            ImageDifference(name, ours.get(name), theirs.get(name))
+            for name in dict.fromkeys((*ours, *theirs))
+            if ours.get(name) != theirs.get(name)
+        ),
         first.bytes,
         second.bytes,
         _parts(first, second),
         tuple(sorted(_problems(second) - _problems(first))),
         tuple(sorted(_problems(first) - _problems(second))),
     )
-
-
-def _differences(first: ImageReport, second: ImageReport) -> Iterator[ImageDifference]:
-    ours, theirs = _facts(first), _facts(second)
-    for name in dict.fromkeys((*ours, *theirs)):
-        if ours.get(name) != theirs.get(name):
-            yield ImageDifference(name, ours.get(name), theirs.get(name))
 
 
 def _facts(report: ImageReport) -> Mapping[str, str]:

@@ -79,7 +79,10 @@ async def _stop(home: Home, service: str, label: str) -> None:
     if running is not None:
         async for _ in stop(running):
             pass
-    await _remove_containers(label)
+    # A container whose `docker run` was killed would run on.
+    _, output = await process.run("docker", "ps", "--all", "--quiet", "--filter", f"label={label}")
+    for container in output.split():
+        await process.run("docker", "rm", "--force", container)
 
 
 async def _require_program(image_id: str) -> None:
@@ -136,10 +139,3 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-async def _remove_containers(label: str) -> None:
-    """One whose `docker run` was killed would run on."""
-    _, output = await process.run("docker", "ps", "--all", "--quiet", "--filter", f"label={label}")
-    for container in output.split():
-        await process.run("docker", "rm", "--force", container)

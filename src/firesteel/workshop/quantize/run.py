@@ -270,15 +270,11 @@ class _Run:
 
     def _submit(self, pool: ThreadPoolExecutor, unit: Unit) -> Future[Entry]:
         if isinstance(unit, CopyUnit):
-            return pool.submit(self._copy, unit)
+            return pool.submit(self._worker.copy, unit)
         largest = None
         if is_nvfp4(unit.blocks[0].matrix.scheme) and not unit.is_whole:
             largest = self._largest(pool, unit)
         return pool.submit(self._worker.quantize, unit, largest)
-
-    def _copy(self, unit: CopyUnit) -> Entry:
-        self._worker.copy(unit)
-        return ()
 
     _known: tuple[object, float] = (None, 0.0)
 

@@ -164,16 +164,18 @@ class Worker:
         self._give_back(unit)
         return tuple(errors)
 
-    def copy(self, unit: CopyUnit) -> None:
+    def copy(self, unit: CopyUnit) -> tuple[()]:
+        """Nothing is computed, so there are no errors to return."""
         source, scale = unit.tensor.source, unit.tensor.block_scale
         descriptor, offset = self._places[source.name]
         if scale is None:
             data = self._read(source, unit.start, unit.stop - unit.start)
             _write(descriptor, data, offset + unit.start)
             self._drop(source, unit.start, unit.stop - unit.start)
-            return
-        rows = self._dequantized(source, scale, unit.start, unit.stop)
-        _write(descriptor, rows, offset + unit.start * source.shape[1] * 2)
+        else:
+            rows = self._dequantized(source, scale, unit.start, unit.stop)
+            _write(descriptor, rows, offset + unit.start * source.shape[1] * 2)
+        return ()
 
     # --- reading ---
 

@@ -127,9 +127,7 @@ class DockerFactory:
             yield ActionResult(image_tag=built.tag)
 
     async def _build(self, found: ReleaseProgress) -> AsyncIterator[BuildProgress | ActionResult]:
-        source = self._policy.releases
-        release = await asyncio.to_thread(pinned_release, source, found.release)
-        recipe = with_release(self._recipe, source, release)
+        recipe = await asyncio.to_thread(self._recipe_of, found)
         async for item in build_and_prove(self._home, self._name, recipe):
             yield (
                 ActionResult(image_id=item.id, folder=item.folder) if isinstance(item, ProvedImage) else item
