@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,17 +41,24 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     assert warnings == []
 
 
-@pytest.mark.real
-def test_up_enables_the_unit_and_down_removes_it(
-    quick_home: Home, free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    programs, record = tmp_path / "bin", tmp_path / "record"
+@pytest.fixture
+def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """With a `systemctl` and a `loginctl` that only write their arguments to `tmp_path / "record"`."""
+    programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("systemctl", "loginctl"):
         (programs / name).write_text(RECORDER)
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
-    env = {"HOME": str(tmp_path), "RECORD": str(record), "FIRESTEEL_UNITS": str(tmp_path / "units")}
+    record, units = str(tmp_path / "record"), str(tmp_path / "units")
+    return {"HOME": str(tmp_path), "RECORD": record, "FIRESTEEL_UNITS": units}
+
+
+@pytest.mark.real
+def test_up_enables_the_unit_and_down_removes_it(
+    quick_home: Home, free_port: int, tmp_path: Path, env: dict[str, str]
+) -> None:
+    record = tmp_path / "record"
     up = run_firesteel(quick_home.root, "up", "--port", str(free_port), "--boot", env=env)
     assert up.code == 0, up.err
     assert all_services(quick_home)[0].spec.at_boot
@@ -59,3 +68,24 @@ def test_up_enables_the_unit_and_down_removes_it(
     down = run_firesteel(quick_home.root, "down", env=env)
     assert down.code == 0 and "no longer starts when the machine boots" in down.err
     assert "disable firesteel-smollm2.service" in record.read_text() and not unit.exists()
+
+
+@pytest.mark.real
+def test_an_up_that_continues_a_killed_one_enables_the_unit(
+    quick_home: Home, free_port: int, tmp_path: Path, env: dict[str, str]
+) -> None:
+    record = tmp_path / "record"
+    with subprocess.Popen(
+        [sys.executable, "-m", "firesteel", "up", "--port", str(free_port), "--boot"],
+        env={**os.environ, "FIRESTEEL_HOME": str(quick_home.root), **env},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stderr is not None
+        next(line for line in child.stderr if line.startswith("launch") and "loading" in line)
+        child.kill()
+    assert not record.exists()
+    again = run_firesteel(quick_home.root, "up", "--port", str(free_port), "--boot", env=env)
+    assert again.code == 0 and "continuing from there" in again.err, again.err
+    assert "enable firesteel-smollm2.service" in record.read_text()
+    assert run_firesteel(quick_home.root, "down", env=env).code == 0

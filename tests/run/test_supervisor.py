@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -295,6 +296,17 @@ async def test_a_supervisor_that_has_just_been_started_is_stopped(home: Home) ->
         assert all_services(home) == []
     finally:
         process.send(pid, signal.SIGKILL)
+
+
+def test_a_process_can_be_found_as_soon_as_it_is_started(tmp_path: Path) -> None:
+    """The kernel lets its parent continue before the arguments are there, often on a busy machine."""
+    argv = [shutil.which("sleep") or "/bin/sleep", "600"]
+    for _ in range(50):
+        number = process.start_detached(argv, tmp_path / "log", {})
+        found = [arguments for pid, arguments in process.commands() if pid.number == number]
+        os.kill(number, signal.SIGKILL)
+        os.waitpid(number, 0)
+        assert found == [tuple(argv)]
 
 
 def test_is_locked_does_not_take_the_lock(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -125,7 +126,7 @@ class RemoteAccess(Value):
     """The file that has its key."""
 
 
-def up(proposal: Proposal, options: RunOptions | None = None) -> AsyncIterator[Event]:
+def up(proposal: Proposal, options: RunOptions | None = None) -> AsyncGenerator[Event]:
     """Launch and verify it. The last event is `ServiceReady`, with the report."""
     from firesteel.run.spec import RunOptions  # loads the planner
     from firesteel.run.up import bring_up
@@ -234,11 +235,12 @@ def steps_of(plan: UpPlan) -> tuple[Step, ...]:
 async def start(plan: UpPlan) -> AsyncGenerator[Event]:
     """Start them one after the other; a `ServiceReady` for each. `start_on_nodes` starts the rest."""
     for proposal in plan.proposals:
-        async for event in await _started(plan, proposal):
-            yield event
+        async with aclosing(await _started(plan, proposal)) as events:
+            async for event in events:
+                yield event
 
 
-async def _started(plan: UpPlan, proposal: Proposal) -> AsyncIterator[Event]:
+async def _started(plan: UpPlan, proposal: Proposal) -> AsyncGenerator[Event]:
     home, fallback = find_home(), plan.fallbacks.get(proposal.name)
     if plan.cluster:
         from firesteel.hosts.cluster.up import propose_fallback, up_cluster  # ssh

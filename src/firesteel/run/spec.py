@@ -85,10 +85,12 @@ class RunOptions(Value):
     """By a gateway, which loads models again and again."""
 
 
-def make_spec(proposal: Proposal, home: Home, options: RunOptions) -> ServiceSpec:
+def make_spec(
+    proposal: Proposal, home: Home, options: RunOptions, *, has_runner: bool = False
+) -> ServiceSpec:
+    """`has_runner`: what the supervisor starts is a runner, which stops the containers of all hosts."""
     launch = proposal.plan.launch
     step = make_steps(proposal, home)[-1]
-    has_runner = launch.sparks > 1  # it stops the containers of all hosts
     is_container = launch.container is not None and not has_runner
     return ServiceSpec(
         name=launch.name,

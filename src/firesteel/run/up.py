@@ -5,14 +5,15 @@ a failure or an interruption stops what was started.
 
     bring_up = run_stages(startup, ready, fetch, stopped_on_failure(start, verify))
 
-`hosts.cluster` puts stages of its own between these. The models of one service file are planned together
+`hosts.cluster` puts two more stages between these. The models of one service file are planned together
 (`plan_all`) before the first one starts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 
@@ -61,13 +62,17 @@ _EXIT_NOTED_S = 2
 
 
 class Startup(Struct):
-    """One `up` on its way: what a stage finds, the next ones use."""
+    """One `up` in progress: what a stage finds, the next ones use."""
 
     proposal: Proposal
     home: Home
     options: RunOptions
+    has_runner: bool = False
+    """A stage replaces the start command by that of a runner, which stops the containers of all hosts."""
     spec: ServiceSpec = ServiceSpec("", "", "", ())
     """What the supervisor gets: from `run_stages`, and with the paths of the weights from `fetch`."""
+    is_started: bool = False
+    """A supervisor may be running, so a failure has something to stop."""
     start_s: float = 0.0
 
     @property
@@ -75,25 +80,23 @@ class Startup(Struct):
         return folder_of(self.home, self.proposal.name)
 
 
-async def bring_up(proposal: Proposal, home: Home, options: RunOptions = _DEFAULTS) -> AsyncIterator[Event]:
-    startup = begin(proposal, home, options)
-    until_verified = stopped_on_failure(startup, start(startup), verify(startup))
-    async for event in run_stages(startup, ready(startup), fetch(startup), until_verified):
-        yield event
+Stage = Callable[[Startup], AsyncIterator[Event]]
 
 
-def begin(proposal: Proposal, home: Home, options: RunOptions) -> Startup:
-    return Startup(listening(proposal, options.listen), home, options)
+def bring_up(proposal: Proposal, home: Home, options: RunOptions = _DEFAULTS) -> AsyncGenerator[Event]:
+    return run_stages(Startup(proposal, home, options), ready, fetch, stopped_on_failure(start, verify))
 
 
-async def run_stages(startup: Startup, *stages: AsyncIterator[Event]) -> AsyncIterator[Event]:
-    """These stages with the work lock held, unless it is up already. Where an earlier `up` was interrupted
+async def run_stages(startup: Startup, *stages: Stage) -> AsyncGenerator[Event]:
+    """These stages with the work lock held, unless it is already up. If an earlier `up` was interrupted
     after its start, this one continues from there."""
-    proposal, home, options = startup.proposal, startup.home, startup.options
+    home, options = startup.home, startup.options
+    startup.proposal = proposal = listening(startup.proposal, options.listen)
     name = proposal.name
     yield PlanReady(proposal)
     adopt_all(home)
-    startup.spec, running = make_spec(proposal, home, options), load(home, name)
+    startup.spec = make_spec(proposal, home, options, has_runner=startup.has_runner)
+    running = load(home, name)
     _refuse_hung(running)
     # Before the plan is checked: its memory is in use.
     if running and running.phase == "ready" and not _is_unverified(running, startup.spec):
@@ -106,8 +109,9 @@ async def run_stages(startup: Startup, *stages: AsyncIterator[Event]) -> AsyncIt
         boot.require_systemd()
     try:
         with lock(startup.folder / "work.lock"):
-            async for event in _run_locked(startup, stages):
-                yield event
+            async with aclosing(_run_locked(startup, stages)) as events:
+                async for event in events:
+                    yield event
     except Locked:
         raise FiresteelError(f"another firesteel command is working on {name}", next="firesteel ps") from None
 
@@ -124,7 +128,7 @@ def _require_fit(proposal: Proposal, home: Home) -> None:
         raise DoesNotFit(f"{error.what}; {running}", next=error.next) from None
 
 
-async def _run_locked(startup: Startup, stages: Iterable[AsyncIterator[Event]]) -> AsyncIterator[Event]:
+async def _run_locked(startup: Startup, stages: Iterable[Stage]) -> AsyncGenerator[Event]:
     home, name = startup.home, startup.proposal.name
     running = load(home, name)
     _refuse_hung(running)
@@ -133,21 +137,29 @@ async def _run_locked(startup: Startup, stages: Iterable[AsyncIterator[Event]]) 
         return
     if running and running.state and _is_unverified(running, startup.spec):
         yield PhaseProgress("launch", "it was already started; continuing from there")
-        startup.spec, supervisor = running.spec, running.state.supervisor
-        healthy = _until_healthy(startup, lambda: not process.is_alive(supervisor))
-        stages = (stopped_on_failure(startup, healthy, verify(startup)),)
+        startup.spec, startup.is_started, supervisor = running.spec, True, running.state.supervisor
+        wait = partial(_until_healthy, has_ended=lambda: not process.is_alive(supervisor))
+        stages = (stopped_on_failure(wait, verify),)
     else:
         if running:
             forget_proof(home, name)  # it was not stopped by anybody, so it died
             async for event in stop_processes(running):
                 yield event
         remove_files(startup.folder)
-    for stage in stages:
-        async for event in stage:
+    async with aclosing(_in_turn(startup, stages)) as events:
+        async for event in events:
             yield event
     if startup.spec.at_boot:
         await boot.enable(name, home, startup.spec.up_arguments)
         yield PhaseDone("boot", f"{name} starts when the machine boots")
+
+
+async def _in_turn(startup: Startup, stages: Iterable[Stage]) -> AsyncGenerator[Event]:
+    """Closed by a reader that has enough, it closes the stage as well: the work lock is held until then."""
+    for stage in stages:
+        async with aclosing(stage(startup)) as events:  # type: ignore[type-var]  # they are generators
+            async for event in events:
+                yield event
 
 
 def _refuse_hung(running: Service | None) -> None:
@@ -198,10 +210,9 @@ def _has_report(running: Service) -> bool:
         return False
 
 
-async def ready(startup: Startup) -> AsyncIterator[Event]:
+def ready(startup: Startup) -> AsyncIterator[Event]:
     """The host can take it: port, disk, docker, memory."""
-    async for event in preflight(startup.proposal, startup.home, startup.spec.again):
-        yield event
+    return preflight(startup.proposal, startup.home, startup.spec.again)
 
 
 async def fetch(startup: Startup) -> AsyncIterator[Event]:
@@ -227,12 +238,13 @@ async def _final_preflight(startup: Startup) -> AsyncIterator[Event]:
 
 
 async def start(startup: Startup) -> AsyncIterator[Event]:
-    """A supervisor runs the engine, which answers. Only within `stopped_on_failure`."""
+    """A supervisor runs the engine, which responds. Only within `stopped_on_failure`."""
     remove(startup.folder / "engine.log")
     write_secrets_of(startup.proposal, startup.spec)
     yield PhaseProgress("launch", "starting")
     startup.spec = replace(startup.spec, available_bytes=meminfo().available_bytes)
     write_spec(startup.folder, startup.spec)
+    startup.is_started = True
     supervisor = start_supervisor(startup.folder)
     async for event in _until_healthy(startup, partial(process.has_ended, supervisor)):
         yield event
@@ -246,20 +258,25 @@ async def _until_healthy(startup: Startup, has_ended: Callable[[], bool]) -> Asy
     yield PhaseDone("launch", f"{spec.engine} answers after {startup.start_s:.1f} s")
 
 
-async def verify(startup: Startup) -> AsyncIterator[Event]:
+def verify(startup: Startup) -> AsyncIterator[Event]:
     """Its answers are right: warm it up, check it, report."""
-    async for event in prove(startup.proposal, startup.home, startup.spec, startup.start_s):
-        yield event
+    return prove(startup.proposal, startup.home, startup.spec, startup.start_s)
 
 
-async def stopped_on_failure(startup: Startup, *stages: AsyncIterator[Event]) -> AsyncIterator[Event]:
-    """These stages; Ctrl-C, a failed check or a bug in them stops what was started."""
-    proposal, home, spec = startup.proposal, startup.home, startup.spec  # the name and the start are the same
+def stopped_on_failure(*stages: Stage) -> Stage:
+    """These stages as one; Ctrl-C, a failed check or a bug in them stops what they started."""
+    return partial(_stopped_on_failure, stages=stages)
+
+
+async def _stopped_on_failure(startup: Startup, stages: Iterable[Stage]) -> AsyncIterator[Event]:
+    proposal, home, spec = startup.proposal, startup.home, startup.spec  # its name and limits do not change
     try:
-        for stage in stages:
-            async for event in stage:
+        async with aclosing(_in_turn(startup, stages)) as events:
+            async for event in events:
                 yield event
     except BaseException as error:
+        if not startup.is_started:
+            raise
         forget_proof(home, spec.name)
         reason = await _root_cause(home, spec, error)
         listens = not isinstance(error, GeneratorExit)

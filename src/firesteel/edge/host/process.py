@@ -25,6 +25,7 @@ GPU_DEVICES = "/dev/nvidia"
 
 _PR_SET_PDEATHSIG = 1
 _LEFT_TREE_S = 5.0
+_ARGUMENTS_S = 0.001
 
 
 class Pid(Value):
@@ -175,9 +176,14 @@ def start_detached(argv: list[str], log: Path, environ: Mapping[str, str]) -> in
             (os.POSIX_SPAWN_DUP2, out, 2),
             *((os.POSIX_SPAWN_CLOSE, number) for number in _inheritable_files()),
         ]
-        return os.posix_spawn(argv[0], argv, environ, file_actions=actions, setsid=True)
+        number = os.posix_spawn(argv[0], argv, environ, file_actions=actions, setsid=True)
     finally:
         os.close(out)
+    # The kernel lets us continue before the arguments can be read, by which `commands` finds a process.
+    with suppress(OSError):  # it has already ended
+        while find(number) and not Path(f"/proc/{number}/cmdline").read_bytes():
+            time.sleep(_ARGUMENTS_S)
+    return number
 
 
 def _inheritable_files() -> list[int]:

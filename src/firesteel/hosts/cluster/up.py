@@ -1,15 +1,15 @@
 """`up --cluster`: check the hosts and their links, plan, stage what workers need, then `up` with a runner.
 
 The service is an ordinary one on this host, the head: the stages of `run.up` fetch, start, verify and report,
-with two of its own between them.
+and two more run between them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 from firesteel.edge.home import Home, write_state
 from firesteel.edge.host import process
@@ -38,7 +38,7 @@ from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.pull import pull_launch
 from firesteel.run.service import folder_of, last_lines, load, read_status
 from firesteel.run.spec import RunOptions
-from firesteel.run.up import begin, fetch, ready, run_stages, start, stopped_on_failure, verify
+from firesteel.run.up import Startup, fetch, ready, run_stages, start, stopped_on_failure, verify
 from firesteel.units import show_bytes
 from firesteel.values import replace
 from firesteel.workspace import Workspace
@@ -82,13 +82,14 @@ async def bring_up_joined(
     options: RunOptions,
     allows_tcp: bool = False,
     fallback: str | None = None,
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event]:
     """`bring_up` of a proposal over as many hosts as its launch has."""
     nodes = require_nodes(home, proposal.plan.launch.sparks)
     cluster = await read_cluster(home, nodes, local_name(), allows_tcp)
     alone = await asyncio.to_thread(propose_fallback, Workspace(home), proposal, fallback)
-    async for event in up_cluster(proposal, home, options, cluster, alone):
-        yield event
+    async with aclosing(up_cluster(proposal, home, options, cluster, alone)) as events:
+        async for event in events:
+            yield event
 
 
 def propose_fallback(workspace: Workspace, best: Proposal, name: str | None) -> Proposal | None:
@@ -115,7 +116,7 @@ async def up_cluster(
     options: RunOptions,
     cluster: JoinedHosts,
     fallback: Proposal | None = None,
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event]:
     """The last event is `ServiceReady`."""
     planned, proposal = proposal, on_cluster(proposal, cluster)
     launch, folder = proposal.plan.launch, folder_of(home, proposal.name)
@@ -137,9 +138,7 @@ async def up_cluster(
         async for event in pull_launch(fallback, home):
             yield event
 
-    told, startup = 0, begin(proposal, home, options)
-
-    async def with_runner() -> AsyncIterator[Event]:
+    async def with_runner(startup: Startup) -> AsyncIterator[Event]:
         """What the ranks need is written, and the head's command becomes that of the runner of all hosts."""
         yield PhaseProgress("launch", "comparing the files on all hosts")
         spec = cluster_spec(planned, home, cluster, rpc)
@@ -150,16 +149,18 @@ async def up_cluster(
         runner = (sys.executable, "-P", "-m", "firesteel.hosts.cluster.runner", str(folder), "--")
         startup.spec = replace(startup.spec, start=(*runner, *startup.spec.start))
 
-    async def proved_transport() -> AsyncIterator[Event]:
-        yield PhaseDone("launch", await _proved_transport(proposal, home, cluster))
+    async def verify_transport(startup: Startup) -> AsyncIterator[Event]:
+        yield PhaseDone("launch", await _verify_transport(proposal, home, cluster))
 
-    until_verified = stopped_on_failure(startup, start(startup), proved_transport(), verify(startup))
-    stages = ready(startup), fetch(startup), with_runner(), until_verified
-    async for event in run_stages(startup, *stages):
-        for notice in _notices(folder)[told:]:
-            told += 1
-            yield PhaseDone("launch", notice)
-        yield event
+    startup, shown = Startup(proposal, home, options, has_runner=True), 0
+    stages = ready, fetch, with_runner, stopped_on_failure(start, verify_transport, verify)
+    async with aclosing(run_stages(startup, *stages)) as events:
+        async for event in events:
+            status = read_status(folder)
+            for notice in status.notices[shown:] if status else ():
+                shown += 1
+                yield PhaseDone("launch", notice)
+            yield event
 
 
 def _describe(cluster: JoinedHosts) -> str:
@@ -180,12 +181,7 @@ def _require_memory(proposal: Proposal, cluster: JoinedHosts) -> None:
             )
 
 
-def _notices(folder: Path) -> tuple[str, ...]:
-    status = read_status(folder)
-    return status.notices if status else ()
-
-
-async def _proved_transport(proposal: Proposal, home: Home, cluster: JoinedHosts) -> str:
+async def _verify_transport(proposal: Proposal, home: Home, cluster: JoinedHosts) -> str:
     """From the head's log, which is a second or two behind the engine."""
     if proposal.plan.launch.engine == "llamacpp":
         return "llama.cpp reaches its workers by TCP, or by RDMA where it was built with it"
