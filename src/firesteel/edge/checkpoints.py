@@ -41,7 +41,7 @@ from firesteel.facts.model.typical import heavier_weights, is_gguf, typical_weig
 from firesteel.launch import is_hub_id
 
 _HUB = "https://huggingface.co"
-_POINTER = b"version https://git-lfs.github.com/"
+LFS_POINTER = b"version https://git-lfs.github.com/"
 _MAX_POINTER = 1024
 """A pointer of git-lfs is smaller.
 https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md, seen 2026-11-15"""
@@ -82,7 +82,8 @@ def _explain_header(error: BadHeader, path: Path, environ: Mapping[str, str] = o
     """What to type about a file that is damaged: it depends on where it came from."""
     folder = path if path.is_dir() else path.parent
     for file in sorted(folder.iterdir()) if path.is_dir() else [path]:
-        if _is_pointer(file):
+        is_small = file.is_file() and file.stat().st_size <= _MAX_POINTER
+        if is_small and file.read_bytes().startswith(LFS_POINTER):
             what = f"{file} is a pointer of git-lfs; the file itself was not downloaded"
             return FiresteelError(what, next=shlex.join(("git", "-C", str(folder), "lfs", "pull")))
     found = repository_of(find_store(find_home(environ), environ), path)
@@ -91,12 +92,6 @@ def _explain_header(error: BadHeader, path: Path, environ: Mapping[str, str] = o
     repository, commit, name = found
     include = ("--include", escape(name)) if name else ()
     return BadHeader(error.what, next=shlex.join(("firesteel", "pull", f"{repository}@{commit}", *include)))
-
-
-def _is_pointer(file: Path) -> bool:
-    if not file.is_file() or file.stat().st_size > _MAX_POINTER:
-        return False
-    return file.read_bytes().startswith(_POINTER)
 
 
 def _open_config(path: Path, quant: str | None, assume_llama: bool) -> Checkpoint:

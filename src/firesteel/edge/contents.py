@@ -17,7 +17,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge.checkpoints import FileSource, UrlSource
+from firesteel.edge.checkpoints import LFS_POINTER, FileSource, UrlSource
 from firesteel.edge.home import find_home
 from firesteel.edge.http.sync_client import Deadline, bearer, get_file
 from firesteel.edge.hub.cache import cached_listing, find_store, local_snapshot, repository_of
@@ -47,7 +47,6 @@ _MAX_INDEX = 192 * 2**20
 _MAX_FILES = 20_000
 _MAX_TENSORS = 2_000_000
 """In all files together. Beyond, an audit would take gigabytes of memory itself."""
-_POINTER = b"version https://git-lfs.github.com/"
 
 
 class _Files(Value):
@@ -301,7 +300,7 @@ def _weight_file(
     if size < 0:
         return WeightFile(name, 0, defect="missing", why=f"{name} is not there", is_listed=is_listed)
     with files.open(name) as source:
-        if source.read(0, min(len(_POINTER), source.size)) == _POINTER:
+        if source.read(0, min(len(LFS_POINTER), source.size)) == LFS_POINTER:
             return WeightFile(
                 name, size, defect="pointer", why=f"{name} is a pointer of git-lfs", is_listed=is_listed
             )

@@ -28,6 +28,7 @@ import struct
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -165,7 +166,9 @@ def write_text(path: Path, text: str) -> None:
     with writable_folder(path.parent):
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with open(temporary, "w", encoding="utf-8", opener=_open_private) as file:
+            # A launch may carry secrets in its environment, so only the owner may read what is written here.
+            opener = partial(os.open, mode=0o600)
+            with open(temporary, "w", encoding="utf-8", opener=opener) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
@@ -173,11 +176,6 @@ def write_text(path: Path, text: str) -> None:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-
-
-def _open_private(path: str, flags: int) -> int:
-    """A launch may carry secrets in its environment, so only the owner may read what is written here."""
-    return os.open(path, flags, 0o600)
 
 
 def make_way(path: Path) -> None:

@@ -205,7 +205,9 @@ def _entrypoint(entrypoint: tuple[str, ...], engine: EngineName) -> tuple[str, .
 
 def save_learned_image(home: Home, image: InspectedImage) -> Path:
     """An image by the makers of the engine also describes that release."""
-    if is_release(image) and known_release(home, image.engine, image.version) is None:
+    # A release of the engine's own project, and not a nightly.
+    is_release = is_upstream(image.reference) and re.fullmatch(r"[0-9.]+(\.?post\d+)?", image.version)
+    if is_release and known_release(home, image.engine, image.version) is None:
         save_schema(home, image.schema)
     return save_image(home, image)
 
@@ -269,8 +271,3 @@ def _read_image(path: Path, among: str | None = None) -> InspectedImage | None:
             f"{path} is damaged ({type(error).__name__}: {error})",
             next="delete it and run `firesteel engine learn --image` again",
         ) from error
-
-
-def is_release(image: InspectedImage) -> bool:
-    """Whether it is a release of the engine's own project, and not a nightly."""
-    return is_upstream(image.reference) and re.fullmatch(r"[0-9.]+(\.?post\d+)?", image.version) is not None

@@ -15,6 +15,7 @@ import os
 import re
 import shlex
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -124,15 +125,7 @@ async def run(
     target: SshTarget, command: str, stdin: bytes = b"", timeout_s: float = 60, *options: str
 ) -> Finished:
     """A command on the host. Raises HostNotReady where it cannot be reached in time."""
-    try:
-        child = await asyncio.create_subprocess_exec(
-            *ssh_argv(target, command, *options),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-    except FileNotFoundError:
-        raise HostNotReady("ssh is not installed here", next="sudo apt install openssh-client") from None
+    child = await _start(ssh_argv(target, command, *options), asyncio.subprocess.PIPE)
     try:
         # The process of a new shared connection keeps stderr open: read until the command ends, not further.
         async with asyncio.timeout(timeout_s):
@@ -152,6 +145,17 @@ async def run(
     if code == _SSH_FAILED:
         raise failure(target, err)
     return Finished(code, out, err)
+
+
+async def _start(argv: Sequence[str], stderr: int) -> asyncio.subprocess.Process:
+    """One of OpenSSH's programs, with pipes."""
+    try:
+        return await asyncio.create_subprocess_exec(
+            *argv, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=stderr
+        )
+    except FileNotFoundError:
+        what = f"{argv[0]} is not installed here"
+        raise HostNotReady(what, next="sudo apt install openssh-client") from None
 
 
 async def _communicate(child: asyncio.subprocess.Process, stdin: bytes) -> tuple[str, str]:
@@ -230,16 +234,6 @@ async def forget(target: SshTarget) -> None:
 
 
 async def _local(*argv: str, stdin: str = "") -> tuple[int, str]:
-    try:
-        child = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-    except FileNotFoundError:
-        raise HostNotReady(
-            f"{argv[0]} is not installed here", next="sudo apt install openssh-client"
-        ) from None
+    child = await _start(argv, asyncio.subprocess.DEVNULL)
     out, _ = await child.communicate(stdin.encode())
     return child.returncode or 0, out.decode(errors="replace")

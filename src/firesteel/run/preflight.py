@@ -16,16 +16,11 @@ import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from firesteel.edge.docker.containers import DISK_FULL, image_id, last_line, require_docker
-from firesteel.edge.docker.gpu import (
-    boot_id,
-    foreign_gpu_processes,
-    has_seen_gpu,
-    probe_gpu,
-    remember_gpu,
-)
+from firesteel.edge.docker.gpu import foreign_gpu_processes, has_seen_gpu, probe_gpu, remember_gpu
 from firesteel.edge.home import Home, require_disk_space
 from firesteel.edge.host import process
 from firesteel.edge.host.machine import read_probe
+from firesteel.edge.host.machine_files import boot_id
 from firesteel.edge.host.memory import KernelLog, gpu_processes, sample, shm
 from firesteel.edge.programs.wheels import require_libraries
 from firesteel.errors import HostNotReady

@@ -45,14 +45,6 @@ def remember_gpu(home: Home, image: str, boot: str | None) -> None:
         write_text(_path(home), json.dumps({"boot": boot, "images": images}))
 
 
-def boot_id() -> str | None:
-    """Always of the real machine: a simulated Spark does not boot."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return None
-
-
 def _seen_images(home: Home, boot: str) -> list[str]:
     try:
         document = json.loads(_path(home).read_text())

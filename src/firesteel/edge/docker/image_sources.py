@@ -72,6 +72,7 @@ class PackageSources(Value):
     root: str
     """The folder that holds the package."""
     files: Mapping[str, str]
+    """By path from the root."""
 
 
 class LlamaServerInfo(Value):
@@ -212,7 +213,10 @@ def read_engine(
         if isinstance(location, str):
             return _server_info(runtime, image, location)
         engine, root = location
-        return PackageSources(engine, root, _package_files(runtime, name, engine, root, include[engine]))
+        source = f"{name}:{root}/{_MARKER_FILES[engine].partition('/')[0]}"
+        with runtime.stream("cp", *_follow(runtime), source, "-") as out, _tar(out) as archive:
+            files = read_members(archive, lambda path: path.removeprefix("./"), include[engine])
+        return PackageSources(engine, root, files)
 
 
 def _find_package(
@@ -278,16 +282,6 @@ def _search(runtime: ContainerRuntime, name: str) -> tuple[EngineName, str] | st
             next="firesteel engine learn ENGINE VERSION, for the one that it runs",
         )
     return installed[0] if installed else servers[0] if servers else None
-
-
-def _package_files(
-    runtime: ContainerRuntime, name: str, engine: EngineName, root: str, include: Callable[[str], bool]
-) -> dict[str, str]:
-    """The included files of the package, by their path from its root."""
-    package = _MARKER_FILES[engine].partition("/")[0]
-    source = f"{name}:{root}/{package}"
-    with runtime.stream("cp", *_follow(runtime), source, "-") as out, _tar(out) as archive:
-        return read_members(archive, lambda path: path.removeprefix("./"), include)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import json
 import re
 import urllib.error
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import IO
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -120,10 +120,8 @@ class Registry:
             )
         return data
 
-    @contextmanager
-    def blob(self, digest: str) -> Iterator[IO[bytes]]:
-        with self._stream(f"blobs/{digest}") as stream:
-            yield stream
+    def blob(self, digest: str) -> AbstractContextManager[IO[bytes]]:
+        return self._stream(f"blobs/{digest}")
 
     @contextmanager
     def _stream(self, path: str) -> Iterator[IO[bytes]]:

@@ -24,7 +24,7 @@ from typing import Literal
 
 from firesteel.edge.home import Home, exclusive, read_json, read_state, write_state, write_text
 from firesteel.edge.host import nvidia_smi
-from firesteel.edge.host.machine_files import machine_file, sim_folder
+from firesteel.edge.host.machine_files import boot_id, machine_file, sim_folder
 from firesteel.edge.host.memory import meminfo
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.hardware import (
@@ -83,7 +83,7 @@ def bandwidth(home: Home, cores: int) -> float:
 
     Other programs can only slow a measurement down, so the best is the closest to the truth.
     """
-    boot = _boot_id()
+    boot = boot_id()
     path = home.root / "bandwidth.json"
     best, times = _saved_bandwidth(path, boot, cores)
     if times >= _MEASUREMENTS:
@@ -96,20 +96,16 @@ def bandwidth(home: Home, cores: int) -> float:
 
 def remember_bandwidth(home: Home, cores: int, bytes_per_s: float) -> None:
     """What `doctor --measure` found, which `plan` uses until the next boot if it is the best."""
-    boot, path = _boot_id(), home.root / "bandwidth.json"
+    boot, path = boot_id(), home.root / "bandwidth.json"
     best, times = _saved_bandwidth(path, boot, cores)
     _save_bandwidth(path, boot, cores, max(best, bytes_per_s), times + 1)
 
 
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def _save_bandwidth(path: Path, boot: str, cores: int, bytes_per_s: float, times: int) -> None:
+def _save_bandwidth(path: Path, boot: str | None, cores: int, bytes_per_s: float, times: int) -> None:
     write_text(path, json.dumps({"boot": boot, "cores": cores, "bytes_per_s": bytes_per_s, "times": times}))
 
 
-def _saved_bandwidth(path: Path, boot: str, cores: int) -> tuple[float, int]:
+def _saved_bandwidth(path: Path, boot: str | None, cores: int) -> tuple[float, int]:
     try:
         saved = read_json(path)
         if saved["boot"] == boot and saved["cores"] == cores:

@@ -30,6 +30,14 @@ def machine_file(name: str, environ: Mapping[str, str] = os.environ) -> Path:
     return folder / name
 
 
+def boot_id() -> str | None:
+    """Another one after each boot. Always of the real machine: a simulated Spark does not boot."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
 def sim_free_bytes(environ: Mapping[str, str] = os.environ) -> int | None:
     """The free disk space of a simulated Spark; None on a real one."""
     folder = sim_folder(environ)

@@ -83,7 +83,8 @@ def end_tree(grace_s: float) -> None:
         is_late = time.monotonic() > deadline
         for number in numbers:
             if is_late or number not in asked:
-                _send(number, signal.SIGKILL if is_late else signal.SIGTERM)
+                with suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL if is_late else signal.SIGTERM)
                 asked.add(number)
         time.sleep(_POLL_S)
         while _bury_one():
@@ -106,11 +107,6 @@ def _is_zombie(number: int) -> bool:
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
-
-
-def _send(number: int, which: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(number, which)
 
 
 def _bury_one() -> bool:

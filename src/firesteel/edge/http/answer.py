@@ -212,7 +212,8 @@ def _logprobs(value: Any) -> tuple[TokenLogprob, ...] | None:
 def _token_logprob(row: dict[str, Any]) -> tuple[bytes, float]:
     data = row.get("bytes")  # a token may be a part of a character, which is no text
     token = bytes(data) if isinstance(data, list) else text_field(row, "token").encode()
-    return token, _number(row, "logprob")
+    logprob = row.get("logprob")
+    return token, float(logprob) if isinstance(logprob, int | float) else math.nan
 
 
 def _tool_calls(message: dict[str, Any]) -> tuple[ToolCall, ...]:
@@ -254,11 +255,6 @@ def token_counts(usage: Any) -> tuple[int | None, int | None]:
 
 def _reasoning_tokens(usage: Any) -> int | None:
     return count(_map(usage).get("completion_tokens_details"), "reasoning_tokens")
-
-
-def _number(document: dict[str, Any], name: str) -> float:
-    value = document.get(name)
-    return float(value) if isinstance(value, int | float) else math.nan
 
 
 def count(document: Any, name: str) -> int | None:

@@ -195,17 +195,14 @@ class HealthPoller(threading.Thread):
     def run(self) -> None:
         while not self._stopped.is_set():
             try:
-                self._ask()
+                self.is_healthy = self._get(self._health) is not None
+                if self.is_healthy and self.pid is None:
+                    self.pid = self._find_pid()
+                if self.metrics is None or uptime() - self.metrics[0] >= self._metrics_s:
+                    self.metrics = (uptime(), self._get("/metrics"))
             except _CannotAsk:
                 self.answered_at = None
             self._stopped.wait(self._interval_s)
-
-    def _ask(self) -> None:
-        self.is_healthy = self._get(self._health) is not None
-        if self.is_healthy and self.pid is None:
-            self.pid = self._find_pid()
-        if self.metrics is None or uptime() - self.metrics[0] >= self._metrics_s:
-            self.metrics = (uptime(), self._get("/metrics"))
 
     def stop(self) -> None:
         self._stopped.set()

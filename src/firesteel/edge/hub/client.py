@@ -138,13 +138,6 @@ def _locate(hub: Hub, listing: Listing, file: HubFile) -> str:
     return metadata.location
 
 
-def _headers(hub: Hub, address: str) -> dict[str, str]:
-    """The token is for the Hub alone, not for the store that it redirects to."""
-    endpoint, target = urlsplit(hub.endpoint), urlsplit(address)
-    is_hub = (endpoint.scheme, endpoint.netloc) == (target.scheme, target.netloc)
-    return {"user-agent": "firesteel", **bearer(hub.token if is_hub else None)}
-
-
 # --- fetching ---
 
 
@@ -166,7 +159,11 @@ def fetch(
     hub: Hub, store: Store, listing: Listing, files: Sequence[HubFile]
 ) -> AsyncIterator[TransferProgress]:
     """Fetches files into the store, several at a time; ends when all are present with the right digest."""
-    blobs = _by_digest(files)
+    # Files with the same bytes share a blob, and two threads must not write one part.
+    by_digest: dict[str, list[HubFile]] = {}
+    for file in sorted(files, key=lambda file: -file.bytes):  # the largest first
+        by_digest.setdefault(file.digest, []).append(file)
+    blobs = list(by_digest.values())
     counter = TransferCounter(sum(same[0].bytes for same in blobs))
 
     def fetch_and_link(same: Sequence[HubFile]) -> None:
@@ -175,14 +172,6 @@ def fetch(
             cache.link(store, listing, file)
 
     return run_in_threads(blobs, fetch_and_link, counter)
-
-
-def _by_digest(files: Sequence[HubFile]) -> list[list[HubFile]]:
-    """Files with the same bytes share a blob, and two threads must not write one part. Largest first."""
-    groups: dict[str, list[HubFile]] = {}
-    for file in sorted(files, key=lambda file: -file.bytes):
-        groups.setdefault(file.digest, []).append(file)
-    return list(groups.values())
 
 
 def _fetch_blob(hub: Hub, store: Store, listing: Listing, file: HubFile, counter: TransferCounter) -> None:
@@ -249,11 +238,14 @@ def _stream(hub: Hub, listing: Listing, file: HubFile, sink: _Sink) -> None:
     from huggingface_hub.file_download import http_get
 
     address = _locate(hub, listing, file)
+    # The token is for the Hub alone, not for the store that it redirects to.
+    endpoint, target = urlsplit(hub.endpoint), urlsplit(address)
+    is_hub = (endpoint.scheme, endpoint.netloc) == (target.scheme, target.netloc)
     http_get(
         address,
         cast(BinaryIO, sink),
         resume_size=sink.size,
-        headers=_headers(hub, address),
+        headers={"user-agent": "firesteel", **bearer(hub.token if is_hub else None)},
         expected_size=file.bytes,
     )
 

@@ -157,7 +157,12 @@ async def _build(
     compiler = [f"-DCMAKE_CUDA_COMPILER={nvcc}"] if nvcc and settings.uses_gpu else []
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     build = work / "build"
-    await _run_logged(log, "cmake", "-S", str(root), "-B", str(build), *generator, *definitions, *compiler)
+    argv = ("cmake", "-S", str(root), "-B", str(build), *generator, *definitions, *compiler)
+    code, output = await run(*argv)
+    with log.open("a") as file:
+        file.write(output)
+    if code:
+        raise _failure(log, output)
     jobs = str(job_count(meminfo().available_bytes, settings.uses_gpu))
     argv = ("cmake", "--build", str(build), "--parallel", jobs, "--target", *settings.targets)
     async for progress in _follow(log, argv):
@@ -272,14 +277,6 @@ def _require_tools(has_gpu: bool) -> str | None:
             next="sudo apt install cuda-toolkit-13-0, or firesteel engine build llamacpp --cpu",
         )
     return nvcc
-
-
-async def _run_logged(log: Path, *argv: str) -> None:
-    code, output = await run(*argv)
-    with log.open("a") as file:
-        file.write(output)
-    if code:
-        raise _failure(log, output)
 
 
 async def _follow(log: Path, argv: tuple[str, ...]) -> AsyncIterator[BuildProgress]:

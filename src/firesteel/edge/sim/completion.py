@@ -206,7 +206,9 @@ def seen(part: Mapping[str, Any]) -> str | None:
         if isinstance(image, Mapping):
             return f"It is {_colour(base64.b64decode(str(image['url']).partition(',')[2]))}."
         if isinstance(sound, Mapping):
-            return _word(base64.b64decode(str(sound["data"])))
+            data = base64.b64decode(str(sound["data"]))
+            words = (path.stem for path in (DATA / "verify").glob("*.wav") if path.read_bytes() == data)
+            return next(words, "I cannot make out a word.")
     except (ValueError, KeyError, zlib.error, struct.error):
         return "I cannot make out what this is."
     return None
@@ -217,11 +219,6 @@ def _colour(png: bytes) -> str:
     (length,) = struct.unpack(">I", png[at - 4 : at])
     pixel = zlib.decompressobj().decompress(png[at + 4 : at + 4 + length], 4)[1:4]
     return _CHANNELS[max(range(3), key=lambda index: pixel[index])]
-
-
-def _word(sound: bytes) -> str:
-    known = (path.stem for path in (DATA / "verify").glob("*.wav") if path.read_bytes() == sound)
-    return next(known, "I cannot make out a word.")
 
 
 _MAX_DEPTH = 8

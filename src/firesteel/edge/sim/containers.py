@@ -18,10 +18,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge.home import write_text
+from firesteel.edge.home import write_state
 from firesteel.edge.host.process import Pid, is_alive
 from firesteel.edge.sim.spark import SimSpark
-from firesteel.values import Value, from_json, plain, replace
+from firesteel.values import Value, from_json, replace
 
 _KILLED = 137
 _KEEP_CODE_S = 60
@@ -70,7 +70,7 @@ def _offset(times: Path, since: float) -> int:
 
 
 def write(folder: Path, record: ContainerRecord) -> None:
-    write_text(file_path(folder, record.id, "json"), json.dumps(plain(record), indent=1))
+    write_state(file_path(folder, record.id, "json"), record)
 
 
 def remove(folder: Path, record: ContainerRecord) -> None:

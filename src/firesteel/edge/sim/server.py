@@ -108,7 +108,8 @@ class SimServer:
         if not self.config["metrics"]:
             message = "This server does not support metrics endpoint. Start it with `--metrics`"
             return _error(501, message, "not_supported_error")
-        return web.Response(text=metrics_text(self.config["engine"], self.config["served"], self.batch))
+        lines = {"vllm": _vllm, "sglang": _sglang, "llamacpp": _llamacpp}[self.config["engine"]]
+        return web.Response(text="\n".join(lines(self.config["served"], self.batch)) + "\n")
 
     async def _props(self, request: web.Request) -> web.Response:
         speed = self.batch.speed
@@ -341,11 +342,6 @@ _TTFT_BUCKETS_S = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
     80.0,
 )  # fmt: skip
-
-
-def metrics_text(engine: str, served: str, batch: Batch) -> str:
-    lines = {"vllm": _vllm, "sglang": _sglang, "llamacpp": _llamacpp}[engine]
-    return "\n".join(lines(served, batch)) + "\n"
 
 
 def _vllm(served: str, batch: Batch) -> Iterable[str]:

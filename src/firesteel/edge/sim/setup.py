@@ -75,7 +75,10 @@ def create_spark(folder: Path, spark: SimSpark) -> None:
         (folder / "dev" / "kmsg").touch()
         (folder / "proc" / "version").write_text(f"Linux version {spark.kernel} (simulated)\n")
         for name, module in _PROGRAMS.items():
-            _write_launcher(folder / "bin" / name, module, folder)
+            # A program that knows its own Spark, whatever environment it is called from.
+            command = shlex.join([sys.executable, "-P", "-m", f"firesteel.edge.sim.{module}"])
+            text = f'#!/bin/sh\n{SIM}={shlex.quote(str(folder))} exec {command} "$@"\n'
+            _write_program(folder / "bin" / name, text)
         write_spark_host(folder, spark)
         _join(folder, spark)
     update_proc(folder)
@@ -84,20 +87,17 @@ def create_spark(folder: Path, spark: SimSpark) -> None:
 def _join(folder: Path, spark: SimSpark) -> None:
     """The other Sparks, if there are any: reached by a simulated `ssh`, and nodes already."""
     (folder / "bin" / "ssh").unlink(missing_ok=True)
-    for number, name in enumerate(node_names(spark), 2):
+    for number in range(2, spark.nodes + 1):
+        name = f"spark{number}"
         node = folder / "nodes" / name
         create_spark(node, replace(spark, nodes=1, faults=()))
-        write_facts(node, spark, number, node / "user")
-        write_node(folder / "home", name)
+        _write_facts(node, spark, number, node / "user")
+        added = folder / "home" / "cluster" / name  # as `cluster add` would
+        added.mkdir(parents=True, exist_ok=True)
+        (added / "node.json").write_text(json.dumps({"name": name, "host": name}))
         _write_program(folder / "bin" / "ssh", _SSH.format(nodes=shlex.quote(str(folder / "nodes"))))
     if spark.nodes > 1:
-        write_facts(folder, spark, 1, Path.home())
-
-
-def _write_launcher(path: Path, module: str, folder: Path) -> None:
-    """A program that knows its own Spark, whatever environment it is called from."""
-    command = shlex.join([sys.executable, "-P", "-m", f"firesteel.edge.sim.{module}"])
-    _write_program(path, f'#!/bin/sh\n{SIM}={shlex.quote(str(folder))} exec {command} "$@"\n')
+        _write_facts(folder, spark, 1, Path.home())
 
 
 def _write_program(path: Path, text: str) -> None:
@@ -123,8 +123,6 @@ def enter(name: str | None, environ: MutableMapping[str, str]) -> Path:
     """
     folder = sim_folder(environ) or find_home(environ).root / "sim"
     if name is not None or not (folder / SPARK_FILE).exists():
-        # lazy: reads YAML
-
         spark = replace(scenario(name or "idle"), name=name or "idle")
         _clear_state(folder, spark.name)
         create_spark(folder, _with_speed(spark, environ.get(SPEED)))
@@ -134,7 +132,10 @@ def enter(name: str | None, environ: MutableMapping[str, str]) -> Path:
 
 def _clear_state(folder: Path, new_name: str) -> None:
     """Removes what the previous Spark left behind; refuses while something runs on it."""
-    running = sorted(_running(folder))
+    locks = (folder / "home" / "services").glob("*/*.lock")  # of a supervisor, or of an `up` in progress
+    services = {lock.parent.name for lock in locks if is_locked(lock)}
+    containers = (record for record in all_records(folder) if record.is_running)
+    running = sorted(services | {record.labels.get("firesteel", record.name) for record in containers})
     if not running:
         for name in _STATE:
             (folder / name).unlink(missing_ok=True)
@@ -144,14 +145,6 @@ def _clear_state(folder: Path, new_name: str) -> None:
             f"{names} {verb} on this simulated Spark (`{current}`), so it cannot become `{new_name}`",
             next="firesteel --sim ps, and firesteel --sim down --all",
         )
-
-
-def _running(folder: Path) -> set[str]:
-    """Services with a supervisor or an `up` in progress, and running containers."""
-    locks = (folder / "home" / "services").glob("*/*.lock")
-    services = {lock.parent.name for lock in locks if is_locked(lock)}
-    containers = (record for record in all_records(folder) if record.is_running)
-    return services | {record.labels.get("firesteel", record.name) for record in containers}
 
 
 def _with_speed(spark: SimSpark, speed: str | None) -> SimSpark:
@@ -169,23 +162,9 @@ def _with_speed(spark: SimSpark, speed: str | None) -> SimSpark:
 _RAILS = (("enp1s0f1np1", "rocep1s0f1", 100), ("enP2p1s0f1np1", "roceP2p1s0f1", 101))
 
 
-def node_names(spark: SimSpark) -> list[str]:
-    """Of the Sparks beside the first."""
-    return [f"spark{number}" for number in range(2, spark.nodes + 1)]
-
-
-def write_facts(folder: Path, spark: SimSpark, number: int, user: Path) -> None:
-    (folder / "facts.json").write_text(json.dumps(_facts(spark, number, user), indent=1))
-
-
-def write_node(home: Path, name: str) -> None:
-    """As `cluster add` would."""
-    (home / "cluster" / name).mkdir(parents=True, exist_ok=True)
-    (home / "cluster" / name / "node.json").write_text(json.dumps({"name": name, "host": name}))
-
-
-def _facts(spark: SimSpark, number: int, user: Path) -> dict[str, Any]:
-    return {
+def _write_facts(folder: Path, spark: SimSpark, number: int, user: Path) -> None:
+    """What the agent of a node reads about its host."""
+    facts = {
         "hostname": f"spark{number}", "home": str(user), "time_s": 0.0, "kernel": spark.kernel,
         "python": "3.12.3", "machine": "aarch64", "driver": spark.driver, "bios": None,
         "product": "simulated Spark", "docker": "28.5.1", "memory_total_bytes": spark.memory_total_bytes,
@@ -204,6 +183,7 @@ def _facts(spark: SimSpark, number: int, user: Path) -> dict[str, Any]:
             for name, device, _ in _RAILS
         ],
     }  # fmt: skip
+    (folder / "facts.json").write_text(json.dumps(facts, indent=1))
 
 
 _TEXT = {"about", "source"}

@@ -130,9 +130,7 @@ class SimSpark(Value):
 
 
 def write_spark(folder: Path, spark: SimSpark) -> None:
-    temporary = folder / ".spark.json"
-    temporary.write_text(json.dumps(plain(spark), indent=1))
-    temporary.replace(folder / SPARK_FILE)
+    _write(folder / SPARK_FILE, json.dumps(plain(spark), indent=1))
 
 
 def read_spark(folder: Path) -> SimSpark:
