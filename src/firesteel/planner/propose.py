@@ -441,7 +441,7 @@ def launch_findings(model: str, findings: Iterable[CheckpointFinding]) -> tuple[
             rule=f"{AUDIT_PREFIX}{found.check}",
             level=found.level,
             says=f"{found.says}: {found.effect}",
-            instead=f"firesteel {'repair' if found.mend else 'audit'} {model}",
+            instead=f"firesteel audit {model} --fix" if found.mend else f"firesteel audit {model}",
             spot=None,
             saw=found.evidence,
             confidence="reported",
