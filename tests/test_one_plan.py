@@ -18,13 +18,14 @@ import pytest
 from firesteel.bench.load.measure import plan_of
 from firesteel.bench.results.history import open_history
 from firesteel.edge.home import Home, find_home, lock
-from firesteel.edge.records import save_measured_memory
+from firesteel.edge.measured_memory import save_measured_memory
 from firesteel.edge.sim.setup import create_spark, environment
 from firesteel.edge.sim.spark import SimSpark
+from firesteel.facts.host.memory import MeasuredMemory
 from firesteel.gateway.loader import job
 from firesteel.launch import Ask
 from firesteel.library.plans import host, plan, propose
-from firesteel.planner.memory.measured import MeasuredMemory, launch_key
+from firesteel.planner.memory.measured import launch_key
 from firesteel.planner.plan import Plan
 from firesteel.planner.propose import Proposal
 from firesteel.run.service import folder_of, load, write_spec

@@ -19,8 +19,7 @@ from firesteel.catalog import catalog as recipes
 from firesteel.catalog.catalog import Catalog, RefusedRecipe
 from firesteel.catalog.image import Images, identify, with_inspections, with_learned
 from firesteel.catalog.recipe import Recipe
-from firesteel.edge.home import Home, catalog_files, find_home, shelf_files
-from firesteel.edge.model_reference import is_path
+from firesteel.edge.home import Home, catalog_files, find_home, is_path, shelf_files
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.hardware import Host, hardware, idle_host
 from firesteel.facts.model.architecture import Checkpoint
@@ -30,9 +29,9 @@ from firesteel.values import Value, replace
 
 if TYPE_CHECKING:  # loaded only to plan: `check` needs none of it
     from firesteel.edge.home import EngineRelease
+    from firesteel.facts.host.memory import MeasuredMemory
     from firesteel.facts.model.adapter import Adapter
     from firesteel.planner.choose import Choice, Use
-    from firesteel.planner.memory.measured import MeasuredMemory
     from firesteel.planner.propose import OpenedAdapters, Proposal
     from firesteel.planner.speed.own_runs import OwnRun
     from firesteel.rules.adapters import UnreadAdapter
@@ -65,7 +64,7 @@ class Workspace(Value, dict=True):
     @cached_property
     def measured_memory(self) -> Mapping[str, MeasuredMemory]:
         """What earlier starts took on this host, by launch key."""
-        from firesteel.edge.records import read_measured_memory
+        from firesteel.edge.measured_memory import read_measured_memory
 
         return read_measured_memory(self.home)
 

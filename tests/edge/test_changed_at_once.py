@@ -10,9 +10,9 @@ import pytest
 
 from firesteel.edge.home import EngineRelease, Home, ModelRelease, choose_release, chosen_release
 from firesteel.edge.host.machine import add_measurements, all_measurements
-from firesteel.edge.records import read_measured_memory, save_measured_memory
+from firesteel.edge.measured_memory import read_measured_memory, save_measured_memory
 from firesteel.facts.host.host_facts import HostMeasurement
-from firesteel.planner.memory.measured import MeasuredMemory
+from firesteel.facts.host.memory import MeasuredMemory
 
 COUNT = 24
 

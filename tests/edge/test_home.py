@@ -13,6 +13,7 @@ from firesteel.edge.home import (
     catalog_files,
     find_home,
     is_locked,
+    is_path,
     lock,
     require_disk_space,
     writable_folder,
@@ -84,3 +85,19 @@ def test_catalog_files(tmp_path: Path) -> None:
     assert catalog_files(home) == []
     write_text(home.catalog / "recipes" / "mine.yaml", "model: x")
     assert catalog_files(home) == [(str(home.catalog / "recipes" / "mine.yaml"), "model: x")]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("./x", True),
+        ("/x", True),
+        ("~/x", True),
+        ("x.gguf", True),
+        ("org/name", False),
+        ("smollm2", False),
+        ("x" * 5000, False),
+    ],
+)
+def test_a_name_means_something_on_disk(name: str, expected: bool) -> None:
+    assert is_path(name) is expected

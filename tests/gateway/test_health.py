@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import sys
 import time
@@ -15,6 +14,8 @@ import pytest
 
 from firesteel.edge.home import Home
 from firesteel.edge.host import process
+from firesteel.edge.measured_memory import save_measured_memory
+from firesteel.facts.host.memory import MeasuredMemory
 from firesteel.gateway.discovery import OwnServices, find_apis, identity, identity_of, is_answering, measured
 from firesteel.gateway.endpoints import model_endpoints
 from firesteel.gateway.health import Health, ServiceObservation, Verdict, judge, observe
@@ -280,8 +281,8 @@ async def test_what_a_start_took_is_read_without_the_planner(
 ) -> None:
     service = serve("0" * 32)
     home = Home(tmp_path / "home")
-    rows = [{"key": "1" * 32, "process_bytes": 1}, {"key": "0" * 32, "process_bytes": 5 * MIB}]
-    (home.root / "measured_memory.json").write_text(json.dumps(rows))
+    for key, size in (("1" * 32, 1), ("0" * 32, 5 * MIB)):
+        save_measured_memory(home, MeasuredMemory(key, "vllm", None, size, "2026-11-15"))
     assert measured(home, service) == (5 * MIB, "process")
     boxed = replace(service, spec=replace(service.spec, stop=("docker", "stop", "one")))
     assert measured(home, boxed) == (5 * MIB, "host")
@@ -292,6 +293,7 @@ async def test_what_a_start_took_is_read_without_the_planner(
         "[5]",
         "[" * 100_000,
         '[{"key": "%s", "process_bytes": "x"}]' % ("0" * 32),
+        '[{"key": "%s", "process_bytes": 5}]' % ("0" * 32),
     ):
         (home.root / "measured_memory.json").write_text(broken)
         assert measured(home, service) == (70 * MIB, "planned")

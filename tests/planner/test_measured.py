@@ -8,9 +8,10 @@ import sys
 import pytest
 
 import firesteel
+from firesteel.facts.host.memory import MeasuredMemory
 from firesteel.launch import Ask, FlagValue, Launch
 from firesteel.library import plans
-from firesteel.planner.memory.measured import MeasuredMemory, launch_key
+from firesteel.planner.memory.measured import launch_key
 from firesteel.planner.plan import Plan, plan
 from firesteel.planner.propose import propose
 from firesteel.units import GIB

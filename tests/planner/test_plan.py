@@ -19,6 +19,7 @@ from firesteel.catalog.launches import with_memory_flags
 from firesteel.engines.sglang.kv_cache import sglang_pool
 from firesteel.errors import UsageError
 from firesteel.facts.host.hardware import Gpu, Host
+from firesteel.facts.host.memory import MeasuredMemory
 from firesteel.facts.model.architecture import (
     Architecture,
     Checkpoint,
@@ -34,7 +35,7 @@ from firesteel.launch import Ask, FlagValue
 from firesteel.library import plans
 from firesteel.planner.advice import require_runnable
 from firesteel.planner.memory.account import MemoryPart, printed_sound_cache
-from firesteel.planner.memory.measured import MeasuredMemory, launch_key
+from firesteel.planner.memory.measured import launch_key
 from firesteel.planner.plan import Plan, between, memory_between, plan
 from firesteel.planner.propose import Proposal, propose_checkpoint
 from firesteel.units import GIB, MIB, Band

@@ -18,10 +18,9 @@ from glob import escape
 from pathlib import Path
 from typing import Literal, Self
 
-from firesteel.edge.home import find_home
+from firesteel.edge.home import find_home, is_path
 from firesteel.edge.http.sync_client import Deadline, bearer, get_file
 from firesteel.edge.hub.cache import Store, find_store, local_snapshot, repository_of
-from firesteel.edge.model_reference import is_path
 from firesteel.errors import FiresteelError, UsageError, printable
 from firesteel.facts.formats import gguf, safetensors
 from firesteel.facts.formats.byte_source import BadHeader, ByteSource, truncated

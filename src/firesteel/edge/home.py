@@ -67,11 +67,6 @@ class Home(Value):
         return self.root / "others"
 
     @property
-    def measured_memory(self) -> Path:
-        """How much memory earlier starts took: written by `edge.records`."""
-        return self.root / "measured_memory.json"
-
-    @property
     def learned(self) -> Path:
         """Releases and images that `engine learn` has read: see `edge.learned_engines`."""
         return self.root / "engines-data"
@@ -97,6 +92,16 @@ def expand_home(arguments: Iterable[str]) -> tuple[str, ...]:
     return tuple(
         str(Path(argument).expanduser()) if argument.startswith("~/") else argument for argument in arguments
     )
+
+
+def is_path(name: str) -> bool:
+    """Something on disk, or written like it; such a name is never looked up in the catalog."""
+    if name.startswith((".", "/", "~")) or name.endswith((".gguf", ".json")):
+        return True
+    try:
+        return Path(name).is_dir()
+    except OSError:  # longer than any file name
+        return False
 
 
 def catalog_files(home: Home) -> list[tuple[str, str]]:

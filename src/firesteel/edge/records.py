@@ -1,10 +1,11 @@
 """Files that become values of the planner and the catalog, each checked before it is used.
 
-`measured_memory.json`: how much memory launches took here. `history.db`: the user's own benchmark runs, which
-`bench.results.history` writes. A plan of the same launch trusts both more than any estimate, so a row with an
-impossible figure or date is skipped, and a file that cannot be read, or that a newer firesteel wrote, counts
-as empty. `engines-data/inspected/sha256-1b2c3d4e....json`: what `image inspect` learned about an image. And
-recipes for images, by name or from a file of the user's.
+`history.db`: the user's own benchmark runs, which `bench.results.history` writes. A plan of the same launch
+trusts them more than any estimate, so a row with an impossible figure or date is skipped, and a file that
+cannot be read, or that a newer firesteel wrote, counts as empty.
+
+`engines-data/inspected/sha256-1b2c3d4e....json`: what `image inspect` learned about an image. And recipes for
+images, by name or from a file of the user's.
 """
 
 from __future__ import annotations
@@ -14,78 +15,16 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any, get_args
-
-from msgspec.structs import fields
+from typing import Any
 
 from firesteel.catalog.image import ImageInspection
 from firesteel.catalog.image_recipe import ImageRecipe, image_recipe, read_image_recipe
 from firesteel.edge.files import read_text
-from firesteel.edge.home import Home, exclusive, read_json, write_state
+from firesteel.edge.home import Home
 from firesteel.errors import FiresteelError, UsageError, printable
-from firesteel.launch import EngineName
-from firesteel.planner.memory.measured import MeasuredMemory
 from firesteel.planner.speed.own_runs import OwnRun
 from firesteel.units import Band
 from firesteel.values import InvalidValue, from_json
-
-_MAX_MEASURED = 100
-_MAX_MEASURED_BYTES = 2**20
-"""A hundred rows are 50 KB."""
-_MAX_FIGURE = 2**50
-_FIGURES = frozenset(field.name for field in fields(MeasuredMemory)) - {"key", "engine", "version", "seen"}
-_REQUIRED = frozenset({"key", "engine", "version", "process_bytes", "seen"})
-
-
-def save_measured_memory(home: Home, measured: MeasuredMemory) -> None:
-    """Appends the newest; the oldest rows are dropped."""
-    with exclusive(home.measured_memory):
-        others = [row for key, row in read_measured_memory(home).items() if key != measured.key]
-        rows = [*others, measured][-_MAX_MEASURED:]
-        write_state(home.measured_memory, rows)
-
-
-def read_measured_memory(home: Home) -> Mapping[str, MeasuredMemory]:
-    """By `launch_key`, the oldest first."""
-    rows = read_json(home.measured_memory, _MAX_MEASURED_BYTES)
-    parsed = (_row(row) for row in rows) if isinstance(rows, list) else ()
-    return {row.key: row for row in parsed if row}
-
-
-def _row(row: object) -> MeasuredMemory | None:
-    """None for a row that firesteel cannot have written."""
-    if not isinstance(row, dict) or not _REQUIRED <= row.keys() <= _REQUIRED | _FIGURES:
-        return None
-    is_sound = (
-        _is_text(row["key"], "[0-9a-f]{32}")
-        and row["engine"] in get_args(EngineName)
-        and (row["version"] is None or _is_text(row["version"], r"[\w.+-]{1,80}"))
-        and _is_date(row["seen"])
-        and all(_is_size(row[name], name) for name in _FIGURES & row.keys())
-    )
-    return MeasuredMemory(**row) if is_sound else None
-
-
-def _is_text(value: object, pattern: str) -> bool:
-    return isinstance(value, str) and re.fullmatch(pattern, value, re.ASCII) is not None
-
-
-def _is_date(value: object) -> bool:
-    if not _is_text(value, "[0-9]{4}-[0-9]{2}-[0-9]{2}"):
-        return False
-    try:
-        date.fromisoformat(str(value))
-    except ValueError:
-        return False
-    return True
-
-
-def _is_size(value: object, name: str) -> bool:
-    """`True` is not a size, though Python counts it among the integers."""
-    if value is None:
-        return name not in _REQUIRED
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MAX_FIGURE
-
 
 SCHEMA = 2
 """`PRAGMA user_version` of the file; it goes up when an older firesteel can no longer read it."""

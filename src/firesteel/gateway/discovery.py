@@ -16,20 +16,12 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from firesteel.edge.home import Home, read_state, write_text
+from firesteel.edge.measured_memory import read_measured_memory
 from firesteel.gateway.interfaces import ServerApiName
 from firesteel.gateway.service_config import RunningModel
 from firesteel.run.service import Service, ServiceSpec, api_key
-from firesteel.values import Value
 
 Basis = Literal["host", "process", "planned"]
-
-
-class _MeasuredLaunch(Value):
-    """A row of `measured_memory.json`; `edge.records` reads it with the planner's types, which
-    this process must not load."""
-
-    key: str
-    process_bytes: int
 
 
 def identity(launch: str, url: str, is_guarded_by_key: bool) -> str:
@@ -62,10 +54,8 @@ def measured(home: Home, service: Service) -> tuple[int, Basis]:
     process: its processes' share of all pages.
     """
     spec = service.spec
-    rows = read_state(home.measured_memory, list[_MeasuredLaunch]) or []
-    sizes = [row.process_bytes for row in rows if row.key == spec.launch]
-    if sizes and sizes[-1] > 0:
-        return sizes[-1], "host" if spec.stop else "process"
+    if known := read_measured_memory(home).get(spec.launch):
+        return known.process_bytes, "host" if spec.stop else "process"
     return spec.expected_bytes, "planned"
 
 

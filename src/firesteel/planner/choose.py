@@ -21,8 +21,8 @@ from firesteel.catalog.recipe import Recipe
 from firesteel.errors import UsageError
 from firesteel.facts.evidence import Evidence
 from firesteel.facts.host.hardware import Host
+from firesteel.facts.host.memory import MeasuredMemory
 from firesteel.launch import Ask, EngineName, Matter, Who
-from firesteel.planner.memory.measured import MeasuredMemory
 from firesteel.planner.propose import Proposal, propose, quantization
 from firesteel.planner.speed.own_runs import OwnRun
 from firesteel.planner.speed.speculation import DraftedSpeed

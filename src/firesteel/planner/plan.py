@@ -18,6 +18,7 @@ from firesteel.engines.engine import served_capacity
 from firesteel.engines.kv_cache import KvCache, reported_kv, requested_kv_cache_bytes, size_kv_cache
 from firesteel.engines.vllm.kv_cache import ReportedKv
 from firesteel.facts.host.hardware import Host
+from firesteel.facts.host.memory import MeasuredMemory
 from firesteel.facts.model.architecture import Architecture
 from firesteel.facts.model.tensors import Weights
 from firesteel.launch import Launch
@@ -30,7 +31,7 @@ from firesteel.planner.memory.account import (
     printed_sound_cache,
     size_sound_cache,
 )
-from firesteel.planner.memory.measured import MeasuredMemory, apply_measured
+from firesteel.planner.memory.measured import apply_measured
 from firesteel.planner.memory.split import check_even_split, split_layers, split_shape, split_weights
 from firesteel.planner.speed.decode import stored_bytes
 from firesteel.planner.speed.own_runs import OwnRun, with_own_runs

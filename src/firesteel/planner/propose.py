@@ -24,11 +24,12 @@ from firesteel.engines.schema.releases import known_versions
 from firesteel.errors import DoesNotFit, Stopped, UsageError, printable
 from firesteel.facts.evidence import Evidence
 from firesteel.facts.host.hardware import Host
+from firesteel.facts.host.memory import MeasuredMemory
 from firesteel.facts.model.adapter import Adapter
 from firesteel.facts.model.architecture import Architecture, Checkpoint
 from firesteel.facts.model.tensors import Weights
 from firesteel.launch import AdapterReference, Ask, EngineName, EngineProgram, Goal, Launch
-from firesteel.planner.memory.measured import MeasuredMemory, launch_key
+from firesteel.planner.memory.measured import launch_key
 from firesteel.planner.plan import Plan, longest_context, plan
 from firesteel.planner.speed.own_runs import OwnRun
 from firesteel.planner.speed.serving import RequestShape, usual_requests

@@ -24,9 +24,10 @@ from firesteel.catalog.launches import with_flags
 from firesteel.catalog.recipe import Recipe
 from firesteel.engines.kv_cache import PLANNED_FLAGS
 from firesteel.errors import FiresteelError, UsageError
+from firesteel.facts.host.memory import MeasuredMemory
 from firesteel.launch import FlagValue, Text
 from firesteel.planner.advice import require_runnable
-from firesteel.planner.memory.measured import MeasuredMemory, launch_key
+from firesteel.planner.memory.measured import launch_key
 from firesteel.planner.plan import plan
 from firesteel.planner.propose import Proposal
 from firesteel.rules.checker import check

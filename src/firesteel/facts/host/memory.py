@@ -27,6 +27,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from firesteel.facts.host.hardware import Meminfo, smi_bytes
+from firesteel.launch import EngineName
 from firesteel.units import MIB
 from firesteel.values import Value, replace
 
@@ -234,3 +235,23 @@ def limited(memory: Meminfo, cgroups: Iterable[CgroupMemory]) -> Meminfo:
             free_bytes=min(memory.free_bytes, max(0, cgroup.limit_bytes - cgroup.used_bytes)),
         )
     return memory
+
+
+class MeasuredMemory(Value):
+    """What one start took; None: not known. Field names are keys of the file that records it."""
+
+    key: str
+    """`launch_key` of the launch that was started: see `planner.memory.measured`."""
+    engine: EngineName
+    version: str | None
+    process_bytes: int
+    """All that its processes hold, on one Spark, once it serves."""
+    seen: str
+    """The date."""
+    weights_bytes: int | None = None
+    kv_bytes: int | None = None
+    kv_tokens: int | None = None
+    checkpoint_bytes: int | None = None
+    """The size of the whole checkpoint in its plan: another size now is another file."""
+    planned_kv_bytes: int | None = None
+    """What its plan gave the KV cache."""

@@ -22,9 +22,8 @@ from pathlib import Path
 
 from firesteel.edge import ssh
 from firesteel.edge.docker.containers import image_id
-from firesteel.edge.home import Home
+from firesteel.edge.home import Home, is_path
 from firesteel.edge.host import process
-from firesteel.edge.model_reference import is_path
 from firesteel.edge.programs.installed import release_questions
 from firesteel.edge.ssh import SshTarget
 from firesteel.errors import FiresteelError, HostNotReady

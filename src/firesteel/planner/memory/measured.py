@@ -19,10 +19,11 @@ import re
 from collections.abc import Iterator
 
 from firesteel.engines.kv_cache import PLANNED_FLAGS
-from firesteel.launch import EngineName, Launch
+from firesteel.facts.host.memory import MeasuredMemory
+from firesteel.launch import Launch
 from firesteel.planner.memory.account import MemoryAccount, MemoryPart
 from firesteel.units import MIB, Band, show_bytes
-from firesteel.values import Value, replace
+from firesteel.values import replace
 
 _IRRELEVANT_FLAGS = frozenset(
     {
@@ -45,26 +46,6 @@ _RANK_FLAGS = frozenset({
     "distributed-executor-backend",
 })  # fmt: skip
 _RANK_VARIABLE = re.compile(r"NCCL_|GLOO_|TP_SOCKET|UCX_NET|OMPI_MCA|VLLM_HOST_IP|VLLM_EXECUTE_MODEL_TIMEOUT")
-
-
-class MeasuredMemory(Value):
-    """What one start took; None: not known. Field names are keys of the file that records it."""
-
-    key: str
-    """`launch_key` of the launch that was started."""
-    engine: EngineName
-    version: str | None
-    process_bytes: int
-    """All that its processes hold, on one Spark, once it serves."""
-    seen: str
-    """The date."""
-    weights_bytes: int | None = None
-    kv_bytes: int | None = None
-    kv_tokens: int | None = None
-    checkpoint_bytes: int | None = None
-    """The size of the whole checkpoint in its plan: another size now is another file."""
-    planned_kv_bytes: int | None = None
-    """What its plan gave the KV cache."""
 
 
 def launch_key(launch: Launch) -> str:

@@ -21,12 +21,13 @@ from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.sync_client import get_from_engine
+from firesteel.edge.measured_memory import save_measured_memory
 from firesteel.edge.programs import wheels
-from firesteel.edge.records import save_measured_memory
 from firesteel.engines.logs import reported_memory
 from firesteel.errors import FiresteelError, SuspectWeights
+from firesteel.facts.host.memory import MeasuredMemory
 from firesteel.launch import Launch
-from firesteel.planner.memory.measured import MeasuredMemory, launch_key
+from firesteel.planner.memory.measured import launch_key
 from firesteel.planner.propose import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, ServiceReady
 from firesteel.run.report import PROVED_BEFORE, Report, compare, write_report

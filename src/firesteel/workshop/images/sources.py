@@ -28,7 +28,7 @@ from firesteel.edge.docker.image_sources import (
     inspect,
 )
 from firesteel.edge.docker.registry import Registry, parse_reference
-from firesteel.edge.model_reference import is_path
+from firesteel.edge.home import is_path
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.units import MIB
 from firesteel.values import Value

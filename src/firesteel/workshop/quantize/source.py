@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.edge.checkpoints import FileSource
-from firesteel.edge.home import find_home
+from firesteel.edge.home import find_home, is_path
 from firesteel.edge.hub.cache import find_store, local_snapshot
-from firesteel.edge.model_reference import is_path
 from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.formats import safetensors
 from firesteel.facts.model.architecture import Architecture

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from firesteel.edge.home import Home
-from firesteel.edge.records import read_measured_memory, save_measured_memory
-from firesteel.planner.memory.measured import MeasuredMemory
+from firesteel.edge.measured_memory import read_measured_memory, save_measured_memory
+from firesteel.facts.host.memory import MeasuredMemory
 from firesteel.values import plain
 
 GOOD = MeasuredMemory("a" * 32, "vllm", "0.24.0", 5 * 2**30, "2026-11-15", 2**30, 2**29, 1000, 2**30, 2**29)
