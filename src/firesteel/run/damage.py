@@ -17,7 +17,7 @@ from firesteel.edge.contents import read_folder
 from firesteel.edge.home import Home
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.edge.hub import cache
-from firesteel.edge.hub.cache import Store, find_store, local_snapshot
+from firesteel.edge.hub.cache import find_store, local_snapshot
 from firesteel.edge.hub.files import DigestResult, StoredFile, VerifiedFiles
 from firesteel.errors import FiresteelError, Stopped, SuspectWeights
 from firesteel.planner.propose import Proposal
@@ -102,14 +102,11 @@ def _published(proposal: Proposal, home: Home) -> Iterator[_Group]:
         return
     store = find_store(home)
     for need in hub_needs(proposal, store):
-        if files := _listed(need, store):
+        listing = cache.cached_listing(store, need.repository, need.revision)
+        files = cache.stored_files(store, listing, select_files(listing.files, need)) if listing else []
+        if files:
             verified = cache.verified_files(store, need.repository)
             yield _Group(verified, tuple(files), _command(proposal, need))
-
-
-def _listed(need: WeightsNeed, store: Store) -> list[StoredFile]:
-    listing = cache.cached_listing(store, need.repository, need.revision)
-    return cache.stored_files(store, listing, select_files(listing.files, need)) if listing else []
 
 
 def _command(proposal: Proposal, need: WeightsNeed | None = None) -> str:

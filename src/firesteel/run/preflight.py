@@ -197,7 +197,12 @@ def held_bytes(home: Home) -> dict[str, int]:
 
 async def _other_gpu_users(home: Home) -> tuple[GpuProcess, ...] | None:
     users = await asyncio.to_thread(gpu_processes)
-    return None if users is None else await foreign_gpu_processes(users, _own_pids(home))
+    if users is None:
+        return None
+    states = [service.state for service in all_services(home) if service.state]
+    pids = [pid for state in states for pid in (state.supervisor, state.engine) if pid]
+    own = frozenset(pid.number for pid in pids if process.is_alive(pid))
+    return await foreign_gpu_processes(users, own)
 
 
 def _memory(proposal: Proposal) -> LaunchMemory:
@@ -205,12 +210,6 @@ def _memory(proposal: Proposal) -> LaunchMemory:
     peak_bytes = round(plan.memory.needed.expected) if plan.is_in_host_memory else 0
     keep_free = plan.host.keep_free_bytes
     return LaunchMemory(peak_bytes, keep_free, keep_free // 2, is_unified=plan.host.hardware == "gb10")
-
-
-def _own_pids(home: Home) -> frozenset[int]:
-    states = (service.state for service in all_services(home))
-    pids = (pid for state in states if state for pid in (state.supervisor, state.engine))
-    return frozenset(pid.number for pid in pids if pid and process.is_alive(pid))
 
 
 # --- may a launch start in the memory that is left? ---

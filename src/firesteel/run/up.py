@@ -12,7 +12,7 @@ a failure or an interruption stops what was started.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -222,19 +222,14 @@ async def fetch(startup: Startup) -> AsyncIterator[Event]:
         async for event in stage:
             yield event
     if proposal.plan.launch.container:
-        async for event in _final_preflight(startup):
+        async for event in ready(startup):  # again: with the image, the GPU can be tried in a container
             yield event
+        if files := staged_files(proposal, home):
+            dropped = await asyncio.to_thread(evict, files)  # CUDA counts page cache as used
+            if dropped.bytes:
+                text = f"{show_bytes(dropped.bytes)} of weights dropped from the page cache"
+                yield PhaseDone("check", text)
     startup.spec = replace(startup.spec, start=start_argv(proposal, home))
-
-
-async def _final_preflight(startup: Startup) -> AsyncIterator[Event]:
-    """The image is here now, so the GPU can be tried in a container. And CUDA counts page cache as used."""
-    async for event in ready(startup):
-        yield event
-    if files := staged_files(startup.proposal, startup.home):
-        dropped = await asyncio.to_thread(evict, files)
-        if dropped.bytes:
-            yield PhaseDone("check", f"{show_bytes(dropped.bytes)} of weights dropped from the page cache")
 
 
 async def start(startup: Startup) -> AsyncIterator[Event]:
@@ -313,31 +308,27 @@ _MAX_DIFFERENCES = 4
 
 def differences(running: ServiceSpec, wanted: ServiceSpec) -> str:
     """In the engine's own words: `--ctx-size 4096, not 1024; --port 8000, not 8001`"""
-    found = list(_differences(running, wanted))
+    found = _changed(_flags(running.start), _flags(wanted.start))
+    if running.is_guarded_by_key != wanted.is_guarded_by_key:
+        found += ["it asks for a key" if running.is_guarded_by_key else "it asks for no key"]
+    elif running.listen != wanted.listen:
+        found += [f"it listens on {running.listen}, not {wanted.listen}"]
+    found += _changed(running.env, wanted.env)
     more = [f"{len(found) - _MAX_DIFFERENCES} more"] if len(found) > _MAX_DIFFERENCES else []
     return "; ".join([*found[:_MAX_DIFFERENCES], *more]) or "it was planned by another version of firesteel"
 
 
-def _differences(running: ServiceSpec, wanted: ServiceSpec) -> Iterator[str]:
-    yield from _changed(_flags(running.start), _flags(wanted.start))
-    if running.is_guarded_by_key != wanted.is_guarded_by_key:
-        yield "it asks for a key" if running.is_guarded_by_key else "it asks for no key"
-    elif running.listen != wanted.listen:
-        yield f"it listens on {running.listen}, not {wanted.listen}"
-    yield from _changed(running.env, wanted.env)
-
-
-def _changed(running: Mapping[str, str], wanted: Mapping[str, str]) -> Iterator[str]:
-    for name in [*running, *(name for name in wanted if name not in running)]:
+def _changed(running: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+    found = []
+    for name in dict.fromkeys((*running, *wanted)):
         one, other = running.get(name), wanted.get(name)
-        if one == other:
-            continue
         if other is None:
-            yield f"it has {name} {one}".rstrip()
+            found.append(f"it has {name} {one}".rstrip())
         elif one is None:
-            yield f"it lacks {name} {other}".rstrip()
-        else:
-            yield f"{name} {one}, not {other}"
+            found.append(f"it lacks {name} {other}".rstrip())
+        elif one != other:
+            found.append(f"{name} {one}, not {other}")
+    return found
 
 
 def _flags(argv: tuple[str, ...]) -> dict[str, str]:

@@ -131,7 +131,9 @@ def select_files(files: Sequence[HubFile], need: WeightsNeed) -> tuple[HubFile, 
     if need.engine == "llamacpp" or need.label or (need.engine is None and not has_safetensors):
         ggufs = [file for file in files if _is_model(file)]
         if ggufs or need.engine == "llamacpp" or need.label:
-            return _gguf(files, ggufs, need)
+            first = _first_part(ggufs, need)
+            projector = _projector(files, first)
+            return (*_parts(ggufs, first, need), *((projector,) if projector else ()))
     return _safetensors(files, need, has_safetensors)
 
 
@@ -202,12 +204,6 @@ def _is_second_copy(path: str, files: Sequence[HubFile], need: WeightsNeed) -> b
 def _is_model(file: HubFile) -> bool:
     name = file.path.rpartition("/")[2]
     return name.endswith(".gguf") and not any(word in name for word in _NOT_A_MODEL)
-
-
-def _gguf(files: Sequence[HubFile], models: Sequence[HubFile], need: WeightsNeed) -> tuple[HubFile, ...]:
-    first = _first_part(models, need)
-    projector = _projector(files, first)
-    return (*_parts(models, first, need), *((projector,) if projector else ()))
 
 
 def _first_part(models: Sequence[HubFile], need: WeightsNeed) -> HubFile:

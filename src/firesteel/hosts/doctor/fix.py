@@ -364,7 +364,8 @@ def open_entries(root: Path) -> list[JournalEntry]:
 
 
 def new_entry(root: Path, plan: FixPlan) -> JournalEntry:
-    numbers = [int(match[1]) for path in _entry_files(root) if (match := re.match(r"(\d+)-", path))]
+    files = (root / JOURNAL_FOLDER).glob("*")
+    numbers = [int(match[1]) for path in files if (match := re.match(r"(\d+)-", path.name))]
     now = datetime.now(UTC).isoformat(timespec="seconds")
     before = tuple(read_before(root, change) for change in plan.changes)
     folders = _missing_folders(root, plan.changes)
@@ -372,11 +373,6 @@ def new_entry(root: Path, plan: FixPlan) -> JournalEntry:
         max(numbers, default=0) + 1, plan.check, now, "applying", plan.changes, before, folders,
         activate=plan.activate, deactivate=plan.deactivate,
     )  # fmt: skip
-
-
-def _entry_files(root: Path) -> list[str]:
-    folder = root / JOURNAL_FOLDER
-    return [path.name for path in folder.iterdir()] if folder.is_dir() else []
 
 
 def _missing_folders(root: Path, changes: tuple[Change, ...]) -> tuple[str, ...]:

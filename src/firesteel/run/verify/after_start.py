@@ -86,7 +86,9 @@ async def prove(proposal: Proposal, home: Home, spec: ServiceSpec, start_s: floa
         elif isinstance(item, Verification):
             verification = item
     report = _finish(proposal, home, spec, verification, start_s)
-    yield PhaseDone("verify", _summary(verification.checks))
+    passed = ", ".join(check.name for check in verification.checks if check.passed)
+    failed = ", ".join(check.name for check in verification.checks if not check.passed)
+    yield PhaseDone("verify", f"{passed}; failed, as a note: {failed}" if failed else passed)
     if service := load(home, spec.name):
         # Only here: an engine that has read no long prompt yet holds less than it will.
         _record_memory(proposal, home, service)
@@ -139,12 +141,6 @@ def require_passed(spec: ServiceSpec, verification: Verification) -> None:
         kind = SuspectWeights if is_wrong else FiresteelError
         problem = f"but {'its answers are wrong' if is_wrong else 'answers with errors'} ({observed})"
     raise kind(f"{spec.name} came up, {problem}; it was stopped", next=f"firesteel logs {spec.name}")
-
-
-def _summary(checks: tuple[CheckResult, ...]) -> str:
-    passed = ", ".join(check.name for check in checks if check.passed)
-    failed = ", ".join(check.name for check in checks if not check.passed)
-    return f"{passed}; failed, as a note: {failed}" if failed else passed
 
 
 def _report(proposal: Proposal, service: Service, verification: Verification, start_s: float) -> Report:

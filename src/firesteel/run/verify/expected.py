@@ -78,20 +78,24 @@ def expected(proposal: Proposal) -> Expected:
     plan = proposal.plan
     launch = plan.launch
     requests = proposal.recipe.requests if proposal.recipe else RecipeRequests()
+    counted = proposal.model.parameters if proposal.model else None
+    # A recipe that turns thinking off in every request has a model that thinks by default.
+    thinks_by_default = requests.template.get("enable_thinking") is False
+    tokens = [report.tokens for report in plan.printed if not report.refused]
     return Expected(
         engine=launch.engine,
         version=launch.version,
-        parameters=_parameters(proposal),
+        parameters=counted or estimate_parameters(plan.weights),
         context=plan.cache.context,
         tool_parser=_parser(launch, "tool-call-parser") or ("asked for" if requests.for_tools else None),
         reasoning_parser=_parser(launch, "reasoning-parser"),
         requests=requests.body,
         tool_requests=requests.tool_body,
-        thinking_request=_thinking(requests),
+        thinking_request={} if thinks_by_default else dict(requests.per_request),
         kernels=_kernels(launch),
         drafts=_drafts(plan),
         plan=summarize(plan),
-        kv_tokens=_kv_tokens(plan),
+        kv_tokens=(min(tokens), max(tokens)) if tokens else None,
         task=_task(launch),
         takes=_takes(proposal),
         embedding_size=plan.shape.hidden_size if _task(launch) == "embeddings" else None,
@@ -124,11 +128,6 @@ def _plan_of_0_1(document: Mapping[str, object]) -> dict[str, object]:
     same = {name: document.get(name) for name in ("decode_tokens_per_s", "prefill_tokens_per_s")}
     drafted = document.get("drafted_tokens_per_s")
     return {**same, "drafted": {"prose": drafted} if drafted else {}}
-
-
-def _parameters(proposal: Proposal) -> int | None:
-    counted = proposal.model.parameters if proposal.model else None
-    return counted or estimate_parameters(proposal.plan.weights)
 
 
 def estimate_parameters(weights: Weights) -> int | None:
@@ -168,11 +167,6 @@ def _takes(proposal: Proposal) -> tuple[str, ...]:
     return tuple(kind for kind in ("image", "audio") if kind in model.modality and kind not in off)
 
 
-def _thinking(requests: RecipeRequests) -> dict[str, Any]:
-    """A recipe that turns thinking off in every request has a model that thinks by default."""
-    return {} if requests.template.get("enable_thinking") is False else dict(requests.per_request)
-
-
 def _kernels(launch: Launch) -> dict[str, str]:
     flags: Iterable[tuple[str, FlagValue]] = expand_shortcuts(launch).items()
     known = metrics.kernel_flags(launch.engine)
@@ -188,8 +182,3 @@ def _drafts(plan: Plan) -> str | None:
     if drafted:
         return drafted[0].explanation.partition(":")[0]
     return str(method) if method else None
-
-
-def _kv_tokens(plan: Plan) -> tuple[int, int] | None:
-    tokens = [report.tokens for report in plan.printed if not report.refused]
-    return (min(tokens), max(tokens)) if tokens else None
