@@ -146,7 +146,7 @@ def test_load_and_unload_by_key(gateway: Gateway, terminal: Terminal) -> None:
     terminal.press("u")
     terminal.until("coder is pinned, so it stays loaded")
     terminal.press("Down", "l")
-    terminal.until("big cannot be loaded", "beside the models that always stay")
+    terminal.until("big cannot be loaded", "alongside the models that always stay")
     terminal.press("Up", "p")
     terminal.until("coder ready ")
     terminal.press("u")

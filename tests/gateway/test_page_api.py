@@ -69,7 +69,7 @@ def test_a_preview_does_what_the_scheduler_then_does() -> None:
 def test_a_preview_says_why_a_load_is_impossible() -> None:
     made = scheduler(scheduled("a", 60, pinned=True), scheduled("b", 50), scheduled("c", 200))
     made.handle(ModelLoaded("a"), 1.0)
-    assert "beside the models that always stay (`a`)" in (made.preview("b", 2.0).why_not or "")
+    assert "alongside the models that always stay (`a`)" in (made.preview("b", 2.0).why_not or "")
     assert "Reduce its context" in (made.preview("c", 2.0).why_not or "")
 
 

@@ -1,6 +1,6 @@
 """What to point a client at: the running gateway, a running service, or where a plan would serve the model.
 
-What is said about a running model is what its verification showed, from the files beside the service. Its
+What is known about a running model is what its verification showed, from the files of the service. Its
 start command is not read: a launch that first installs a plugin starts with `bash -c`, and its flags are then
 inside a script.
 """

@@ -1,7 +1,7 @@
 """What runs already, and what it is.
 
 Our own services, from the files under FIRESTEEL_HOME/services: is one what we would start, and what does it
-hold? A server that is not ours is asked over HTTP: is it there, and which APIs does it have?
+hold? A server that is not ours is queried over HTTP: is it up, and which APIs does it have?
 
 Imports little: the gateway checks once a second.
 """

@@ -115,7 +115,7 @@ class RequestDispatcher:
         self.subscribers.publish({"event": "changed"})
 
     def keys_changed(self) -> None:
-        """Stop the requests of revoked keys, in mid-answer too; who came before there were keys goes on."""
+        """Stop the requests of revoked keys, also in mid-answer; those from before the first key continue."""
         self.accounting.use_limits(self._ring)
         known = {"", *(key.name for key in self._ring.keys.values())}
         for request in tuple(self._records):
@@ -209,7 +209,7 @@ class RequestDispatcher:
         self.accounting.record(request, RequestOutcome("left", waited_s=waited_s, total_s=waited_s))
 
     def retry(self, request: PendingRequest, reason: FallbackReason) -> bool:
-        """By another replica, as long as there are retries left, or by the model that stands in."""
+        """By another replica while there are retries left, or by the fallback of its model."""
         record = self._records.get(request)
         if record is None or (endpoint := record.endpoint) is None:
             return False
@@ -218,7 +218,7 @@ class RequestDispatcher:
             record.retries += 1
             record.is_between = True
             resume = partial(self._grant_again, record)
-        elif self._fallbacks.stand_in(record, reason):
+        elif self._fallbacks.model_for(record, reason):
             self.executor.finish(record)
             resume = partial(self._resume_elsewhere, record, reason)
         else:
@@ -299,7 +299,7 @@ class RequestDispatcher:
                 request.rejected(Rejection(503, "engine_down", f"no server of `{model}` answers", 5.0))
             return
         if record.asked != model:
-            endpoint = endpoints.by_another_name(endpoint, record.stand_in or record.asked)
+            endpoint = endpoints.by_another_name(endpoint, record.fallback or record.asked)
         counters = self.meter.counters(model, request.caller.name)
         record.endpoint, record.endpoints, record.counters = endpoint, endpoints, counters
         request.granted(endpoint, counters)
@@ -464,7 +464,7 @@ def check_length(request: PendingRequest, asked: str, limit: int) -> Rejection |
 
 
 class Fallbacks:
-    """The models that stand in for others, as the service file has them.
+    """The models that answer in place of others: `fallback` in the service file.
 
         models:
           coder: {recipe: ..., fallback: {down: small, full: small, too_long: big}}
@@ -479,8 +479,8 @@ class Fallbacks:
         self._models = config.by_name
         self._aliases = config.aliased
 
-    def stand_in(self, record: RequestRecord, reason: FallbackReason) -> str | None:
-        """The model or alias that serves a request in place of its own; None: there is none for this key, or
+    def model_for(self, record: RequestRecord, reason: FallbackReason) -> str | None:
+        """The model or alias that serves a request instead of its own; None: there is none for this key, or
         it was tried."""
         request = record.request
         config = self._models.get(request.model)
@@ -491,12 +491,12 @@ class Fallbacks:
         return None if check_model_access(request.caller, name, model) else name
 
     def switch(self, record: RequestRecord, reason: FallbackReason) -> bool:
-        """Make it a request for its stand-in, if it has one."""
-        name, request = self.stand_in(record, reason), record.request
+        """Make it a request for its fallback, if it has one."""
+        name, request = self.model_for(record, reason), record.request
         if name is None:
             return False
         record.tried += (request.model,)
-        record.stand_in, record.retries = name, 0
+        record.fallback, record.retries = name, 0
         request.falls_back(request.model, name, reason)
         request.model = self._aliases.get(name, name)
         return True
@@ -520,7 +520,7 @@ class Accounting:
         self.budgets.change(budgets, self._spent, time.time())
 
     def _spent(self, key: str, since: float) -> int:
-        """A log that cannot be read is set aside and begun anew by its thread, which says so."""
+        """A log that cannot be read is moved aside and recreated by its thread, which reports it."""
         try:
             return spent_tokens(self._log_path, key, since)
         except sqlite3.Error:

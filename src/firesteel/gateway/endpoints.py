@@ -85,8 +85,8 @@ class ModelEndpoints:
         return usable if any(usable) else health
 
     def by_another_name(self, endpoint: Endpoint, asked: str) -> Endpoint:
-        """For a request whose body has an alias, or the model that this one stands in for: the engine knows
-        neither, and an alias may have parameters of its own."""
+        """For a request whose body has an alias, or the model that this one replaces: the engine knows
+        neither, and an alias may have its own parameters."""
         found = self._by_name.get((asked, endpoint.replica))
         if found is None:
             own = self._model.alias_parameters.get(asked)
@@ -178,11 +178,11 @@ class Replicas:
     """The replicas of one model, and the prefixes that each has processed.
 
     Chosen is the least busy replica, or one that has processed the same prefix. An engine caches the
-    attention state of prompts that it has processed. An agent's next turn is its last one plus a little more:
-    on the same replica only the new part is computed. But a replica that everybody prefers becomes a queue,
-    and waiting costs more than computing. So a replica that knows the prefix is chosen while it has at most
-    `SLACK` requests more than the least busy one; otherwise the least busy one is chosen, and knows the
-    prefix from then on.
+    attention state of prompts that it has processed. An agent's next turn is its last one plus a little
+    more: on the same replica only the new part is computed. But a replica that every request prefers
+    becomes a queue, and waiting costs more than computing. So a replica that knows the prefix is chosen
+    while it has at most `SLACK` requests more than the least busy one; otherwise the least busy one is
+    chosen, and knows the prefix from then on.
 
     Among equals, the replica with the fewest prefixes is chosen, so that conversations spread before there
     is load.
@@ -220,8 +220,8 @@ class Replicas:
 
 
 _UNREACHABLE_S = 30.0
-"""An engine that has ended is no longer called ready by then: its reaper takes up to 10 s to end what it left
-behind. Our choice."""
+"""By then an engine that has ended is no longer reported as ready: its reaper takes up to 10 s to end what it
+left behind. Our choice."""
 
 
 class RequestRecord:
@@ -229,8 +229,8 @@ class RequestRecord:
     request's identity."""
 
     __slots__ = (
-        "asked", "counters", "endpoint", "endpoints", "is_between", "loaded_s", "loads_since", "request",
-        "retries", "stand_in", "tried", "unreachable_since", "waits_since", "was_in_flight",
+        "asked", "counters", "endpoint", "endpoints", "fallback", "is_between", "loaded_s", "loads_since",
+        "request", "retries", "tried", "unreachable_since", "waits_since", "was_in_flight",
     )  # fmt: skip
 
     def __init__(self, request: PendingRequest) -> None:
@@ -244,7 +244,7 @@ class RequestRecord:
         self.retries = 0
         self.tried: tuple[str, ...] = ()
         """Models that could not serve it."""
-        self.stand_in = ""
+        self.fallback = ""
         """The model or alias that serves it in their place."""
         self.loads_since = self.loaded_s = 0.0
         """Since when its model is loaded, while it waits; and how long that took."""
@@ -259,7 +259,7 @@ class RequestRecord:
         """Whether it waits for the return of an engine that has failed.
 
         Once if the engine may have received it: a request that was in flight at two crashes may be their
-        cause. One that found nobody there is not.
+        cause. One that could not connect is not.
         """
         if was_sent:
             was_in_flight, self.was_in_flight = self.was_in_flight, True

@@ -70,8 +70,8 @@ class Verdict(Value):
 
 
 def judge(name: str, believed: str, seen: ServiceObservation, *, is_mine: bool = False) -> Verdict:
-    """`believed` is the scheduler's phase; `loading` without a job of ours means that it restarts by itself.
-    `is_mine`: a gateway of this home started it."""
+    """`believed` is the scheduler's phase; `loading` without a job of this gateway means that it restarts by
+    itself. `is_mine`: a gateway of this home started it."""
     if believed == "off":
         return _when_off(name, seen, is_mine)
     if believed == "ready":

@@ -26,8 +26,8 @@ Counting = Literal["at the end", "continuous", "continuous or null", "timings"]
 """How an engine is asked for the token counts of a stream: at its end; in every event, where it writes
 nothing or `null` otherwise; or llama.cpp's `timings` in every event, which the last one always has."""
 FallbackReason = Literal["down", "full", "too_long"]
-"""Why another model serves a request: its own does not answer or cannot be loaded, has no place left, or has
-too small a context."""
+"""Why another model serves a request: its own does not respond or cannot be loaded, its queue is full, or its
+context is too small."""
 ServerApiName = Literal["chat", "messages", "responses"]
 """What a server speaks: OpenAI's chat completions, Anthropic's Messages, OpenAI's Responses."""
 OutcomeKind = Literal["whole", "left", "broke", "refused"]
@@ -188,8 +188,8 @@ class PendingRequest(Protocol):
 
     def update_wait_status(self, wait_status: WaitStatus) -> None: ...
 
-    def falls_back(self, model: str, stand_in: str, reason: FallbackReason) -> None:
-        """Another model serves it; the client is told."""
+    def falls_back(self, model: str, fallback: str, reason: FallbackReason) -> None:
+        """Another model serves it; the client is informed."""
 
     def stop(self, rejection: Rejection) -> None:
         """End it now, waiting or served; the client gets the reason if the response format allows it."""

@@ -333,7 +333,7 @@ class KeyRing:
 
     @classmethod
     def read(cls, path: Path) -> KeyRing:
-        """An invalid file is an error: treating it as empty would let everybody in."""
+        """An invalid file is an error: treating it as empty would admit every client."""
         stamp = _stamp(path)
         return cls(path, read_keys(path), stamp)
 
@@ -363,15 +363,15 @@ class KeyRing:
         return {key.name: key.limits for key in self.keys.values()}
 
     def check_uncounted(self, who: Caller) -> Rejection | None:
-        """For requests whose tokens nobody counts."""
+        """For requests whose tokens are not counted."""
         if who.is_for_metrics:
             return _ONLY_METRICS
         limits = self.keys[who.name].limits if who.name in self.keys else NO_LIMITS
         return _UNCOUNTED if limits.tokens or limits.budget else None
 
     def authenticate(self, token: bytes | None) -> Caller | Rejection:
-        """Timing reveals nothing about the keys: only digests are looked up and compared, and nobody can
-        choose how the digest of a guess begins."""
+        """Timing reveals nothing about the keys: only digests are looked up and compared, and how the digest
+        of a guess begins cannot be chosen."""
         if not self._has_had_keys and not (self._look() and self._has_had_keys):
             return _ANYONE
         if not token:
@@ -412,7 +412,7 @@ class KeyRing:
     def refresh(self) -> str | None:
         """Read the file again if it has changed. Return a message about the change, or None.
 
-        An invalid file leaves the keys unchanged: a typing error must neither admit nor lock out anybody.
+        An invalid file leaves the keys unchanged: a typing error must neither admit nor lock out a client.
         """
         if self._clock() >= self._next_expiry:
             self._forget_callers()

@@ -1,4 +1,4 @@
-"""What runs beside the requests for as long as the gateway does: tasks, and checks that are repeated."""
+"""What runs in the background for as long as the gateway does: tasks, and checks that are repeated."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class ServeEvent(Value):
 
 
 class _EventQueue:
-    """Events for the operator. Those that nobody reads are dropped."""
+    """Events for the operator. Those that do not fit in the queue are dropped."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[ServeEvent] = asyncio.Queue(_MAX_EVENTS)
@@ -477,7 +477,7 @@ def _plain(model: str) -> str:
 
 # --- memory settings for a process that moves bytes for weeks ---
 #
-#     retain_free_memory()        before anything else
+#     retain_free_memory()        before the event loop starts
 #     freeze_startup_objects()    when everything is loaded
 #     release_free_memory()       every few seconds
 #

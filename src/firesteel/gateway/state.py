@@ -38,7 +38,7 @@ class ModelStatus(Value):
     note: str | None = None
     aliases: tuple[str, ...] = ()
     outside: bool = False
-    """It runs at a URL of its own, and is not ours to load or unload."""
+    """It runs at its own URL, and is not loaded or unloaded by the gateway."""
     needed_bytes: int | None = None
     """What the next load needs, or what it holds now."""
     load_s: float | None = None

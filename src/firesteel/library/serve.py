@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from firesteel.edge.home import find_home, write_text
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.gateway import keys as key_file
+from firesteel.gateway import keys as gateway_keys
 from firesteel.gateway.key_limits import (
     NO_LIMITS,
     KeyLimits,
@@ -261,17 +261,17 @@ async def _follow(file: Path, entries: dict[str, Any]) -> None:
 
 
 def keys_file() -> Path:
-    return key_file.keys_path(find_home())
+    return gateway_keys.keys_path(find_home())
 
 
 def parse_expiry(text: str) -> datetime:
     """After `12h` or `30d` from now, or after a day, `2026-12-31`."""
-    return key_file.parse_expiry(text, time.time())
+    return gateway_keys.parse_expiry(text, time.time())
 
 
 def keys() -> tuple[Key, ...]:
     """The gateway's keys, without their tokens."""
-    return tuple(key_file.read_keys(keys_file()).values())
+    return tuple(gateway_keys.read_keys(keys_file()).values())
 
 
 def add_key(
@@ -284,7 +284,7 @@ def add_key(
     expires: datetime | None = None,
 ) -> tuple[Key, str]:
     """The key and its token, which is stored nowhere."""
-    return key_file.add_key(
+    return gateway_keys.add_key(
         keys_file(),
         name,
         scope=scope,
@@ -297,7 +297,7 @@ def add_key(
 
 def revoke_key(name: str) -> Key:
     """A running gateway refuses it within seconds."""
-    return key_file.revoke_key(keys_file(), name)
+    return gateway_keys.revoke_key(keys_file(), name)
 
 
 def usage(

@@ -60,7 +60,7 @@ def test_what_lasts_is_told_again_after_hours(play: Play) -> None:
 def test_a_hundred_problems_are_no_flood_and_none_is_forgotten(play: Play) -> None:
     many = [AlertKey("load_failed", f"m{number}") for number in range(100)]
     first = play.during(3500, *many)
-    assert len(first) == MAX_PER_HOUR and "and 70 more, which are told later" in first[-1][1].text
+    assert len(first) == MAX_PER_HOUR and "and 70 more, which are reported later" in first[-1][1].text
     later = play.during(3 * 3600, *many)
     assert len({alert.subject for _, alert in first + later}) == 100
 

@@ -32,7 +32,7 @@ def test_an_empty_gateway(open_page: OpenPage) -> None:
     with played(state()) as url:
         page = open_page(url)
         expect(page.get_by_text("No model is in the service file yet")).to_be_visible()
-        expect(page.get_by_text("Nobody waits.")).to_be_visible()
+        expect(page.get_by_text("No requests are waiting.")).to_be_visible()
 
 
 @pytest.mark.parametrize("width", [360, 1440])

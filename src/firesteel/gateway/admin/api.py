@@ -14,7 +14,7 @@
 
 An aiohttp application on a unix socket that only the HTTP server connects to. The HTTP server has checked the
 key and passes the caller in header lines, which it removes from client requests. Everything but the first
-path and those in `FOR_EVERY_KEY` needs an admin key. Where no keys are in use, everybody on this machine is
+path and those in `FOR_EVERY_KEY` needs an admin key. Without keys, everyone on this machine is
 an admin, and `http/access.py` keeps foreign web pages out.
 
 Nothing is decided here: requests go to the dispatcher (`AdminActions`).
@@ -367,7 +367,7 @@ async def _logs(request: web.Request) -> web.StreamResponse:
 
 
 async def usage_response(request: web.Request, caller: Caller, home: Home) -> web.Response:
-    """`GET /api/usage`: what `firesteel serve usage` shows. A key that is no admin's sees its own."""
+    """`GET /api/usage`: what `firesteel serve usage` shows. A key that is not an admin's sees its own usage."""
     options: dict[str, str | None] = dict(request.query)
     if not caller.is_admin:
         options["key"] = caller.name

@@ -4,8 +4,8 @@
     queue = subscribers.subscribe()
     subscribers.publish({"event": "model", "name": "coder", "phase": "ready"})
 
-Models change with every request, so their state is compared once a second while anybody listens, instead of
-being published by those who change it: nothing on the path of a request knows about this.
+Models change with every request, so their state is compared once a second while there are subscribers,
+instead of being published by what changes it: nothing on the path of a request knows about this.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _MEMORY_STEP_BYTES = 64 * 2**20
 async def publish_changes(
     state: Callable[[], GatewayState], subscribers: Subscribers, every_s: float = _EVERY_S
 ) -> None:
-    """Changes of the state as events, while anybody listens.
+    """Changes of the state as events, while there are subscribers.
 
     {"event": "model", ...}      one model, as in `/api/state`
     {"event": "gateway", ...}    memory, queue and the number of logged requests
@@ -101,7 +101,7 @@ async def publish_changes(
 
 
 def changes(before: GatewayState | None, after: GatewayState) -> list[dict[str, Any]]:
-    """What to tell somebody who knows `before`. None: everything that may have changed meanwhile."""
+    """The events for a subscriber that knows `before`. None: it knows nothing, so the whole state."""
     if before is None or [m.name for m in before.models] != [m.name for m in after.models]:
         return [{"event": "state", **to_builtins(after)}]
     pairs = zip(before.models, after.models, strict=True)

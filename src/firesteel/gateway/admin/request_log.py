@@ -68,7 +68,7 @@ CREATE TABLE IF NOT EXISTS charges (id INTEGER PRIMARY KEY CHECK (id = 1), last 
 """
 """The usage of each key, model and day. It is added to in the transaction that adds the rows, so that the two
 always agree, and stays when old rows go. Its days are the host's own (`localtime` when the row was written).
-A refused request is no usage, unless it was stopped in the middle: its model is whatever a client typed.
+A rejected request is not usage, unless it was stopped in the middle: its model is whatever a client typed.
 
 `charges`: the number of the last line of the journal (`ChargeJournal`) that is in these tables."""
 

@@ -254,8 +254,8 @@ def health_sentence(view: ModelView, recent: RecentActivity, gpu: GpuReading | N
     What is watched: does it answer, do requests end well, is the GPU slowed down, is the KV cache full, are
     drafted tokens accepted, do later turns of a cached conversation start at once, does it decode as planned.
     A model that is not loaded is healthy unless its last load failed, and the wait for a load or for other
-    requests is not counted as its own slowness. Thresholds are our choice unless a source stands beside them;
-    each needs enough requests, so that one slow answer is no verdict.
+    requests is not counted as its own slowness. Thresholds are our choice unless a source is given;
+    each needs enough requests, so that one slow answer does not make a model unhealthy.
     """
     name, status = view.config.name, view.status
     if status is None:

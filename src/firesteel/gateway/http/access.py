@@ -49,7 +49,8 @@ def model_in_query(head: RequestHead) -> ModelField | Rejection:
 #   response; the model would be unloaded all the same. But it names the page's origin in `Origin`.
 # * DNS rebinding: the page makes its own host name resolve to 127.0.0.1 after it is loaded. It then has our
 #   origin, as far as the browser knows, and can read responses. But the browser still sends its host name in
-#   `Host`. Nobody can make an IP address or `localhost` resolve elsewhere, so only these are accepted.
+#   `Host`. An IP address and `localhost` cannot be made to resolve to anything else, so only these are
+#   accepted.
 #
 # With keys neither attack works: no browser adds a key by itself, as it does with a cookie. So `Host` is
 # checked only where there are no keys.
@@ -117,7 +118,7 @@ def _host_name(match: re.Match[str]) -> str:
 # nothing away. What the lines mean: https://fetch.spec.whatwg.org/#http-cors-protocol (seen 2026-11-16).
 
 _MAX_AGE_S = 600
-"""A browser does not ask again for so long."""
+"""How long a browser does not ask again."""
 _LINES = (
     b"Access-Control-Allow-Origin: %b\r\nAccess-Control-Expose-Headers: *\r\n"
     b"Cross-Origin-Resource-Policy: cross-origin\r\nVary: Origin\r\n"
@@ -134,7 +135,7 @@ def cors_lines(head: RequestHead, origins: tuple[str, ...]) -> bytes:
 def preflight_response(
     head: RequestHead, lines: bytes, origins: tuple[str, ...]
 ) -> GatewayResponse | Rejection | None:
-    """None: this is no preflight, or CORS is off and the request is treated like any other."""
+    """None: this is not a preflight, or CORS is off and the request is treated like any other."""
     if head.method != b"OPTIONS" or not head.asks_method or not origins:
         return None
     if not lines:

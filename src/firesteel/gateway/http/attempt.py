@@ -165,7 +165,7 @@ class Attempt:
 
     def is_between_events(self, *, is_framed: bool) -> bool:
         """Whether what has arrived ends with a whole event. `is_framed`: it is passed on with its chunks,
-        which must be whole, too."""
+        which must also be whole."""
         if self.is_whole_answer_coming():
             return False
         if not self._tail:

@@ -4,8 +4,8 @@
     parameter_edits(body, rules.of("chat")) -> edits of the body, or why it is rejected
     request_usage(body, "continuous") -> the edit that asks the engine for token counts
 
-Edits are made by position, as elsewhere (`body.py`): everything else stays byte for byte, and a body of
-megabytes is neither parsed nor copied.
+Edits are made by position, like the model's name (`body.py`): everything else stays byte for byte, and a body
+of megabytes is neither parsed nor copied.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ def _members(body: bytes) -> Iterator[_Member]:
     for _ in range(MAX_MEMBERS):
         name = _NAME.match(body, position)
         if name is None:
-            raise _Invalid("has no name where one should be")
+            raise _Invalid("is missing a name")
         end = _end_of_value(body, name.end())
         yield _Member(_text(name[1]), position, name.end(), end)
         follows = _NEXT.match(body, end)
         if follows is None:
-            raise _Invalid("has no comma where one should be")
+            raise _Invalid("is missing a comma")
         position = follows.end()
         if follows[1] == b"}":
             if position != len(body):
-                raise _Invalid("goes on behind its end")
+                raise _Invalid("continues after its end")
             return
     raise _Invalid(f"has more than {MAX_MEMBERS} members")
 
@@ -85,7 +85,7 @@ def _end_of_value(body: bytes, start: int) -> int:
     if body[start : start + 1] not in (b"[", b"{"):
         scalar = _SCALAR.match(body, start)
         if scalar is None:
-            raise _Invalid("has no value where one should be")
+            raise _Invalid("is missing a value")
         return scalar.end()
     depth, position = 1, start + 1
     for _ in range(MAX_BRACKETS):
@@ -103,7 +103,7 @@ def _text(token: bytes) -> str:
     try:
         text: str = json.loads(token) if b"\\" in token else token[1:-1].decode()
     except ValueError:
-        raise _Invalid("has a name that is no text") from None
+        raise _Invalid("has a name that is not text") from None
     return text
 
 

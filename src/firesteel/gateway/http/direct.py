@@ -57,7 +57,7 @@ UPGRADE = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
 GOING_AWAY = b"\x88\x02\x03\xe9"
 """A close frame with code 1001, for a client that has received nothing for a while, so whole frames only."""
 DRAIN_IDLE_S = 1.0
-"""When the gateway ends, a session that is silent for so long is closed."""
+"""When the gateway ends, a session that has been silent for this long is closed."""
 _ACCEPTED = re.compile(rb"^sec-websocket-accept:[ \t]*([^\r\n]*?)[ \t]*\r\n", re.IGNORECASE | re.MULTILINE)
 _WEBSOCKET_ID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 """RFC 6455, 1.3."""

@@ -1,7 +1,7 @@
 """Strict parser for the heads of requests and responses: what two parsers could read differently is rejected.
 
 Rejected, never guessed: lines that do not end in CRLF, continuation lines (obs-fold), space before the colon,
-names that are no tokens, control characters, a length together with `Transfer-Encoding`, two lengths or one
+names that are not tokens, control characters, a length together with `Transfer-Encoding`, two lengths or one
 that is not plain digits, a coding other than `chunked`, no `Host` or two, targets of another authority.
 
 Lines repeat: a client sends the same ten with every request. So a line is parsed once and cached

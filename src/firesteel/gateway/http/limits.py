@@ -37,7 +37,7 @@ class HttpLimits(Value):
     keep_alive_s: float = 75.0
     """Between a response and the next request."""
     send_idle_s: float = 60.0
-    """A client that reads nothing for so long is disconnected: it keeps a model busy."""
+    """A client that reads nothing for this long is disconnected: it keeps a model busy."""
     linger_s: float = 5.0
     """After a rejection, how long the rest of its request is discarded, so that the rejection arrives."""
     hold_after_s: float = 1.0

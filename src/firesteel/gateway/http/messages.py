@@ -101,9 +101,9 @@ def connection_header(*, is_11: bool, keeps: bool) -> bytes:
     return KEEP_ALIVE if keeps else b""
 
 
-def fallback_header(model: str, stand_in: str, reason: FallbackReason) -> bytes:
+def fallback_header(model: str, fallback: str, reason: FallbackReason) -> bytes:
     """Names of models and aliases have no line break (`service_file` checks them)."""
-    return f"X-Firesteel-Fallback: from={model}; to={stand_in}; reason={reason}\r\n".encode(
+    return f"X-Firesteel-Fallback: from={model}; to={fallback}; reason={reason}\r\n".encode(
         "ascii", "replace"
     )
 
@@ -172,7 +172,7 @@ def _date(second: int) -> bytes:
 # --- errors and wait comments, in the format of the client's API ---
 #
 # Clients look for an error where their own service puts it: OpenAI's under `error`, Anthropic's under `error`
-# with a `type` beside it, each with its own codes. Ours add `src`: whether the gateway rejected the request
+# with a `type` next to it, each with its own codes. Ours add `src`: whether the gateway rejected the request
 # or an engine failed. Once a stream has begun, its status 200 is sent, and an error can only be sent within
 # the stream; each API has its own event for that. While a model loads, a stream carries comments, which
 # clients must ignore

@@ -201,7 +201,7 @@ class Reply:
         self._client.respond(answer)
 
     def close(self, last: bytes = b"") -> None:
-        """End what has no end of its own."""
+        """End a response without an end marker by closing the connection."""
         self.state = ENDED
         if last:
             self._client.transport.write(last)

@@ -185,12 +185,12 @@ class Request:
             self.write_comment()
             self._commented = monotonic()
 
-    def falls_back(self, model: str, stand_in: str, reason: FallbackReason) -> None:
+    def falls_back(self, model: str, fallback: str, reason: FallbackReason) -> None:
         if self.state is not WAITING:
             return
-        self._reply.extra_headers = fallback_header(model, stand_in, reason)
+        self._reply.extra_headers = fallback_header(model, fallback, reason)
         if self._reply.state is OPEN:
-            self._wait_status = WaitStatus(f"{stand_in} answers in place of {model} ({reason})")
+            self._wait_status = WaitStatus(f"{fallback} answers in place of {model} ({reason})")
             self.write_comment()
 
     def stop(self, rejection: Rejection = STOPPING) -> None:
@@ -485,7 +485,7 @@ class Request:
     # -- another try --
 
     def _nothing_sent(self, attempt: Attempt) -> bool:
-        """Whether no part of an answer has reached the client, so that it may get one from elsewhere."""
+        """Whether no part of an answer has reached the client, so that it may get a different one."""
         return self._route is not None and attempt.first_s is None and self._reply.takes_another()
 
     def _ask_without_counts(self, attempt: Attempt) -> bool:

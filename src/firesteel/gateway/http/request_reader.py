@@ -227,5 +227,5 @@ class BodyReader:
         return not self._left if self._chunks is None else self._chunks.is_over
 
     def body(self) -> bytes:
-        """A long one stays a `bytearray`, which nobody changes: a copy would double it."""
+        """A long one stays a `bytearray`, which is not changed any more: a copy would double it."""
         return b"".join(self._pieces) if self._place is None else cast(bytes, self._place)

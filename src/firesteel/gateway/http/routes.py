@@ -1,7 +1,7 @@
 """The paths of engines, and what is known about each before the body is read.
 
-Paths are compared as bytes, exactly: `/v1//messages`, `/v1/./messages` and `/v1/%6dessages` are no routes. An
-engine might treat them as one, and then two programs would disagree about the request.
+Paths are compared as bytes, exactly: `/v1//messages`, `/v1/./messages` and `/v1/%6dessages` are not routes.
+An engine might treat them as one, and then two programs would disagree about the request.
 
 Checked 2026-11-15 against the engines' own tables: vLLM 0.32.0 (`vllm/entrypoints/**/api_router.py`),
 llama.cpp
@@ -141,7 +141,7 @@ def check_upgrade(route: Route | Rejection | None, *, is_websocket: bool) -> Rou
 
 
 def is_inference(path: bytes) -> bool:
-    """Whether a path is for clients of models, and not for whoever runs the gateway."""
+    """Whether a path is for clients of models, and not for administrators."""
     return (
         path in ROUTES
         or path in OLLAMA_PATHS

@@ -130,7 +130,7 @@ class Translation(Value):
         )
 
     def stream_head(self, head: ResponseHead) -> ResponseHead | None:
-        """The head for the client; None: the answer is no stream, and must be collected."""
+        """The head for the client; None: the answer is not a stream and must be collected."""
         if not self.is_stream or head.status != 200 or not head.is_stream:
             return None
         head = copy.copy(head)  # the connection keeps the original
@@ -142,7 +142,7 @@ class Translation(Value):
         return head
 
     def answer(self, head: ResponseHead, body: bytes, model: str) -> GatewayResponse | Rejection:
-        """Of a response that is no stream, or is none that can be translated as it arrives."""
+        """Of a response that is not a stream, or cannot be translated as it arrives."""
         src = f"engine:{model}"
         if head.status != 200:
             status = head.status if head.status >= 400 else 502

@@ -1,4 +1,4 @@
-"""One job in a process of its own: read a service file, bring a model up, or stop one.
+"""One job in a separate process: read a service file, bring a model up, or stop one.
 
     python -m firesteel.gateway.loader read FILE
     python -m firesteel.gateway.loader load '{"name": "coder", "recipe": ..., "port": 8000, "path": FILE}'

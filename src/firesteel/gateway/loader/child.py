@@ -1,4 +1,4 @@
-"""What every job has in common: it runs in a process of its own, and prints JSON, one object a line.
+"""What every job has in common: it runs in a separate process, and prints JSON, one object a line.
 
     {"doing": {"phase": "launch", "words": "loading weights, 9 of 20 shards", "eta_s": 120}}
     {"done":  {"phase": "verify", "words": "..."}}
@@ -28,7 +28,7 @@ _output_fd = 1
 
 
 def say(line: Mapping[str, Any]) -> None:
-    """Prints one line. A reader that is gone is no reason to stop in the middle."""
+    """Prints one line. A reader that is gone does not stop a job in the middle."""
     with suppress(BrokenPipeError):
         rest = json.dumps(line).encode() + b"\n"
         while rest:

@@ -1,4 +1,4 @@
-"""Start a model that is a command of the user's own: any server that speaks HTTP.
+"""Start a model that is a user's command: any server that speaks HTTP.
 
 It has what our engines have: a supervisor with its memory guard, a reaper that takes its whole process tree
 along, a log, restarts after a crash. There is nothing to plan and nothing to verify: it is up when its health
@@ -61,7 +61,7 @@ class CommandJob(Value):
         return reached_at(self.address, self.port)
 
     @property
-    def is_elsewhere(self) -> bool:
+    def is_remote(self) -> bool:
         return self.address != LOOPBACK
 
     @property
@@ -82,13 +82,13 @@ class CommandJob(Value):
             self.name,
             self.url,
             self.name,
-            self.cmd if self.is_elsewhere else (sys.executable, "-I", "-S", REAPER, *map(filled, self.cmd)),
+            self.cmd if self.is_remote else (sys.executable, "-I", "-S", REAPER, *map(filled, self.cmd)),
             env={name: filled(value) for name, value in self.env.items()},
             ask=Ask(port=self.port, name=self.name),
             service_file=self.path,
             is_swapped_in=True,
             memory_floor_bytes=self.floor_bytes,
-            stop_grace_s=_NODE_GRACE_S if self.is_elsewhere else _GRACE_S,
+            stop_grace_s=_NODE_GRACE_S if self.is_remote else _GRACE_S,
             available_bytes=meminfo().available_bytes,
             expected_bytes=self.memory_bytes,
             launch=self.launch,
@@ -116,14 +116,14 @@ async def _load(job: CommandJob, home: Home) -> None:
         say({"up": plain(replace(running_model(home, running), is_found=True))})
         return
     await stop_and_remove(home, job.name)
-    if job.is_elsewhere:
+    if job.is_remote:
         key_of_nodes(home, job.name)
     else:
         _check_host(job)
     began, spec = process.uptime(), job.spec()
     try:
         await _start(spec, home)
-    except BaseException:  # also when nobody waits for it any more: nothing may be left
+    except BaseException:  # also when the load is cancelled: nothing may be left
         await asyncio.shield(stop_and_remove(home, job.name))
         raise
     seconds = process.uptime() - began

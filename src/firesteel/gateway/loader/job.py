@@ -3,7 +3,7 @@
 Planning, warming and verifying take a core for seconds and 200 MB; the process that carries the streams has
 neither to spare. A load ends with the process that asked for it: when its stdin closes, or at SIGTERM, it
 stops what it started. `load` gets the values that `read` gave out, not the file's name: a file that changes
-in between must not start something that nobody has counted.
+in between must not start something that the scheduler has not counted.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def read(path: str, home: Home) -> ServiceConfig:
     ceiling = _ceiling(file, host, [running[name] for name in file.models if name in running], external_bytes)
     # Each model is planned as if it ran alone: which of them run together is the scheduler's decision.
     alone = replace(host, memory_available_bytes=host.keep_free_bytes + max(0, ceiling - external_bytes))
-    ask_by_name, elsewhere, port_by_name = asks(file), on_nodes(file), own_ports(file)
+    ask_by_name, node_models, port_by_name = asks(file), on_nodes(file), own_ports(file)
     return ServiceConfig(
         path=path,
         listen=file.listen,
@@ -102,12 +102,12 @@ def read(path: str, home: Home) -> ServiceConfig:
             if name in ask_by_name
             else _command_model(path, name, entry, port_by_name[name], host, ceiling - external_bytes)
             if entry.cmd
-            else _job_model(node_job(path, elsewhere[name], home), entry, elsewhere[name].urls)
-            if name in elsewhere and not elsewhere[name].has_here
-            else _external_model(path, name, entry, elsewhere.get(name), home)
+            else _job_model(node_job(path, node_models[name], home), entry, node_models[name].urls)
+            if name in node_models and not node_models[name].has_here
+            else _external_model(path, name, entry, node_models.get(name), home)
             for name, entry in file.models.items()
         ),
-        never_together=(*file.never_together, *node_turns(elsewhere, workspace, host)),
+        never_together=(*file.never_together, *node_turns(node_models, workspace, host)),
         queue=file.queue.size,
         max_wait_s=file.queue.max_wait,
         min_dwell_s=file.queue.min_dwell,

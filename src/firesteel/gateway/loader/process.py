@@ -284,7 +284,7 @@ LIMIT_S = 60.0
 CALM_S = 1.0
 """Without a rise, once enough memory is free."""
 LONG_CALM_S = 10.0
-"""Without a rise, before that: another program may have taken it, or it is still being release."""
+"""Without a rise, before that: another program may have taken it, or it is still being released."""
 _SHARE = 0.5
 """The share of the held memory that must be seen free: other programs move the same counter."""
 _NOISE_BYTES = 32 * MIB

@@ -1,7 +1,7 @@
 """Alerts: what is wrong now, by the gateway's state; which of it is news; and its delivery.
 
-`conditions` and `AlertTracker` are pure: each problem is told once, and its end once, in no flood.
-`AlertWatch` looks every five seconds, and `AlertSender` delivers to a webhook and a command. Nothing here
+`conditions` and `AlertTracker` are pure: each problem is reported once, and its end once, at a limited rate.
+`AlertWatch` checks every five seconds, and `AlertSender` delivers to a webhook and a command. Nothing here
 changes a model.
 """
 
@@ -93,9 +93,9 @@ class Problem(Value):
     text: str
     since_s: float
     seen_s: float
-    told_s: float | None = None
-    """When it was last told."""
-    is_told: bool = False
+    reported_s: float | None = None
+    """When it was last reported."""
+    is_reported: bool = False
     """And its end was not."""
 
 
@@ -104,55 +104,55 @@ class AlertTracker(Value):
 
         tracker, alerts = tracker.after(conditions, now_s)
 
-    A failed load and the guard are told at once; health and disks when they have been bad for a minute. A
-    problem is over when it has not been seen for a minute. While it lasts it is told again every `repeat_s`.
-    One that comes back within ten minutes is told when these are over; in one hour at most `MAX_PER_HOUR` are
-    told, the others later.
+    A failed load and the guard are reported at once; health and disks after a minute. A problem is over when
+    it has not been seen for a minute. While it lasts it is reported again every `repeat_s`. One that returns
+    within ten minutes is reported when these are over. At most `MAX_PER_HOUR` are reported in one hour, the
+    others later.
     """
 
     repeat_s: float = 6 * 3600.0
     problems: Mapping[AlertKey, Problem] = {}
-    told_at: tuple[float, ...] = ()
+    reported_at: tuple[float, ...] = ()
     """Of the last hour."""
 
     def after(self, now: Mapping[AlertKey, str], now_s: float) -> tuple[AlertTracker, list[Alert]]:
-        told_at = [at for at in self.told_at if now_s - at < _HOUR_S]
+        reported_at = [at for at in self.reported_at if now_s - at < _HOUR_S]
         problems: dict[AlertKey, Problem] = {}
         alerts: list[Alert] = []
         held_back = 0
         for key in [*self.problems, *(key for key in now if key not in self.problems)]:
             before, problem, alert = self._next(key, self.problems.get(key), now.get(key), now_s)
-            if alert is not None and len(told_at) >= MAX_PER_HOUR:
+            if alert is not None and len(reported_at) >= MAX_PER_HOUR:
                 held_back += 1
-                problem = before  # so that it is told later
+                problem = before  # so that it is reported later
             elif alert is not None:
-                told_at.append(now_s)
+                reported_at.append(now_s)
                 alerts.append(alert)
             if problem is not None:
                 problems[key] = problem
         if alerts and held_back:
-            more = f"{alerts[-1].text} (and {held_back} more, which are told later)"
+            more = f"{alerts[-1].text} (and {held_back} more, which are reported later)"
             alerts[-1] = replace(alerts[-1], text=more)
-        return replace(self, problems=problems, told_at=tuple(told_at)), alerts
+        return replace(self, problems=problems, reported_at=tuple(reported_at)), alerts
 
     def _next(
         self, key: AlertKey, problem: Problem | None, text: str | None, now_s: float
     ) -> tuple[Problem | None, Problem | None, Alert | None]:
-        """The problem if nobody is told, the problem if the alert is told, and the alert."""
+        """The problem if the alert is not reported, the problem if it is, and the alert."""
         if text is None:
             return self._gone(key, problem, now_s) if problem else (None, None, None)
         if problem is None or now_s - problem.seen_s > SETTLE_S:  # new, or it was away
-            problem = Problem(text, now_s, now_s, problem.told_s if problem else None)
+            problem = Problem(text, now_s, now_s, problem.reported_s if problem else None)
         problem = replace(problem, text=text, seen_s=now_s)
         if not self._is_due(key, problem, now_s):
             return problem, problem, None
-        told = replace(problem, told_s=now_s, is_told=True)
-        return problem, told, Alert(key.kind, key.subject, text)
+        reported = replace(problem, reported_s=now_s, is_reported=True)
+        return problem, reported, Alert(key.kind, key.subject, text)
 
     def _is_due(self, key: AlertKey, problem: Problem, now_s: float) -> bool:
-        if problem.is_told:
-            return problem.told_s is not None and now_s - problem.told_s >= self.repeat_s
-        if problem.told_s is not None and now_s - problem.told_s < QUIET_S:
+        if problem.is_reported:
+            return problem.reported_s is not None and now_s - problem.reported_s >= self.repeat_s
+        if problem.reported_s is not None and now_s - problem.reported_s < QUIET_S:
             return False
         return key.kind in AT_ONCE or now_s - problem.since_s >= SETTLE_S
 
@@ -160,16 +160,16 @@ class AlertTracker(Value):
         self, key: AlertKey, problem: Problem, now_s: float
     ) -> tuple[Problem | None, Problem | None, Alert | None]:
         away_s = now_s - problem.seen_s
-        if problem.is_told and away_s >= SETTLE_S:
+        if problem.is_reported and away_s >= SETTLE_S:
             over = Alert(key.kind, key.subject, _over(key), is_over=True)
-            return problem, replace(problem, is_told=False), over
+            return problem, replace(problem, is_reported=False), over
         kept = None if away_s >= _FORGET_S else problem
         return kept, kept, None
 
     @property
     def active(self) -> dict[AlertKey, Problem]:
-        """Told, and not over."""
-        return {key: problem for key, problem in self.problems.items() if problem.is_told}
+        """Reported, and not over."""
+        return {key: problem for key, problem in self.problems.items() if problem.is_reported}
 
 
 def _over(key: AlertKey) -> str:
@@ -214,7 +214,7 @@ def alert_document(alert: Alert, host: str, at: float) -> AlertDocument:
 class AlertSender:
     """Delivers alerts: a POST to a webhook, and a command that gets the same JSON on its standard input.
 
-    One after the other, in a task of its own: a webhook that hangs delays alerts, never requests. What cannot
+    One after the other, in a separate task: a webhook that hangs delays alerts, never requests. What cannot
     be delivered after three attempts is reported to the operator and dropped.
     """
 
@@ -284,7 +284,7 @@ async def post(url: str, body: bytes) -> str | None:
 
 
 async def run(command: tuple[str, ...], body: bytes) -> str | None:
-    """Return the problem. Without a shell, in a session of its own, so that all of it can be ended."""
+    """Return the problem. Without a shell, in a separate session, so that all of it can be ended."""
     document = json.loads(body)
     # For commands that read no JSON: `FIRESTEEL_ALERT_TEXT` and the others.
     variables = {f"FIRESTEEL_ALERT_{name.upper()}": str(document[name]) for name in ("kind", "state", "text")}
@@ -377,7 +377,7 @@ def _free_bytes(folders: tuple[str, ...]) -> dict[str, int]:
         try:
             disk, free = disk_of(folder), free_bytes(folder)
         except OSError:
-            continue  # a disk that is gone is nobody's to fill
+            continue  # a disk that is gone cannot fill up
         if disk not in disks:
             disks.add(disk)
             found[str(folder)] = free

@@ -213,7 +213,7 @@ class CurveSampler:
 
 def pause_s(now: float) -> float:
     """Until the next full step, so that each has exactly one sample. A timer may go off a moment early: what
-    is left of a step then is no step, and a second sample of it would replace the first."""
+    is left of a step then is not a step, and a second sample of it would replace the first."""
     left_s = SAMPLE_S - now % SAMPLE_S
     return left_s if left_s > SAMPLE_S / 10 else left_s + SAMPLE_S
 

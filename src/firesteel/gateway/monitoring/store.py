@@ -149,7 +149,7 @@ VALUES = (
     "tokens_per_s", "ttft_p50_s", "ttft_p95_s", "gap_p50_s", "gap_p95_s", "queue", "kv_used", "memory_bytes",
     "power_w",
 )  # fmt: skip
-"""Columns that are shown. Percentiles stand beside their histograms, so that a query computes nothing."""
+"""Columns that are shown. Percentiles are stored next to their histograms: a query computes nothing."""
 _MERGED = (
     "seconds", "tokens", "firsts", "gaps", "queue", "kv_used", "memory_bytes", "power_w",
 )  # fmt: skip
@@ -349,7 +349,7 @@ def _series(
 
 
 def _rounded(value: float | None) -> float | None:
-    """Four digits: nobody sees more, and the document is half as long."""
+    """Four digits: more cannot be seen in a chart, and the document is half as long."""
     return None if value is None else float(f"{value:.4g}")
 
 

@@ -1,7 +1,7 @@
 """The web page at `/` of the gateway: HTML, CSS and JavaScript modules, served as they are.
 
 `read_files` reads them, `page_responses` makes responses of them, and `run_command` answers what only the
-planner knows, in a process of its own: the gateway's stays small. The files are public, and may load nothing
+planner knows, in a separate process: the gateway's stays small. The files are public, and may load nothing
 from anywhere else. Who starts the gateway passes files and `run_command` in. `DESIGN.md` has the rules.
 """
 
@@ -58,8 +58,8 @@ def page_responses(files: Mapping[str, bytes]) -> dict[bytes, GatewayResponse]:
 
 
 async def run_command(arguments: Sequence[str], text: bytes) -> bytes:
-    """Runs `firesteel` in a process of its own. Its standard output, whatever its exit code: with `--json` a
-    failure is a document, too.
+    """Runs `firesteel` in a separate process. Its standard output, whatever its exit code: with `--json` a
+    failure is also a document.
 
     It reads `text` from a file: uvloop raises when a command ends before it has read a pipe.
     """
@@ -72,7 +72,7 @@ async def run_command(arguments: Sequence[str], text: bytes) -> bytes:
     try:
         output, _ = await process.communicate()
     finally:
-        if process.returncode is None:  # nobody waits for the answer any more
+        if process.returncode is None:  # the request was cancelled
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()

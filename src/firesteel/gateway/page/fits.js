@@ -78,7 +78,7 @@ export function create(app) {
     list.set(all);
     show(rows.node, all.length);
     status.className = "message";
-    put(status, all.length ? `${count(all.length)} of ${count(found.models.length)} for ${found.host.title}, ${gib(found.host.memory_total_bytes)}; ${gib(Math.max(0, left))} left beside what runs.`
+    put(status, all.length ? `${count(all.length)} of ${count(found.models.length)} for ${found.host.title}, ${gib(found.host.memory_total_bytes)}; ${gib(Math.max(0, left))} left alongside running models.`
       : `Nothing of ${count(found.models.length)} models can run on ${found.host.title} with this context and so many users. A smaller context needs less.`);
   }
 
@@ -168,10 +168,10 @@ function planPanel(app) {
     const { memory, speed, cache } = found;
     const running = app.state.models.filter((model) => model.phase !== "off" && model.phase !== "cannot");
     const limit = app.state.memory.ceiling_bytes ?? 0;
-    const beside = running.length ? ` beside ${names(running.map((model) => model.name))}` : "";
-    const alone = beside && memory.needed_bytes.high <= limit ? ` Alone it would fit the limit of ${gib(limit)}: Now unloads what is in its way.` : "";
+    const alongside = running.length ? ` alongside ${names(running.map((model) => model.name))}` : "";
+    const alone = alongside && memory.needed_bytes.high <= limit ? ` Alone it would fit the limit of ${gib(limit)}: Now unloads what is in its way.` : "";
     const isFit = memory.verdict !== "does not fit";
-    put(status, isFit ? `It ${memory.verdict === "tight" ? "fits tightly" : "fits"}${beside}.` : `It does not fit${beside}: it needs ${gib(memory.needed_bytes.expected)}, and ${gib(memory.budget_bytes)} are left.${alone}`);
+    put(status, isFit ? `It ${memory.verdict === "tight" ? "fits tightly" : "fits"}${alongside}.` : `It does not fit${alongside}: it needs ${gib(memory.needed_bytes.expected)}, and ${gib(memory.budget_bytes)} are left.${alone}`);
     status.className = `message ${isFit ? "good" : "bad"}`;
     show(details, true);
     bytes = columnBytes(memory.parts.map((part) => part.bytes.expected));

@@ -281,7 +281,7 @@ function effectText(app, model, off, isOurs) {
     return `${why}unloads ${names(model.evicts)} first (${gib(freed)})${wait}`;
   }
   if (off) {
-    const fits = app.state.models.every(isOff) ? "fits" : "fits beside what runs";
+    const fits = app.state.models.every(isOff) ? "fits" : "fits alongside running models";
     return model.load_s ? `${fits}; loads in about ${duration(model.load_s)}` : fits;
   }
   if (model.phase === "loading") return "can be unloaded once it is loaded";
@@ -301,7 +301,7 @@ function waitText(app, model) {
 function waitingPanel() {
   const rows = table("Waiting requests", WAITING);
   rows.node.classList.add("short");
-  const none = h("p", { class: "message" }, "Nobody waits.");
+  const none = h("p", { class: "message" }, "No requests are waiting.");
   const more = h("p", { class: "small" });
   const list = new List(rows.body, (row) => row.id, () => {
     const [model, key, since, doing] = cells(WAITING);

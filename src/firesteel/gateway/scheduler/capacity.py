@@ -70,7 +70,7 @@ class Capacity:
 
     @cached_property
     def impossible(self) -> list[ModelState]:
-        """Models that are off and can never be loaded beside the models that always stay."""
+        """Models that are off and can never be loaded alongside the models that always stay."""
         most_bytes, has_groups = self._possible_bytes, bool(self.limits.never_together)
         doubtful = [state for state in self.loadable if has_groups or state.need_bytes > most_bytes]
         return [state for state in doubtful if not self.is_possible(state)]
@@ -112,7 +112,7 @@ class Capacity:
         return self.used_bytes + state.need_bytes <= self.limit_bytes
 
     def is_possible(self, state: ModelState) -> bool:
-        """Whether it can ever be loaded beside the models that always stay."""
+        """Whether it can ever be loaded alongside the models that always stay."""
         if state in self._permanent:
             return True
         if state.need_bytes > self._possible_bytes:
@@ -127,7 +127,7 @@ class Capacity:
             return self._too_large(state)
         other = next(other for other in self._permanent if other in self._conflicting_with(state))
         return (
-            f"`{state.name}` must not run beside `{other.name}`, which stays loaded. "
+            f"`{state.name}` must not run alongside `{other.name}`, which stays loaded. "
             f"Remove one of them from `never_together`, or remove `pinned` from `{other.name}`"
         )
 
@@ -176,7 +176,7 @@ class Capacity:
             if other.is_stuck(self.limits, now_s):
                 text += f"; `{other.name}` has been stopping for {show_seconds(now_s - other.since_s)}"
             elif other in self._conflicting_with(state):
-                text += f"; `{other.name}`, which must not run beside it, stays"
+                text += f"; `{other.name}`, which must not run alongside it, stays"
         return text + ". Free memory and try again; `firesteel ps` shows what holds it"
 
     def conflicting(self, now_s: float) -> list[ModelState]:
@@ -196,8 +196,8 @@ class Capacity:
 
     @cached_property
     def _permanent(self) -> dict[ModelState, None]:
-        """Outside models, then the pinned ones that fit together. A pinned model that cannot fit blocks
-        nobody."""
+        """Outside models, then the pinned ones that fit together. A pinned model that cannot fit does not
+        block others."""
         permanent = dict.fromkeys(state for state in self.states if state.is_outside)
         held_bytes = sum(state.bytes for state in permanent)
         for state in self.states:
@@ -221,7 +221,7 @@ class Capacity:
             )
         names = ", ".join(f"`{other.name}`" for other in self._permanent)
         return (
-            f"`{state.name}` needs {size}; beside the models that always stay ({names}) "
+            f"`{state.name}` needs {size}; alongside the models that always stay ({names}) "
             f"{show_bytes(max(0, self._possible_bytes))} of {ceiling} are left. "
             "Reduce its context, remove one of those models, or remove its `pinned`"
         )
@@ -259,7 +259,7 @@ class Capacity:
         return self.used_bytes - sum(freeing)
 
     def _conflicts_staying(self, state: ModelState, now_s: float) -> list[ModelState]:
-        """Models that must not run beside it, hold memory, and are not about to free it."""
+        """Models that must not run alongside it, hold memory, and are not about to free it."""
         return [
             other
             for other in self._conflicting_with(state)

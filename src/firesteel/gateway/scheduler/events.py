@@ -34,7 +34,7 @@ class SchedulerLimits(Value):
     queue: int = 256
     """Requests of all models that may wait."""
     stop_s: float = 300.0
-    """An unload that takes longer is stuck: nobody waits for its memory."""
+    """An unload that takes longer is stuck, and its memory is not waited for."""
     idle_grace_s: float = inf
     """A model that has been idle for this long may be evicted before its `min_dwell_s` is over."""
 

@@ -166,7 +166,7 @@ class Scheduler:
         was_loading = state.phase == "loading" and not state.is_returning
         state.set_ready(measured_bytes, now_s)
         # The requests it was loaded for are served even if it must be unloaded at once. Otherwise two models
-        # could be loaded in turns and serve nobody.
+        # could be loaded in turns and serve no requests.
         if was_loading and not state.is_removed and not state.is_stale:
             self._requests.grant_all(state, self.limits.max_wait_s, now_s, out)
 
@@ -185,7 +185,7 @@ class Scheduler:
             self._requests.reject(state, "failed", failure_text(state, now_s), state.retry_s - now_s, out)
 
     def _unloaded(self, state: ModelState, now_s: float, out: list[Effect]) -> None:
-        """Also when somebody else stopped it."""
+        """Also when it was stopped outside the gateway."""
         if state.is_outside or state.phase == "off":
             return
         if state.phase == "loading":
@@ -313,7 +313,7 @@ class Scheduler:
             self._load_next(self._capacity.needed(now_s) if overdue else needed, now_s, out)
 
     def _load_overdue(self, overdue: list[ModelState], now_s: float, out: list[Effect]) -> bool:
-        """Only the first. One that cannot get enough memory is rejected and blocks nobody."""
+        """Only the first. One that cannot get enough memory is rejected and does not block others."""
         for state in overdue:
             evictions = self._capacity.required_evictions(state, self._blocking, now_s)
             if evictions is not None:

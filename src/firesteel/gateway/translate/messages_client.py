@@ -112,7 +112,7 @@ def _assistant(blocks: list[Json]) -> Json:
             case "thinking":
                 thoughts.append(field(block, "thinking", str, ""))
             case "redacted_thinking":
-                pass  # nobody but its author can read it
+                pass  # only its author can read it
             case "tool_use":
                 calls.append(_call(block))
             case _:
@@ -173,7 +173,7 @@ def _part(block: Json) -> Json:
         url = f"data:{required(source, 'media_type', str)};base64,{required(source, 'data', str)}"
     else:
         raise Untranslatable(
-            f"an image whose `source` is no `base64` or `url` cannot be translated to {CHAT_API}"
+            f"an image whose `source` is neither `base64` nor `url` cannot be translated to {CHAT_API}"
         )
     return {"type": "image_url", "image_url": {"url": url}}
 

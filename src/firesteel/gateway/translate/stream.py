@@ -86,7 +86,7 @@ class StreamTranslator:
         try:
             value = json.loads(data)
         except (ValueError, RecursionError):
-            return self._stop("the engine sent an event that is no JSON")
+            return self._stop("the engine sent an event that is not JSON")
         if not isinstance(value, dict):
             return b""
         if why := error_text(value):
@@ -105,7 +105,7 @@ class StreamTranslator:
 
 
 def error_text(value: Json) -> str:
-    """The message of an error, in any API's format; empty: it is no error."""
+    """The message of an error, in any API's format; empty: it is not an error."""
     error = value.get("error")
     if isinstance(error, dict):
         return str(error.get("message") or error)[:2000]

@@ -24,8 +24,8 @@ _CHAT_DEFAULTS = {
 
 
 class Untranslatable(Exception):
-    """A request that the other API cannot express, or that is no request at all. The text names the field and
-    says what to do."""
+    """A request that the other API cannot express, or that is not a request at all. The text names the field
+    and says what to do."""
 
     def __init__(self, why: str, status: int = 400) -> None:
         super().__init__(why)
@@ -122,7 +122,7 @@ _NAMES |= {dict: "an object", float: "a number"}
 
 
 def field(value: Json, name: str, kind: type, default: Any = None) -> Any:
-    """A member of that type; missing or null is `default`. `float` takes integers too."""
+    """A member of that type; missing or null is `default`. `float` also accepts integers."""
     found = value.get(name)
     if found is None:
         return default
@@ -187,7 +187,7 @@ def reasoning(delta: Json) -> str:
 
 
 def parse_arguments(text: str) -> Json:
-    """The arguments of a tool call. What a model wrote may be no JSON."""
+    """The arguments of a tool call. What a model wrote may not be JSON."""
     try:
         value = json.loads(text or "{}")
     except (ValueError, RecursionError):
