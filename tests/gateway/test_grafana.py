@@ -16,7 +16,7 @@ import yaml
 
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelGauges
 from firesteel.gateway.admin.prometheus import render
-from firesteel.gateway.admin.state import gauge, state_families
+from firesteel.gateway.admin.status import gauge, state_families
 from firesteel.gateway.grafana import write_grafana_files
 from firesteel.gateway.interfaces import RequestOutcome, Usage
 from firesteel.gateway.state import GatewayState, GpuStatus, MemoryStatus, ModelHealth, ModelStatus

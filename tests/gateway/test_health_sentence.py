@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firesteel.facts.host.gpus import GpuReading
-from firesteel.gateway.admin.state import health_sentence
+from firesteel.gateway.admin.status import health_sentence
 from firesteel.gateway.executor import ModelView
 from firesteel.gateway.interfaces import WaitStatus
 from firesteel.gateway.monitoring.sampler import RecentActivity

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from firesteel.gateway.admin.state import health, load_left_s, model_health, model_list
-from firesteel.gateway.admin.state import wait_status as wait_status_of
+from firesteel.gateway.admin.status import health, load_left_s, model_health, model_list
+from firesteel.gateway.admin.status import wait_status as wait_status_of
 from firesteel.gateway.executor import ModelView
 from firesteel.gateway.interfaces import Caller, GatewayResponse, WaitStatus
 from firesteel.gateway.scheduler.capacity import LoadPreview

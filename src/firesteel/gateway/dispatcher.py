@@ -16,12 +16,11 @@ from itertools import chain
 from urllib.parse import unquote_to_bytes
 
 from firesteel.edge.home import Home
-from firesteel.gateway.admin import state as admin_state
+from firesteel.gateway.admin import status
 from firesteel.gateway.admin.events import Subscribers
 from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelCounters, ModelGauges, route_kind
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog, charged_tokens, log_path
-from firesteel.gateway.admin.state import oldest_waiting
 from firesteel.gateway.admin.usage import spent_tokens
 from firesteel.gateway.endpoints import ModelEndpoints, RequestRecord, model_endpoints
 from firesteel.gateway.executor import Executor, ModelView
@@ -144,21 +143,21 @@ class RequestDispatcher:
     def public_response(self, method: bytes, path: bytes) -> GatewayResponse | None:
         if method not in (b"GET", b"HEAD"):
             return None
-        return admin_state.health((), self.is_draining) if path == b"/health" else self.page_files.get(path)
+        return status.health((), self.is_draining) if path == b"/health" else self.page_files.get(path)
 
     def local_target(
         self, method: bytes, path: bytes, caller: Caller
     ) -> GatewayResponse | Rejection | Endpoint | None:
         if path == b"/v1/models":
-            return admin_state.model_list(self.executor.views(), caller)
+            return status.model_list(self.executor.views(), caller)
         if path == b"/health":
-            return admin_state.health(self.executor.views(), self.is_draining, caller)
+            return status.health(self.executor.views(), self.is_draining, caller)
         if path.startswith(b"/v1/models/"):
             view = self._visible_model(unquote_to_bytes(path.removeprefix(b"/v1/models/")), caller)
-            return view if isinstance(view, Rejection) else admin_state.model_details(view)
+            return view if isinstance(view, Rejection) else status.model_details(view)
         if path.startswith(b"/health/"):
             view = self._visible_model(unquote_to_bytes(path.removeprefix(b"/health/")), caller)
-            return view if isinstance(view, Rejection) else admin_state.model_health(view)
+            return view if isinstance(view, Rejection) else status.model_health(view)
         if path == b"/metrics":
             return check_metrics(caller) or self.admin_endpoint
         if path.startswith(b"/api/"):
@@ -357,7 +356,7 @@ class RequestDispatcher:
 
     def _queue(self) -> tuple[WaitingRequest, ...]:
         waiting = (record for records in self._waiting.values() for record in records)
-        return oldest_waiting(waiting, lambda model: self._wait_status(model).text)
+        return status.oldest_waiting(waiting, lambda model: self._wait_status(model).text)
 
     def set_loaded(self, model: str, is_loaded: bool) -> Rejection | None:
         config = self.executor.model_config(model)
@@ -420,7 +419,7 @@ class RequestDispatcher:
     def _next_load_s(self) -> float:
         """When the load under way should end, by its own estimate, and waiting requests are served."""
         views = self.executor.views()
-        left = (admin_state.load_left_s(view) for view in views if admin_state.phase(view) == "loading")
+        left = (status.load_left_s(view) for view in views if status.phase(view) == "loading")
         return min(left, default=0.0)
 
     def _wait_status(self, model: str) -> WaitStatus:
@@ -430,7 +429,7 @@ class RequestDispatcher:
             return WaitStatus(f"waiting for {model}")
         if own.status and loading is None:
             own = replace(own, preview=self.executor.preview(model))
-        return admin_state.wait_status(own, loading)
+        return status.wait_status(own, loading)
 
     def _begin_waiting(self, record: RequestRecord) -> None:
         record.waits_since = time.time()

@@ -10,7 +10,7 @@ import pytest
 
 from firesteel.facts.host.gpus import GpuReading
 from firesteel.gateway.admin.meter import Meter
-from firesteel.gateway.admin.state import health_sentence
+from firesteel.gateway.admin.status import health_sentence
 from firesteel.gateway.executor import ModelView
 from firesteel.gateway.interfaces import OutcomeKind, RequestOutcome, Usage
 from firesteel.gateway.monitoring.sampler import CurveSampler, page_activity, pause_s

@@ -12,7 +12,7 @@ from firesteel.errors import HostNotReady
 from firesteel.facts.host.hardware import Meminfo
 from firesteel.gateway.admin.meter import Meter
 from firesteel.gateway.admin.prometheus import MetricFamily
-from firesteel.gateway.admin.state import gateway_state, gauge, state_families
+from firesteel.gateway.admin.status import gateway_state, gauge, state_families
 from firesteel.gateway.executor import Executor
 from firesteel.gateway.monitoring.alerts import AlertWatch
 from firesteel.gateway.monitoring.sampler import CurveSampler
