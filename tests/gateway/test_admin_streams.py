@@ -11,8 +11,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from firesteel.gateway.admin import api, streams
-from firesteel.gateway.admin.streams import LogTail
+from firesteel.gateway.admin import api
+from firesteel.gateway.admin.api import LogTail
 from firesteel.run.service import folder_of
 from tests.gateway.test_admin_api import BOSS, FakeDispatcher, ask, client, dispatcher, events, served, until
 
@@ -61,7 +61,7 @@ async def test_events(client: aiohttp.ClientSession, dispatcher: FakeDispatcher)
 async def test_a_quiet_stream_shows_that_it_lives(
     client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "HEARTBEAT_S", 0.02)
+    monkeypatch.setattr(api, "HEARTBEAT_S", 0.02)
     async with asyncio.timeout(120), client.get("/api/events", headers=BOSS) as answer:
         heard = events(answer)
         assert [(await anext(heard))[0] for _ in range(3)] == ["state", ":", ":"]
@@ -80,7 +80,7 @@ async def test_a_listener_that_does_not_read_loses_only_its_own(dispatcher: Fake
 async def test_listeners_are_counted(
     client: aiohttp.ClientSession, dispatcher: FakeDispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "MAX_STREAMS", 2)
+    monkeypatch.setattr(api, "MAX_STREAMS", 2)
     async with client.get("/api/events", headers=BOSS), client.get("/api/events", headers=BOSS):
         status, content = await ask(client, "/api/events")
         assert (status, content["error"]["code"]) == (503, "too_many_listeners")
@@ -106,7 +106,7 @@ async def test_a_drain_ends_streams_as_whole_answers(dispatcher: FakeDispatcher,
     log.write_text("one\n")
     async with served(dispatcher) as (runner, session), session.get(path, headers=BOSS) as answer:
         await anext(events(answer))
-        streams.end_streams(runner.app)
+        api.end_streams(runner.app)
         async with asyncio.timeout(120):
             await answer.content.read()  # one that broke off would raise
         status, content = await ask(session, path)
@@ -133,7 +133,7 @@ async def test_the_end_of_a_log(client: aiohttp.ClientSession, log: Path) -> Non
 async def test_a_log_that_is_followed(
     client: aiohttp.ClientSession, dispatcher: FakeDispatcher, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "_FOLLOW_S", 0.01)
+    monkeypatch.setattr(api, "_FOLLOW_S", 0.01)
     address = "/api/models/coder/logs?lines=2&follow=1"
     async with asyncio.timeout(120), client.get(address, headers=BOSS) as answer:
         heard = events(answer)

@@ -14,9 +14,8 @@ import pytest
 from aiohttp import web
 
 from firesteel.edge.home import Home
-from firesteel.gateway.admin.api import start
+from firesteel.gateway.admin.api import IS_ENDING, STREAMS, send_event, start, streaming
 from firesteel.gateway.admin.events import Subscribers, changes, publish_changes
-from firesteel.gateway.admin.streams import IS_ENDING, STREAMS, send_event, streaming
 from firesteel.gateway.page import page_responses, read_files
 from firesteel.gateway.scheduler.capacity import LoadPreview
 from firesteel.gateway.scheduler.events import (

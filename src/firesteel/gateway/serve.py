@@ -221,7 +221,7 @@ async def _start_admin_api(
 ) -> tuple[Endpoint, Callable[[], None]]:
     """On a socket in our own folder, addressed by a file descriptor: socket paths are limited to 107
     bytes."""
-    from firesteel.gateway.admin import api, streams  # import aiohttp
+    from firesteel.gateway.admin import api  # import aiohttp
 
     folder = home.root / "gateway"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -231,7 +231,7 @@ async def _start_admin_api(
     path.unlink(missing_ok=True)
     runner = await api.start(dispatcher, path, run_command)
     stack.push_async_callback(runner.cleanup)
-    return Endpoint("", str(path), authority=b"control"), lambda: streams.end_streams(runner.app)
+    return Endpoint("", str(path), authority=b"control"), lambda: api.end_streams(runner.app)
 
 
 def _lock_home(stack: AsyncExitStack, home: Home) -> None:

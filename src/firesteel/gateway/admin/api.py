@@ -14,8 +14,8 @@
 
 An aiohttp application on a unix socket that only the HTTP server connects to. The HTTP server has checked the
 key and passes the caller in header lines, which it removes from client requests. Everything but the first
-path and those in `FOR_EVERY_KEY` needs an admin key. Without keys, everyone on this machine is
-an admin, and `http/access.py` keeps foreign web pages out.
+path and those in `FOR_EVERY_KEY` needs an admin key. Without keys, everyone on this machine is an admin, and
+`http/access.py` keeps foreign web pages out.
 
 Nothing is decided here: requests go to the dispatcher (`AdminActions`).
 """
@@ -29,7 +29,7 @@ import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import closing, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from math import ceil
 from pathlib import Path
 from typing import Protocol
@@ -41,12 +41,11 @@ from msgspec import to_builtins
 from firesteel import __version__
 from firesteel.edge.home import Home
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.gateway.admin import prometheus, streams
+from firesteel.gateway.admin import prometheus
 from firesteel.gateway.admin.commands import MAX_TEXT_BYTES, CommandRunner, command_routes
-from firesteel.gateway.admin.events import Subscribers, publish_changes
+from firesteel.gateway.admin.events import Event, Subscribers, publish_changes
 from firesteel.gateway.admin.ollama import ollama_routes
 from firesteel.gateway.admin.request_log import LOG_FILTERS, log_path, recent
-from firesteel.gateway.admin.streams import LogTail
 from firesteel.gateway.admin.usage import csv_text, parse_query, read_report
 from firesteel.gateway.http.access import reject_foreign_page
 from firesteel.gateway.http.messages import error_body
@@ -55,7 +54,7 @@ from firesteel.gateway.interfaces import AdminRejected, Caller, Rejection
 from firesteel.gateway.keys import check_admin, check_metrics, unknown_model
 from firesteel.gateway.monitoring.store import RANGES, CurveRange
 from firesteel.gateway.state import GatewayState, ModelStatus
-from firesteel.run.service import folder_of, last_lines
+from firesteel.run.service import MAX_TAIL_BYTES, folder_of, last_lines
 from firesteel.values import plain
 
 VERSION = __version__
@@ -105,8 +104,8 @@ def make_app(actions: AdminActions, run_command: CommandRunner | None = None) ->
     """`run_command` answers what the planner, the rules and the history of runs know (`commands.py`)."""
     app = web.Application(middlewares=[_authorize], client_max_size=MAX_TEXT_BYTES)
     app[ACTIONS] = actions
-    app[streams.STREAMS] = set()
-    app[streams.IS_ENDING] = asyncio.Event()
+    app[STREAMS] = set()
+    app[IS_ENDING] = asyncio.Event()
     app.on_shutdown.append(_on_shutdown)
     app.cleanup_ctx.append(_watching_state)
     app.add_routes(
@@ -164,7 +163,7 @@ async def start(actions: AdminActions, path: Path, run_command: CommandRunner | 
 
 
 async def _on_shutdown(app: web.Application) -> None:
-    streams.end_streams(app)
+    end_streams(app)
 
 
 # --- access and errors ---
@@ -338,17 +337,134 @@ async def _metrics(request: web.Request) -> web.Response:
 
 
 # --- event streams ---
+#
+# Bounded in number, kept alive, and ended when the gateway ends. One of them follows a log file that grows,
+# is truncated or is replaced.
+
+MAX_STREAMS = 64
+HEARTBEAT_S = 15.0
+_FOLLOW_S = 0.5
+STREAMS = web.AppKey("streams", set[asyncio.Task[object]])
+IS_ENDING = web.AppKey("is_ending", asyncio.Event)
+"""Set: streams end, and none begins."""
+
+
+def end_streams(app: web.Application) -> None:
+    """Call at the beginning of a drain: event streams do not end by themselves."""
+    if not app[IS_ENDING].is_set():
+        app[IS_ENDING].set()
+        streams = app[STREAMS]
+        for task in list(streams):
+            task.cancel()
+
+
+@asynccontextmanager
+async def streaming(request: web.Request) -> AsyncIterator[web.StreamResponse]:
+    """Server-sent events until the client leaves or the gateway ends; then the response ends properly."""
+    streams, is_ending, task = request.app[STREAMS], request.app[IS_ENDING], asyncio.current_task()
+    assert task is not None
+    if is_ending.is_set():
+        raise AdminRejected(Rejection(503, "draining", "the gateway is shutting down.", retry_after_s=10))
+    if len(streams) >= MAX_STREAMS:
+        why = f"there are already {MAX_STREAMS} event streams."
+        raise AdminRejected(Rejection(503, "too_many_listeners", why, retry_after_s=10))
+    headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    response = web.StreamResponse(headers=headers)
+    streams.add(task)
+    try:
+        await response.prepare(request)
+        try:
+            yield response
+        except asyncio.CancelledError:
+            if not is_ending.is_set():
+                raise
+            task.uncancel()
+        except ConnectionResetError:
+            pass  # the page was closed
+    finally:
+        streams.discard(task)
+
+
+async def send_event(response: web.StreamResponse, event: str, data: str) -> None:
+    """`data` must not contain line breaks."""
+    await response.write(f"event: {event}\ndata: {data}\n\n".encode("utf-8", "replace"))
+
+
+async def send_next(response: web.StreamResponse, queue: asyncio.Queue[Event]) -> None:
+    try:
+        async with asyncio.timeout(HEARTBEAT_S):
+            event = await queue.get()
+    except TimeoutError:
+        await response.write(b": still here\n\n")
+        return
+    await send_event(response, str(event.get("event", "message")), json.dumps(event))
+
+
+async def follow_log(request: web.Request, tail: LogTail, count: int) -> web.StreamResponse:
+    quiet_s = 0.0
+    async with streaming(request) as response:
+        lines = await asyncio.to_thread(tail.last, count)
+        while True:
+            for line in lines:
+                await send_event(response, "line", line)
+            quiet_s = 0.0 if lines else quiet_s + _FOLLOW_S
+            if quiet_s >= HEARTBEAT_S:
+                quiet_s = 0.0
+                await response.write(b": still here\n\n")
+            await asyncio.sleep(_FOLLOW_S)
+            lines = await asyncio.to_thread(tail.more)
+    return response
+
+
+_MAX_LINE_CHARS = 64 * 2**10
+_MAX_READ_BYTES = 256 * 2**10
+
+
+class LogTail:
+    """Keeps the file open: otherwise a new file could get the inode of the old one and be taken for it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("rb")
+        self._partial_line = ""
+
+    def close(self) -> None:
+        self._file.close()
+
+    def last(self, count: int) -> list[str]:
+        self._file.seek(max(0, os.fstat(self._file.fileno()).st_size - MAX_TAIL_BYTES))
+        return self._read(MAX_TAIL_BYTES)[-count:]
+
+    def more(self) -> list[str]:
+        """Lines since the last call; a file that is missing for a moment has none."""
+        opened = os.fstat(self._file.fileno())
+        with suppress(FileNotFoundError):
+            current = self._path.stat()
+            if (current.st_ino, current.st_dev) != (opened.st_ino, opened.st_dev):
+                self._file.close()
+                self._file, self._partial_line = self._path.open("rb"), ""
+            elif opened.st_size < self._file.tell():
+                self._file.seek(0)
+                self._partial_line = ""
+        return self._read(_MAX_READ_BYTES)
+
+    def _read(self, max_bytes: int) -> list[str]:
+        text = self._partial_line + self._file.read(max_bytes).decode(errors="replace").replace("\r", "\n")
+        *lines, self._partial_line = text.split("\n")
+        if len(self._partial_line) > _MAX_LINE_CHARS:
+            lines, self._partial_line = [*lines, self._partial_line], ""
+        return [line[:_MAX_LINE_CHARS] for line in lines]
 
 
 async def _events(request: web.Request) -> web.StreamResponse:
     subscribers = request.app[ACTIONS].subscribers
     queue = subscribers.subscribe()  # before the state is sent, so that no change is missed
     try:
-        async with streams.streaming(request) as response:
+        async with streaming(request) as response:
             text = msgspec.json.encode(request.app[ACTIONS].state()).decode()
-            await streams.send_event(response, "state", text)
+            await send_event(response, "state", text)
             while True:
-                await streams.send_next(response, queue)
+                await send_next(response, queue)
         return response
     finally:
         subscribers.unsubscribe(queue)
@@ -363,7 +479,7 @@ async def _logs(request: web.Request) -> web.StreamResponse:
     if request.query.get("follow") not in ("1", "true"):
         return _json({"name": name, "lines": await asyncio.to_thread(last_lines, path, count)})
     with closing(await asyncio.to_thread(LogTail, path)) as tail:
-        return await streams.follow_log(request, tail, count)
+        return await follow_log(request, tail, count)
 
 
 async def usage_response(request: web.Request, caller: Caller, home: Home) -> web.Response:
