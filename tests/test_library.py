@@ -18,8 +18,7 @@ from firesteel.bench.compare.runs import Comparison
 from firesteel.bench.load.measure import RunFinished, SampleTaken
 from firesteel.bench.load.schedule import RunLimits, Sizes
 from firesteel.bench.results.history import open_history
-from firesteel.bench.tune import journal as journals
-from firesteel.bench.tune.journal import TuneOptions
+from firesteel.bench.tune.journal import TuneOptions, read_journal, write_journal
 from firesteel.bench.tune.tune import begin, environment, resume
 from firesteel.edge.home import Home
 from firesteel.errors import HostNotReady, UsageError
@@ -255,13 +254,13 @@ def test_tune_begins_a_search_or_continues_one(home: Home, tmp_path: Path) -> No
     assert of_running.before is not None and of_running.ask.port == of_running.before.ask.port == 8123
     with pytest.raises(UsageError, match="no interrupted search"):
         resume(home, ask, options, ())
-    journals.write(home, new)
+    write_journal(home, new)
     with pytest.raises(UsageError, match="was interrupted after 0 runs"):
         begin(home, ask, options, ())
     again = resume(home, ask, replace(options, max_runs=9), (running,))
     assert (again.id, again.options.max_runs) == (new.id, 9)
     assert begin(home, ask, options, (), anew=True).id != new.id
-    assert journals.read(home, new.id).ended == "left"
+    assert read_journal(home, new.id).ended == "left"
     with open_history(home) as history:
         assert environment(home, history).propose(Ask("smollm2"))[0].name == "smollm2"
 

@@ -105,7 +105,7 @@ def test_a_stream_beside_a_wrong_one_had_more_than_its_share() -> None:
     assert found.decode_tokens_per_s is not None and found.decode_tokens_per_s.value == pytest.approx(30)
     assert found.notes[:2] == (
         "1 of 4 requests dropped: gone",
-        "1 good requests ran beside wrong ones and are left out too",
+        "1 good requests ran at the same time as wrong ones and are also left out",
     )
 
 

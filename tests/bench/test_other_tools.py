@@ -26,7 +26,7 @@ def said(name: str) -> Any:
 
 
 def test_llama_benchy() -> None:
-    found = other_tools.read(text("llama-benchy-0.4.0.json"), "a.json")
+    found = other_tools.read_results(text("llama-benchy-0.4.0.json"), "a.json")
     assert (found.origin, found.source, found.run.subject.model) == ("reported", "a.json", "smollm2")
     assert found.run.began == "2026-11-15T12:01:45+00:00"
     assert found.run.settings.temperature is None
@@ -48,7 +48,7 @@ def test_llama_benchy() -> None:
 
 
 def test_llama_benchy_with_a_cached_context() -> None:
-    first, second = other_tools.read(text("llama-benchy-0.4.0-prefix.json"), "a").run.points
+    first, second = other_tools.read_results(text("llama-benchy-0.4.0-prefix.json"), "a").run.points
     assert (first.prompt_tokens, first.shared_tokens) == (128, 0), "the context itself"
     assert (second.prompt_tokens, second.shared_tokens) == (64, 128)
 
@@ -56,11 +56,11 @@ def test_llama_benchy_with_a_cached_context() -> None:
 def test_no_figure_of_several_users_if_a_stream_failed() -> None:
     raw = said("llama-benchy-0.4.0.json")
     raw["benchmarks"][1]["tg_req_throughput"]["values"].pop()
-    assert other_tools.read(json.dumps(raw), "a").run.figures[1].decode_tokens_per_s is None
+    assert other_tools.read_results(json.dumps(raw), "a").run.figures[1].decode_tokens_per_s is None
 
 
 def test_llama_benchy_csv() -> None:
-    found = other_tools.read(text("llama-benchy-0.4.0.csv"), "a.csv").run
+    found = other_tools.read_results(text("llama-benchy-0.4.0.csv"), "a.csv").run
     assert [(point.users, point.depth, point.answer_tokens) for point in found.points] == [
         (1, 64, 16),
         (2, 64, 16),
@@ -73,7 +73,7 @@ def test_llama_benchy_csv() -> None:
 
 def test_vllm_bench_serve() -> None:
     raw = said("vllm-serve-0.32.0.json")
-    (figures,) = other_tools.read(text("vllm-serve-0.32.0.json"), "a").run.figures
+    (figures,) = other_tools.read_results(text("vllm-serve-0.32.0.json"), "a").run.figures
     assert (figures.point.users, figures.point.prompt_tokens, figures.point.answer_tokens) == (2, 64, 16)
     assert figures.decode_tokens_per_s is not None and figures.total_tokens_per_s is not None
     assert figures.decode_tokens_per_s.value == pytest.approx(1000 / raw["mean_tpot_ms"])
@@ -89,7 +89,7 @@ def test_vllm_bench_serve() -> None:
 def test_vllm_bench_serve_in_detail_agrees_with_its_own_mean() -> None:
     """Each request's rate is what its `tpot` is of: the tokens after the first, by their time."""
     raw = said("vllm-serve-0.32.0-detailed.json")
-    (figures,) = other_tools.read(text("vllm-serve-0.32.0-detailed.json"), "a").run.figures
+    (figures,) = other_tools.read_results(text("vllm-serve-0.32.0-detailed.json"), "a").run.figures
     assert figures.decode_tokens_per_s is not None and figures.decode_tokens_per_s.n == raw["completed"] == 6
     tpots = [
         1000 * sum(gaps) / (made - 1) for gaps, made in zip(raw["itls"], raw["output_lens"], strict=True)
@@ -100,12 +100,12 @@ def test_vllm_bench_serve_in_detail_agrees_with_its_own_mean() -> None:
 
 def test_vllm_bench_serve_appended() -> None:
     both = f"{text('vllm-serve-0.32.0.json')}\n{text('vllm-serve-0.32.0-detailed.json')}"
-    assert len(other_tools.read(both, "a").run.figures) == 2
+    assert len(other_tools.read_results(both, "a").run.figures) == 2
 
 
 def test_an_open_loop_and_failures() -> None:
     raw = {**said("vllm-serve-0.32.0.json"), "request_rate": 2.5, "failed": 4}
-    (figures,) = other_tools.read(json.dumps(raw), "a").run.figures
+    (figures,) = other_tools.read_results(json.dumps(raw), "a").run.figures
     assert figures.point.rate_per_s == 2.5 and figures.wrong == {"http": 4}
 
 
@@ -126,13 +126,13 @@ def test_an_open_loop_and_failures() -> None:
     ],
 )
 def test_files_with_too_little_for_a_figure(document: dict[str, Any], says: str) -> None:
-    found = other_tools.read(json.dumps(document), "a").run
+    found = other_tools.read_results(json.dumps(document), "a").run
     assert found.figures == () and says in found.notes[0]
 
 
 def test_our_own_files() -> None:
     ours = stored_run("a-run", rates(50), answers="abcdefgh")
-    found = other_tools.read(json.dumps(measurements.to_document(ours)), "a.json")
+    found = other_tools.read_results(json.dumps(measurements.to_document(ours)), "a.json")
     assert (found.run, found.samples, found.origin) == (ours.run, ours.samples, "reported")
 
 
@@ -162,7 +162,7 @@ def test_our_own_files() -> None:
 )
 def test_unknown_files_are_refused(hostile: str) -> None:
     with pytest.raises(UsageError) as told:
-        other_tools.read(hostile, "theirs.json")
+        other_tools.read_results(hostile, "theirs.json")
     assert "theirs.json" in told.value.what and told.value.next and len(told.value.what) < 300
 
 
@@ -184,14 +184,14 @@ def test_unknown_files_are_refused(hostile: str) -> None:
 def test_an_invalid_value_names_its_place(path: tuple[str], value: object) -> None:
     raw = {**said("vllm-serve-0.32.0.json"), path[0]: value}
     with pytest.raises(UsageError, match=path[0]):
-        other_tools.read(json.dumps(raw), "theirs.json")
+        other_tools.read_results(json.dumps(raw), "theirs.json")
 
 
 # --- llama-bench and guidellm ---
 
 
 def test_llama_bench() -> None:
-    found = other_tools.read(text("llama-bench-b11434.json"), "a.json")
+    found = other_tools.read_results(text("llama-bench-b11434.json"), "a.json")
     run, raw = found.run, said("llama-bench-b11434.json")
     assert found.origin == "reported" and run.subject.model == "SmolLM2-135M-Instruct.Q4_1.gguf"
     assert run.subject.engine == "llamacpp" and run.subject.version is None, "its build was not known"
@@ -205,14 +205,14 @@ def test_llama_bench() -> None:
         assert figures.decode_tokens_per_s is not None and figures.decode_tokens_per_s.n == 5
         assert figures.decode_tokens_per_s.value == pytest.approx(entry["avg_ts"], rel=1e-4)
     lines = "\n".join(json.dumps(entry) for entry in raw)
-    assert other_tools.read(lines, "a.jsonl").run.figures == run.figures
+    assert other_tools.read_results(lines, "a.jsonl").run.figures == run.figures
 
 
 def test_llama_bench_at_a_depth_and_mixed_tests() -> None:
     first, second, third = said("llama-bench-b11434.json")
     second |= {"n_depth": 4096, "build_number": 11434}
     first["build_number"] = 11434
-    run = other_tools.read(json.dumps([first, second, {**third, "n_prompt": 512}]), "a").run
+    run = other_tools.read_results(json.dumps([first, second, {**third, "n_prompt": 512}]), "a").run
     assert run.figures[1].point.depth == 4096 and len(run.figures) == 2
     assert run.subject.version == "b11434" and any("1 tests of prompts and answers" in n for n in run.notes)
 
@@ -250,7 +250,7 @@ def test_guidellm() -> None:
         {"type_": "synchronous"}, {"type_": "concurrent", "streams": 8}, {"type_": "throughput"},
         {"type_": "poisson", "rate": 2.5, "max_concurrency": None},
     )  # fmt: skip
-    found = other_tools.read(json.dumps(document), "a.json")
+    found = other_tools.read_results(json.dumps(document), "a.json")
     run = found.run
     assert found.origin == "reported" and run.subject.model == "m" and run.subject.url == ""
     assert run.began.startswith("2026-11-16T") and "guidellm 0.8.1" in run.notes
@@ -274,7 +274,7 @@ def test_guidellm() -> None:
             "streams is not a number",
         ),
         (lambda d: d["benchmarks"][0].update(start_time=-5), "start_time is not a number"),
-        (lambda d: d["benchmarks"][0].update(start_time=1e11), "start_time is no time"),
+        (lambda d: d["benchmarks"][0].update(start_time=1e11), "start_time is not a time"),
         (lambda d: d["benchmarks"][0]["metrics"].pop("request_totals"), "request_totals is not an object"),
     ],
 )
@@ -282,7 +282,7 @@ def test_a_broken_file_of_guidellm_is_refused(change: Any, says: str) -> None:
     document = guidellm({"type_": "concurrent", "streams": 8})
     change(document)
     with pytest.raises(UsageError) as error:
-        other_tools.read(json.dumps(document), "a")
+        other_tools.read_results(json.dumps(document), "a")
     assert says in error.value.what
 
 
@@ -290,5 +290,5 @@ def test_guidellm_without_an_answer() -> None:
     document = guidellm({"type_": "synchronous"})
     for metric in document["benchmarks"][0]["metrics"].values():
         metric["successful"] = 0 if "total" in metric and isinstance(metric["total"], int) else None
-    (figures,) = other_tools.read(json.dumps(document), "a").run.figures
+    (figures,) = other_tools.read_results(json.dumps(document), "a").run.figures
     assert figures.samples == 0 and figures.decode_tokens_per_s is figures.ttft_mean_ms is None

@@ -72,7 +72,7 @@ def test_markdown_has_the_table_and_its_notes() -> None:
 def test_our_files_are_read_as_those_of_llama_benchy() -> None:
     stored = measured()
     for text in (benchy_json(stored, "1"), benchy_csv(stored)):
-        read = other_tools.read(text, "x")
+        read = other_tools.read_results(text, "x")
         assert read.origin == "reported" and len(read.run.figures) == 2
         one, two = read.run.figures
         assert (one.point.users, two.point.users) == (1, 2)

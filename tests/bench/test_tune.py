@@ -15,9 +15,16 @@ import pytest
 from firesteel.bench.compare.stats import compare_values
 from firesteel.bench.measurements import Point, RequestSample
 from firesteel.bench.results.history import open_history
-from firesteel.bench.tune import journal as journals
 from firesteel.bench.tune.candidate import rounds
-from firesteel.bench.tune.journal import Journal, RunningBefore, Trial, TuneOptions
+from firesteel.bench.tune.journal import (
+    Journal,
+    RunningBefore,
+    Trial,
+    TuneOptions,
+    read_journal,
+    unfinished_journal,
+    write_journal,
+)
 from firesteel.bench.tune.outcome import (
     TrialFinished,
     TuneResult,
@@ -142,7 +149,7 @@ async def test_the_best_is_found_and_written(bench: Any) -> None:
     assert launch_key(again) == launch_key(space.proposal(found).plan.launch)
     # nothing ran before, so nothing runs now
     assert not one.runner.running and done.running is None
-    assert journals.read(one.home, "t1").ended == "done"
+    assert read_journal(one.home, "t1").ended == "done"
 
 
 async def test_nothing_changes_if_nothing_is_better(bench: Any) -> None:
@@ -205,7 +212,7 @@ async def test_a_host_that_is_not_ready_ends_the_tune(bench: Any) -> None:
         await one.run()
     assert not one.runner.running and not any(each.failed for each in one.journal.trials)
     one.runner.broken.clear()
-    one.journal = journals.read(one.home, "t1")
+    one.journal = read_journal(one.home, "t1")
     done = await one.run()
     assert done is not None and done.is_better
 
@@ -215,9 +222,9 @@ async def test_an_early_end_restores_the_service(bench: Any) -> None:
     assert await one.run(until=2) is None
     (running,) = one.runner.running
     assert launch_key(running) == launch_key(proposed(ASK)[0].plan.launch)
-    kept = journals.read(one.home, "t1")
+    kept = read_journal(one.home, "t1")
     assert kept.ended is None and kept.is_restored and len(kept.trials) == 2
-    assert journals.unfinished(one.home, MODEL) is not None and journals.unfinished(one.home, "other") is None
+    assert unfinished_journal(one.home, MODEL) is not None and unfinished_journal(one.home, "other") is None
 
 
 async def test_cancelled_during_a_start(bench: Any) -> None:
@@ -237,7 +244,7 @@ async def test_cancelled_during_a_start(bench: Any) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     await events.aclose()  # type: ignore[attr-defined]  # it is a generator
-    assert len(one.runner.running) == 1 and len(journals.read(one.home, "t1").trials) == 2
+    assert len(one.runner.running) == 1 and len(read_journal(one.home, "t1").trials) == 2
 
 
 async def test_a_killed_tune_continues_and_repeats_nothing(bench: Any) -> None:
@@ -248,7 +255,7 @@ async def test_a_killed_tune_continues_and_repeats_nothing(bench: Any) -> None:
     assert len(settings) > 5
     for cut in (1, len(settings) - 1):
         again: Bench = bench()
-        again.journal = journals.read(whole.home, "t1")
+        again.journal = read_journal(whole.home, "t1")
         again.journal.ended = None
         again.journal.trials = again.journal.trials[:cut]
         again.runner.running.append(
@@ -279,7 +286,7 @@ async def test_a_budget_is_shared_among_the_runs(bench: Any) -> None:
     await one.run()
     assert len(one.runner.efforts) == 4
     for effort in one.runner.efforts:
-        assert effort.brief.budget_s <= effort.thorough.budget_s <= 120 / 4
+        assert effort.quick.budget_s <= effort.thorough.budget_s <= 120 / 4
 
 
 async def test_a_port_in_use_is_not_needed(bench: Any) -> None:
@@ -327,8 +334,8 @@ async def test_every_finished_run_is_in_the_journal(bench: Any) -> None:
     one: Bench = bench(wish=replace(WISH, max_runs=4))
     async for event in tune(one.journal, one.environment):
         if isinstance(event, TrialFinished):
-            assert journals.read(one.home, "t1").trials[-1] == event.trial
-            assert len(journals.read(one.home, "t1").trials) == event.number
+            assert read_journal(one.home, "t1").trials[-1] == event.trial
+            assert len(read_journal(one.home, "t1").trials) == event.number
     assert len(one.journal.trials) == 4
 
 
@@ -385,7 +392,7 @@ async def test_a_best_that_fails_to_start_again_does_not_count(bench: Any) -> No
     searched = await one.run()
     assert searched is not None and searched.is_better
     again: Bench = bench()
-    again.journal = journals.read(one.home, "t1")
+    again.journal = read_journal(one.home, "t1")
     again.journal.ended, again.journal.trials = None, again.journal.of("search")
     again.runner.broken["TRITON_ATTN"] = FiresteelError("illegal memory access")
     done = await again.run()
@@ -444,14 +451,14 @@ def test_an_invalid_journal_is_refused(tmp_path: Path, text: str) -> None:
     path.parent.mkdir(parents=True)
     path.write_text(text)
     with pytest.raises(UsageError, match="cannot be read"):
-        journals.read(Home(tmp_path), "x")
+        read_journal(Home(tmp_path), "x")
 
 
 def test_a_journal_round_trip(tmp_path: Path) -> None:
     trial = Trial({"a": "b"}, "twin", (1.0, 2.0), "r", None, 3.0, True, 4.0, (("code", 2, (1.0, 1.5)),))
     kept = Journal("x", "2026-11-15", "m", ASK, WISH, RAN, [trial], 7.0)
-    journals.write(Home(tmp_path), kept)
-    assert journals.read(Home(tmp_path), "x") == kept
+    write_journal(Home(tmp_path), kept)
+    assert read_journal(Home(tmp_path), "x") == kept
 
 
 def _swept(**rows: tuple[float, ...]) -> Trial:

@@ -55,16 +55,16 @@ def test_keys_and_values_are_cleaned() -> None:
 
 def test_files_of_other_tools() -> None:
     benchy = json.loads((FILES / "llama-benchy-0.4.0.json").read_text())
-    found = other_tools.read(json.dumps({**benchy, "model": EVIL, "version": EVIL}), "a.json").run
+    found = other_tools.read_results(json.dumps({**benchy, "model": EVIL, "version": EVIL}), "a.json").run
     assert is_plain(found.subject.model) and all(map(is_plain, found.notes))
     table = (FILES / "llama-benchy-0.4.0.csv").read_text().replace("smollm2", EVIL.replace("\x1b", "\x1b"))
-    assert is_plain(other_tools.read(table, "a.csv").run.subject.model)
+    assert is_plain(other_tools.read_results(table, "a.csv").run.subject.model)
 
 
 def test_our_own_documents_and_rows() -> None:
     made = stored_run("a", rates(50), subject=replace(SUBJECT, model=EVIL, host={"title": EVIL}))
     whole = replace(made, run=replace(made.run, notes=(EVIL,)))
-    found = other_tools.read(json.dumps(measurements.to_document(whole)), "a.json").run
+    found = other_tools.read_results(json.dumps(measurements.to_document(whole)), "a.json").run
     assert is_plain(found.subject.model) and is_plain(found.notes[0])
     rows = run_files.export_text(run_files.export_rows(whole))
     (told,) = run_files.import_text(rows, f"{EVIL}.json")

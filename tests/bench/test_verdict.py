@@ -28,7 +28,7 @@ def test_the_usual_share_of_a_gb10_does_not_apply_to_a_cpu() -> None:
     ((kind, text),) = _lines(_alone(5, gpus=[]), "bandwidth bound")
     assert kind == "fact" and "usual" not in text
     ((kind, text),) = _lines(_alone(5, gpus=[], share=0.3), "bandwidth bound")
-    assert kind == "fact" and "no sign of a fault" in text
+    assert kind == "fact" and "not a sign of a fault" in text
     ((kind, text),) = _lines(_alone(5), "bandwidth bound")
     assert kind == "good" and "as is usual on a GB10" in text
 

@@ -29,7 +29,7 @@ def test_from_a_folder_to_a_plan_of_the_result(firesteel: Firesteel, model: Path
     assert f"firesteel plan {target}" in ran.err
     again = firesteel("quantize", str(model), "--to", "nvfp4", "--out", str(target))
     assert again.code == 2
-    assert "exists already" in again.err
+    assert "already exists" in again.err
     assert firesteel("plan", str(target), "--host", "gb10").code == 0
 
 

@@ -80,7 +80,7 @@ def test_every_family_is_quantized_or_refused_by_name(config: dict[str, Any]) ->
         try:
             plan = plan_quantization(source, to)
         except FiresteelError as error:
-            expected = REFUSED.get(source.model_type, "no multiple of")
+            expected = REFUSED.get(source.model_type, "not a multiple of")
             assert expected in error.what, error.what
             continue
         assert source.model_type not in REFUSED

@@ -46,9 +46,9 @@ def test_a_label_by_llama_cpp_itself(half: Path, tmp_path: Path) -> None:
     assert plan.bytes == pytest.approx(weights.total_bytes, rel=0.001)
     assert size > weights.total_bytes
     assert [path.name for path in tmp_path.iterdir()] == ["out.gguf"]
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         run_gguf(plan, tmp_path / "out.gguf", 2)
-    with pytest.raises(UsageError, match="quantized already"):
+    with pytest.raises(UsageError, match="already quantized"):
         plan_gguf(str(tmp_path / "out.gguf"), "q8_0", None, ENGINES, PATH)
 
 

@@ -153,7 +153,7 @@ def test_two_runs_do_not_write_into_one_folder(source: Path, tmp_path: Path) -> 
 
 def test_nothing_is_overwritten(source: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         run_quantization(plan_of(source), tmp_path / "out", NumpyKernel(), 2)
 
 

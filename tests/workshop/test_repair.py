@@ -308,7 +308,7 @@ def test_what_is_not_better_is_not_written(tmp_path: Path, environ: dict[str, st
 @pytest.mark.parametrize("name", ["shard-truncated", "shard-damaged", "shard-missing"])
 def test_absent_bytes_are_not_repaired(name: str, tmp_path: Path, environ: dict[str, str]) -> None:
     folder = DAMAGED[name].make().write(tmp_path / "model")
-    with pytest.raises(FiresteelError, match="cannot bring back"):
+    with pytest.raises(FiresteelError, match="cannot restore"):
         repair(str(folder), RepairOptions(out=tmp_path / "out"), environ=environ)
 
 

@@ -21,7 +21,7 @@ Wrong = Literal[
 ]
 """http: a status other than 200. refused: no connection. dropped: the stream ended early. stalled: no data
 for too long. garbled: not the protocol. wrong usage: an impossible count. short: fewer tokens than asked
-for, although the server was told to continue. late: in an open loop, the client itself sent it too late.
+for, although the request forbids an early end. late: in an open loop, the client itself sent it too late.
 unsent: too many requests were open, so this one was never sent."""
 
 
@@ -154,7 +154,7 @@ LoadKind = Literal["users", "requests per second"]
 
 
 class FoundLoad(Value):
-    """The highest load that holds a target (`settings.target`), as far as it can be told."""
+    """The highest load that holds a target (`settings.target`), as far as it is known."""
 
     kind: LoadKind
     holds: float | None = None
@@ -162,7 +162,7 @@ class FoundLoad(Value):
     misses: float | None = None
     """The lowest that certainly does not; None: none was seen."""
     unclear: tuple[float, ...] = ()
-    """Loads below that which were measured and cannot be told: their intervals contain the target."""
+    """Loads below that which were measured and are unclear: their intervals contain the target."""
     is_final: bool = True
     """False: time was up."""
     why: str = ""
@@ -210,7 +210,7 @@ class BenchRun(Value):
     is_whole: bool = False
     """False: stopped before every point was measured; `--resume` continues it."""
     client: Mapping[str, float] = {}
-    """The client's own cost: `p99_lag_ms` under load, `machine_p99_lag_ms` beside it, `cpu_share`."""
+    """The client's own cost: `p99_lag_ms` under load, `machine_p99_lag_ms` of the machine, `cpu_share`."""
     beside: Mapping[str, Any] = {}
     """Summaries of what the sampler saw: clocks, power, temperature, memory, engine metrics."""
     notes: tuple[str, ...] = ()
@@ -242,7 +242,7 @@ class PointContext(Value):
     preemptions: int | None = None
     drafts: bool = False
     has_gpu: bool = True
-    """The usual bandwidth share is that of a GB10; a CPU reaches less, and that is no fault."""
+    """The usual bandwidth share is that of a GB10; a CPU reaches less, which is not a fault."""
 
     @classmethod
     def of(cls, subject: Subject, settings: RequestSettings) -> PointContext:
@@ -281,7 +281,7 @@ class StoredRun(Value):
     run: BenchRun
     samples: tuple[RequestSample, ...] = ()
     origin: str = OWN
-    """Otherwise `reported`: from a file that was made elsewhere, or with another tool."""
+    """Otherwise `reported`: from a file of another machine or another tool."""
     source: str = ""
     """The file of a reported run."""
 
@@ -336,7 +336,7 @@ def validate_sample(value: object, where: str) -> RequestSample:
 
 
 def load_json(text: str, where: str) -> Any:
-    """JSON from anywhere; if it is broken or nested too deep, the error says so."""
+    """JSON from any source; a UsageError if it is broken or nested too deep."""
     try:
         return parse_json(text)
     except (ValueError, RecursionError) as error:

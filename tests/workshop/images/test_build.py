@@ -41,7 +41,7 @@ from firesteel.workshop.images.build import (
     sbom,
     wheel_packages,
 )
-from firesteel.workshop.images.built import SCRIPT, MatrixProduct, ProvedImage, read_products
+from firesteel.workshop.images.built import SCRIPT, MatrixProduct, VerifiedImage, read_products
 from firesteel.workshop.images.inspect import inspect_image
 from firesteel.workshop.images.report import ImageReport
 from firesteel.workshop.images.sources import open_image
@@ -283,11 +283,11 @@ def test_provenance_and_catalog_entry(tmp_path: Path) -> None:
     assert tag == "firesteel/vllm-gb10:0.27.1-20261116-6e448d0"
     base = recipe.stages[0].base
     product = MatrixProduct("nvfp4", "NVIDIA GB10", 355.0, 0.71)
-    proved = ProvedImage(
+    verified = VerifiedImage(
         report.digests[-1], "0.27.1", True, DAY.isoformat(), 60.0, {base: f"sha256:{'1' * 64}"}, ("2+2",),
         "folder", (product,),
     )  # fmt: skip
-    statement = json.loads(provenance("vllm-gb10", recipe, tag, report, proved))
+    statement = json.loads(provenance("vllm-gb10", recipe, tag, report, verified))
     *_, products = statement["predicate"]["runDetails"]["byproducts"]
     assert products["annotations"] == [plain(product)]
     assert statement["_type"] == "https://in-toto.io/Statement/v1"

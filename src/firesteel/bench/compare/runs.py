@@ -409,7 +409,7 @@ def answers(first: StoredRun, second: StoredRun) -> AnswerComparison | None:
 
 
 def _answer_hashes(stored: StoredRun) -> Mapping[tuple[Point, int], list[str]]:
-    """By point and repetition. Those with a failure are left out: nobody knows whose answer is missing."""
+    """By point and repetition. Those with a failure are left out: it is unknown whose answer is missing."""
     found: dict[tuple[Point, int], list[RequestSample]] = defaultdict(list)
     for sample in stored.samples:
         if 0 <= sample.point < len(stored.run.points):

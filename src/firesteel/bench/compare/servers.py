@@ -1,10 +1,10 @@
 """Two servers in turns with the same prompts, so that drift affects both alike: which one is faster, and
 which one answers better.
 
-    speed       `interleave`: each side is a run of its own, as `measure` makes it, repetition by repetition
+    speed       `interleave`: each side is its own run, as `measure` makes it, repetition by repetition
     agreement   the share of answers at temperature 0 that are equal word for word, and of tokens until they
-                part; KL says how far apart their distributions of the next token are, from log probabilities
-    questions   the share of right answers to a short set of our own, and whether the difference is chance
+                part; KL is how far apart their distributions of the next token are, from log probabilities
+    questions   the share of right answers to a short built-in set, and whether the difference is chance
 
 A prompt counts once, whatever its length, so that intervals are those of independent values.
 """
@@ -83,7 +83,7 @@ async def measure_in_turns(
     limits: RunLimits | None = None,
     seed: int = 0,
 ) -> AsyncIterator[tuple[Side, Event]]:
-    """Each side is stored as a run of its own; half of the budget is for each."""
+    """Each side is stored as its own run and gets half of the budget."""
     limits = limits or RunLimits(240.0)
     limits, settings = replace(limits, budget_s=limits.budget_s / 2), RequestSettings(seed=seed)
     context = min((found.context for found, _ in servers if found.context), default=None)
@@ -157,7 +157,7 @@ _SIGNIFICANCE = 0.05
 _Z = 1.959964
 _REQUEST_S = 300
 _LEAST = 1e-6
-"""Engines print log probabilities with about six digits; less than this is not told apart from nothing."""
+"""Engines print log probabilities with about six digits; a smaller divergence cannot be told from zero."""
 
 
 class QualityQuestion(FileValue, kw_only=True):
@@ -400,7 +400,7 @@ def score(pairs: Sequence[AskedPair]) -> QuestionScore:
 
 
 def sign_test(one: int, other: int) -> float:
-    """How often a fair coin parts so many throws as unevenly, or more (McNemar's exact test)."""
+    """How often a fair coin splits this many throws as unevenly, or more (McNemar's exact test)."""
     total = one + other
     if not total:
         return 1.0

@@ -62,8 +62,8 @@ class RunVariation(Value):
 def run_variation(
     point: Point, measure: Measure, first: BenchRun, second: BenchRun, earlier: Iterable[BenchRun]
 ) -> RunVariation:
-    """`earlier`: other runs of the history. Runs of a server that we did not start are not used: nobody knows
-    whether it was changed between them."""
+    """`earlier`: other runs of the history. Runs of a server that we did not start are not used: it may
+    have been changed between them."""
     by_launch: dict[str, list[float]] = {}
     for run in earlier:
         key = run.subject.launch_key
@@ -122,7 +122,7 @@ _CONFIDENCE = 0.95
 _MIN_VALUES = 3
 """Values on each side below which there is no verdict: two may agree by chance."""
 _MIN_CORRELATED = 6
-"""Values from which on the correlation of neighbours can be estimated."""
+"""Values needed to estimate the correlation of neighbours."""
 _MAX_CORRELATION = 0.95
 _MAX_STEPS = 300
 _TINY = 1e-300

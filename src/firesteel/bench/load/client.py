@@ -1,9 +1,9 @@
-"""Send one request over a connection of its own, record when each piece of the response arrived, and measure
+"""Send one request over its own connection, record when each piece of the response arrived, and measure
 what this costs the client.
 
 The clock is read as bytes arrive; parsing waits until the stream has ended (`transcript.py`), so that the
 JSON of one stream never delays the clock of another. Time counts from sending: a handshake says nothing about
-the model. Bytes, waits and the total time are bounded. `ClientCost` says how late the clock is read under
+the model. Bytes, waits and the total time are bounded. `ClientCost` measures how late the clock is read under
 load: `ticker.py` writes the time into a pipe, which the same event loop reads as it reads the streams. If the
 ticker itself was woken up late, the machine is busy.
 """
@@ -39,7 +39,7 @@ _MAX_CHUNK_BYTES = 4096
 """The most that one token may take on the wire; engines send 150 to 400 bytes."""
 _BASE_BYTES = 2**18
 _MIN_PIECE_BYTES = 64
-"""More pieces than one per so many bytes are no answer, only a way to exhaust our memory."""
+"""A response with smaller pieces than this on average is not an answer, only a way to exhaust our memory."""
 _STARTED_PIECES = 3
 """Pieces until a response counts as started: some engines send the role at once and then read the prompt."""
 
@@ -214,7 +214,7 @@ class _Stream(asyncio.Protocol):
 # --- the client's own cost ---
 
 MAX_LAG_MS = 1.0
-"""Lateness that nobody needs to know about."""
+"""Lateness that is not worth reporting."""
 _MAX_VALUES = 100_000
 
 
@@ -313,7 +313,7 @@ class ClientCost:
 
 
 def late_text(client: Mapping[str, float]) -> str | None:
-    """A sentence if the client was late, which says whether the machine was too."""
+    """None unless the client was late; the sentence states whether the whole machine was."""
     lag, machine = client.get("p99_lag_ms", 0.0), client.get("machine_p99_lag_ms", 0.0)
     if lag <= MAX_LAG_MS:
         return None

@@ -1,8 +1,8 @@
-"""Detect other benchmarks of the same server: each slows the others down, and none would notice by itself.
+"""Detect other benchmarks of the same server: each slows the others down, and neither would notice by itself.
 
-Each benchmark holds a lock file of its own under FIRESTEEL_HOME/locks, named after the server's address. It
-looks for locks of other benchmarks and marks both sides. Nobody is locked out, since somebody may want to
-measure contention on purpose; both runs get a note. A lock ends with its process, so files that a killed
+Each benchmark holds its own lock file under FIRESTEEL_HOME/locks, named after the server's address. It
+looks for locks of other benchmarks and marks both sides. No benchmark is locked out, since contention may be
+what you want to measure; both runs get a note. A lock ends with its process, so files that a killed
 process leaves behind do no harm.
 """
 

@@ -4,11 +4,12 @@
 
 A load holds the target if nine in ten of its requests do. For each repetition that is the 90th percentile of
 the requests' times; over repetitions it has an interval. If all of the interval is within the target, the
-load holds it; if none is, it misses; otherwise it is measured again, and after enough repetitions nobody can
-tell. A load at which more than one in ten requests fails misses, and so does a rate that is not kept up with.
+load holds it; if none is, it misses; otherwise it is measured again, and after enough repetitions it
+stays unclear. A load at which more than one in ten requests fails misses, and so does a rate that the server
+cannot keep up with.
 
-The load is doubled until it no longer holds, and then the gap is halved until it is small or time is up. A
-load that cannot be told does not count as holding: the answer is what certainly holds.
+The load is doubled until it no longer holds, and then the gap is halved until it is small or time is up. An
+unclear load does not count as holding: the result is the load that certainly holds.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from firesteel.values import Value, replace
 _PERCENTILE = 90
 _TOLERATED_FAILURES = 0.1
 _MAX_WARM = 6
-"""Repetitions after which nobody can tell."""
+"""Repetitions after which a load stays unclear."""
 _MIN_OVERLOADED = 40
-"""Requests from which on it can be told that a rate is not kept up with."""
+"""Requests needed to see that the server does not keep up with a rate."""
 _ROUNDS = 2
 """Answers of each user in one repetition."""
 _USERS_SHARE = 0.5

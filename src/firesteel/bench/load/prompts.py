@@ -36,7 +36,7 @@ _INSTRUCTIONS: Mapping[Text, str] = {
 }
 _MAX_TRIES = 6
 _MIN_FILLER, _MAX_FILLER_SHARE = 48, 0.03
-"""How many filler words a prompt may have: so many tokens, or this share of it."""
+"""How many filler words a prompt may have: this many tokens, or this share of it."""
 _DEFAULT_CHARS, _MAX_CHARS = 4.0, 12.0
 """Characters per token: if unknown, and at most, so that a wrong tokenizer cannot make us write books."""
 
@@ -178,7 +178,7 @@ class _Draft(Struct):
     is_bare: bool = False
     """Too short for text of a kind: filler words only."""
     is_cut: bool = False
-    """Lines were removed once. From then on only words are added, otherwise it might never end."""
+    """Lines were removed once. After that only words are added, otherwise it might never end."""
 
     def text(self) -> str:
         filler = " ".join(self.filler)
@@ -250,7 +250,7 @@ class OwnPrompts(Value):
 
     @property
     def mean_tokens(self) -> int:
-        """About: the engine's tokenizer is not asked."""
+        """An estimate, without the engine's tokenizer."""
         texts = [prompt.text for prompt in self.prompts]
         texts += [message["content"] for prompt in self.prompts for message in prompt.before]
         return max(1, round(sum(map(len, texts)) / len(self.prompts) / _CHARS_PER_TOKEN))
@@ -345,10 +345,12 @@ def _prompt(entry: object, place: str) -> Prompt | None:
 
 def _message(value: Any, place: str) -> Message:
     if not isinstance(value, Mapping):
-        raise UsageError(f"{place} has a message that is no object", next=_example())
+        raise UsageError(f"{place} has a message that is not an object", next=_example())
     role = _ROLES.get(str(value.get("role", value.get("from"))))
     if role is None:
-        raise UsageError(f"{place} has a message of neither user, assistant nor system", next=_example())
+        raise UsageError(
+            f"{place} has a message whose role is not user, assistant or system", next=_example()
+        )
     return {"role": role, "content": _text(value.get("content", value.get("value")), place)}
 
 

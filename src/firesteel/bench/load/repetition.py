@@ -1,7 +1,7 @@
 """One repetition of a point: write its prompts, apply the load, turn the streams into samples.
 
 Prompts are written and tokenized before the load begins, and streams are parsed after it has ended: during
-the load nothing of ours runs but the clock and the sockets.
+the load nothing else runs here but the clock and the sockets.
 
     closed loop  each user asks again as soon as it is answered, until it has all its answers. Users start one
                  after the other, spread over the duration of one request, as if they had been at it for a
@@ -61,7 +61,7 @@ _ROUNDS = 3
 _ONCE = ("burst",)
 """Shapes whose purpose is that all requests come at once."""
 _MIN_PREFILL_TOKENS_PER_S = 20.0
-"""Slower than any machine that somebody would measure."""
+"""Slower than any machine worth measuring."""
 _MAX_WAIT_S = 1800.0
 Messages = list[Message]
 
@@ -189,8 +189,8 @@ class Repetition(Struct):
         await asyncio.gather(*map(user, range(users)))
 
     def _usual_request_s(self) -> float:
-        """How long one request takes, by earlier samples. The fastest TTFT counts: the cold one is no
-        guide."""
+        """How long one request takes, by earlier samples. The fastest TTFT counts: the cold one is not
+        typical."""
         times = [
             (sample.first_s, sample.last_s)
             for sample in self.earlier
@@ -271,7 +271,7 @@ class Repetition(Struct):
 
     async def _open_loop(self, conversations: Sequence[Sequence[Prompt]]) -> None:
         """Send each request at its own time, drawn beforehand, without waiting for answers. The times are
-        those of a Poisson process with exactly so many arrivals in the window: the rate is the one asked
+        those of a Poisson process with exactly this many arrivals in the window: the rate is the one asked
         for."""
         assert self.point.rate_per_s is not None
         rng = random.Random(self._seed(self.number, "arrivals"))

@@ -93,7 +93,7 @@ def read_host(at_s: float) -> HostReading:
 
 
 class Sampler(Struct):
-    """Takes a reading every second while it is open, in a process of its own: starting a program stops all
+    """Takes a reading every second while it is open, in a separate process: starting a program stops all
     threads of a process for a moment, and reading an engine's metrics takes the loop some time as well."""
 
     url: str

@@ -1,11 +1,11 @@
 """Which points to measure, from load shapes (`data/bench/shapes.yaml`) and options, and which one next. Pure.
 
 Rounds over the points are shuffled by the seed, so that drift (clocks, heat, neighbours) affects all points
-alike. A point is done when its intervals are narrow enough, which is checked from the sixth repetition on:
+alike. A point is done when its intervals are narrow enough, which is first checked after six repetitions:
 after three, they may be narrow by chance. A point that yields nothing but wrong samples is given up. All
 points get equally many repetitions, and each gets one that counts even if that takes up to twice the budget.
 Only the shape `quick` has points that may be left out: other kinds of text than its first, until every other
-point has three repetitions. The run says which.
+point has three repetitions. A note of the run names them.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def fit_context(points: Iterable[Point], context: int | None) -> tuple[tuple[Poi
 _MAX_FAILURES = 2
 """Repetitions in a row without a good sample, after which a point is given up."""
 _OPTIONAL_SHAPE = "quick"
-"""The shape that runs by default: nobody named its kinds of text, so some may be left out."""
+"""The shape that runs by default: the user did not choose its kinds of text, so some may be left out."""
 ENOUGH = 3
 """Warm repetitions of every other point before a point that may be left out is begun in a short budget."""
 _OVERTIME = 0.25
@@ -154,7 +154,7 @@ class RunLimits(Value):
     least_repetitions: int = 3
     most_repetitions: int = 100
     precision_from: int = 6
-    """Warm repetitions from which on the precision is checked."""
+    """Warm repetitions after which the precision is checked."""
 
 
 class Schedule(Struct):
@@ -203,7 +203,7 @@ class Schedule(Struct):
         return index not in self.dropped and self.repetitions[index] < 2 and index not in self.given_up()
 
     def missing_note(self) -> str:
-        """Which points the budget, even twice, was too short for; empty: none."""
+        """The points for which even twice the budget was too short; empty: none."""
         missing = [self.points[index] for index in range(len(self.points)) if self.is_missing(index)]
         if not missing or not self._durations_s:
             return ""
@@ -263,7 +263,7 @@ class Schedule(Struct):
         return self._is_optional(index), self._may_be_dropped(index), self.points[index].users, index
 
     def _drop_points(self) -> None:
-        """Decided anew each time: where the others took less time than expected, a dropped point returns."""
+        """Decided again each time: if the others took less time than expected, a dropped point returns."""
         self.dropped = set()
         if not any(self.repetitions):
             return
@@ -278,7 +278,7 @@ class Schedule(Struct):
                 self.dropped.add(index)
 
     def _needed_s(self, index: int, repetitions: int) -> float:
-        """For so many warm repetitions in all."""
+        """For this many warm repetitions in total."""
         if index in self.given_up():
             return 0.0
         missing = max(0, repetitions - max(0, self.repetitions[index] - 1))

@@ -1,5 +1,5 @@
-"""The server that is measured: a service of ours with its launch and its plan, or any other as far as it
-tells.
+"""The server that is measured: a firesteel service with its launch and its plan, or any other with what it
+reports about itself.
 
 Before the first measurement, a few tiny requests show how it counts tokens, what its chat template adds, and
 whether it obeys `ignore_eos`. A failure here becomes a note and does not end the run: a server that answers
@@ -45,7 +45,7 @@ _PLAN_KEYS = (
 
 
 class FoundSubject(Value):
-    """A subject, and what its server offers: without it points could be asked that it cannot answer."""
+    """A subject and the limits of its server: no point may ask for more than it can answer."""
 
     subject: Subject
     context: int | None = None
@@ -112,7 +112,7 @@ def _launch(launch: Launch) -> dict[str, Any]:
 
 
 async def of_url(base: str, model: str | None, key: str | None = None) -> FoundSubject:
-    """Any OpenAI endpoint; what kind of engine it is it says itself, or nobody knows."""
+    """Any OpenAI endpoint; its engine is unknown unless the server reports it."""
     rows = await offered_models(base, key=key)
     names = [str(row["id"]) for row in rows if isinstance(row.get("id"), str)]
     chosen = model or (names[0] if len(names) == 1 else None)
@@ -146,7 +146,7 @@ async def _no_model(base: str, names: list[str], key: str | None) -> UsageError 
 
 
 def _engine(base: str, row: Mapping[str, Any], key: str | None) -> tuple[str | None, str | None]:
-    """vLLM and SGLang say who they are in `owned_by`, llama.cpp too; `/version` is vLLM's."""
+    """vLLM, SGLang and llama.cpp report their name in `owned_by`; only vLLM has `/version`."""
     owner = str(row.get("owned_by", "")).lower()
     known = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp"}
     engine = known.get(owner)
@@ -162,7 +162,7 @@ def _engine(base: str, row: Mapping[str, Any], key: str | None) -> tuple[str | N
 _TIMEOUT_S = 120.0
 _EOS_PROBE_TOKENS = 24
 _SHORT_CHARS, _LONG_CHARS = 300, 1500
-"""Lengths of the two texts from which token length is estimated where there is no tokenizer."""
+"""Lengths of the two texts from which token length is estimated if the server has no tokenizer."""
 _PROBES = (
     "The harbour was quiet that morning.",
     "Nobody had seen the old station for years, and so it was sold.",
@@ -179,7 +179,7 @@ class Prepared(Value):
     """Tokens that the chat template adds to one message; None: unknown."""
     is_exact: bool
     obeys_ignore_eos: bool
-    """It continues to `max_tokens` when told to."""
+    """It continues to `max_tokens` if the request says so."""
     extra: Mapping[str, Any]
     """Fields of every request besides the messages."""
     slack_share: float = 0.0
@@ -236,7 +236,7 @@ async def prepare(
 
 
 async def _obeys_ignore_eos(probe: _Probe) -> bool:
-    """Does it continue past its own end when told to? vLLM, SGLang and llama.cpp all know `ignore_eos`."""
+    """Does it continue past its own end if asked to? vLLM, SGLang and llama.cpp all know `ignore_eos`."""
     try:
         usage = await probe.usage("Reply with the single word OK.", _EOS_PROBE_TOKENS, {"ignore_eos": True})
     except EngineRefused as refused:

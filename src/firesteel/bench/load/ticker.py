@@ -1,7 +1,7 @@
-"""A process of its own that writes the time into its output about fifty times per second, as a server would.
+"""A separate process that writes the time to its output about fifty times per second, as a server would.
 
 Run as a file and without site packages: it must do nothing but wait and write. Each record is the time of
-sending, and how late this machine woke it up. It ends when nobody reads.
+sending, and how late this machine woke it up. It ends when its output is closed.
 """
 
 import os

@@ -49,7 +49,7 @@ class ExpectedSample(Value):
     slack: int = 0
     """How far the count may be off."""
     must_continue: bool = True
-    """The server was told not to end before `max_tokens`, and is known to obey."""
+    """The request forbids an end before `max_tokens`, and the server is known to obey."""
     late_s: float = 0.0
     queued_s: float = 0.0
     """The part of `late_s` spent waiting for a free slot, which is not the client's fault."""
@@ -81,7 +81,7 @@ def read_stream(raw: RawResponse) -> Transcript:
     transcript = Transcript()
     parts: list[str] = []
     try:
-        for arrived, line in _lines(raw):
+        for arrived, line in _timed_lines(raw):
             if line and not _read_line(transcript, line, arrived - raw.sent, parts):
                 break
     except answer.LineTooLong as error:
@@ -91,7 +91,7 @@ def read_stream(raw: RawResponse) -> Transcript:
     return transcript
 
 
-def _lines(raw: RawResponse) -> Iterator[tuple[float, bytes]]:
+def _timed_lines(raw: RawResponse) -> Iterator[tuple[float, bytes]]:
     """Each line with the time at which its end arrived."""
     splitter = answer.LineSplitter()
     arrived = raw.ended

@@ -89,7 +89,7 @@ class ReportData(Value):
 
 
 def has_no_gpu(run: BenchRun) -> bool:
-    """Then arithmetic is the limit, and a small share of the bandwidth is no sign of a fault."""
+    """Then arithmetic is the limit, and a small share of the bandwidth is not a sign of a fault."""
     return run.subject.host.get("gpus") in ([], ())
 
 
@@ -300,7 +300,7 @@ def plan_against_measured(data: ReportData, name: str) -> ChartSection:
     planned, published = data.plan_comparisons(), data.published_comparisons()
     if not planned and not published:
         why = "the plan covers none of these loads" if data.plan else "the run has no plan"
-        return ChartSection(title, missing=f"{why}, and nobody published figures for them")
+        return ChartSection(title, missing=f"{why}, and there are no published figures for them")
     reported: dict[Point, list[float]] = defaultdict(list)
     for other in published:
         reported[other.point].append(other.published.decode_tps or other.measured.value)

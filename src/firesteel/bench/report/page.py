@@ -3,9 +3,9 @@
     report_page(stored, published_rows(stored.run), earlier)
 
 The verdict comes first, then what was measured, then every figure and its charts. The history has the decode
-speed of each load over time. A page has no script and nothing to load from elsewhere, is well-formed XML, and
-suits light, dark and paper. All text is escaped here; only `Markup` is taken as markup. A run may come from
-anybody's file, so `sanitize` drops numbers that cannot be. Pure: the same run gives the same page.
+speed of each load over time. A page has no script, loads nothing, is well-formed XML, and suits light, dark
+and paper. All text is escaped here; only `Markup` is taken as markup. A run may come from an untrusted file,
+so `sanitize` drops impossible numbers. Pure: the same run gives the same page.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def found_text(found: FoundLoad, limits: Mapping[str, float]) -> str:
 
 
 def client_cost(client: Mapping[str, float]) -> str:
-    """How late the client was, beside the machine, and what it used."""
+    """How late the client was, compared with the whole machine, and how much CPU it used."""
     lag, machine, cpu = map(client.get, ("p99_lag_ms", "machine_p99_lag_ms", "cpu_share"))
     parts = [
         f"{lag:.2f} ms late under load (p99)" if lag is not None else "lateness not known",
@@ -219,7 +219,7 @@ def markdown_text(stored: StoredRun, version: str) -> str:
     known = [(name, cell) for name, cell in _COLUMNS if any(cell(f).strip("-0") for f in run.figures)]
     lines = [f"### {_plain(run.subject.model)}", "", _about(run), ""]
     if stored.origin != "measured here":
-        lines += ["Not measured here: reported by somebody else or by another tool.", ""]
+        lines += ["Not measured here: reported by others or by another tool.", ""]
     lines += [f"| {' | '.join(name for name, _ in known)} |", f"|{'---|' * len(known)}"]
     lines += [f"| {' | '.join(_plain(cell(f)) for _, cell in known)} |" for f in run.figures]
     notes = [found_text(found, run.settings.target) for found in run.found]
@@ -245,7 +245,7 @@ def _about(run: BenchRun) -> str:
 
 def _plain(text: str) -> str:
     """Without markup, links, mentions and line ends."""
-    text = _MENTION.sub("(at)", printable(" ".join(text.split())))  # an escaped @ still notifies somebody
+    text = _MENTION.sub("(at)", printable(" ".join(text.split())))  # an escaped @ still notifies a user
     return _MARKUP.sub(r"\\\1", text)
 
 

@@ -1,4 +1,4 @@
-"""A run in plain sentences: speed for one user, for several, against the plan, and reasons for doubt.
+"""A run in plain sentences: speed for one user, for several, against the plan, and warnings.
 Pure."""
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _several_users(run: BenchRun) -> Iterator[VerdictLine]:
 
 
 def _users_at(paces: Mapping[int, float], pace: float) -> str:
-    """The largest measured number of users up to which nobody is slower."""
+    """The largest measured number of users at which every user still gets this pace."""
     most = 0
     for users in sorted(paces):
         if paces[users] < pace:
@@ -163,7 +163,7 @@ def _bandwidth(run: BenchRun) -> Iterator[VerdictLine]:
     share_text = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
     text = f"Decode of one user reaches {share_text} of the memory bandwidth bound"
     if high <= SHARE_HIGH and has_no_gpu(run):  # the usual share is known for GB10s only
-        reason = "; without a GPU arithmetic is the limit, so that is no sign of a fault"
+        reason = "; without a GPU arithmetic is the limit, so this is not a sign of a fault"
         yield VerdictLine("fact", f"{text}{reason if low < SHARE_LOW else ''}.")
     elif low >= SHARE_LOW and high <= SHARE_HIGH:
         yield _praise(f"{text}, as is usual on a GB10", once, len(found))
@@ -186,7 +186,7 @@ def _target(run: BenchRun) -> Iterator[VerdictLine]:
         )
 
 
-# --- reasons for doubt ---
+# --- warnings ---
 
 
 def _warnings(run: BenchRun) -> Iterator[VerdictLine]:
@@ -207,4 +207,4 @@ def _warnings(run: BenchRun) -> Iterator[VerdictLine]:
     if late := late_text(run.client):
         yield warn(f"{late[0].upper()}{late[1:]}.")
     if noted := sum(bool(figures.notes) for figures in run.figures):
-        yield warn(f"{noted} of {len(run.figures)} loads have notes of their own, below.")
+        yield warn(f"{noted} of {len(run.figures)} loads have their own notes, below.")

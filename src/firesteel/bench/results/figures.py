@@ -38,10 +38,10 @@ _MAX_DECODE_SHARE = 0.75
 _MAX_HIDDEN_SHARE = 0.2
 """Hidden share of an answer's tokens above which its times say nothing about the rest."""
 _LATE_S, _MAX_LATE_SHARE = 0.001, 0.02
-"""How late the client may be: by so much, and by so much of the time to the first chunk or after it."""
+"""How late the client may be: in seconds, and as a share of the time to the first chunk or after it."""
 _ENOUGH_IN_TIME = 3
 _TOLERATED_FAILURE = 10
-"""One failure in so many requests does not spoil a closed loop, where everybody asks again."""
+"""One failure in this many requests does not spoil a closed loop, where every user asks again."""
 
 
 # --- rates of one request and of one repetition ---
@@ -51,7 +51,7 @@ _TOLERATED_FAILURE = 10
 #     TTFT       from when a request was due: in an open loop, waiting for a free slot is part of it
 #     prefill    prompt tokens that were not cached, over the time to the first token. Where several tokens
 #                arrive at first, the decode rate says how long the others took; if most of the wait was
-#                decode, or there is no decode rate, prefill cannot be told
+#                decode, or there is no decode rate, prefill is unknown
 #     hidden     tokens that were counted and never shown have no times: above a fifth there is no decode rate
 
 
@@ -66,7 +66,7 @@ def decode_tokens_per_s(sample: RequestSample) -> float | None:
 
 
 def prefill_tokens_per_s(sample: RequestSample) -> float | None:
-    """None if the prompt was short or cached, or if nobody can tell when its first token was ready."""
+    """None if the prompt was short or cached, or if it is unknown when its first token was ready."""
     new = (sample.prompt_tokens or 0) - (sample.cached_tokens or 0)
     decoding_s = decoding_before_first_s(sample)
     if not sample.first_s or new < _MIN_PROMPT_TOKENS or decoding_s is None:
@@ -75,16 +75,16 @@ def prefill_tokens_per_s(sample: RequestSample) -> float | None:
 
 
 def decoding_before_first_s(sample: RequestSample) -> float | None:
-    """How long the tokens took that arrived together with the first one. None: it cannot be told, or it is
-    most of the wait."""
+    """How long the tokens took that arrived together with the first one. None: it is unknown, or most of the
+    wait."""
     if sample.first_s is None or is_hidden(sample) or is_buffered(sample):
         return None
     early = _gaps_in_first_arrival(sample)
-    beside = sample.first_tokens - 1 + early * _tokens_after_first(sample) / max(1, len(sample.gaps_s))
-    if beside < 1:
+    early_tokens = sample.first_tokens - 1 + early * _tokens_after_first(sample) / max(1, len(sample.gaps_s))
+    if early_tokens < 1:
         return 0.0
     rate = decode_tokens_per_s(sample)
-    taken_s = beside / rate if rate else inf
+    taken_s = early_tokens / rate if rate else inf
     return taken_s if taken_s <= _MAX_DECODE_SHARE * sample.first_s else None
 
 
@@ -99,7 +99,7 @@ def ttft_ms(sample: RequestSample) -> float | None:
 
 
 def is_hidden(sample: RequestSample) -> bool:
-    """Too many tokens were never shown: nobody knows when they were generated."""
+    """Too many tokens were never shown, so it is unknown when they were generated."""
     return sample.hidden_tokens > _MAX_HIDDEN_SHARE * (sample.completion_tokens or 0)
 
 
@@ -275,7 +275,7 @@ def point_notes(
     if hidden := [sample for sample in good if is_hidden(sample)]:
         share = sum(sample.hidden_tokens for sample in hidden) / completion_tokens(hidden)
         yield (
-            f"{share:.0%} of the tokens in {len(hidden)} answers were never shown (reasoning): nobody knows "
+            f"{share:.0%} of the tokens in {len(hidden)} answers were never shown (reasoning): it is unknown "
             "when they were generated, so decode and prefill cannot be measured"
         )
     yield from _late_client(point, warm)
@@ -376,7 +376,7 @@ def _failures(warm: Sequence[RequestSample], used: int) -> Iterator[str]:
         yield f"{len(failed)} of {len(warm)} requests {kind}: {failed[0].why}"
     discarded = len(warm) - used - sum(map(len, by_kind.values()))
     if discarded > 0:
-        yield f"{discarded} good requests ran beside wrong ones and are left out too"
+        yield f"{discarded} good requests ran at the same time as wrong ones and are also left out"
 
 
 def figures(

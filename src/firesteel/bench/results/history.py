@@ -1,6 +1,6 @@
 """The history: every run with all its samples, in one SQLite file under FIRESTEEL_HOME.
 
-Every sample is a transaction of its own, so a killed process loses nothing that it had added, and its run can
+Every sample is its own transaction, so a killed process loses nothing that it had added, and its run can
 be continued (`resume`). The file is in WAL mode and is not flushed to disk with every sample, which would
 disturb the measurement: only a power failure can lose the last samples.
 
@@ -378,7 +378,7 @@ def _readable_errors(path: Path) -> Iterator[None]:
         if "locked" in message:
             raise FiresteelError(f"{path} was busy for {_TIMEOUT_S} s", next="try again later") from error
         if "unable to open" in message:
-            next(path.parent.iterdir(), None)  # a folder of somebody else says that itself
+            next(path.parent.iterdir(), None)  # without permission, this raises the right error
         if any(word in message for word in ("full", "readonly", "unable to open", "disk I/O")):
             raise HostNotReady(
                 f"{path} cannot be written: {message}",
@@ -392,5 +392,5 @@ def _readable_errors(path: Path) -> Iterator[None]:
 
 
 def _about(run: BenchRun) -> str:
-    """The run without the parts that have tables of their own."""
+    """The run without the parts that have their own tables."""
     return json.dumps(plain(replace(run, points=(), figures=())), separators=(",", ":"))

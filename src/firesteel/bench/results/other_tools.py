@@ -143,7 +143,7 @@ def _read_guidellm(documents: Sequence[FileNode]) -> BenchRun:
         raise document["benchmarks"].error("is empty")
     started = loads[0]["start_time"]
     if (seconds := started.optional_number() or 0.0) > _MAX_TIME_S:
-        raise started.error("is no time")
+        raise started.error("is not a time")
     began = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds") if seconds else ""
     name = loads[0]["config"]["backend"]["model"].value
     model = name[:500] if isinstance(name, str) and name else "not known"
@@ -262,14 +262,14 @@ _SERVE_NOTES = (
     "by `vllm bench serve`: thinking, temperature and max_num_seqs are not in its file; since 0.15 the "
     "temperature is the server's own by default",
     "its inter-token figure is of chunks, including the empty last one, and is left out here",
-    "tokens are from `usage` if the server sends it in a chunk of its own, otherwise by its own tokenizer",
+    "tokens are from `usage` if the server sends it in a separate chunk, otherwise by its own tokenizer",
     "its prompts may share a beginning, and a cache may be what was measured: the file does not say",
     "every request counts, also the first: nothing is left out as cold",
     "the file does not say what kind of text it was; it is listed here as prose",
 )
 
 
-def read(text: str, where: str) -> StoredRun:
+def read_results(text: str, where: str) -> StoredRun:
     """A run of any tool whose files are known, including ours; it is `reported`."""
     source = printable(where)
     if text.lstrip().startswith("model,test_name,"):
@@ -287,7 +287,7 @@ def read(text: str, where: str) -> StoredRun:
     raise UsageError(
         f"{where} is not a result of firesteel, llama-benchy (JSON or CSV), `vllm bench`, guidellm (JSON) or "
         "llama-bench (-o json or jsonl)",
-        next="firesteel bench export RUN, for one of ours",
+        next="firesteel bench export RUN",
     )
 
 
@@ -311,7 +311,7 @@ def _documents(text: str, where: str) -> list[FileNode]:
 # https://github.com/eugr/llama-benchy/blob/main/src/llama_benchy/results.py
 
 
-def _benchy(documents: list[FileNode]) -> BenchRun:
+def _read_benchy(documents: list[FileNode]) -> BenchRun:
     document = documents[0]
     is_cached = document["prefix_caching_enabled"].value is True
     rows = [_benchy_row(entry, is_cached) for entry in document["benchmarks"].items(MAX_ENTRIES)]
@@ -431,7 +431,7 @@ def _csv_figures(key: tuple[bool, int, int], row: _CsvRow) -> PointFigures:
 # answers together.
 
 
-def _serve(documents: list[FileNode]) -> BenchRun:
+def _read_vllm_serve(documents: list[FileNode]) -> BenchRun:
     rows = [_serve_row(document) for document in documents]
     stamp, model = documents[0]["date"].text(), documents[0]["model_id"].text()
     others = {document["model_id"].text() for document in documents} - {model}
@@ -497,7 +497,7 @@ def _serve_decode(document: FileNode, done: int) -> MeasuredFigure | None:
     return rate_of(_mean_with_std(document, "tpot", done))
 
 
-def _latency(documents: list[FileNode]) -> BenchRun:
+def _read_vllm_latency(documents: list[FileNode]) -> BenchRun:
     """Seconds of whole batches; only its command line says of how many prompts and tokens."""
     found = mean_interval(documents[0]["latencies"].numbers())
     text = (
@@ -509,7 +509,7 @@ def _latency(documents: list[FileNode]) -> BenchRun:
     return foreign_run("vllm-bench-latency", "", Subject("", "not known"), (), (f"{text}; {why}",))
 
 
-def _throughput(documents: list[FileNode]) -> BenchRun:
+def _read_vllm_throughput(documents: list[FileNode]) -> BenchRun:
     document = documents[0]
     requests, tokens = document["requests_per_second"].number(), document["tokens_per_second"].number()
     text = f"{requests:.2f} requests/s, {tokens:.1f} tok/s of prompts and answers together"
@@ -518,10 +518,10 @@ def _throughput(documents: list[FileNode]) -> BenchRun:
 
 
 _READERS: tuple[tuple[frozenset[str], Callable[[list[FileNode]], BenchRun]], ...] = (
-    (frozenset({"benchmarks", "latency_mode", "version"}), _benchy),
-    (frozenset({"model_id", "completed", "total_output_tokens"}), _serve),
-    (frozenset({"avg_latency", "latencies"}), _latency),
+    (frozenset({"benchmarks", "latency_mode", "version"}), _read_benchy),
+    (frozenset({"model_id", "completed", "total_output_tokens"}), _read_vllm_serve),
+    (frozenset({"avg_latency", "latencies"}), _read_vllm_latency),
     (_GUIDELLM_KEYS, _read_guidellm),
     (_LLAMA_BENCH_KEYS, _read_llama_bench),
-    (frozenset({"tokens_per_second", "requests_per_second"}), _throughput),
+    (frozenset({"tokens_per_second", "requests_per_second"}), _read_vllm_throughput),
 )

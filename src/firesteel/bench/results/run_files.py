@@ -140,7 +140,7 @@ def export_text(rows: Iterable[ExportRow]) -> str:
 
 
 def import_text(text: str, where: str) -> tuple[StoredRun, ...]:
-    """Runs that were measured elsewhere: `reported`, each with an id of its own."""
+    """Runs that were measured on another machine: `reported`, each with its own id."""
     document = load_json(text, where)
     try:
         rows = from_json(_RowsSchema, document).rows
@@ -204,7 +204,7 @@ ALL_RUNS = 10_000
 
 
 def read_file(path: Path) -> str:
-    """The whole file, or an error: half of a result is no result."""
+    """The whole file, or an error: half of a result is useless."""
     text = files.read_text(path)
     if len(text.encode(errors="replace")) >= files.MAX_BYTES:
         most = files.MAX_BYTES // 2**20
@@ -216,17 +216,17 @@ def find_run(history: History, name: str) -> StoredRun:
     """A file has a `.` or a `/` in its name and exists; everything else is a run of the history."""
     path = Path(name)
     if ("/" in name or "." in name) and len(name) < 4096 and "\0" not in name and path.exists():
-        return other_tools.read(read_file(path), name)
+        return other_tools.read_results(read_file(path), name)
     return history.run(name)
 
 
 def import_runs(history: History, path: Path) -> dict[str, StoredRun | None]:
-    """Adds the runs of a file as `reported`, by id; None for a run that was there already."""
+    """Adds the runs of a file as `reported`, by id; None for a run that was already there."""
     known = {run.id for run in history.runs(ALL_RUNS)}
     imported: dict[str, StoredRun | None] = {}
     text = read_file(path)
     is_rows = text.lstrip()[:1] == "{" and '"firesteel_rows"' in text[:1000]
-    for stored in import_text(text, str(path)) if is_rows else [other_tools.read(text, str(path))]:
+    for stored in import_text(text, str(path)) if is_rows else [other_tools.read_results(text, str(path))]:
         run = stored.run
         imported[run.id] = None if run.id in known else stored
         if run.id not in known:

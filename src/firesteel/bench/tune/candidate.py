@@ -37,12 +37,12 @@ from firesteel.values import Value, replace
 class Effort(Value):
     """How much time one candidate gets."""
 
-    brief: RunLimits
+    quick: RunLimits
     thorough: RunLimits
 
     @classmethod
     def within(cls, seconds: float) -> Effort:
-        """The brief measurement ends after three rounds; the thorough one continues it in what is left."""
+        """The quick measurement ends after three rounds; the thorough one continues it in what is left."""
         return cls(RunLimits(min(300.0, seconds), 0.02, 3, 3), RunLimits(min(900.0, seconds), 0.01, 5, 30))
 
 
@@ -65,7 +65,7 @@ async def score(
     """The last event is the score. `goal_points`: how many of the points, from the first on, make up the
     goal."""
     finished: RunFinished | None = None
-    for limits in (effort.brief, effort.thorough):
+    for limits in (effort.quick, effort.thorough):
         stage = replace(order, limits=limits, earlier_samples=finished.samples if finished else ())
         async for event in measure(stage):
             record(history, order.id, event)
@@ -161,12 +161,12 @@ class CandidateRunner(Value):
             yield event
 
     async def clear(self, name: str) -> AsyncIterator[RunEvent]:
-        """Stop what runs under that name, and wait until its memory is free."""
+        """Stop the service of that name, and wait until its memory is free."""
         if service := load(self.home, name):
             async for event in stop(service):
                 yield event
 
     def free_port(self, port: int) -> int | None:
-        """This one, or the next that nobody uses."""
+        """This one, or the next that is not in use."""
         others = range(port, min(port + _PORTS_TRIED, 65536))
         return next((other for other in others if port_is_free(other)), None)

@@ -109,17 +109,17 @@ class Journal(Struct):
         return [trial for trial in self.trials if trial.role == role]
 
 
-def folder(home: Home) -> Path:
+def tune_folder(home: Home) -> Path:
     return home.root / "tune"
 
 
-def write(home: Home, journal: Journal) -> None:
+def write_journal(home: Home, journal: Journal) -> None:
     text = json.dumps({"form": FORM, **plain(journal)}, indent=1)
-    write_text(folder(home) / journal.id / _FILE, text)
+    write_text(tune_folder(home) / journal.id / _FILE, text)
 
 
-def read(home: Home, id: str) -> Journal:
-    path = folder(home) / id / _FILE
+def read_journal(home: Home, id: str) -> Journal:
+    path = tune_folder(home) / id / _FILE
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise ValueError("too large")
@@ -135,12 +135,12 @@ def read(home: Home, id: str) -> Journal:
         ) from error
 
 
-def unfinished(home: Home, name: str) -> Journal | None:
+def unfinished_journal(home: Home, name: str) -> Journal | None:
     """The newest tune of that service that did not end."""
-    folders = sorted(folder(home).iterdir(), reverse=True) if folder(home).is_dir() else []
+    folders = sorted(tune_folder(home).iterdir(), reverse=True) if tune_folder(home).is_dir() else []
     for path in folders[:_MAX_JOURNALS]:
         if (path / _FILE).is_file():
-            journal = read(home, path.name)
+            journal = read_journal(home, path.name)
             if journal.name == name and journal.ended is None:
                 return journal
     return None

@@ -71,7 +71,7 @@ class Knob(Value):
         return tuple(choice.label for choice in self.choices)
 
     def current_choice(self, launch: Launch) -> int:
-        """The choice that the launch has already; every knob has it."""
+        """The choice that the launch already has; every knob has one."""
         for index, choice in enumerate(self.choices):
             if all(launch.flags.get(flag) == value for flag, value in choice.flags.items()):
                 return index
@@ -102,7 +102,7 @@ def _from_schema(schema: KnobSchema, base: Proposal) -> Knob | None:
         return None
     values = [value for value in _resolved(schema, base) if _accepts(base, schema.flags[0], value)]
     own = {value for flag in schema.flags if isinstance(value := launch.flags.get(flag), str)}
-    if len(own) > 1:  # somebody set these flags differently on purpose
+    if len(own) > 1:  # these flags differ on purpose
         return None
     current = next(iter(own), None)
     if current is not None:

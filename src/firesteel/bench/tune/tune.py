@@ -24,7 +24,6 @@ from urllib.parse import urlsplit
 from firesteel.bench.compare.stats import FigureDifference, compare_values
 from firesteel.bench.measurements import Point
 from firesteel.bench.results.history import History, new_run_id
-from firesteel.bench.tune import journal as journals
 from firesteel.bench.tune.candidate import (
     CandidateOrder,
     CandidateRunner,
@@ -43,6 +42,9 @@ from firesteel.bench.tune.journal import (
     goal_users,
     served_users,
     sweep_points,
+    tune_folder,
+    unfinished_journal,
+    write_journal,
 )
 from firesteel.bench.tune.knobs import OFF, SPECULATION
 from firesteel.bench.tune.outcome import (
@@ -97,7 +99,7 @@ async def tune(journal: Journal, environment: TuneEnvironment) -> AsyncIterator[
     """The last event is TuneResult. If it ends early, what ran before runs again, with the best setting so
     far."""
     try:
-        with lock(journals.folder(environment.home) / "tune.lock"):
+        with lock(tune_folder(environment.home) / "tune.lock"):
             state = _Tune(journal, environment)
             try:
                 async for event in state.run():
@@ -137,7 +139,7 @@ class _Tune:
                 yield event
 
     def _write_journal(self) -> None:
-        journals.write(self.environment.home, self.journal)
+        write_journal(self.environment.home, self.journal)
 
     # --- what to try ---
 
@@ -160,10 +162,10 @@ class _Tune:
             self.search.tell(space.setting(trial.labels), trial.values)
 
     def _on_free_port(self, base: Proposal) -> Proposal:
-        """While it measures, nobody else needs to know its port; a port that was asked for is kept."""
+        """No client needs to know the port during a search; a port that the user chose is kept."""
         ask, port = self.journal.ask, base.plan.launch.port
         free = self.environment.runner.free_port(port)
-        if free in (port, None):  # without a free one, the start says who has it
+        if free in (port, None):  # without a free one, the start reports what uses it
             return base
         if ask.port is not None:
             raise HostNotReady(
@@ -278,7 +280,7 @@ class _Tune:
         yield TrialStarted(number, role, changes)
         trial, runner = Trial(self.space.labels(setting), role), self.environment.runner
         before = self.journal.before
-        # On loopback, wherever the service listened: nobody else should use it now.
+        # On loopback, wherever the service listened: no other client should use it now.
         run_options = RunOptions(trusts_code=before.trusts_code if before else False)
         try:
             proposal = self.space.proposal(setting)
@@ -413,7 +415,7 @@ def begin(
 ) -> Journal:
     """A new search, of the setting that runs or else of the best recipe. `anew`: drop an interrupted one."""
     chosen, running = _choose(home, ask, services)
-    interrupted = journals.unfinished(home, chosen.name)
+    interrupted = unfinished_journal(home, chosen.name)
     if interrupted and not anew:
         raise UsageError(
             f"search {interrupted.id} for {chosen.name} was interrupted after {len(interrupted.trials)} runs",
@@ -421,14 +423,14 @@ def begin(
         )
     if interrupted:
         interrupted.ended = "left"
-        journals.write(home, interrupted)
+        write_journal(home, interrupted)
     return _journal(chosen, running, ask, options, interrupted)
 
 
 def resume(home: Home, ask: Ask, options: TuneOptions, services: Iterable[Service]) -> Journal:
-    """The interrupted search. Its goal stays what it was; time and runs are given anew."""
+    """The interrupted search, with its own goal but the time and runs of these options."""
     chosen, _ = _choose(home, ask, services)
-    interrupted = journals.unfinished(home, chosen.name)
+    interrupted = unfinished_journal(home, chosen.name)
     if interrupted is None:
         raise UsageError(
             f"there is no interrupted search for {chosen.name}", next=f"firesteel tune {chosen.name}"
@@ -442,7 +444,7 @@ def space_of(
 ) -> tuple[str, SearchSpace]:
     """The name of the service, and what would be tried; nothing is written."""
     chosen, running = _choose(home, ask, services)
-    interrupted = journals.unfinished(home, chosen.name)
+    interrupted = unfinished_journal(home, chosen.name)
     here, journal = Workspace(home), _journal(chosen, running, ask, options, interrupted)
     base = here.propose(journal.ask, here.host())[0]
     users = options.users or served_users(base)

@@ -1,4 +1,4 @@
-"""Change the release of an engine under a model: try the other one, prove it, compare it, switch or keep.
+"""Change the release of an engine under a model: try the other one, verify it, compare it, switch or keep.
 
 `trial` measures a candidate against what it would replace, and decides whether it may take its place;
 `upgrade` does so for a model that runs, and goes back again; `result` loads nothing of that. Which release a

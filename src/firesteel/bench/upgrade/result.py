@@ -1,4 +1,4 @@
-"""What `upgrade` is asked for, and what came of it."""
+"""The options of `upgrade`, and its result."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ class UpgradeResult(Value):
     """What it runs now."""
     tried: EngineRelease | None
     how: Literal["beside", "after", "neither"]
-    """Whether the candidate ran beside the model, or after it."""
+    """Whether the candidate ran alongside the model, or after it."""
     reasons: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()

@@ -78,7 +78,7 @@ def _speed_reasons(comparison: Comparison) -> list[str]:
 
 def _may_be_slower(row: ComparedFigure) -> bool:
     """Its own interval says so. Among several figures that may be chance, which a comparison allows for; but
-    the candidate has to prove that it is as good, not we that it is worse."""
+    the candidate has to show that it is as good."""
     difference = row.difference
     if row.measure == "TTFT":
         return difference.low > 1 and difference.ratio > 1 + _DOUBTFUL
@@ -126,7 +126,7 @@ def _figure_line(row: ComparedFigure) -> str:
 # --- measure ---
 
 
-async def try_beside(
+async def try_side_by_side(
     home: Home, current: str, candidate: str, policy: AnswerPolicy, budget_s: float
 ) -> AsyncIterator[BuildProgress | TrialVerdict]:
     """Two services that run, measured in turns; the last item is the verdict."""
@@ -147,7 +147,7 @@ async def try_beside(
 
 
 class MeasuredService(Value):
-    """One service, measured by itself, to be held against another that gets the same prompts."""
+    """One service, measured by itself, to be compared with another that gets the same prompts."""
 
     run: StoredRun
     answers: Sequence[Answer]

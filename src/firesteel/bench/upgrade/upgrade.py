@@ -1,14 +1,13 @@
-"""`upgrade MODEL`: another release of its engine under a model that runs; `--rollback` goes back.
+"""`upgrade MODEL`: change the engine release of a running model; `--rollback` returns to the one before.
 
-A release is a tag of its image, a version of its package, or a build of its program. Where memory allows it
-by the plan, the candidate starts beside the model, is verified, and both are measured in turns; only then the
-model switches. Where it does not, the model is measured, switches, is measured again and, if that is worse,
-switches back.
+A release is a tag of its image, a version of its package, or a build of its program. If both fit by the plan,
+the candidate starts alongside the model, is verified, and both are measured in turns; only then the model
+switches. If not, the model is measured, switches, is measured again and, if that is worse, switches back.
 
-A switch writes the choice down (`edge.home`) and then lets the model follow. A gateway that
-serves the model sees the choice: it finishes the requests that run, lets new ones wait, and stops the old
-engine, so no client sees an error. Without one the model is stopped and started. A start that fails writes
-the old choice down again and starts the old release.
+A switch stores the choice (`edge.home`), and the model follows. A gateway that serves the model sees the
+choice: it finishes the running requests, queues new ones, and stops the old engine, so no client sees an
+error. Without one the model is stopped and started. If the start fails, the old choice is stored again and
+the old release started.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from firesteel.bench.upgrade.result import Outcome, UpgradeOptions, UpgradeResult
-from firesteel.bench.upgrade.trial import TrialVerdict, judge_in_sequence, measure_service, try_beside
+from firesteel.bench.upgrade.trial import TrialVerdict, judge_in_sequence, measure_service, try_side_by_side
 from firesteel.edge.docker.registry import Registry, parse_reference
 from firesteel.edge.home import (
     EngineRelease,
@@ -64,7 +63,7 @@ def release_of(proposal: Proposal) -> EngineRelease:
 
 
 async def find_release(home: Home, current: EngineRelease, to: str | None) -> EngineRelease | None:
-    """The one that was asked for, or the newest; None: there is no newer one."""
+    """The requested one, or the newest; None: there is no newer one."""
     if current.engine_path:
         return _program(home, current, to)
     if current.package:
@@ -215,12 +214,12 @@ async def upgrade(home: Home, name: str | None, options: UpgradeOptions) -> Asyn
     if release is None or release == before:
         yield UpgradeResult(service.name, "newest", before, before, None, "neither")
         return
-    beside = _proposal(home, service, release, f"{service.name[:50]}-next")
-    if beside.plan.fits:
-        trial = _beside(home, service, beside, release, options)
+    candidate = _proposal(home, service, release, f"{service.name[:50]}-next")
+    if candidate.plan.fits:
+        trial = _try_side_by_side(home, service, candidate, release, options)
     else:
         require_runnable(_proposal(home, service, release, freed_bytes=service.spec.expected_bytes))
-        trial = _after(home, service, before, release, options)
+        trial = _try_in_sequence(home, service, before, release, options)
     async for event in trial:
         yield replace(event, before=before) if isinstance(event, UpgradeResult) else event
 
@@ -253,10 +252,10 @@ def _proposal(
     return workspace.propose(ask, host)[0]
 
 
-# --- beside it ---
+# --- side by side ---
 
 
-async def _beside(
+async def _try_side_by_side(
     home: Home, service: Service, candidate: Proposal, release: EngineRelease, options: UpgradeOptions
 ) -> AsyncIterator[UpgradeEvent]:
     verdict = TrialVerdict(True, ("verified",))
@@ -264,7 +263,7 @@ async def _beside(
         async for event in bring_up(candidate, home):
             yield event
         if options.measures:
-            trial = try_beside(home, service.name, candidate.name, options.answers, options.budget_s)
+            trial = try_side_by_side(home, service.name, candidate.name, options.answers, options.budget_s)
             async for item in trial:
                 if isinstance(item, TrialVerdict):
                     verdict = item
@@ -285,10 +284,10 @@ async def _beside(
     yield _result(service, release if verdict.accepted else current, release, "beside", verdict)
 
 
-# --- after it ---
+# --- in sequence ---
 
 
-async def _after(
+async def _try_in_sequence(
     home: Home, service: Service, before: EngineRelease, release: EngineRelease, options: UpgradeOptions
 ) -> AsyncIterator[UpgradeEvent]:
     verdict, measured = TrialVerdict(True, ("verified",)), None
@@ -371,7 +370,7 @@ async def _follow_choice(home: Home, service: Service) -> AsyncIterator[Event]:
                 yield event
             break
         except FiresteelError:
-            # A gateway whose client waits starts it, too; then it is under way, or up.
+            # A gateway whose client waits also starts it; then it is starting, or up.
             if not is_locked(home.services / name / "work.lock"):
                 raise
             await asyncio.sleep(_POLL_S)

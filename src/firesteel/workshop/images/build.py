@@ -34,11 +34,11 @@ from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.render.dockerfile import dockerfile, uses_buildkit
 from firesteel.units import MIB
 from firesteel.values import plain, replace
-from firesteel.workshop.images.built import PROVED, BuiltImage, ProvedImage
+from firesteel.workshop.images.built import VERIFIED, BuiltImage, VerifiedImage
 from firesteel.workshop.images.inspect import inspect_image, save_inspection
 from firesteel.workshop.images.report import ImageReport
 from firesteel.workshop.images.sources import open_image
-from firesteel.workshop.images.verify import prove_image
+from firesteel.workshop.images.verify import verify_image
 
 INSIDE = "opt/engine"
 _LOADED = re.compile(r"(?:=> )?(/\S+) \(0x")
@@ -80,9 +80,9 @@ _STATEMENT = "https://in-toto.io/Statement/v1"
 _PREDICATE = "https://slsa.dev/provenance/v1"
 
 
-def provenance(name: str, recipe: ImageRecipe, tag: str, report: ImageReport, proved: ProvedImage) -> str:
+def provenance(name: str, recipe: ImageRecipe, tag: str, report: ImageReport, verified: VerifiedImage) -> str:
     """JSON. The packages inside stand under `byproducts`, each with the path that shows it."""
-    bases = {stage.base: stage.digest or proved.digests.get(stage.base) for stage in recipe.stages}
+    bases = {stage.base: stage.digest or verified.digests.get(stage.base) for stage in recipe.stages}
     dependencies: list[dict[str, Any]] = [
         {"uri": pin.url, "name": pin.name, "digest": {"gitCommit" if pin.commit else "sha256": pin.pin}}
         for pin in recipe.pins
@@ -104,13 +104,13 @@ def provenance(name: str, recipe: ImageRecipe, tag: str, report: ImageReport, pr
             },
             "runDetails": {
                 "builder": {"id": f"firesteel/{__version__}"},
-                "metadata": {"startedOn": proved.started},
+                "metadata": {"startedOn": verified.started},
                 "byproducts": [
                     {"name": "components", "annotations": [plain(found) for found in report.components]},
-                    {"name": "verification", "annotations": list(proved.checks)},
+                    {"name": "verification", "annotations": list(verified.checks)},
                     {
                         "name": "matrix products",
-                        "annotations": [plain(product) for product in proved.products],
+                        "annotations": [plain(product) for product in verified.products],
                     },
                 ],
             },
@@ -174,23 +174,23 @@ _STEP = re.compile(
 _NO_BUILDX = re.compile("buildx component is missing|unknown command: docker buildx|'buildx' is not a docker")
 _POLL_S = 0.2
 _ONLY_ON_SPARK = ("wrong-processor",)
-"""Problems that an image for this machine has only elsewhere."""
+"""Problems that an image for this machine only has on others."""
 
 
 async def build_image(
     home: Home, name: str, recipe: ImageRecipe, builder: str | None = None
 ) -> AsyncIterator[BuildProgress | BuiltImage]:
     """The last item is the image, with its tag."""
-    async for item in build_and_prove(home, name, recipe, builder):
+    async for item in build_and_verify(home, name, recipe, builder):
         if isinstance(item, BuildProgress):
             yield item
         else:
             yield await tag_image(home, name, recipe, item)
 
 
-async def build_and_prove(
+async def build_and_verify(
     home: Home, name: str, recipe: ImageRecipe, builder: str | None = None
-) -> AsyncIterator[BuildProgress | ProvedImage]:
+) -> AsyncIterator[BuildProgress | VerifiedImage]:
     """The last item is the image, still without a tag. `builder`: one of `docker buildx ls`."""
     await require_docker()
     started = datetime.now(UTC)
@@ -226,36 +226,36 @@ async def build_and_prove(
     report = await asyncio.to_thread(inspect_local, home, image_id)
     require_contents(recipe, report)
     yield BuildProgress(f"starting {recipe.prove} on it")
-    checks, products = await prove_image(home, name, recipe, image_id, report)
-    proved = ProvedImage(
+    checks, products = await verify_image(home, name, recipe, image_id, report)
+    verified = VerifiedImage(
         image_id, recipe.version, recipe.gpu, started.isoformat(), time.monotonic() - began, digests, checks,
         str(folder), products,
     )  # fmt: skip
-    write_state(folder / PROVED, proved)
-    yield proved
+    write_state(folder / VERIFIED, verified)
+    yield verified
 
 
-async def tag_image(home: Home, name: str, recipe: ImageRecipe, proved: ProvedImage) -> BuiltImage:
+async def tag_image(home: Home, name: str, recipe: ImageRecipe, verified: VerifiedImage) -> BuiltImage:
     """The tag, the inspection, the provenance, the catalog's entry: each may be written again."""
-    recipe = replace(recipe, version=proved.version, gpu=proved.uses_gpu)
-    started, folder = datetime.fromisoformat(proved.started), Path(proved.folder)
-    report = await asyncio.to_thread(inspect_local, home, proved.id)
+    recipe = replace(recipe, version=verified.version, gpu=verified.uses_gpu)
+    started, folder = datetime.fromisoformat(verified.started), Path(verified.folder)
+    report = await asyncio.to_thread(inspect_local, home, verified.id)
     tag = image_tag(name, recipe, started)
-    code, output = await process.run("docker", "tag", proved.id, tag)
+    code, output = await process.run("docker", "tag", verified.id, tag)
     if code:
         raise FiresteelError(
-            f"docker could not tag {proved.id[:19]}: {last_line(output)}",
-            next=f"docker tag {proved.id} {tag}",
+            f"docker could not tag {verified.id[:19]}: {last_line(output)}",
+            next=f"docker tag {verified.id} {tag}",
         )
     report = replace(report, reference=tag)
     save_inspection(home, report)
-    statement = provenance(name, recipe, tag, report, proved)
+    statement = provenance(name, recipe, tag, report, verified)
     write_text(folder / "provenance.json", statement)
     write_text(folder / "sbom.json", sbom(tag, report))
     write_text(home.catalog / "built" / name / "images.yaml", catalog_entry(name, recipe, tag, report))
     return BuiltImage(
-        tag, proved.id, recipe.engine, recipe.version, report.bytes, proved.seconds, proved.checks,
-        proved.products, proved.folder,
+        tag, verified.id, recipe.engine, recipe.version, report.bytes, verified.seconds, verified.checks,
+        verified.products, verified.folder,
     )  # fmt: skip
 
 
@@ -353,7 +353,7 @@ def build_commands(
     paths = ("--file", str(folder / "Dockerfile"), "--iidfile", str(folder / "image-id"))
     plain = ("docker", "build", *paths, *target, str(context))
     if builder or recipe.platform not in ("here", _own_platform()):
-        # --load: what a builder elsewhere made is proved here, so it has to come here.
+        # --load: the image is verified here, so a remote builder has to send it.
         where = ("--builder", builder) if builder else ()
         buildx = ("docker", "buildx", "build", *where, "--load", "--progress", "plain", *plain[2:])
         return ((buildx, {}),)

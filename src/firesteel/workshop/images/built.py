@@ -1,4 +1,4 @@
-"""What a build made: an image that is proved, and one that has its tag; with its matrix products in the
+"""What a build makes: an image that is verified, and one that has its tag; with its matrix products in the
 formats that it is for, as a share of the GPU's peak. A wrong product refuses the image.
 """
 
@@ -60,7 +60,7 @@ def _judged(gpu: str, found: dict[str, Any]) -> MatrixProduct:
             f"no matrix product in {format} on {gpu}: {found['failed']}",
             next="the arch list of the recipe, or a newer torch",
         )
-    if not error <= _MAX_ERROR:  # a NaN is wrong, too
+    if not error <= _MAX_ERROR:  # also wrong: a NaN
         raise FiresteelError(
             f"a matrix product in {format} on {gpu} is wrong by {error:.0%}",
             next="kernels built for another GPU do this: the arch list of the recipe",
@@ -71,11 +71,11 @@ def _judged(gpu: str, found: dict[str, Any]) -> MatrixProduct:
 
 # --- what a build made ---
 
-PROVED = "proved.json"
+VERIFIED = "proved.json"
 """In the folder of a build."""
 
 
-class ProvedImage(Value):
+class VerifiedImage(Value):
     """An image that was built, inspected, started and verified. It has no tag yet."""
 
     id: str

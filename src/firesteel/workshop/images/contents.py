@@ -128,13 +128,13 @@ class ImageContents(Value):
 
 
 def read_contents(files: Iterable[ImageFile], scratch: Path) -> ImageContents:
-    reading = _Reading(scratch)
+    reader = _ContentsReader(scratch)
     for file in files:
-        reading.take(file)
-    return reading.result()
+        reader.take(file)
+    return reader.result()
 
 
-class _Reading:
+class _ContentsReader:
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
         self._components: dict[tuple[str, str], Component] = {}

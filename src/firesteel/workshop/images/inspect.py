@@ -1,4 +1,4 @@
-"""`image inspect`: opens an image, reads its files once, and says what is inside and what is wrong on a GB10.
+"""`image inspect`: opens an image, reads its files once, and reports its contents and its problems on a GB10.
 
 Each problem has what was read and what to do instead:
 
@@ -91,7 +91,7 @@ def _gpu_code(report: ImageReport) -> Iterator[ImageProblem]:
 
 
 _ATTENTION = re.compile(r"-packages/(?:flash_attn|flashinfer|xformers|sageattention)[^/]*(?:/|\.so$)")
-"""Packages beside the engine that it calls whatever the GPU is."""
+"""Other packages that the engine calls on any GPU."""
 
 
 def _lacking(

@@ -4,7 +4,7 @@
         file.path, file.size, file.read(limit)
 
 Layers are read from the top down: what an upper layer has, replaced or deleted (`.wh.NAME`, `.wh..wh..opq`)
-is known before a lower one is read, so one pass is enough and what nobody sees is never looked at. Of upper
+is known before a lower one is read, so one pass is enough and hidden files are never read. Of upper
 layers only a hash of each path is kept. The uncompressed bytes of every layer are compared with the digest in
 the image's config.
 
@@ -129,7 +129,7 @@ def _image_file(
 
 
 class _Content:
-    """The bytes of one file; damage that shows here names the layer, too."""
+    """The bytes of one file; damage found here also names the layer."""
 
     def __init__(self, raw: IO[bytes], layer: Layer) -> None:
         self._raw = raw
@@ -301,7 +301,7 @@ def _zstd(stored: _Counted) -> IO[bytes]:
             "a layer is compressed with zstd, and the package that reads it is not installed",
             next=f"{sys.executable} -m pip install zstandard, or docker pull it and inspect that",
         ) from None
-    # A frame may ask for gigabytes as its window; the command line tool stops at 128 MiB, too.
+    # A frame may ask for gigabytes as its window; the command line tool also stops at 128 MiB.
     decompressor = zstandard.ZstdDecompressor(max_window_size=128 * MIB)
     reader = decompressor.stream_reader(cast("IO[bytes]", stored), read_across_frames=True)
     return cast("IO[bytes]", _Zstd(reader, zstandard.ZstdError))

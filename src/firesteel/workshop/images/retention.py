@@ -62,7 +62,7 @@ def removable(
 
 
 def own_images(runtime: ContainerRuntime, home: Home) -> tuple[OwnImage, ...]:
-    """Those with a tag of ours, and those that a build under FIRESTEEL_HOME made and did not tag."""
+    """Those with a firesteel tag, and those that a build under FIRESTEEL_HOME made but did not tag."""
     refused = {path.read_text().strip() for path in home.root.glob("builds/*/image-id")}
     code, output = runtime.run("images", "--all", "--no-trunc", "--quiet")
     ids = dict.fromkeys(output.split()) if not code else {}
@@ -82,7 +82,7 @@ def _inspected(runtime: ContainerRuntime, id: str) -> dict[str, Any]:
 
 
 def used_ids(runtime: ContainerRuntime) -> frozenset[str]:
-    """The images of all containers; of stopped ones, too, since `docker start` would need them."""
+    """The images of all containers, including stopped ones: `docker start` would need them."""
     code, output = runtime.run("ps", "--all", "--quiet", "--no-trunc")
     if code:
         raise FiresteelError(f"docker does not list its containers: {last_line(output)}", next="docker ps")

@@ -170,7 +170,7 @@ def _open_path(path: Path, platform: str | None) -> OpenedImage:
         return _open_layout(str(path), "archive", blobs, platform)
     if blobs.size("manifest.json") is None:
         raise UsageError(
-            f"{path} is no image: it has neither index.json nor manifest.json",
+            f"{path} is not an image: it has neither index.json nor manifest.json",
             next="docker save NAME:TAG --output image.tar",
         )
     return _open_docker_archive(str(path), blobs)
@@ -179,7 +179,7 @@ def _open_path(path: Path, platform: str | None) -> OpenedImage:
 def _open_layout(reference: str, source: SourceKind, blobs: Blobs, platform: str | None) -> OpenedImage:
     if blobs.size("index.json") is None:
         raise UsageError(
-            f"{reference} is no OCI layout: it has no index.json", next="skopeo copy ... oci:FOLDER"
+            f"{reference} is not an OCI layout: it has no index.json", next="skopeo copy ... oci:FOLDER"
         )
     index = _json(reference, _read(reference, blobs, "index.json"))
     digests: tuple[str, ...] = ()
@@ -245,14 +245,14 @@ def _json_value(reference: str, data: bytes) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise DamagedImage(
-            f"{reference}: its manifest is no JSON: {error}", next="save or copy it again"
+            f"{reference}: its manifest is not JSON: {error}", next="save or copy it again"
         ) from error
 
 
 def _json(reference: str, data: bytes) -> dict[str, Any]:
     value = _json_value(reference, data)
     if not isinstance(value, dict):
-        raise DamagedImage(f"{reference}: its manifest is no object", next="save or copy it again")
+        raise DamagedImage(f"{reference}: its manifest is not an object", next="save or copy it again")
     return value
 
 
@@ -342,7 +342,7 @@ def _diff_ids(reference: str, config: Mapping[str, Any], count: int) -> list[str
 
 
 def _open_in_docker(reference: str) -> OpenedImage | None:
-    """None where there is no docker, or it has neither an image nor a container of that name."""
+    """None without docker, or if it has neither an image nor a container of that name."""
     try:
         runtime = find_container_runtime()
     except HostNotReady:

@@ -1,7 +1,7 @@
-"""Proves an image before it gets a tag: its engine serves a model behind the guard and answers correctly.
+"""Verifies an image before it gets a tag: its engine serves a model behind the guard and answers correctly.
 
-Without a GPU, and for llama.cpp, a script that runs the image takes the place of the engine's program: it
-serves a small model. For vLLM and SGLang on a GPU the image takes the place of the recipe's own.
+Without a GPU, and for llama.cpp, a script that runs the image replaces the engine's program: it serves a
+small model. For vLLM and SGLang on a GPU the image replaces the recipe's own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHM = "1g"
 """vLLM's processes pass tensors by shared memory; docker gives a container 64 MB of it."""
 
 
-async def prove_image(
+async def verify_image(
     home: Home, name: str, recipe: ImageRecipe, image_id: str, report: ImageReport
 ) -> tuple[tuple[str, ...], tuple[MatrixProduct, ...]]:
     """The names of the checks that it passed, and its products; raises with the reason when one fails."""
@@ -86,7 +86,7 @@ async def _stop(home: Home, service: str, label: str) -> None:
 
 
 async def _require_program(image_id: str) -> None:
-    """A program that cannot even say its version says best why."""
+    """A program that fails to print its version gives the clearest error."""
     code, output = await process.run("docker", "run", "--rm", "--network", "none", image_id, "--version")
     if code:
         raise FiresteelError(
@@ -100,7 +100,7 @@ def _is_program(recipe: ImageRecipe) -> bool:
 
 
 def write_script(script: Path, home: Home, recipe: ImageRecipe, image_id: str, label: str) -> None:
-    """It takes the engine's variables along: `docker run` has only those that it is told."""
+    """It passes the engine's variables on: a container has only those that `docker run` lists."""
     gpus = ("--gpus", "all") if recipe.gpu else ()
     folders = [str(home.weights), *([recipe.prove] if Path(recipe.prove).is_absolute() else [])]
     volumes = [word for folder in folders for word in ("--volume", f"{folder}:{folder}:ro")]

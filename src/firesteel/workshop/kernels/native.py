@@ -81,7 +81,7 @@ class CKernel:
     def _fp4(self, function: Any, weight: NDArray[Any], group: int, *more: Any) -> Quantized:
         rows, columns = weight.shape
         if columns % group:
-            raise ValueError(f"{columns} columns are no multiple of {group}")
+            raise ValueError(f"{columns} columns are not a multiple of {group}")
         packed = np.empty((rows, columns // 2), np.uint8)
         scales = np.empty((rows, columns // group), np.uint8)
         return self._call(function, _prepared(weight), packed, scales, *more)

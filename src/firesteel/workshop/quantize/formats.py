@@ -60,7 +60,7 @@ def why_not(scheme: Scheme, shape: tuple[int, int]) -> str | None:
     """Why a matrix cannot be stored so; None: it can."""
     group = {"nvfp4": NVFP4_GROUP, "nvfp4-w4a4": NVFP4_GROUP, "mxfp4": MXFP4_GROUP}.get(scheme, 1)
     if shape[1] % group:
-        return f"its {shape[1]:,} columns are no multiple of {group}"
+        return f"its {shape[1]:,} columns are not a multiple of {group}"
     return None if all(shape) else "it is empty"
 
 

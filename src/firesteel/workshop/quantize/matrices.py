@@ -110,11 +110,11 @@ def _refuse_quantized(source: SourceCheckpoint, format: QuantizedFormat) -> None
     method = str(section.get("quant_method") or section.get("quant_algo"))[:40]
     if method != "fp8" or not section.get("weight_block_size"):
         raise UsageError(
-            f"{source.name} is quantized already ({method}); quantizing it again would add up two errors",
+            f"{source.name} is already quantized ({method}); quantizing it again would add up two errors",
             next="firesteel quantize the BF16 original",
         )
     if format.name == "fp8-block":
-        raise UsageError(f"{source.name} has FP8 weights in blocks already", next="--to nvfp4")
+        raise UsageError(f"{source.name} already has FP8 weights in blocks", next="--to nvfp4")
     _block_size(section)
 
 
@@ -125,7 +125,7 @@ def _block_size(section: Mapping[str, Any]) -> tuple[int, int]:
             return rows, columns
     raise UsageError(
         f"its weight_block_size is {json.dumps(size)[:80]}, not the rows and columns of a block",
-        next="mend config.json, for example: [128, 128]",
+        next="correct config.json, for example: [128, 128]",
     )
 
 
@@ -254,7 +254,7 @@ class _Sorter:
 
 
 def _kept_expert(expert: Matrix, why: str) -> KeptTensor:
-    """Its rows under a name of their own: engines load one matrix for each expert of an MTP layer."""
+    """Its rows under their own name: engines load one matrix for each expert of an MTP layer."""
     whole = expert.source
     row_bytes = whole.bytes // (whole.shape[0] * whole.shape[1])
     first = expert.expert * expert.outputs + expert.first
@@ -278,7 +278,7 @@ def _stop_for(accidents: Sequence[str], format: QuantizedFormat) -> None:
 
 
 def _require_whole_groups(matrices: Sequence[Matrix], kept: Sequence[KeptTensor]) -> None:
-    """What an engine joins must be stored alike: it refuses to load q in 4 bits beside k in 16."""
+    """What an engine joins must be stored alike: it refuses to load q in 4 bits with k in 16."""
     modules = {split_leaf(tensor.source.name)[0] for tensor in kept if len(tensor.source.shape) > 1}
     for matrix in matrices:
         for partner in scale_partners(matrix.module):

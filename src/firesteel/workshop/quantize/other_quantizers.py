@@ -47,14 +47,14 @@ class CalibrationPlan(Value):
 
 def plan_calibration(source: SourceCheckpoint, data: str, out: Path, host: Host) -> CalibrationPlan:
     if source.config.get("quantization_config"):
-        raise UsageError(f"{source.name} is quantized already", next="calibrate the BF16 original")
+        raise UsageError(f"{source.name} is already quantized", next="calibrate the BF16 original")
     needed = round(source.bytes * _WORKSPACE)
     low, high = (source.bytes * rate for rate in _HOURS_PER_BYTE)
     if needed > host.room_bytes:
         raise DoesNotFit(
             f"calibrating {source.name} takes about {show_bytes(needed)} of memory for {low:.1f} to "
             f"{high:.1f} h, and {host.title} has {show_bytes(host.room_bytes)}: it would stop answering",
-            next="--to nvfp4 or nvfp4-spark, which need no data; or ModelOpt's layerwise offload elsewhere",
+            next="--to nvfp4 or nvfp4-spark, which need no data; or ModelOpt's layerwise offload",
         )
     command = (
         "docker", "run", "--rm", "--gpus", "all", "--ipc", "host",
@@ -112,7 +112,7 @@ def plan_gguf(
         converter = shutil.which(CONVERTER, path=environ.get("PATH"))
         if converter is None:
             raise HostNotReady(
-                f"llama.cpp makes a GGUF of safetensors by {CONVERTER}, which is not in PATH",
+                f"llama.cpp converts safetensors to GGUF with {CONVERTER}, which is not in PATH",
                 next=f"python {CONVERTER} {source} --outtype bf16, which needs PyTorch; then firesteel "
                 f"quantize FILE.gguf --to {label}",
             )
@@ -135,7 +135,7 @@ def _quantizer(home: Home, environ: Mapping[str, str]) -> Path:
     for folder in (server.parent, server.resolve().parent):
         if os.access(folder / QUANTIZER, os.X_OK):
             return folder / QUANTIZER
-    raise HostNotReady(f"there is no {QUANTIZER} beside {server}", next="firesteel engine build llamacpp")
+    raise HostNotReady(f"there is no {QUANTIZER} next to {server}", next="firesteel engine build llamacpp")
 
 
 def _require_plain(source: Path) -> None:
@@ -144,7 +144,7 @@ def _require_plain(source: Path) -> None:
     quantized = {tensor.dtype for tensor in header.tensors if len(tensor.shape) > 1} - _PLAIN
     if quantized:
         raise UsageError(
-            f"{source.name} is quantized already ({', '.join(sorted(quantized))}); quantizing it again would "
+            f"{source.name} is already quantized ({', '.join(sorted(quantized))}); quantizing it again would "
             "add up two errors",
             next="firesteel quantize the GGUF in BF16 or F16",
         )
@@ -167,7 +167,7 @@ def _imatrix(path: Path | None) -> list[str]:
 def run_gguf(plan: GgufPlan, out: Path, threads: int) -> int:
     """Writes the file, which appears when it is whole; returns its bytes."""
     if os.path.lexists(out):
-        raise UsageError(f"{out} exists already", next="--out another file, or remove this one")
+        raise UsageError(f"{out} already exists", next="--out another file, or remove this one")
     needed = (plan.bytes or plan.source_bytes) + (plan.source_bytes if plan.converter else 0)
     if needed > (free := free_bytes(out.parent)):
         raise HostNotReady(

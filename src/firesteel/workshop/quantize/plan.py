@@ -222,10 +222,10 @@ def _pattern(module: str, role: Role) -> str:
 
 
 def _targets(matrices: Sequence[Matrix]) -> dict[Scheme, list[str]]:
-    """One scheme takes every Linear. Several are told apart by the block of the layer that they are in."""
+    """One scheme takes every Linear. Several are distinguished by the block of the layer that they are in."""
     schemes = list(dict.fromkeys(matrix.scheme for matrix in matrices))
     if len(schemes) == 1:
-        # Engines join experts that are called w1 and w3 into a module that is no Linear.
+        # Engines join experts that are called w1 and w3 into a module that is not a Linear.
         others = any(matrix.module.endswith(".w1") for matrix in matrices)
         return {schemes[0]: ["Linear", *(["RoutedExperts"] if others else [])]}
     blocks: dict[Scheme, dict[str, None]] = {scheme: {} for scheme in schemes}

@@ -1,9 +1,9 @@
-"""What a run made: the relative error of every matrix, size, time; and what goes beside the weights.
+"""The result of a run (the relative error of every matrix, size, time) and the files next to the weights.
 
-That is config.json, what is carried over from the source, a README, and entries for FIRESTEEL_HOME/catalog (a
-model file and a recipe). `upload_folder` brings all of it to the Hub through `huggingface_hub`. An upload
-that was interrupted goes on: the Hub is asked which files it has, by their digests. A new repository is
-private unless the user says otherwise; an existing one is left as it is.
+Those are config.json, files copied from the source, a README, and entries for FIRESTEEL_HOME/catalog (a model
+file and a recipe). `upload_folder` uploads all of it to the Hub through `huggingface_hub`. An interrupted
+upload is resumed: the Hub reports the digests of the files that it already has. A new repository is private
+unless the user wants it public; an existing one keeps its visibility.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def catalog_entries(plan: QuantizationPlan, name: str, organization: str | None)
 
 
 def _source(plan: QuantizationPlan, hub_id: str) -> str:
-    """The day is that of the source's files: a run that goes on the next day writes the same."""
+    """The day is that of the source's files: a run that is resumed the next day writes the same."""
     files = {tensor.file for tensor in plan.source.tensors}
     newest = max((plan.source.folder / file).stat().st_mtime for file in files)
     day = datetime.fromtimestamp(newest, UTC).date()
@@ -120,7 +120,7 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-# --- files beside the weights ---
+# --- files next to the weights ---
 
 _WEIGHTS = (
     ".safetensors",
@@ -140,7 +140,7 @@ _WORST = 10
 
 
 def carried_files(folder: Path) -> Iterator[Path]:
-    """Tokenizer, templates, generation config, licence, code: what stands beside the weights."""
+    """Tokenizer, templates, generation config, license, code: the files next to the weights."""
     for path in sorted(folder.iterdir()):
         is_wanted = path.is_file() and not path.name.startswith(".") and path.name not in _REPLACED
         if is_wanted and not path.name.endswith(_WEIGHTS) and path.stat().st_size <= _MAX_CARRIED_BYTES:
@@ -200,7 +200,7 @@ def readme(plan: QuantizationPlan, result: QuantizationResult) -> str:
         "",
         "## Error of the weights",
         "",
-        "The norm of the difference, divided by the norm of the weights. It is no measure of the answers.",
+        "The norm of the difference, divided by the norm of the weights. It does not measure the answers.",
         f"Mean of {len(result.errors):,} matrices: {result.mean_error:.2%}. The largest:",
         "",
         "| matrix | error |",
@@ -212,16 +212,16 @@ def readme(plan: QuantizationPlan, result: QuantizationResult) -> str:
 
 
 def _front_matter(plan: QuantizationPlan) -> list[str]:
-    """The licence of the source, as its own card states it."""
+    """The license of the source, as its model card states it."""
     try:
         text = (plan.source.folder / "README.md").read_text("utf-8", errors="replace")
     except OSError:
         text = ""
     head = text.split("\n---", 1)[0] if text.startswith("---") else ""
-    licence = [line for line in head.splitlines() if line.startswith("license")]
+    license = [line for line in head.splitlines() if line.startswith("license")]
     is_hub_id = not plan.source.origin.startswith((".", "/", "~"))
     base = [f"base_model: {plan.source.origin}"] if is_hub_id else []
-    return ["---", *licence, *base, "library_name: vllm", "tags: [compressed-tensors, firesteel]", "---", ""]
+    return ["---", *license, *base, "library_name: vllm", "tags: [compressed-tensors, firesteel]", "---", ""]
 
 
 # --- upload ---

@@ -1,4 +1,4 @@
-"""Runs a plan: threads over units, in bounded memory. A killed run goes on; the result appears whole.
+"""Runs a plan: threads over units, in bounded memory. A killed run can be resumed; no result is ever partial.
 
 The journal has a line for each unit that is done, appended only after its bytes are on the disk. A line that
 was torn when the run was killed, and all after it, is dropped.
@@ -79,7 +79,7 @@ def _entry(value: object, number: int) -> Entry | None:
 
 
 class UnitJournal:
-    """Starts anew, or goes on after the entries that are kept."""
+    """Starts over, or continues after the entries that are kept."""
 
     def __init__(self, path: Path, digest: str, done: list[Entry]) -> None:
         temporary = path.with_suffix(".new")
@@ -156,7 +156,7 @@ def is_result_of(plan: QuantizationPlan, out: Path) -> bool:
 def require_place(plan: QuantizationPlan, out: Path) -> None:
     """The folder must not exist, and its disk have space; what an earlier run has written counts."""
     if os.path.lexists(out):
-        raise UsageError(f"{out} exists already", next="--out another folder, or remove this one")
+        raise UsageError(f"{out} already exists", next="--out another folder, or remove this one")
     staged = sum(path.stat().st_blocks * 512 for path in staging_folder(out).glob("out/*.safetensors"))
     needed, free = plan.bytes + _SPARE_BYTES - staged, free_bytes(out.parent)
     if needed > free:
@@ -181,7 +181,7 @@ def run_quantization(
     require_place(plan, out)
     staging = staging_folder(out)
     try:
-        with _told_disk_errors(out), lock(staging / "lock"):
+        with _explain_full_disk(out), lock(staging / "lock"):
             result = _Run(plan, staging, kernel, threads, report).finish()
             write_documents(plan, staging / "out", result, out.name, organization)
             (staging / "out").rename(out)
@@ -195,7 +195,7 @@ def run_quantization(
 
 
 @contextmanager
-def _told_disk_errors(out: Path) -> Iterator[None]:
+def _explain_full_disk(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -203,7 +203,7 @@ def _told_disk_errors(out: Path) -> Iterator[None]:
             raise
         raise HostNotReady(
             f"the disk under {out.parent} is full; what was written is kept",
-            next="free some space and run the same command again: it goes on where it was",
+            next="free some space and run the same command again: it resumes where it left off",
         ) from error
 
 
@@ -303,7 +303,7 @@ class _Run:
         return cost
 
     def _sync(self) -> None:
-        """Of what is finished, in a thread of its own: the others go on until the next one is due."""
+        """Of what is finished, in a separate thread: the others continue until the next one is due."""
         self._wait_for_sync()
         self._synced = self._syncer.submit(self._write_down, self._pending)
         self._entries += self._pending

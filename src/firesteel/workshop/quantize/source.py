@@ -1,4 +1,4 @@
-"""The checkpoint to quantize: a folder, or a Hub id in the cache. Reads headers and config only."""
+"""The checkpoint to quantize: a folder, or a Hub ID in the cache. Reads headers and config only."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SourceTensor(Value):
 class SourceCheckpoint(Value):
     folder: Path
     name: str
-    """Of the model: the folder's, or the second part of the Hub id."""
+    """Of the model: the folder's, or the second part of the Hub ID."""
     origin: str
     """As the user wrote it, for README and recipe."""
     config: Mapping[str, Any]

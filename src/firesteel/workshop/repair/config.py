@@ -1,4 +1,4 @@
-"""A config that says what the tensors are: the format, what is not quantized, and what activations need."""
+"""A config that describes the tensors: their format, what is not quantized, and what activations need."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fix_config(draft: Draft, contents: CheckpointContents, findings: Iterable[Ch
     """The config for what was found; the rest of it stays as it is written."""
     if contents.config is None:
         raise FiresteelError(
-            f"{contents.origin} has no config.json, and the tensors alone do not tell its values",
+            f"{contents.origin} has no config.json, and its values do not follow from the tensors alone",
             next="copy the config.json of the model that it was made from",
         )
     config = copy.deepcopy(dict(contents.config))
@@ -45,7 +45,7 @@ def fix_config(draft: Draft, contents: CheckpointContents, findings: Iterable[Ch
         done += _activations(subject, section, checks)
         done += _targets(section, checks)
         if modelopt is not None and section.get("quant_method") == "modelopt":
-            modelopt = {**modelopt, "quantization": _beside(modelopt, section)}
+            modelopt = {**modelopt, "quantization": _modelopt_quantization(modelopt, section)}
             if "configs-differ" in checks:
                 done.append("hf_quant_config.json says the same as config.json")
     if not done:
@@ -198,7 +198,7 @@ def _targets(section: dict[str, Any], checks: set[str]) -> Iterator[str]:
             yield "the target RoutedExperts was added"
 
 
-def _beside(modelopt: Mapping[str, Any], section: Mapping[str, Any]) -> dict[str, Any]:
+def _modelopt_quantization(modelopt: Mapping[str, Any], section: Mapping[str, Any]) -> dict[str, Any]:
     own = modelopt.get("quantization")
     quantization = dict(own) if isinstance(own, Mapping) else {}
     return quantization | {

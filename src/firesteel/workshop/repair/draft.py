@@ -1,8 +1,8 @@
 """A checkpoint as it will be written: the tensors of each file, where their bytes come from, and the texts.
 
 Values only: gigabytes stay where they are, and a change of scales is a table of 256 bytes or a new scalar.
-`write_beside` makes a folder that gets its name when it is whole. `write_in_place` patches files in which
-only a few bytes differ, after the old bytes were stored in the undo; others are written anew and exchanged,
+`write_folder` makes a folder that gets its name when it is complete. `write_in_place` patches files in which
+only a few bytes differ, after the old bytes were stored in the undo; others are rewritten and exchanged,
 and the old ones moved into the undo. `restore` brings everything back, also after a repair that was killed.
 """
 
@@ -67,7 +67,7 @@ class Draft(Value):
     texts: Mapping[str, str] = {}
     """Further files that are written."""
     copied: Mapping[str, Path] = {}
-    """Further files that are copied from elsewhere."""
+    """Further files that are copied from another checkpoint."""
     done: tuple[str, ...] = ()
     """What was changed, for the user."""
 
@@ -150,7 +150,7 @@ _PIECE = 8 * MIB
 Progress = Callable[[int, int], None]
 
 
-def write_beside(draft: Draft, target: Path, check: Callable[[Path], None], on_progress: Progress) -> None:
+def write_folder(draft: Draft, target: Path, check: Callable[[Path], None], on_progress: Progress) -> None:
     """`check` gets the folder before it has its name, and raises where it is not better than before."""
     if target.exists():
         raise UsageError(f"{target} exists", next="--out another folder")
@@ -185,7 +185,7 @@ def _write_new(
 
 
 def _copy_small_files(draft: Draft, target: Path) -> None:
-    """Tokenizer, template, licence and whatever else lies in the folder."""
+    """Tokenizer, template, license and all other files in the folder."""
     for path in sorted(draft.folder.iterdir()):
         is_written = path.name.endswith((".safetensors", ".safetensors.index.json"))
         is_gone = path.name == "hf_quant_config.json" and draft.modelopt_config is None
@@ -286,9 +286,9 @@ def _gone(draft: Draft) -> set[str]:
     """Weight files that the new checkpoint does not have, and a description that is no longer true."""
     names = {file.name for file in draft.files}
     gone = {path.name for path in draft.folder.glob("*.safetensors") if path.name not in names}
-    beside = draft.folder / "hf_quant_config.json"
-    if draft.modelopt_config is None and beside.exists():
-        gone.add(beside.name)
+    description = draft.folder / "hf_quant_config.json"
+    if draft.modelopt_config is None and description.exists():
+        gone.add(description.name)
     return gone
 
 

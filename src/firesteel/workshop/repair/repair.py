@@ -37,7 +37,7 @@ from firesteel.workshop.repair.draft import (
     in_file_order,
     read_tensor,
     restore,
-    write_beside,
+    write_folder,
     write_in_place,
 )
 from firesteel.workshop.repair.scales import ReconciledGroup, graft, reconcile
@@ -98,14 +98,14 @@ def convert(
     config = {key: value for key, value in (contents.config or {}).items() if key != "compression_config"}
     if to == "modelopt":
         config["quantization_config"] = modelopt_section(quantized, ignore)
-        beside = modelopt_file(quantized, ignore)
+        modelopt = modelopt_file(quantized, ignore)
     else:
         config["quantization_config"] = compressed_section(quantized, ignore)
-        beside = None
+        modelopt = None
     return replace(
         made,
         config=config,
-        modelopt_config=beside,
+        modelopt_config=modelopt,
         done=(*draft.done, f"{len(nvfp4):,} modules are laid out as {to}"),
     )
 
@@ -138,7 +138,7 @@ _OWN: tuple[Mend, ...] = ("scales", "invert", "index", "config")
 
 class RepairOptions(Value):
     mends: frozenset[Mend] = frozenset()
-    """What is mended; empty: everything that needs no other checkpoint."""
+    """What to repair; empty: everything that needs no other checkpoint."""
     graft: str | None = None
     to: WrittenLayout | None = None
     shard_bytes: int | None = None
@@ -158,7 +158,7 @@ class RepairReport(Value):
     mended: tuple[str, ...]
     """Checks that found something before and nothing after; empty where nothing was written."""
     left: tuple[CheckpointFinding, ...]
-    """What was not mended, or is not mended yet."""
+    """What was not repaired, or is not repaired yet."""
     written: str | None
     """The folder."""
 
@@ -188,7 +188,7 @@ def repair(
 
     target = options.out.expanduser().absolute() if options.out else folder
     if options.out:
-        write_beside(draft, target, check, on_progress)
+        write_folder(draft, target, check, on_progress)
     else:
         write_in_place(draft, check, on_progress)
     left = {found.check for found in after}
@@ -200,7 +200,7 @@ def undo_repair(model: str) -> tuple[str, ...]:
     """The files that are again as they were."""
     folder = Path(model).expanduser().absolute()
     if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder", next="firesteel audit FOLDER --undo")
+        raise UsageError(f"{folder} is not a folder", next="firesteel audit FOLDER --undo")
     return restore(folder)
 
 
@@ -221,7 +221,7 @@ def _require_whole(contents: CheckpointContents) -> None:
     for file in contents.files:
         if file.defect and file.is_listed:
             raise FiresteelError(
-                f"{file.why}; repair cannot bring back what is not there",
+                f"{file.why}; repair cannot restore missing bytes",
                 next="download that file again, then firesteel audit",
             )
 
@@ -278,5 +278,5 @@ def _require_better(
     if worse:
         raise FiresteelError(
             f"the repair is not written: afterwards {worse[0].says} ({worse[0].check})",
-            next="firesteel audit MODEL, and mend one thing at a time",
+            next="firesteel audit MODEL, then repair one thing at a time",
         )

@@ -1,4 +1,4 @@
-"""The image factory: a release upstream -> an image, built, proved, compared, and promoted or refused.
+"""The image factory: a release upstream -> an image, built, verified, compared, and promoted or refused.
 
     policy    `factory.yaml`: which releases to build, how often to look, how many images to keep; and, pure,
               policy, state, what docker has -> the next action; result -> next state
@@ -16,7 +16,7 @@ policy keeps, no catalog names and no container has are removed, by their ids.
 
 Everything is in one file for each image, FIRESTEEL_HOME/factory/NAME.json, which is written before and after
 each action. After a crash the same action is decided again, and each may be repeated: a look reads, a build
-makes another image without a tag, a comparison starts services under names of its own and first stops those
+makes another image without a tag, a comparison starts services under its own names and first stops those
 of the one that crashed, a promotion writes the same tag and files again, and an image that is gone needs no
 removal. A release at which the factory ended three times is refused.
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
-from firesteel.bench.upgrade.trial import TrialVerdict, judge_in_sequence, measure_service, try_beside
+from firesteel.bench.upgrade.trial import TrialVerdict, judge_in_sequence, measure_service, try_side_by_side
 from firesteel.catalog.image_recipe import ImageRecipe
 from firesteel.edge.docker.containers import image_id, last_line
 from firesteel.edge.docker.image_sources import find_container_runtime
@@ -22,8 +22,8 @@ from firesteel.edge.programs.build import BuildProgress
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady
 from firesteel.run.events import ServiceReady
 from firesteel.workshop.images import retention
-from firesteel.workshop.images.build import build_and_prove, inspect_local, tag_image
-from firesteel.workshop.images.built import PROVED, ProvedImage
+from firesteel.workshop.images.build import build_and_verify, inspect_local, tag_image
+from firesteel.workshop.images.built import VERIFIED, VerifiedImage
 from firesteel.workshop.images.factory.policy import (
     ActionResult,
     FactoryAction,
@@ -45,7 +45,7 @@ _REF = re.compile(r"^([0-9a-f]{40,64})\trefs/tags/([^\n]+?)(\^\{\})?$", re.M)
 
 
 def upstream_releases(policy: ImagePolicy) -> tuple[UpstreamRelease, ...]:
-    """What the policy wants of what is there, newest first; a registry's without their digests."""
+    """The releases that the policy selects, newest first; those of a registry without their digests."""
     tags = git_tags(policy.releases.git) if policy.releases.git else registry_tags(policy.releases)
     return wanted_releases(policy, tags)
 
@@ -63,11 +63,11 @@ def git_tags(remote: str) -> dict[str, str]:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise FiresteelError(
-            f"git does not list the tags of {remote}: {error}", next=_again(remote)
+            f"git does not list the tags of {remote}: {error}", next=_ls_remote(remote)
         ) from error
     if done.returncode:
         raise FiresteelError(
-            f"git does not list the tags of {remote}: {last_line(done.stderr)}", next=_again(remote)
+            f"git does not list the tags of {remote}: {last_line(done.stderr)}", next=_ls_remote(remote)
         )
     found: dict[str, str] = {}
     for commit, tag, peeled in _REF.findall(done.stdout):
@@ -76,7 +76,7 @@ def git_tags(remote: str) -> dict[str, str]:
     return found
 
 
-def _again(remote: str) -> str:
+def _ls_remote(remote: str) -> str:
     return f"git ls-remote --tags {remote}"
 
 
@@ -123,14 +123,16 @@ class DockerFactory:
                 yield progress
         elif action.do == "promote":
             found = state.release(action.tag)
-            built = await tag_image(self._home, self._name, self._recipe_of(found), self._proved(found))
+            built = await tag_image(self._home, self._name, self._recipe_of(found), self._verified(found))
             yield ActionResult(image_tag=built.tag)
 
     async def _build(self, found: ReleaseProgress) -> AsyncIterator[BuildProgress | ActionResult]:
         recipe = await asyncio.to_thread(self._recipe_of, found)
-        async for item in build_and_prove(self._home, self._name, recipe):
+        async for item in build_and_verify(self._home, self._name, recipe):
             yield (
-                ActionResult(image_id=item.id, folder=item.folder) if isinstance(item, ProvedImage) else item
+                ActionResult(image_id=item.id, folder=item.folder)
+                if isinstance(item, VerifiedImage)
+                else item
             )
 
     def _recipe_of(self, found: ReleaseProgress) -> ImageRecipe:
@@ -138,11 +140,13 @@ class DockerFactory:
         source = self._policy.releases
         return with_release(self._recipe, source, pinned_release(source, found.release))
 
-    def _proved(self, found: ReleaseProgress) -> ProvedImage:
-        proved = read_state(Path(found.folder) / PROVED, ProvedImage)
-        if proved is None:
-            raise FiresteelError(f"{found.folder}/{PROVED} is gone", next="firesteel image watch --again TAG")
-        return proved
+    def _verified(self, found: ReleaseProgress) -> VerifiedImage:
+        verified = read_state(Path(found.folder) / VERIFIED, VerifiedImage)
+        if verified is None:
+            raise FiresteelError(
+                f"{found.folder}/{VERIFIED} is gone", next=f"firesteel image watch --again {found.tag}"
+            )
+        return verified
 
     async def _compare(
         self, candidate: ReleaseProgress, current: ReleaseProgress | None
@@ -162,14 +166,14 @@ class DockerFactory:
                     f"{error.what}",
                     next=error.next,
                 ) from error
-            yield BuildProgress(f"starting {candidate.tag} beside it")
+            yield BuildProgress(f"starting {candidate.tag} alongside it")
             try:
                 await running.enter_async_context(await self._started(names[1], candidate))
             except DoesNotFit:
                 yield BuildProgress(f"both do not fit: measuring {current.tag} first")
                 before = await measure_service(self._home, names[0], policy.answers, policy.budget)
             else:
-                async for item in try_beside(self._home, *names, policy.answers, policy.budget):
+                async for item in try_side_by_side(self._home, *names, policy.answers, policy.budget):
                     yield _result(item) if isinstance(item, TrialVerdict) else item
                 return
         yield BuildProgress(f"starting {candidate.tag} after it")

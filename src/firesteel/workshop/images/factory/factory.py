@@ -19,10 +19,10 @@ from firesteel.workshop.images.factory.policy import (
     LookUpstream,
     ReleaseAction,
     RemoveImage,
-    again,
     begin,
-    conclude,
     decide,
+    with_result,
+    with_retry,
 )
 from firesteel.workshop.images.retention import OwnImage
 
@@ -69,7 +69,7 @@ async def run_policy(
                     if not isinstance(action, ReleaseAction):
                         raise
                     result = ActionResult(accepted=False, why=(error.what, error.next))
-                state = conclude(state, action, result, clock())
+                state = with_result(state, action, result, clock())
                 write_state(path, state)
                 yield ActionDone(action, result, state)
     except Locked:
@@ -87,7 +87,7 @@ def read_factory_state(home: Home, name: str) -> FactoryState:
     path = state_path(home, name)
     state = read_state(path, FactoryState)
     if state is None and path.exists():
-        raise FiresteelError(f"{path} cannot be read", next=f"mv {path} {path}.damaged, to begin anew")
+        raise FiresteelError(f"{path} cannot be read", next=f"mv {path} {path}.damaged, to start over")
     return state or FactoryState()
 
 
@@ -99,7 +99,7 @@ def all_candidates(home: Home) -> frozenset[str]:
 
 def try_again(home: Home, name: str, tag: str) -> bool:
     """Whether there was a refused release of that tag, which is now tried once more."""
-    changed = again(read_factory_state(home, name), tag)
+    changed = with_retry(read_factory_state(home, name), tag)
     if changed is not None:
         write_state(state_path(home, name), changed)
     return changed is not None
@@ -114,7 +114,7 @@ async def next_action(
     if isinstance(action, LookUpstream):
         async for item in effects.do(action, state):
             if isinstance(item, ActionResult):
-                state = conclude(state, action, item, now_s)
+                state = with_result(state, action, item, now_s)
         action = decide(policy, state, effects.stock(), now_s, name)
     if action is None:
         return "nothing to do"

@@ -2,7 +2,7 @@ r"""What the factory does next, and what follows from a result. Pure: values in,
 
     decide(policy, state, stock, now_s)              the next action; None: nothing to do until the next look
     begin(state, action)                             the state to write before it
-    conclude(state, action, result, now_s)           the state after it
+    with_result(state, action, result, now_s)        the state after it
 
 The policy is a file of the user's, read with a strict schema:
 
@@ -49,7 +49,7 @@ class ReleaseSource(FileValue, kw_only=True):
         if bool(self.git) == bool(self.registry):
             raise ValueError("needs one of `git` and `registry`")
         if (self.git or "").startswith("-"):
-            raise ValueError("is no address of a git repository")
+            raise ValueError("is not the address of a git repository")
 
     @property
     def kind(self) -> Literal["git", "registry"]:
@@ -58,17 +58,17 @@ class ReleaseSource(FileValue, kw_only=True):
 
 class ImagePolicy(FileValue, kw_only=True):
     recipe: str
-    """A recipe for images: its name, or a file beside this one."""
+    """A recipe for images: its name, or a file next to this one."""
     releases: ReleaseSource
     tags: Regex
     """A pattern for whole tags; its first group, or else all of the tag, is the version."""
     every: Seconds = 86400
     """How often to look."""
     keep: PositiveInt = 2
-    """So many promoted images stay."""
+    """How many promoted images are kept."""
     answers: AnswerPolicy = "equal"
     budget: Seconds = 240
-    """For measuring the candidate beside the current image."""
+    """For measuring the candidate against the current image."""
 
 
 class FactoryFile(FileValue, kw_only=True):
@@ -100,7 +100,7 @@ def read_policies(path: Path) -> Mapping[str, ImagePolicy]:
 
 
 def policy_recipe(path: Path, policy: ImagePolicy) -> ImageRecipe:
-    """The recipe of a policy; a file is beside the policy's own."""
+    """The recipe of a policy; a file is next to the policy's own."""
     what = policy.recipe
     if what.endswith((".yaml", ".yml")):
         what = str(path.parent / what)
@@ -108,7 +108,7 @@ def policy_recipe(path: Path, policy: ImagePolicy) -> ImageRecipe:
 
 
 def wanted_releases(policy: ImagePolicy, tags: Mapping[str, str]) -> tuple[UpstreamRelease, ...]:
-    """Those of all tags (with their pins) that the policy wants, newest first."""
+    """Those of all tags (with their pins) that the policy selects, newest first."""
     found = []
     for tag, pin in tags.items():
         match = re.fullmatch(policy.tags, tag) if _SAFE_TAG.fullmatch(tag) else None
@@ -244,7 +244,7 @@ class LookUpstream(Value):
 
 class ReleaseAction(Value):
     do: Literal["build", "compare", "promote", "give up"]
-    """Giving up needs nobody: it is only written down."""
+    """Giving up has no effects: it is only written down."""
     tag: str
 
 
@@ -320,10 +320,12 @@ def begin(state: FactoryState, action: FactoryAction) -> FactoryState:
     if not isinstance(action, ReleaseAction) or action.do == "give up":
         return state
     found = state.release(action.tag)
-    return _with(state, replace(found, attempts=found.attempts + 1))
+    return _with_progress(state, replace(found, attempts=found.attempts + 1))
 
 
-def conclude(state: FactoryState, action: FactoryAction, result: ActionResult, now_s: float) -> FactoryState:
+def with_result(
+    state: FactoryState, action: FactoryAction, result: ActionResult, now_s: float
+) -> FactoryState:
     if isinstance(action, LookUpstream):
         return replace(state, looked_s=now_s, releases=_merged(state.releases, result.found))
     if isinstance(action, RemoveImage):
@@ -331,11 +333,13 @@ def conclude(state: FactoryState, action: FactoryAction, result: ActionResult, n
     found = replace(state.release(action.tag), attempts=0, ended_s=now_s)
     if action.do == "give up":
         given_up = f"the factory ended {_MAX_ATTEMPTS} times in the middle of it"
-        return _with(state, replace(found, stage="refused", why=(given_up,)))
+        return _with_progress(state, replace(found, stage="refused", why=(given_up,)))
     if not result.accepted:
         figures = result.figures or found.figures
         image = result.image_id or found.image_id
-        return _with(state, replace(found, stage="refused", why=result.why, figures=figures, image_id=image))
+        return _with_progress(
+            state, replace(found, stage="refused", why=result.why, figures=figures, image_id=image)
+        )
     if action.do == "build":
         found = replace(found, stage="built", image_id=result.image_id, folder=result.folder)
     elif action.do == "compare":
@@ -343,16 +347,16 @@ def conclude(state: FactoryState, action: FactoryAction, result: ActionResult, n
     else:
         why = found.why or ("the first image of this policy",)
         found = replace(found, stage="promoted", why=why, image_tag=result.image_tag)
-    return _with(state, found)
+    return _with_progress(state, found)
 
 
-def again(state: FactoryState, tag: str) -> FactoryState | None:
+def with_retry(state: FactoryState, tag: str) -> FactoryState | None:
     """Tries a refused release once more; None: there is none of that tag."""
     found = next((one for one in state.releases if one.tag == tag and one.stage == "refused"), None)
-    return _with(state, ReleaseProgress(tag, found.version, found.pin)) if found else None
+    return _with_progress(state, ReleaseProgress(tag, found.version, found.pin)) if found else None
 
 
-def _with(state: FactoryState, changed: ReleaseProgress) -> FactoryState:
+def _with_progress(state: FactoryState, changed: ReleaseProgress) -> FactoryState:
     releases = tuple(changed if found.tag == changed.tag else found for found in state.releases)
     return replace(state, releases=releases)
 
