@@ -124,10 +124,9 @@ def plan_prune(keep: int = 2) -> PrunePlan:
     from firesteel.workshop.images.factory.factory import all_candidates
 
     home, runtime = find_home(), find_container_runtime()
-    images = retention.own_images(runtime, home)
-    used = retention.used_ids(runtime) | all_candidates(home)
-    gone = retention.removable(images, used, retention.named_tags(home), keep)
-    return PrunePlan(tuple(images), tuple(gone))
+    stock = retention.image_stock(runtime, home)
+    gone = retention.removable(stock.images, stock.used | all_candidates(home), stock.named, keep)
+    return PrunePlan(stock.images, gone)
 
 
 def prune_images(plan: PrunePlan) -> None:

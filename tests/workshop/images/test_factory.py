@@ -42,7 +42,6 @@ from firesteel.workshop.images.factory.policy import (
     FactoryAction,
     FactoryState,
     ImagePolicy,
-    ImageStock,
     LookUpstream,
     ReleaseAction,
     ReleaseSource,
@@ -53,7 +52,7 @@ from firesteel.workshop.images.factory.policy import (
     wanted_releases,
     with_release,
 )
-from firesteel.workshop.images.retention import OwnImage
+from firesteel.workshop.images.retention import ImageStock, OwnImage
 from tests.conftest import Firesteel
 from tests.needs import needs_programs
 

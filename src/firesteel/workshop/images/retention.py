@@ -45,6 +45,20 @@ class OwnImage(Value):
         return match["day"] if match else "", self.created
 
 
+class ImageStock(Value):
+    """The images that `image build` made, and what keeps them from being removed."""
+
+    images: tuple[OwnImage, ...] = ()
+    used: frozenset[str] = frozenset()
+    """Ids of images that a container has."""
+    named: frozenset[str] = frozenset()
+    """Tags that the user's catalog names."""
+
+
+def image_stock(runtime: ContainerRuntime, home: Home) -> ImageStock:
+    return ImageStock(_own_images(runtime, home), _used_ids(runtime), _named_tags(home))
+
+
 def removable(
     images: Iterable[OwnImage], used: frozenset[str], named: frozenset[str], keep: int
 ) -> tuple[OwnImage, ...]:
@@ -61,7 +75,7 @@ def removable(
     return tuple(image for image in found if image.tag or image.id not in stays)
 
 
-def own_images(runtime: ContainerRuntime, home: Home) -> tuple[OwnImage, ...]:
+def _own_images(runtime: ContainerRuntime, home: Home) -> tuple[OwnImage, ...]:
     """Those with a firesteel tag, and those that a build under FIRESTEEL_HOME made but did not tag."""
     refused = {path.read_text().strip() for path in home.root.glob("builds/*/image-id")}
     code, output = runtime.run("images", "--all", "--no-trunc", "--quiet")
@@ -81,7 +95,7 @@ def _inspected(runtime: ContainerRuntime, id: str) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def used_ids(runtime: ContainerRuntime) -> frozenset[str]:
+def _used_ids(runtime: ContainerRuntime) -> frozenset[str]:
     """The images of all containers, including stopped ones: `docker start` would need them."""
     code, output = runtime.run("ps", "--all", "--quiet", "--no-trunc")
     if code:
@@ -95,7 +109,7 @@ def used_ids(runtime: ContainerRuntime) -> frozenset[str]:
     return frozenset(output.split())
 
 
-def named_tags(home: Home) -> frozenset[str]:
+def _named_tags(home: Home) -> frozenset[str]:
     """What the user's catalog names, in whatever file."""
     texts = [path.read_text("utf-8", errors="replace") for path in home.catalog.rglob("*.yaml")]
     return frozenset(match[0] for text in texts for match in _OWN.finditer(text))

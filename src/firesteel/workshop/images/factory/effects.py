@@ -29,7 +29,6 @@ from firesteel.workshop.images.factory.policy import (
     FactoryAction,
     FactoryState,
     ImagePolicy,
-    ImageStock,
     LookUpstream,
     ReleaseProgress,
     ReleaseSource,
@@ -38,6 +37,7 @@ from firesteel.workshop.images.factory.policy import (
     wanted_releases,
     with_release,
 )
+from firesteel.workshop.images.retention import ImageStock
 from firesteel.workshop.images.verify import started_image
 
 _GIT_S = 120
@@ -100,12 +100,7 @@ class DockerFactory:
         self._home, self._name, self._policy, self._recipe = home, name, policy, recipe
 
     def stock(self) -> ImageStock:
-        runtime = find_container_runtime()
-        return ImageStock(
-            retention.own_images(runtime, self._home),
-            retention.used_ids(runtime),
-            retention.named_tags(self._home),
-        )
+        return retention.image_stock(find_container_runtime(), self._home)
 
     async def do(
         self, action: FactoryAction, state: FactoryState

@@ -15,7 +15,6 @@ from firesteel.workshop.images.factory.policy import (
     FactoryAction,
     FactoryState,
     ImagePolicy,
-    ImageStock,
     LookUpstream,
     ReleaseAction,
     RemoveImage,
@@ -24,7 +23,7 @@ from firesteel.workshop.images.factory.policy import (
     with_result,
     with_retry,
 )
-from firesteel.workshop.images.retention import OwnImage
+from firesteel.workshop.images.retention import ImageStock, OwnImage
 
 
 class FactoryEffects(Protocol):

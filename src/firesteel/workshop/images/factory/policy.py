@@ -31,7 +31,7 @@ from firesteel.edge.records import load_image_recipe
 from firesteel.errors import UsageError
 from firesteel.service_settings import seconds
 from firesteel.values import NOT_EMPTY, Expand, FileValue, PositiveInt, Regex, Value, replace
-from firesteel.workshop.images.retention import OwnImage, removable
+from firesteel.workshop.images.retention import ImageStock, OwnImage, removable
 
 _SAFE_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """A tag comes from outside and ends in a Dockerfile."""
@@ -223,16 +223,6 @@ class FactoryState(Value):
 
     def release(self, tag: str) -> ReleaseProgress:
         return next(found for found in self.releases if found.tag == tag)
-
-
-class ImageStock(Value):
-    """What docker has, and what of it is needed."""
-
-    images: tuple[OwnImage, ...] = ()
-    used: frozenset[str] = frozenset()
-    """Ids of images that a container has."""
-    named: frozenset[str] = frozenset()
-    """Tags that the user's catalog names."""
 
 
 # --- actions and results ---
