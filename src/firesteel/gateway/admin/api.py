@@ -483,7 +483,7 @@ async def _logs(request: web.Request) -> web.StreamResponse:
 
 
 async def usage_response(request: web.Request, caller: Caller, home: Home) -> web.Response:
-    """`GET /api/usage`: what `firesteel serve usage` shows. A key that is not an admin's sees its own usage."""
+    """`GET /api/usage`: what `firesteel serve usage` shows. Other keys than an admin's see their own."""
     options: dict[str, str | None] = dict(request.query)
     if not caller.is_admin:
         options["key"] = caller.name
