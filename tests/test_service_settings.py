@@ -70,5 +70,5 @@ def test_the_service_file_has_it() -> None:
     file = read_service_file("f", "models: {a: smollm2}\ncors: off\n")
     assert file.cors == ()
     assert read_service_file("f", "models: {a: smollm2}\ncors: [loopback]\n").cors == ("loopback",)
-    with pytest.raises(InvalidFile, match=r"f:2: .*no origin.*write it like"):
+    with pytest.raises(InvalidFile, match=r"f:2: .*not an origin.*write it like"):
         read_service_file("f", "models: {a: smollm2}\ncors: [http://a/b]\n")

@@ -6,7 +6,7 @@
       Stopped      3   stopped by a rule
       DoesNotFit   4   the launch does not fit in memory
       HostNotReady 5   this machine lacks something
-        ServerNotReady a server elsewhere does not answer, or not to us
+        ServerNotReady a remote server does not answer, or rejects the request
 
 The message is a sentence; `next` is what to type. One `except` in `cli/main.py` shows both and exits with
 the code. Messages quote names that others chose: these may contain characters that move a terminal's cursor,

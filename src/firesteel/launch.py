@@ -1,4 +1,4 @@
-"""The values that every package passes on: Ask -> Recipe -> Launch -> Plan (+ Findings) -> Steps -> Report.
+"""The values that packages pass on: Ask -> Recipe -> Launch -> Plan (+ Findings) -> Steps -> Report.
 
 A Launch is everything needed to start one model: the engine, its flags as a map, its environment, and the
 container around it. It does not record why it was chosen. Recipes make launches, readers of `docker run`
@@ -89,7 +89,7 @@ class Ask(Value):
     shared_tokens: int = 0
     """How much of each prompt the engine has cached already."""
     adapters: tuple[AdapterReference, ...] = ()
-    """LoRA, beside those of the recipe."""
+    """LoRA, in addition to those of the recipe."""
 
 
 class EngineProgram(Value):
@@ -111,7 +111,7 @@ class Mount(Value):
 
 
 class Container(Value):
-    """The container around an engine, as `docker run` would be told."""
+    """The container around an engine, in the terms of `docker run`."""
 
     image: str
     entrypoint: str | None = None
@@ -134,7 +134,7 @@ class Launch(Value):
     name: str
     """What users call it; also the name that the server answers to."""
     model: str
-    """What the engine is given: a Hub id or a path. Empty when a reader could not tell."""
+    """What the engine is given: a Hub id or a path. Empty if a reader could not find it."""
     engine: EngineName
     version: str | None = None
     """Engine version: `0.24.0`, `11549` for llama.cpp build b11549. None: not known."""
@@ -161,7 +161,7 @@ class Launch(Value):
 
 
 class Spot(Value):
-    """Where something stands in what the user wrote."""
+    """A place in what the user wrote."""
 
     path: str
     line: int
@@ -170,13 +170,13 @@ class Spot(Value):
 
 
 class Step(Value):
-    """One thing to do to the world: run it to do it, print it for a dry run."""
+    """One change to make: run it, or print it in a dry run."""
 
     command: Command
     why: str
     undo: Command | None = None
     expects: str = "exit code 0"
-    """What is seen when it went well."""
+    """What a success looks like."""
     host: str = "local"
     """Where it runs."""
 
@@ -207,9 +207,9 @@ def is_valid_hub_id(text: str) -> bool:
 
 
 HUB_CACHE = "~/.cache/huggingface"
-"""On the host. Whoever runs or prints a launch replaces `~` by the user's home."""
+"""On the host. `~` is replaced by the user's home when a launch is run or printed."""
 HUB_INSIDE = "/hub"
-"""Where a container sees it, whoever its user is: each engine is told through the variable that it reads."""
+"""Where a container sees it, whatever its user: each engine gets the path in the variable that it reads."""
 HUB_CACHE_INSIDE = f"{HUB_INSIDE}/hub"
 MODELS_INSIDE = "/models"
 ADAPTERS_INSIDE = "/adapters"
@@ -237,7 +237,7 @@ _PYTORCH_CACHES = {
     "TRITON_CACHE_DIR": f"{COMPILED_INSIDE}/triton",
     "FLASHINFER_WORKSPACE_BASE": COMPILED_INSIDE,
     "CUDA_CACHE_PATH": f"{COMPILED_INSIDE}/cuda",
-    # gpt-oss: its vocabulary comes from elsewhere than the Hub, at the first start
+    # gpt-oss: its vocabulary does not come from the Hub; it is downloaded at the first start
     "TIKTOKEN_RS_CACHE_DIR": f"{COMPILED_INSIDE}/tiktoken",
 }
 COMPILE_CACHE_ENV: Mapping[EngineName, Mapping[str, str]] = {
@@ -245,7 +245,7 @@ COMPILE_CACHE_ENV: Mapping[EngineName, Mapping[str, str]] = {
     "sglang": {"SGLANG_CACHE_DIR": f"{COMPILED_INSIDE}/sglang", **_PYTORCH_CACHES},
     "llamacpp": {"CUDA_CACHE_PATH": f"{COMPILED_INSIDE}/cuda"},
 }
-"""Where an engine keeps what it compiles, whoever its user is in the container.
+"""Where an engine keeps what it compiles, whatever its user in the container.
 
 vllm/envs.py and flashinfer/jit/env.py in their releases, seen 2026-11-15; tiktoken:
 https://github.com/openai/harmony/issues/46.

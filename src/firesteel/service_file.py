@@ -93,7 +93,7 @@ def command_faults(name: str, entry: ModelEntry) -> Iterator[tuple[tuple[str, ..
             yield (*here, "env", variable), what
     for key in _NOT_OURS:
         if getattr(entry, key) is not None:
-            yield (*here, key), f"`{name}`: a `cmd` has no `{key}` of ours"
+            yield (*here, key), f"`{name}`: a `cmd` has no `{key}`"
     if entry.memory is None:
         yield here, f"`{name}`: a `cmd` needs `memory`, how much it takes; write it like 4GiB"
     if entry.port is None and not any("${PORT}" in word for word in (*words, *entry.env.values())):
@@ -101,11 +101,12 @@ def command_faults(name: str, entry: ModelEntry) -> Iterator[tuple[tuple[str, ..
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
+_NOT_A_NAME = "is not a valid name: letters, digits, dots, dashes, at most 63"
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z")
 
 
 def name_faults(models: Mapping[str, ModelEntry]) -> Iterator[tuple[Place, str]]:
-    """Whoever asks for one means one model."""
+    """Each name must mean one model."""
     whose: dict[str, str] = {}
     for name, entry in models.items():
         for adapter in entry.adapters:
@@ -115,7 +116,7 @@ def name_faults(models: Mapping[str, ModelEntry]) -> Iterator[tuple[Place, str]]
             elif not NAME.match(adapter):
                 yield (
                     here,
-                    f"`{name}`: `{adapter[:80]}` is no name: letters, digits, dots, dashes, 63 at most",
+                    f"`{name}`: `{adapter[:80]}` {_NOT_A_NAME}",
                 )
             elif adapter in models or adapter in entry.aliases or adapter in whose:
                 yield here, f"`{name}`: the adapter `{adapter}` has the name of another model here"
@@ -219,7 +220,7 @@ class QueueSettings(FileValue, kw_only=True):
     """From then on a waiter's model is owed its turn. About a load's own time: with less, a host that is
     asked for two models in turns would load for most of the day; with more, people give up."""
     min_dwell: Seconds = 120
-    """For so long what was just loaded stays, whoever else waits: what a load cost is used for a while."""
+    """How long a model stays after its load even if others wait, so that the load pays."""
 
 
 class TimeoutSettings(FileValue, kw_only=True):
@@ -258,7 +259,7 @@ class ModelEntry(FileValue, kw_only=True):
     """Of a `cmd` or a URL: all paths of its server can be reached, under `/upstream/NAME/`."""
     aliases: Aliases = {}
     """What else it answers to: clients ask for `gpt-oss:20b`, but a name is a folder's and docker's too. Each
-    may have parameters of its own."""
+    may have its own parameters."""
     adapters: Annotated[
         dict[str, Annotated[str, Meta(min_length=1, max_length=4096)]],
         Meta(max_length=MAX_ADAPTERS),
@@ -266,7 +267,7 @@ class ModelEntry(FileValue, kw_only=True):
     ] = {}
     """LoRA of a `recipe`: what clients ask for, and a PEFT folder, a GGUF, or a Hub id that was pulled."""
     parameters: Annotated[
-        ParameterEntry, shaped(dict, "has keys of its own", "parameters: {defaults: {temperature: 0.6}}")
+        ParameterEntry, shaped(dict, "is a map of settings", "parameters: {defaults: {temperature: 0.6}}")
     ] = ParameterEntry()
     """What is added to its requests, changed in them and taken out of them."""
     fallback: Fallback | None = None
@@ -281,7 +282,7 @@ class ModelEntry(FileValue, kw_only=True):
     engine_path: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
     """That engine: its program, environment or build folder. Without it, it is looked for."""
     nodes: Annotated[int, Meta(ge=2, le=MAX_NODES)] | None = None
-    """Served by so many hosts together: this one and nodes of `firesteel cluster`."""
+    """How many hosts serve it together: this one and nodes of `firesteel cluster`."""
     fallback_recipe: str | None = None
     """With `nodes`: the recipe that this host serves alone while another one is lost."""
     node: Nodes | None = None
@@ -295,12 +296,12 @@ class ModelEntry(FileValue, kw_only=True):
     cancel: Cancel = "cancel"
     """A client that goes: its request is cancelled, or (`drain`, for engines that a cancel harms) let run."""
     timeouts: Annotated[
-        TimeoutSettings, shaped(dict, "has keys of its own", "timeouts: {first_byte: 10m, gap: 5m}")
+        TimeoutSettings, shaped(dict, "is a map of settings", "timeouts: {first_byte: 10m, gap: 5m}")
     ] = TimeoutSettings()
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where it runs already; empty for one of ours."""
+        """Where it already runs; empty for a model that firesteel starts."""
         return self.urls or ((self.url,) if self.url else ())
 
 
@@ -318,7 +319,7 @@ class ServiceFile(FileValue, kw_only=True):
     memory: Annotated[MemorySettings, shaped(dict, "has a ceiling", "memory: {ceiling: 100GiB}")] = (
         MemorySettings()
     )
-    queue: Annotated[QueueSettings, shaped(dict, "has keys of its own", "queue: {size: 256}")] = (
+    queue: Annotated[QueueSettings, shaped(dict, "is a map of settings", "queue: {size: 256}")] = (
         QueueSettings()
     )
     models: Annotated[
@@ -328,7 +329,7 @@ class ServiceFile(FileValue, kw_only=True):
     never_together: tuple[Group, ...] = ()
     cors: Annotated[tuple[str, ...], Expand(parse_origins)] = ()
     """Web pages that may use the models: `off`, `loopback`, `any`, or a list of origins."""
-    alerts: Annotated[AlertEntry, shaped(dict, "has keys of its own", "alerts: {webhook: ALERT_URL}")] = (
+    alerts: Annotated[AlertEntry, shaped(dict, "is a map of settings", "alerts: {webhook: ALERT_URL}")] = (
         AlertEntry()
     )
 
@@ -340,7 +341,7 @@ Fault = tuple[KeyPath, str]
 def read_service_file(name: str, text: str) -> ServiceFile:
     written = YamlFile.parse(name, text)
     if not isinstance(written.value, dict):
-        what = "the file is empty" if written.value is None else "the file is no map"
+        what = "the file is empty" if written.value is None else "the file is not a map"
         raise written.mistake((), f"{what}; write for example `models: {{small: smollm2}}`")
     file = written.convert(ServiceFile)
     if faults := list(_faults(file, is_listen_given="listen" in written.value)):
@@ -351,7 +352,7 @@ def read_service_file(name: str, text: str) -> ServiceFile:
 def _faults(file: ServiceFile, *, is_listen_given: bool) -> Iterator[Fault]:
     for name, entry in file.models.items():
         if not NAME.match(name):
-            yield ("models", name), f"`{name}` is no name: letters, digits, dots, dashes, 63 at most"
+            yield ("models", name), f"`{name}` {_NOT_A_NAME}"
         yield from _kind_faults(name, entry)
         yield from parameter_faults(("models", name, "parameters"), name, entry.parameters)
         for at, node in enumerate(entry.node or ()):
@@ -427,7 +428,7 @@ def _outside_faults(name: str, entry: ModelEntry) -> Iterator[Fault]:
     own = ("context", "users", "port", "ttl", "runtime", "engine_path", "nodes", "node", "fallback_recipe")
     for key in own:
         if getattr(entry, key) is not None:
-            yield (*here, key), f"`{name}`: a model at a `url` has no `{key}` of ours"
+            yield (*here, key), f"`{name}`: a model at a `url` has no `{key}`"
     for key in ("pinned", "preload"):
         if getattr(entry, key):
             yield (*here, key), f"`{name}`: a model at a `url` runs already; it takes no `{key}`"

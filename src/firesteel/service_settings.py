@@ -45,7 +45,7 @@ def size(text: object) -> object:
 
 
 def address(text: object) -> object:
-    """`127.0.0.1:8080`, `[::1]:8080`: an address and a port, no name that somebody else resolves."""
+    """`127.0.0.1:8080`, `[::1]:8080`: an address and a port, not a name that DNS would resolve."""
     host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
     try:
         ip_address(host.removeprefix("[").removesuffix("]"))
@@ -79,7 +79,7 @@ def _words(value: object) -> object:
 
 
 def wrong_url(url: str) -> str | None:
-    """A sentence's end, that does not repeat the address: somebody may have put a password into it."""
+    """The end of a sentence. It does not repeat the address, which may contain a password."""
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -142,7 +142,7 @@ class ParameterEntry(FileValue, kw_only=True):
         tuple[str, ...], Meta(max_length=_MAX_NAMES), shaped(list, "is a list", "strip: [user, logit_bias]")
     ] = ()
     """Taken out: fields that an engine rejects, or that clients should not use."""
-    limits: Annotated[LimitEntry, shaped(dict, "has keys of its own", "limits: {max_tokens: 4096}")] = (
+    limits: Annotated[LimitEntry, shaped(dict, "is a map of settings", "limits: {max_tokens: 4096}")] = (
         LimitEntry()
     )
 
@@ -186,14 +186,14 @@ def _settings_faults(where: Place, what: str, settings: Mapping[str, object]) ->
             continue
         text = _json(value)
         if text is None:
-            yield (*where, field), f"{what}: the value of `{field}` is nothing that JSON has"
+            yield (*where, field), f"{what}: the value of `{field}` cannot be written as JSON"
             continue
         if len(text) > _MAX_VALUE_BYTES:
             yield (*where, field), f"{what}: the value of `{field}` is longer than {_MAX_VALUE_BYTES} bytes"
 
 
 def _json(value: object) -> str | None:
-    """None: a date, a number that is none, or a map whose keys are no text."""
+    """None: a date, NaN, or a map whose keys are not text."""
     try:
         text = json.dumps(value, allow_nan=False)
     except (ValueError, TypeError, RecursionError):
@@ -203,7 +203,7 @@ def _json(value: object) -> str | None:
 
 def _wrong_name(field: object) -> str | None:
     if not isinstance(field, str) or not _NAME.match(field):
-        return f"`{str(field)[:60]}` is no field of a request; write it like `temperature`"
+        return f"`{str(field)[:60]}` is not a field of a request; write it like `temperature`"
     return f"`{field}` is the client's and the gateway's own" if field in _OURS else None
 
 
@@ -248,14 +248,14 @@ def fallback_faults(
 
 
 class AlertEntry(FileValue, kw_only=True):
-    """Whom to tell when a model turns unhealthy, a load fails, the guard acts or a disk fills."""
+    """Where to send an alert when a model turns unhealthy, a load fails, the guard acts or a disk fills."""
 
     webhook: Annotated[str, Meta(min_length=1, max_length=2000)] | None = None
     """Gets JSON by POST: an http address or, since that is a secret at most services, a variable with it."""
     command: Words = ()
     """Gets the same JSON on its standard input; started without a shell."""
     repeat: Annotated[int, Meta(ge=60), Expand(seconds)] = 6 * 3600
-    """What lasts is told again so often."""
+    """A lasting problem is reported again after this many seconds."""
     disk: Bytes | None = None
     """A disk with less space is an alert; 20 GiB by default."""
 
@@ -297,7 +297,7 @@ def _parse_origin(word: object) -> str:
         return ANY
     if text != LOOPBACK and not _ORIGIN.fullmatch(text):
         shown = str(word)[:80]
-        raise ValueError(f"has `{shown}`, which is no origin (scheme, host and port, no path); {_SHAPE}")
+        raise ValueError(f"has `{shown}`, which is not an origin (scheme, host and port, no path); {_SHAPE}")
     return text
 
 
@@ -313,7 +313,7 @@ def is_allowed(origin: str, origins: tuple[str, ...]) -> bool:
 
 
 def _is_loopback(host: str) -> bool:
-    """Never looked up in DNS, so nobody else can have such an origin."""
+    """Never looked up in DNS, so no other machine can have such an origin."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -115,7 +115,7 @@ def from_json(kind: type[T], value: Any) -> T:
         return msgspec.convert(value, kind)
     except ValidationError as error:
         walk = _Walk(value, strict=True)
-        walk.mend(value, kind, ())
+        walk.convert(value, kind, ())
         path, what = walk.mistakes[0] if walk.mistakes else ((), str(error))
         raise InvalidValue(f"{_shown(path) or '`the whole`: '}{what}"[:200]) from None
 
@@ -195,9 +195,9 @@ class YamlFile:
             return msgspec.convert(expanded, kind, strict=False)
         except ValidationError:
             walk = _Walk(self.value, strict=False)
-            mended = walk.mend(expanded, kind, ())
+            converted = walk.convert(expanded, kind, ())
         if not walk.mistakes:
-            return msgspec.convert(mended, kind, strict=False)
+            return msgspec.convert(converted, kind, strict=False)
         raise self.mistakes((path, f"{_shown(path)}{what}") for path, what in walk.mistakes)
 
     def mistake(self, path: KeyPath, what: str) -> InvalidFile:
@@ -213,7 +213,7 @@ class YamlFile:
         )
 
     def _line(self, path: KeyPath) -> int:
-        """Of the place, or of what it is in: what was written short has no line of its own."""
+        """Of the place, or of what it is in: what was written in a short form has no separate line."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
@@ -311,9 +311,9 @@ _WANTED = {
 
 
 class _Walk:
-    """Goes through a value beside its type and notes every mistake.
+    """Compares a value with its type and notes every mistake.
 
-    On the way it mends what YAML users write and msgspec does not take: `yes`, `on`, `131_072`.
+    It also converts what YAML users write and msgspec does not accept: `yes`, `on`, `131_072`.
     """
 
     def __init__(self, given: Any, *, strict: bool) -> None:
@@ -321,7 +321,7 @@ class _Walk:
         self._strict = strict
         self.mistakes: list[Mistake] = []
 
-    def mend(self, value: Any, kind: Any, path: KeyPath) -> Any:
+    def convert(self, value: Any, kind: Any, path: KeyPath) -> Any:
         if isinstance(value, _Refused):
             self.mistakes.append((path, value.why))
             return None
@@ -329,10 +329,10 @@ class _Walk:
             return value
         known = len(self.mistakes)
         member = _member((kind,), value)
-        mended = self._mend_parts(value, member, path)
-        if len(self.mistakes) == known and (refusal := self._refusal(mended, kind)):
+        converted = self._convert_parts(value, member, path)
+        if len(self.mistakes) == known and (refusal := self._refusal(converted, kind)):
             self.mistakes.append((path, _sentence(refusal, member) + self._got(path)))
-        return mended
+        return converted
 
     def _refusal(self, value: Any, kind: Any) -> str | None:
         try:
@@ -341,25 +341,25 @@ class _Walk:
             return str(error)
         return None
 
-    def _mend_parts(self, value: Any, kind: Any, path: KeyPath) -> Any:
+    def _convert_parts(self, value: Any, kind: Any, path: KeyPath) -> Any:
         origin, arguments = get_origin(kind), get_args(kind)
         if isinstance(value, dict) and _is_struct(kind):
-            return self._mend_keys(value, kind, path)
+            return self._convert_keys(value, kind, path)
         if isinstance(value, dict) and origin in _MAPS:
             for key in value:
-                self.mend(key, arguments[0], (*path, key))
-            return {key: self.mend(item, arguments[1], (*path, key)) for key, item in value.items()}
+                self.convert(key, arguments[0], (*path, key))
+            return {key: self.convert(item, arguments[1], (*path, key)) for key, item in value.items()}
         if isinstance(value, (list, tuple)) and origin in _LISTS:
             is_fixed = origin is tuple and len(arguments) == len(value) and ... not in arguments
             kinds = arguments if is_fixed else arguments[:1] * len(value)
             pairs = zip(value, kinds, strict=True)
-            return [self.mend(item, kind, (*path, at)) for at, (item, kind) in enumerate(pairs)]
+            return [self.convert(item, kind, (*path, at)) for at, (item, kind) in enumerate(pairs)]
         if isinstance(value, dict) and (tagged := [each for each in _members((kind,)) if _tag_field(each)]):
             tags = _either([each.__struct_config__.tag for each in tagged])
             self.mistakes.append(((*path, _tag_field(tagged[0])), f"should be {tags}"))
-        return _mend_text(value.strip(), kind) if isinstance(value, str) and not self._strict else value
+        return _convert_text(value.strip(), kind) if isinstance(value, str) and not self._strict else value
 
-    def _mend_keys(self, value: dict[str, Any], kind: Any, path: KeyPath) -> dict[str, Any]:
+    def _convert_keys(self, value: dict[str, Any], kind: Any, path: KeyPath) -> dict[str, Any]:
         keys = _keys(kind)
         if _is_struct(kind) and kind.__struct_config__.forbid_unknown_fields:
             unknown = [key for key in value if key not in keys and key != _tag_field(kind)]
@@ -367,7 +367,7 @@ class _Walk:
         missing = [name for name, key in keys.items() if key.is_required and name not in value]
         self.mistakes += (((*path, name), "is missing") for name in missing)
         return {
-            key: self.mend(item, keys[key].kind, (*path, key)) if key in keys else item
+            key: self.convert(item, keys[key].kind, (*path, key)) if key in keys else item
             for key, item in value.items()
         }
 
@@ -382,7 +382,7 @@ class _Walk:
         return f", got `{value}`" if isinstance(value, str) else ""
 
 
-def _mend_text(text: str, kind: Any) -> Any:
+def _convert_text(text: str, kind: Any) -> Any:
     if kind is bool and text.lower() in _TRUE | _FALSE:
         return text.lower() in _TRUE
     if kind is int and _GROUPED_DIGITS.fullmatch(text):

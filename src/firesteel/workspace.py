@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # loaded only to plan: `check` needs none of it
 
 
 class Workspace(Value, dict=True):
-    """Not slotted: files are read when somebody first needs them, and then not again."""
+    """Not slotted: files are read when they are first needed, and then not again."""
 
     home: Home
     release: EngineRelease | None = None
@@ -86,7 +86,7 @@ class Workspace(Value, dict=True):
     def images(self, text: str | None = None) -> Images:
         """Known images, with what `engine learn` and `image inspect` added: all, or those that a text names.
 
-        A mistake in the user's own recipes is no reason not to check somebody else's command line.
+        A mistake in the user's own recipes does not stop the check of another command line.
         """
         try:
             known = self.catalog.images
@@ -235,7 +235,7 @@ def _open_checkpoint(model: str, ask: Ask) -> Checkpoint:
 
 
 def _with_audit(proposal: Proposal, model: str) -> Proposal:
-    """With what the quick part of `audit` finds in a checkpoint that nobody has run before."""
+    """With what the quick part of `audit` finds in a checkpoint that was never run here."""
     from firesteel.edge.contents import read_local  # with the readers of checkpoints
     from firesteel.planner.propose import with_audit
     from firesteel.rules.checkpoint.judge import judge

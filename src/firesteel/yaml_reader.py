@@ -1,4 +1,4 @@
-"""YAML text -> plain values, each with the line where it stands.
+"""YAML text -> plain values, each with its line.
 
 Scalars stay text (`0.20` is not 0.2, `no` is not False); the declaration of a value gives them types. A plain
 `null` or an empty value is None. Duplicate keys, aliases (they can expand exponentially), tags and files over

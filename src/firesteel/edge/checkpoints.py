@@ -95,7 +95,7 @@ def _explain_header(error: BadHeader, path: Path, environ: Mapping[str, str] = o
 
 def _open_config(path: Path, quant: str | None, assume_llama: bool) -> Checkpoint:
     """A config alone: sizes are assumed, from its own quantization or the usual layout of a label."""
-    config, doubts = _known_family(_parse_json(path.name, _read_text(path)), assume_llama)
+    config, assumptions = _known_family(_parse_json(path.name, _read_text(path)), assume_llama)
     architecture, sizes = architecture_of_config(config), parameters_of_config(config)
 
     def text(name: str) -> str | None:
@@ -113,7 +113,16 @@ def _open_config(path: Path, quant: str | None, assume_llama: bool) -> Checkpoin
     heavier = heavier_weights(sizes, quant, path.name) if quant else None
     kv_dtype = format.kv_cache_dtype if format else None
     return Checkpoint(
-        name, name, file_format, str(path), architecture, weights, sizes.unknown, kv_dtype, heavier, doubts
+        name,
+        name,
+        file_format,
+        str(path),
+        architecture,
+        weights,
+        sizes.unknown,
+        kv_dtype,
+        heavier,
+        assumptions,
     )
 
 
@@ -218,7 +227,7 @@ def _read_safetensors(
     config_text = text("config.json")
     if config_text is None:
         raise FiresteelError(f"{model} has no config.json", next="name a folder or repository that has one")
-    config, doubts = _known_family(_parse_json(f"config.json of {model}", config_text), assume_llama)
+    config, assumptions = _known_family(_parse_json(f"config.json of {model}", config_text), assume_llama)
     architecture = architecture_of_config(config)
     index = text("model.safetensors.index.json")
     layers = len(architecture.layers)
@@ -231,11 +240,18 @@ def _read_safetensors(
     try:
         format = _quantization(config, text)
     except UnknownQuantization:  # then nothing is known about the KV cache either
-        return Checkpoint(name, model, "safetensors", model, architecture, weights, doubts=doubts)
+        return Checkpoint(name, model, "safetensors", model, architecture, weights, assumptions=assumptions)
     _require_same_model(model, weights, config, format)
     kv_dtype = format.kv_cache_dtype if format else None
     return Checkpoint(
-        name, model, "safetensors", model, architecture, weights, kv_cache_dtype=kv_dtype, doubts=doubts
+        name,
+        model,
+        "safetensors",
+        model,
+        architecture,
+        weights,
+        kv_cache_dtype=kv_dtype,
+        assumptions=assumptions,
     )
 
 

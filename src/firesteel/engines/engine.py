@@ -4,21 +4,20 @@ Each engine answers in its own `command_line` module; this module picks the engi
 the port and the served name. The only thing it knows about containers is the listen address: inside one an
 engine must listen on 0.0.0.0, as a child process on 127.0.0.1.
 
-LoRA adapters on the command line of an engine, and in its requests.
+LoRA adapters are named on the command line of an engine, and in its requests:
 
     vLLM      --enable-lora --lora-modules NAME=PATH --max-loras N --max-lora-rank R; asked for as model NAME
     SGLang    --enable-lora --lora-paths NAME=PATH ...; asked for as model NAME
     llama.cpp --lora-scaled PATH:0,...; asked for with `lora: [{"id": 0, "scale": 1.0}]`
 
 llama.cpp gets a scale of 0 at the start, since `--lora-init-without-apply` leaves it at 1
-(https://github.com/ggml-org/llama.cpp/issues/28674, seen 2026-11-16; so in build 11549 here). A request that
-says nothing of `lora` also reuses a prompt that was cached under an adapter (build 11549), so that requests
-for the base model say it too.
+(https://github.com/ggml-org/llama.cpp/issues/28674, seen 2026-11-16; so in build 11549 here). A request
+without `lora` also reuses a prompt that was cached under an adapter (build 11549), so requests for the base
+model set it as well.
 
-Launch flags that give an engine's requests their defaults: sampling, and what the chat template is told.
-
-A request that says otherwise has its way in every engine. What no flag carries (an effort, other values for
-requests with tools) is left to the gateway and to clients.
+Launch flags set defaults for an engine's requests: sampling, and the arguments of the chat template. Values
+in a request override them in every engine. What no flag can set (an effort, other values for requests with
+tools) is left to the gateway and to clients.
 """
 
 from __future__ import annotations
@@ -161,7 +160,7 @@ def adapter_flags(engine: EngineName, adapters: Sequence[Adapter]) -> dict[str, 
             "enable-lora": True, "lora-modules": named, "max-loras": str(len(named)),
             "max-lora-rank": str(slots),
         }  # fmt: skip
-    return {  # the base model has a slot of its own
+    return {  # the base model has its own slot
         "enable-lora": True, "lora-paths": named, "max-loras-per-batch": str(len(named) + 1),
         "max-lora-rank": str(rank),
     }  # fmt: skip

@@ -123,8 +123,8 @@ def memory_flags(
 ) -> dict[str, FlagValue]:
     """The flags with which the engine reserves this cache: a fraction of unified memory alone bounds nothing.
 
-    vLLM is told bytes. It refuses to start when its fraction of the total is not free, even with bytes given,
-    so the fraction is set to what the plan needs. SGLang is told tokens and slots for states. Its fraction is
+    vLLM gets bytes. It refuses to start when its fraction of the total is not free, even with bytes given,
+    so the fraction is set to what the plan needs. SGLang gets tokens and slots for states. Its fraction is
     of the memory that is free before weights are loaded (on a GB10 what the kernel calls available), covers
     weights and pools, and only takes tokens away, never adds any: set for the least that may be free, the
     budget, it leaves the pool as planned. Read in 0.5.10 to 0.5.23, `_profile_available_bytes` and

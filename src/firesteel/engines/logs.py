@@ -224,7 +224,7 @@ class ReportedMemory(Value):
     concurrency: float | None = None
     """Requests of full context length that the cache holds at once."""
     host_weights_bytes: int = 0
-    """The part of the weights that llama.cpp keeps in host memory beside a GPU."""
+    """The part of the weights that llama.cpp keeps in host memory when there is a GPU."""
 
 
 def reported_memory(engine: EngineName, text: str) -> ReportedMemory:
@@ -299,7 +299,7 @@ class StartProgress(Value):
 
 
 def start_progress(engine: EngineName, line: str, version: str | None = None) -> StartProgress | None:
-    """What the engine is doing, if this line tells; with `version`, only lines that this release prints."""
+    """What the engine is doing, if this line shows it; with `version`, only lines of this release."""
     for row in engine_rows()[engine].marks:
         match = row.match(line) if row.applies_to(version) else None
         if match:

@@ -14,7 +14,7 @@ prometheus-client. That parser (0.26) is not used here: one bad line ends the wh
 it reads every sample where a few names are wanted (25 times slower on a page of 2,000), and loading it takes
 15 MB in a gateway and in each load job.
 
-How busy a serving engine is, by its `/metrics`: requests, tokens, cache use, and whether work goes on.
+How busy a serving engine is, by its `/metrics`: requests, tokens, cache use, and whether it makes progress.
 
     activity(engine, text) -> Activity
 

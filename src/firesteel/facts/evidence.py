@@ -25,7 +25,7 @@ class Evidence(FileValue, kw_only=True):
     url: Annotated[str, ExpandText(_is_address)]
     seen: date
     note: str | None = None
-    """What the page has to say about the figure, where the address does not show it."""
+    """What the page says about the figure, if the address does not show it."""
 
 
 Sources = Annotated[tuple[Evidence, ...], NOT_EMPTY]

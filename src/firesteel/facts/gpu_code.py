@@ -7,12 +7,12 @@
 64-bit little-endian only, as on every Spark and every x86 host. Only headers and tables are read, so `data`
 may be an mmap of gigabytes. A damaged file gives NotElf or less, never another error.
 
-Which GPUs a library has code for: an ELF file -> its machine code and PTX by architecture.
+`gpu_code` shows for which GPUs a library has code: its machine code and PTX by architecture.
 
     gpu_code(mmap)      GpuCode(machine=("sm_90a", "sm_121a"), ptx=("compute_121",))
 
 nvcc puts code into sections called `.nv_fatbin`: containers, each with entries for one architecture. NVIDIA
-does not document the layout. It was read off libraries that nvcc 13.4 built and held against `cuobjdump`
+does not document the layout. It was read off libraries that nvcc 13.4 built and compared with `cuobjdump`
 (tests/facts/gpu_code, 2026-11-15): a container is `BA55ED50`, version, header size, size; an entry has its
 kind, the size of its header and of its payload, the architecture and flags. Payloads (often compressed)
 are never read.
@@ -43,7 +43,7 @@ Buffer = Any
 
 
 class NotElf(ValueError):
-    """The file is no 64-bit little-endian ELF file, or it ends before its own tables do."""
+    """The file is not a 64-bit little-endian ELF file, or it ends before its own tables do."""
 
 
 class ElfSection(Value):
@@ -68,7 +68,7 @@ def sections(data: Buffer) -> tuple[ElfSection, ...]:
         *struct.unpack_from("<HHH", data, 0x3A),
     )
     if not table or count > _MAX_SECTIONS or entry_size < 64 or table + count * entry_size > len(data):
-        raise NotElf("its table of sections is not there")
+        raise NotElf("it has no table of sections")
     headers = [_HEADER.unpack_from(data, table + index * entry_size) for index in range(count)]
     if names_index >= count:
         raise NotElf("its sections have no names")

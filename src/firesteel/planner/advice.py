@@ -1,9 +1,9 @@
 """Why a proposal must not be launched here, what to type instead, and whether several hosts pay. Pure.
 
-    require_runnable(proposal, held)      raises; held: what each running service would free, by name
+    require_runnable(proposal, running)      raises; running: what each service would free, by name
 
-Every suggestion is held against the plan before it is made: what would not be enough is not said. Several
-hosts are compared with one alone and with replicas.
+Every suggestion is checked against the plan first: what would not be enough is not suggested. Several hosts
+are compared with one alone and with replicas.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def require_weights(proposal: Proposal) -> None:
         )
 
 
-def require_runnable(proposal: Proposal, held: Mapping[str, int] | None = None) -> None:
+def require_runnable(proposal: Proposal, running: Mapping[str, int] | None = None) -> None:
     """Raises why it must not be launched here: too few Sparks, no room, a rule that stops it, no GPU."""
     require_weights(proposal)
     memory, sparks = proposal.plan.memory, proposal.plan.launch.sparks
@@ -48,7 +48,7 @@ def require_runnable(proposal: Proposal, held: Mapping[str, int] | None = None) 
             f"{proposal.name} does not fit {proposal.plan.machine}: it needs "
             f"{show_bytes(round(memory.needed.expected))}, there is room for "
             f"{show_bytes(memory.budget_bytes)}",
-            next=how_to_fit(proposal, held),
+            next=how_to_fit(proposal, running),
         )
     if proposal.stops:
         first = proposal.stops[0]
@@ -62,19 +62,19 @@ def require_runnable(proposal: Proposal, held: Mapping[str, int] | None = None) 
         )
 
 
-def how_to_fit(proposal: Proposal, held: Mapping[str, int] | None = None) -> str:
+def how_to_fit(proposal: Proposal, running: Mapping[str, int] | None = None) -> str:
     ways = []
-    if stopped := services_to_stop(proposal.plan.memory.short_bytes, held or {}):
-        ways.append(f"{down(stopped, held or {})}, then repeat the command")
+    if stopped := services_to_stop(proposal.plan.memory.short_bytes, running or {}):
+        ways.append(f"{down(stopped, running or {})}, then repeat the command")
     if context := largest_context(proposal.plan):
         ways.append(f"--context {context}")
     return "; or ".join(ways) or "firesteel models, which shows what fits"
 
 
-def services_to_stop(short_bytes: int, held: Mapping[str, int]) -> tuple[str, ...]:
+def services_to_stop(short_bytes: int, running: Mapping[str, int]) -> tuple[str, ...]:
     """The fewest services that together free enough, largest first; none if all of them would not."""
-    largest = sorted((name for name in held if held[name] > 0), key=lambda name: -held[name])
-    for count, freed in enumerate(accumulate(held[name] for name in largest), 1):
+    largest = sorted((name for name in running if running[name] > 0), key=lambda name: -running[name])
+    for count, freed in enumerate(accumulate(running[name] for name in largest), 1):
         if freed >= short_bytes:
             return tuple(largest[:count])
     return ()

@@ -1,11 +1,11 @@
-"""Which recipe for a use: who asks, how long prompts are, what matters -> an answer, two alternatives, why.
+"""Which recipe for a use: who asks, how long prompts are, what matters -> a choice, two alternatives, why.
 
     choose(catalog, host, Use("agent", 30_000, "speed"))
 
 Every recipe that could serve the use is planned for it, at the context and the number of users that it needs.
-Those that run, take what is sent and are quick enough to be used are ranked by what matters. Pure; it has no
-opinion of its own about models: all figures come from plans and published scores, each with its source, and a
-score that nobody published is not known. Tables of guides are held against the same plans.
+Those that run, accept what is sent and are quick enough to be used are ranked by what matters. Pure; it has
+no opinion about models: all figures come from plans and published scores, each with its source, and a score
+that is not published is unknown. Tables of guides are compared with the same plans.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Use(Value):
     matters: Matter
     users: int | None = None
     takes: str | None = None
-    """What it must take beside text: `image`, `audio`, `video`."""
+    """What it must accept besides text: `image`, `audio`, `video`."""
 
     @property
     def ask(self) -> Ask:
@@ -81,7 +81,7 @@ class Candidate(Value):
     """While an answer arrives, for each user."""
     total_tokens_per_s: float | None
     quality: float | None
-    """The published score on the suite of the use; None: nobody published one."""
+    """The published score on the suite of the use; None: not published."""
     figures: tuple[SourcedFigure, ...]
     why: str = ""
 
@@ -253,9 +253,9 @@ def _unusable(candidate: Candidate, use: Use) -> str | None:
 
 
 def _rank(candidate: Candidate, use: Use) -> tuple[float | str, ...]:
-    """Lower is better: what matters first, then what somebody has run, then speed.
+    """Lower is better: what matters first, then recipes that have been run, then speed.
 
-    A recipe whose prompts nobody has timed comes after those of which it is known how long an answer takes.
+    A recipe whose time to an answer is unknown comes last.
     """
     proposal = candidate.proposal
     untried = float(proposal.recipe is not None and proposal.recipe.status == "untried")
@@ -301,7 +301,7 @@ def _why_best(best: Candidate, use: Use) -> str:
             return (
                 f"the highest published {known.what}: {known.value}"
                 if known
-                else "nobody published a score that is comparable; it is the fastest"
+                else "no comparable score is published; it is the fastest"
             )
         case "memory":
             return f"the least memory: {show_bytes(round(best.proposal.plan.memory.needed.expected))}"
@@ -360,7 +360,7 @@ class GuideClaim(Value):
     says: str
     ours: str
     agrees: bool | None
-    """None: nothing here can be held against it."""
+    """None: there is nothing to compare it with."""
     why: str | None
     source: str | None
 

@@ -141,25 +141,27 @@ def _plan(
         kv = size_sound_cache(launch, part, sound, context, users)
     else:
         kv = size_kv_cache(launch, part, context, users)
-    home, held = pool(launch, host), loaded_weights(launch, shape, weights)
-    told = requested_kv_cache_bytes(launch)
+    memory_pool, loaded = pool(launch, host), loaded_weights(launch, shape, weights)
+    requested_kv_bytes = requested_kv_cache_bytes(launch)
     split = split_layers if _is_by_layers(launch) else split_weights
-    stored, padding_bytes = split(held.stored, launch.sparks), held.padding_bytes // launch.sparks
-    own = replace(held, stored=stored, padding_bytes=padding_bytes)
-    memory = account(launch, part, own, kv, home, told)
+    stored, padding_bytes = split(loaded.stored, launch.sparks), loaded.padding_bytes // launch.sparks
+    own = replace(loaded, stored=stored, padding_bytes=padding_bytes)
+    memory = account(launch, part, own, kv, memory_pool, requested_kv_bytes)
     printed_kv = printed_sound_cache if sound else reported_kv
-    printed = printed_kv(launch, part, context, kv.pool_bytes if told is None else told)
-    speed = predict_speed(launch, shape, held.weights, kv, home, requests)
+    printed = printed_kv(
+        launch, part, context, kv.pool_bytes if requested_kv_bytes is None else requested_kv_bytes
+    )
+    speed = predict_speed(launch, shape, loaded.weights, kv, memory_pool, requests)
     if speed and shape.speech:  # on another machine than a GB10 nothing is known of encoders
         is_known = speed.basis != "roofline"
-        speed = with_speech(speed, shape.speech, stored_bytes(held.weights)) if is_known else None
+        speed = with_speech(speed, shape.speech, stored_bytes(loaded.weights)) if is_known else None
     elif speed and speed.prefill and pools(launch, shape):
         per_s = speed.prefill.tokens_per_s.scaled(1 / speed.prefill.prompt_tokens)
         speed = replace(speed, requests_per_s=per_s, at_depth=(), batch=None, drafted=(), served=None)
     if speed and speed.start_up:
-        start_up = bounded_by_disk(speed.start_up, launch, held.weights.total_bytes, host)
+        start_up = bounded_by_disk(speed.start_up, launch, loaded.weights.total_bytes, host)
         speed = replace(speed, start_up=start_up)
-    notes = [home.note] if home.note else []
+    notes = [memory_pool.note] if memory_pool.note else []
     if sound:
         least = "; vLLM starts with room for a whole step of them" if launch.engine == "vllm" else ""
         notes.append(f"{sound:,} tokens of each request's cache are for 30 s of sound{least}")

@@ -1,8 +1,8 @@
 """What was asked for -> recipes -> launches -> plans, judged and ranked.
 
-`propose` answers for the catalog, `propose_checkpoint` for a checkpoint without a recipe. A launch gets those
-of the LoRA adapters that it can have, and the findings of an audit of its checkpoint stand beside those of
-its flags, so that `plan` and `up` show and obey them.
+`propose` answers for the catalog, `propose_checkpoint` for a checkpoint without a recipe. A launch gets
+the LoRA adapters that fit it. The findings of an audit of its checkpoint are listed with those of its flags,
+so that `plan` and `up` show and obey them.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _proposal(
 
 
 def _requests(launch: Launch, shape: Architecture, ask: Ask) -> RequestShape:
-    """Whoever asks for a context means requests that fill it, unless told otherwise."""
+    """A context that was asked for is filled by requests, unless the ask gives their size."""
     context = served_capacity(launch).context or shape.max_context
     return usual_requests(context, ask.prompt_tokens or ask.context, ask.answer_tokens, ask.shared_tokens)
 
@@ -261,7 +261,7 @@ def propose_checkpoint(
         own=(own or {}).get(key, ()),
         requests=_requests(launch, checkpoint.architecture, ask),
     )
-    notes = (*checkpoint.doubts, *(f"not counted: {part}" for part in checkpoint.unknown))
+    notes = (*checkpoint.assumptions, *(f"not counted: {part}" for part in checkpoint.unknown))
     planned = replace(planned, notes=(*planned.notes, *notes))
     findings = (*misfits, *check(planned.launch, hardware=host.hardware, images=images))
     return Proposal(planned, findings, image, ask=ask, asked=checkpoint.origin, adapters=served)
@@ -342,7 +342,7 @@ def service_name(text: str) -> str:
 
 
 def _rank(proposal: Proposal, goal: Goal | None) -> tuple[object, ...]:
-    """What can run first, then what uses the GPU, then the goal, what somebody has run, and speed."""
+    """What can run first, then what uses the GPU, then the goal, recipes that have been run, and speed."""
     return (
         not proposal.can_run,
         proposal.is_embedded and proposal.plan.host.hardware is not None,
@@ -371,8 +371,8 @@ def _worth(proposal: Proposal, goal: Goal) -> float:
 def _retained_quality(proposal: Proposal) -> float:
     """The share of the unquantized model's scores that this checkpoint is reported to keep.
 
-    Weights in 16 bits lost nothing. Where nobody reports, a larger checkpoint is taken to have lost less, and
-    ranks below those that were measured.
+    Weights in 16 bits lost nothing. Without reports a larger checkpoint is assumed to have lost less,
+    and ranks below those that were measured.
     """
     weights = proposal.plan.weights
     plain = sum(size for (_, form), size in weights.bytes_by_format.items() if form in _SIXTEEN_BITS)

@@ -2,7 +2,7 @@
 together.
 
 A cache is split into as many equal parts as there are sequences, or is shared by all (`--kv-unified`). Its
-size is rounded up to 256 cells. Sliding layers have a smaller cache of their own: the window and one
+size is rounded up to 256 cells. Sliding layers have a smaller, separate cache: the window and one
 micro-batch. Recurrent layers keep one float32 state per sequence. What cannot be rolled back token by token,
 windows and states, is also copied to host memory now and then. Seen in `src/llama-context.cpp`,
 `llama-kv-cache*.cpp`, `llama-memory-recurrent.cpp`, `llama-hparams.cpp` as of 2026-08-22; checked against
@@ -157,7 +157,7 @@ def count_cells(
             f"llama.cpp serves at most {MAX_SEQUENCES} users at once, and {users} were requested",
             next=f"--users {MAX_SEQUENCES}",
         )
-    # DeepSeek-V4 keeps streams apart even where a shared cache is requested.
+    # DeepSeek-V4 keeps streams apart even if a shared cache is requested.
     separate = any(isinstance(layer, CompressedAttention) for layer in architecture.layers)
     unified = flags.get("kv-unified") is True and not separate
     sizes = _LayerSizes(flags, context, users if unified else 1)
@@ -190,7 +190,7 @@ class _LayerSizes:
             case FullAttention():
                 return self._pair_bytes(layer)
             case SparseAttention():
-                # the indexer is built like a cache of one head, and so stores a value that nobody reads
+                # the indexer is built like a cache of one head, and so stores a value that is never read
                 index = self._per_key_value * layer.indexer.head_dim + self._per_value * layer.value_dim
                 return self._pair_bytes(layer) + index
             case LatentAttention():

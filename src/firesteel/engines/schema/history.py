@@ -219,7 +219,7 @@ def _key_facts(schema: Schema) -> dict[str, tuple[Facts, SymbolValue]]:
 
 
 def _facts(symbol: Flag | SymbolValue) -> Facts:
-    """The fields that are not at their default; names and values are stored elsewhere."""
+    """The fields that are not at their default; names and values are stored separately."""
     facts: Facts = {}
     for field in fields(symbol):
         value = getattr(symbol, field.name)

@@ -1,7 +1,7 @@
 """The command line of SGLang: `python3 -m sglang.launch_server --model-path MODEL --flag value`.
 
-Plain argparse: no `--no-` negations, no positional model, and it listens on 127.0.0.1 by default, so that
-nobody can reach it in a container. Seen in `sglang/srt/server_args.py`, 0.5.3 to 0.5.23.
+Plain argparse: no `--no-` negations, no positional model, and it listens on 127.0.0.1 by default, which
+cannot be reached in a container. Seen in `sglang/srt/server_args.py`, 0.5.3 to 0.5.23.
 """
 
 from __future__ import annotations

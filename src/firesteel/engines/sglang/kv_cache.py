@@ -68,7 +68,7 @@ class SglangPool(Value):
     state_share: float
     spare_states: int = 1
     """Slots that pad the pool."""
-    told_slots: int | None = None
+    requested_slots: int | None = None
     """`--max-mamba-cache-size`."""
     draft_tokens: int = 0
     """While a draft is verified, each of its tokens has a state besides."""
@@ -76,13 +76,13 @@ class SglangPool(Value):
 
     def bytes_for(self, tokens: int) -> int:
         """The pool that holds this many tokens."""
-        # SGLang divides by a float, which may fall short of the last token where a share is no whole number
+        # SGLang divides by a float, which may fall short of the last token if a share is not a whole number
         spare = 0 if self.cell_bytes == int(self.cell_bytes) else 1
         return ceil(ceil(tokens / self.page_size) * self.page_size * self.cell_bytes) + spare
 
     def state_slots(self, requests: int) -> int:
         """`max_mamba_cache_size` for this many concurrent requests; 0 where the model has no states."""
-        return (self.told_slots or self.states_per_request * requests) if self.state_bytes else 0
+        return (self.requested_slots or self.states_per_request * requests) if self.state_bytes else 0
 
     def state_bytes_for(self, requests: int) -> int:
         """States for this many concurrent requests, their drafts, and the slot that pads each pool."""
@@ -147,7 +147,7 @@ def sglang_pool(
         state_share=_ratio(flags, "mamba-full-memory-ratio", _STATE_SHARE),
         spare_states=0 if is_old else 1,
         keeps_for_towers=not is_old,
-        told_slots=positive_int(flags.get("max-mamba-cache-size")),
+        requested_slots=positive_int(flags.get("max-mamba-cache-size")),
         draft_tokens=drafted + 1 if drafted else 0,
     )
 

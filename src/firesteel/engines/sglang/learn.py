@@ -2,7 +2,7 @@
 
 `ServerArgs.add_cli_args` writes its arguments out (to 0.5.13); since then most are derived from fields that
 carry what argparse needs, `load_format: A[str, Arg(help=..., choices=...)]`, first in `ServerArgs` itself and
-from 0.5.20 on in classes of their own, marked by `_NS_PATH`. A `bool` field is a switch without a `--no-`
+from 0.5.20 on in separate classes, marked by `_NS_PATH`. A `bool` field is a switch without a `--no-`
 negation. Variables are the attributes of `Envs` and whatever else the code reads from the environment.
 Seen in 0.5.2 to 0.5.23.
 """
@@ -61,7 +61,7 @@ def learn(version: str, files: Mapping[str, str]) -> Schema:
 
 
 def _server_args(tree: SourceTree) -> Definition:
-    """The class that adds the arguments; the image generator has one of the same name elsewhere."""
+    """The class that adds the arguments; the image generator has another one of the same name."""
     for path in tree.paths_with(r"^class ServerArgs\b"):
         for node in tree.module(path).body:
             if isinstance(node, ast.ClassDef) and node.name == "ServerArgs" and _method(node, "add_cli_args"):

@@ -172,7 +172,7 @@ def _group_by_equal_page(specs: Sequence[KvSpec], release: Release) -> tuple[KvG
 
 
 def _promote_all(specs: Sequence[KvSpec]) -> tuple[KvGroup, ...]:
-    """MLA beside windows whose pages cannot be resized: the windows keep every token."""
+    """MLA and windows whose pages cannot be resized: the windows keep every token."""
     promoted = [replace(spec, kind="full") if spec.kind == "sliding" else spec for spec in specs]
     if any(spec.kind == "chunked" for spec in specs) or not _need_same_tokens(promoted):
         raise unsupported_model("a page of MLA does not divide the largest page, and cannot be padded")

@@ -149,8 +149,8 @@ _SGLANG_DRAFT_TOKENS = 4
 def speculative_tokens(flags: Mapping[str, FlagValue]) -> int:
     """How many tokens a launch drafts; SGLang counts the model's own among them."""
     if "speculative-algorithm" in flags:
-        told = positive_int(flags.get("speculative-num-draft-tokens"))
-        return max(1, (told or _SGLANG_DRAFT_TOKENS) - 1)
+        requested = positive_int(flags.get("speculative-num-draft-tokens"))
+        return max(1, (requested or _SGLANG_DRAFT_TOKENS) - 1)
     config = flags.get("speculative-config")
     tokens = config.get("num_speculative_tokens", 0) if isinstance(config, dict) else 0
     if isinstance(tokens, str):

@@ -111,7 +111,7 @@ def _vllm_layers(architecture: Architecture) -> tuple[Layer, ...]:
 def drafter_layers(settings: KvSettings, architecture: Architecture) -> tuple[Layer, ...]:
     """The layers of the drafter inside the checkpoint.
 
-    A config may only count them, or not mention them at all, like that of Qwen3-Next. They are then assumed
+    A config may only count them, or omit them, like that of Qwen3-Next. They are then assumed
     to be like the widest full-attention layer.
     """
     if not settings.has_drafter or architecture.drafters:

@@ -4,10 +4,9 @@ A checkpoint has tens of gigabytes, its header a few megabytes at the front, so 
 never for the whole file. The same reader works on a file, on a URL before the download, and on bytes in a
 test.
 
-A forward cursor over a ByteSource: small reads from a buffer, long skips without reading.
-
-A header is thousands of fields of a few bytes; over HTTP each read of the source is a request. So the
-buffer starts at 256 KiB and doubles up to 4 MiB: a small header costs one request, a large one a handful.
+`ByteCursor` reads forward from a ByteSource: small reads from a buffer, long skips without reading. A header
+is thousands of fields of a few bytes, and over HTTP each read of the source is a request. So the buffer
+starts at 256 KiB and doubles up to 4 MiB: a small header costs one request, a large one a handful.
 """
 
 from __future__ import annotations

@@ -1,10 +1,5 @@
 """The GGUF format: metadata and tensors of a llama.cpp checkpoint, from its header alone.
 
-The ggml types a GGUF tensor can have: number -> name, elements in a block, bytes of a block.
-
-A quantized type packs a block of elements with their scale: Q4_1 puts 32 4-bit elements, a 16-bit scale
-and a 16-bit minimum into 20 bytes. Missing numbers were withdrawn.
-
     GGUF, version, number of tensors, number of keys
     the keys      name, type, value; `general.architecture` names the prefix of the model's own keys
     the tensors   name, dimensions, type, offset into the data
@@ -39,7 +34,11 @@ GGML_TYPES: dict[int, tuple[str, int, int]] = {
     29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66),
     39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18),
 }  # fmt: skip
+"""The types that a tensor can have: number -> name, elements in a block, bytes of a block.
 
+A quantized type packs a block of elements with their scale: Q4_1 puts 32 4-bit elements, a 16-bit scale
+and a 16-bit minimum into 20 bytes. Missing numbers were withdrawn.
+"""
 
 MAX_HEADER_BYTES = 256 * 1024 * 1024
 MAX_KEYS = 65_536

@@ -391,7 +391,7 @@ def read_shards(
             if tensor.name in seen:
                 raise bad_header(shard, f"holds `{tensor.name[:80]}`, which an earlier shard holds too")
             if promised.pop(tensor.name, shard) != shard:
-                raise bad_header(shard, f"holds `{tensor.name[:80]}`, which {name} expects elsewhere")
+                raise bad_header(shard, f"holds `{tensor.name[:80]}`, which {name} lists in another file")
             seen.add(tensor.name)
             tensors.append(tensor)
     for missing, shard in promised.items():

@@ -45,7 +45,7 @@ _SLOWDOWNS = {
 
 
 class GpuReading(Value):
-    """A GPU at one moment. None: not reported; a GB10 prints `[N/A]` for some fields, which is no fault."""
+    """A GPU at one moment. None: not reported; a GB10 prints `[N/A]` for some fields, which is normal."""
 
     name: str
     driver: str = ""

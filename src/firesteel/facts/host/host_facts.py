@@ -1,16 +1,15 @@
-"""A host as `doctor` sees it, with its interfaces and rails: the facts that a probe holds. Pure.
+"""A host as `doctor` sees it: the facts in a probe, with the rails of a ConnectX-7. Pure.
 
-Network interfaces of a host, and the rails of its ConnectX-7: what a cluster's traffic goes over. Pure.
-
-A Spark has two QSFP ports. Linux shows each as two interfaces with an RDMA device each ("rails"), because two
-PCIe links of four lanes feed it; both rails together carry the 200 Gb/s of a cable.
+The traffic of a cluster goes over the rails. A Spark has two QSFP ports. Linux shows each as two
+interfaces with an RDMA device each ("rails"), because two PCIe links of four lanes feed it; both rails
+together carry the 200 Gb/s of a cable.
 
     https://www.servethehome.com/the-nvidia-gb10-connectx-7-200gbe-networking-is-really-different/
     https://github.com/NVIDIA/dgx-spark-playbooks                                       both seen 2026-11-15
 
     facts = HostFacts.of(Probe.parse(output))
 
-What the probe does not say is None or empty. Judgements over these facts are in `rules.host`.
+What the probe does not contain is None or empty. Judgements over these facts are in `rules.host`.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ def _is_address(text: str) -> bool:
 
 
 def _owners(probe: Probe, name: str, addresses: tuple[str, ...]) -> tuple[str, ...]:
-    """Who sets this interface up: files that name it or its address, and NetworkManager's connection.
+    """What sets this interface up: files that name it or its address, and NetworkManager's connection.
 
     Netplan's files are readable only by root, so a connection may be all that is seen.
     """
@@ -290,7 +289,7 @@ class HostFacts(Value):
 
     @property
     def cabled_rails(self) -> tuple[Interface, ...]:
-        """The rails of ports with a cable: where one of a port's rails has a carrier, both should."""
+        """The rails of ports with a cable: if one of a port's rails has a carrier, both should."""
         ports = {rail.port for rail in self.rails if rail.has_carrier}
         return tuple(rail for rail in self.rails if rail.port in ports)
 

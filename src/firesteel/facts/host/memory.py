@@ -4,17 +4,16 @@ No single figure does. MemAvailable was 22.5 GiB while the driver could not allo
 host that served well; the driver logs that it is out of memory on healthy hosts too. So a sample holds all of
 them, and `run/supervise/guard.py` judges them together.
 
-Text in, values out. What a kernel does not report is None, and no text makes a parser raise.
+What a kernel does not report is None, and no text makes a parser raise.
 
     https://github.com/vllm-project/vllm/issues/54200                                   seen 2026-11-15
     https://github.com/MiaAI-Lab/Qwen3.8-Flash-Next-Single-DGX-Spark/pull/54            seen 2026-11-15
     https://github.com/vllm-project/vllm/issues/56824                                   seen 2026-11-15
 
-Memory limits of cgroups, version 1 and 2, as containers, systemd units and batch systems set them. Pure.
-
-`/proc/meminfo` shows the whole machine, also to a process that may use only a part of it. What binds it are
-the limits of its own cgroup and of every one above. `/proc/self/cgroup` names its own by the kernel's path,
-`/proc/self/mountinfo` says which part of that tree is mounted where: a container often sees only its own.
+Containers, systemd units and batch systems limit memory by cgroups, version 1 or 2. `/proc/meminfo` shows the
+whole machine even to a process that may use only a part of it. The limits of its own cgroup and of every one
+above apply. `/proc/self/cgroup` names its own by the kernel's path, and `/proc/self/mountinfo` shows
+which part of that tree is mounted where: a container often sees only its own.
 
     https://docs.kernel.org/admin-guide/cgroup-v2.html, cgroup-v1/memory.html      seen 2026-11-15
 """
@@ -194,7 +193,7 @@ def _upwards(path: str, root: str, mount: str) -> list[str]:
     """The folder of a path in a tree whose part `root` is mounted at `mount`, and those above it."""
     try:
         inside = PurePosixPath(path).relative_to(root)
-    except ValueError:  # mounted from elsewhere: what is at the mount is all that can be seen
+    except ValueError:  # another part of the tree is mounted: what is at the mount is all that can be seen
         inside = PurePosixPath()
     if ".." in inside.parts:  # a namespace shows what is above its own root like that
         inside = PurePosixPath()

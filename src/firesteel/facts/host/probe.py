@@ -1,4 +1,4 @@
-"""What was read on a host, and the same without its secrets. Pure.
+"""What was read on a host, with or without its secrets. Pure.
 
     script = probe_script()            run it by `sh` on any host, here or over ssh
     probe = Probe.parse(output)        its output, or a bundle that `doctor --bundle` wrote
@@ -7,9 +7,8 @@
 A remote host needs only `sh`, `grep` and `sed` for it. Because a probe is text, a recorded host, a simulated
 one and a real one are judged by the same code.
 
-Takes secrets, names and hardware addresses out of a probe, so that it can be shown to strangers. Pure.
-
-Private network addresses stay: without them nobody can judge the rails of a cluster.
+`Probe.redacted` removes secrets, names and hardware addresses, so that a probe can be shown to strangers.
+Private network addresses stay: without them the rails of a cluster cannot be judged.
 """
 
 from __future__ import annotations
@@ -181,9 +180,9 @@ def redact(text: str) -> str:
 def _names(probe: Probe) -> dict[str, str]:
     """Names of people and of the host -> what stands for them.
 
-    A name that the probe itself uses stays: it says nothing about anybody, and a host called `vm` or a user
-    called `nvidia` would take `/proc/sys/vm` and the driver out of what is judged. So does an account that is
-    called like its own program (`postgres`).
+    A name that the probe itself uses stays: it identifies no one, and without the names `vm` or `nvidia` the
+    checks would not find `/proc/sys/vm` and the driver. An account with the name of its program (`postgres`)
+    also stays.
     """
     user, host = probe.text("user").strip(), probe.text("host").strip()
     rows = [row.split() for row in probe.lines("processes")]

@@ -65,7 +65,7 @@ class Adapter(Value):
     architecture: str | None = None
     """Of a GGUF."""
     features: tuple[str, ...] = field(default=())
-    """What it has beside plain low-rank pairs: `DoRA`, `modules_to_save`."""
+    """What it has in addition to plain low-rank pairs: `DoRA`, `modules_to_save`."""
 
     @classmethod
     def of_peft(cls, name: str, path: str, config: object, tensors: Iterable[Tensor]) -> Adapter:

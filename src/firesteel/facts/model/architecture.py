@@ -48,7 +48,7 @@ class ChunkedAttention(Value):
 
 
 class Indexer(Value):
-    """Scores the past to pick what a sparse layer attends to; caches one key of its own per token."""
+    """Scores the past to pick what a sparse layer attends to; caches a separate key per token."""
 
     heads: int
     head_dim: int
@@ -136,7 +136,7 @@ class Mamba2(Value):
 
 
 class SharedKv(Value):
-    """Attends to the cache of an earlier layer and has none of its own."""
+    """Attends to the cache of an earlier layer and has no cache itself."""
 
     of: int
     """The number of that layer."""
@@ -220,5 +220,5 @@ class Checkpoint(Value):
     """The KV cache dtype that it is calibrated for; None: not given."""
     heavier: Weights | None = None
     """The weights in the layout that keeps more in 16 bits; None: the layout is known."""
-    doubts: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
     """What was assumed because the files do not say it, described for the user."""

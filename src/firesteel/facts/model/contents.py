@@ -70,8 +70,8 @@ class TokenizerFacts(Value):
                 parsed[name] = value
         config = parsed.get("tokenizer_config.json", {})
         ids = _ids(parsed.get("tokenizer.json", {}), config)
-        own = _template(config) or _template(parsed.get("chat_template.json", {}))
-        beside = texts.get("chat_template.jinja")
+        in_config = _template(config) or _template(parsed.get("chat_template.json", {}))
+        template_file = texts.get("chat_template.jinja")
         token = config.get("eos_token")
         text = token.get("content") if isinstance(token, Mapping) else token
         eos = text if isinstance(text, str) else None
@@ -81,8 +81,8 @@ class TokenizerFacts(Value):
             highest_id=max(ids.values(), default=None),
             eos=eos,
             eos_id=ids.get(eos) if eos else None,
-            has_template=bool(own or beside),
-            templates_differ=bool(own and beside and own.strip() != beside.strip()),
+            has_template=bool(in_config or template_file),
+            templates_differ=bool(in_config and template_file and in_config.strip() != template_file.strip()),
         )
 
 

@@ -42,7 +42,7 @@ def vision_groups(model: Mapping[str, object], hidden: int) -> tuple[TensorGroup
         if kind == "gemma4_vision" and not values.is_true("use_clipped_linears"):
             return tuple(_gemma4(values, hidden))
     except UnknownArchitecture:
-        # a tower that cannot be sized is no reason to refuse the language model
+        # without the size of a tower the language model can still be planned
         return None
     return None
 
@@ -191,7 +191,7 @@ def audio_groups(model: Mapping[str, object], hidden: int) -> tuple[TensorGroup,
         if kind in ("qwen3_asr_encoder", "qwen3_asr_audio_encoder"):
             return tuple(_qwen3_asr(values))
     except UnknownArchitecture:
-        return None  # a tower that cannot be sized is no reason to refuse the language model
+        return None  # without the size of a tower the language model can still be planned
     return None
 
 

@@ -1,17 +1,15 @@
-"""The known model families, by `model_type`, and the values of one config under their names.
-
-The known model families, by `model_type`: how their layers alternate, and what their configs leave out.
+"""The known model families, by `model_type`: how their layers alternate, and what their configs leave out.
 
 A family is listed when `architecture.py` has its kind of attention and its layer pattern was read in its
 model code. Other families are refused. Seen in transformers as of 2026-08-21 and in its release 5.22.2, seen
 2026-11-15; `kimi_linear` of Kimi K3, `deepseek_v4`, `minimax_m3` and `nemotron-nas` also in vLLM 0.32,
 `vllm/models` and `vllm/model_executor/models`, seen 2026-11-15; `exaone4`, `ernie4_5_moe`, `dots1`,
-`hunyuan_v1`, `lfm2`, `falcon_h1`, `jamba`, and all families of 2026 that are listed beside older ones in
+`hunyuan_v1`, `lfm2`, `falcon_h1`, `jamba`, and all families of 2026 that are listed next to older ones in
 transformers 5.19.0, `bailing_moe` and its successors in vLLM 0.32, seen 2026-11-16; `mimo` in the
-code beside its checkpoint.
+code next to its checkpoint.
 `deepseek_ref` is the type of SGLang's conversions of DeepSeek-V4; their keys are the same.
 
-The values of one config.json: looked up under the names that its family uses, checked, refused by name.
+`ConfigValues` looks up values of one config.json under the names that its family uses, and checks them.
 """
 
 from __future__ import annotations

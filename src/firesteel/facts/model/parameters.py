@@ -153,7 +153,7 @@ class _TensorLister:
             if key not in ("vision_config", "audio_config") or not is_sized:
                 yield f"the size of the tower in `{key}`"
         if self._is_nested and not towers:
-            yield "whether it has towers beside the language model, and their size"
+            yield "whether it has towers in addition to the language model, and their size"
         if self._architecture.drafter_layers and not any(group.in_drafter for group in groups):
             yield "the size of its MTP layers"
         if (

@@ -160,7 +160,7 @@ def _lengths(names: frozenset[str]) -> tuple[int, ...]:
 
 
 def _subpaths(parts: Sequence[str], lengths: Iterable[int]) -> Iterable[str]:
-    """Every run of so many whole names in a path: of two, `a.b.c` has `a.b` and `b.c`."""
+    """Every run of this many whole names in a path: of two, `a.b.c` has `a.b` and `b.c`."""
     for length in lengths:
         for start in range(len(parts) - length + 1):
             yield ".".join(parts[start : start + length])
@@ -180,9 +180,9 @@ _MODELOPT = {
 class Quantization(Value):
     method: Method
     format: WeightFormat | None
-    """Of the linear layers without a format of their own; None: they are not quantized."""
+    """Of the linear layers that `others` does not list; None: they are not quantized."""
     others: tuple[tuple[ModulePatterns, WeightFormat], ...] = ()
-    """Modules with a format of their own; the first match counts."""
+    """Modules with another format; the first match counts."""
     ignored: ModulePatterns = field(default_factory=ModulePatterns)
     """Modules that are not quantized."""
     kv_cache_dtype: str | None = None

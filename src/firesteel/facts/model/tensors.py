@@ -53,7 +53,7 @@ class Role(StrEnum):
 
 Provenance = Literal["counted", "derived", "reported"]
 """counted: from the header of the checkpoint. derived: from published shapes and the layout of the
-quantization. reported: a figure that somebody published."""
+quantization. reported: a published figure."""
 
 
 class Tensor(Value):
@@ -194,7 +194,7 @@ def split_leaf(name: str) -> tuple[str, str]:
 
 class SharedScale(FileValue, kw_only=True):
     modules: Annotated[tuple[str, ...], NOT_EMPTY]
-    """The last parts of their names; they stand beside each other in one parent."""
+    """The last parts of their names; they have the same parent."""
     why: str
     sources: Sources
 

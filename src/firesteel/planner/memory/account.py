@@ -38,7 +38,7 @@ Verdict = Literal["fits", "tight", "does not fit"]
 so the launch may be stopped when memory runs out. does not fit: the expected need is more than the budget."""
 Basis = Literal["counted", "derived", "reported", "formula", "estimated", "measured"]
 """counted, derived, reported: as for weights. formula: computed as the engine itself does, rounding included.
-estimated: observed elsewhere, with a band. measured: observed here, when the same launch ran."""
+estimated: observed on other hosts, with a band. measured: observed here, when the same launch ran."""
 _SPARE_SHARE = 0.02
 """Of the budget: a smaller remainder is within the error of the figures."""
 
@@ -169,7 +169,7 @@ def _llamacpp_weights(
     if not (pool.has_gpu and launch.uses_gpu) or _number(launch, "n-gpu-layers", -1) == 0:
         return total, source
     embeddings = weights.bytes_by_role.get(Role.EMBEDDINGS, 0)
-    # Tables by layer, which some models have beside it, are not part of a head.
+    # Tables by layer, which some models also have, are not part of a head.
     head = min(embeddings, shape.vocab_size * shape.hidden_size * 2) if weights.tied_head else 0
     if pool.is_host_memory:
         note = "; the embedding table is also loaded as head" if head else ""
@@ -292,7 +292,7 @@ _TILES = {
 """By `--moe-backend`: what hidden and intermediate size are rounded up to, as in vLLM 0.28's
 `model_executor/layers/fused_moe/oracle/mxfp4.py`."""
 _DEFAULT = "marlin"
-"""The only backend that accepts a GB10; elsewhere it is the one that pads most."""
+"""The only backend that accepts a GB10; on other GPUs it is the one that pads most."""
 
 
 class LoadedWeights(Value):
@@ -383,7 +383,7 @@ def _round_up(size: int, tile: int) -> int:
 # `--max-num-seqs` requests, and keeps the higher peak free. The terms are those of its own code: a
 # layer's widest tensors that live at once, the workspaces of experts (which stay), the sampler's copies
 # of the logits. Their factors were fitted on ten models on an H200 with vLLM 0.26
-# (`benchmarks/gpu/record_vllm_peaks.py`) and held 15 others inside the band
+# (`benchmarks/gpu/record_vllm_peaks.py`) and 15 others stay inside the band
 # (`tests/planner/test_gpu_peaks.py`).
 
 _BF16 = 2
@@ -392,7 +392,7 @@ _BAND = sqrt(2)
 _LIBRARIES = 32 * MIB
 """cuBLAS keeps this from its first call on."""
 _LATENT_TOKENS = 65536
-"""MLA recomputes keys and values of at most so many cached tokens at once."""
+"""MLA recomputes keys and values of at most this many cached tokens at once."""
 _LATENT_HEAD = 256
 """Key and value of a head without its rotary part, as in DeepSeek and Kimi."""
 _GRAPH_BYTES = Band(0.26 * MIB, 0.37 * MIB, 0.52 * MIB)
@@ -497,11 +497,11 @@ _STEP_TOKENS = 8192
 
 def size_sound_cache(launch: Launch, shape: Architecture, sound: int, context: int, users: int) -> KvCache:
     """`sound`: the vectors of a request."""
-    held = replace(size_kv_cache(launch, shape, context + sound, users), pool=None)
+    cache = replace(size_kv_cache(launch, shape, context + sound, users), pool=None)
     if launch.engine != "vllm":
-        return held
+        return cache
     admitted = size_kv_cache(launch, shape, context + _admitted(launch), 1)
-    return replace(held, bytes=max(held.bytes, admitted.bytes))
+    return replace(cache, bytes=max(cache.bytes, admitted.bytes))
 
 
 def printed_sound_cache(

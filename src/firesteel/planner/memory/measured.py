@@ -1,7 +1,7 @@
 """Use what an earlier start of the same launch measured on this host instead of estimates.
 
 Weights and KV cache can be counted before a start; what an engine takes for itself cannot, and the bands
-from three boots of other models are gigabytes wide. Once a launch has run here, its process tells: all the
+from three boots of other models are gigabytes wide. Once a launch has run here, its process shows it: all the
 memory it holds, less weights and cache, is what the estimates were about. The next plan of that launch uses
 that figure and says so. A counted part stays as counted unless the engine itself reported another figure.
 
@@ -52,7 +52,7 @@ def launch_key(launch: Launch) -> str:
     """Equal for launches that take the same memory, in every process and on every day.
 
     Names, ports, addresses, secrets and the figures that a plan adds itself are left out; over several hosts
-    also what each of them has of its own.
+    also what each of them allocates itself.
     """
     is_joined = launch.sparks > 1
     ignored = {*PLANNED_FLAGS} | _IRRELEVANT_FLAGS | (_RANK_FLAGS if is_joined else frozenset())

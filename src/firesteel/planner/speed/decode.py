@@ -112,7 +112,7 @@ def step_reads(
     for (role, dtype), size in stored.items():
         if role in (Role.TOWER, Role.DRAFTER) or (role is Role.EMBEDDINGS and not tied_head):
             continue
-        if role is Role.EMBEDDINGS:  # the head is this table; per-layer tables beside it are not read
+        if role is Role.EMBEDDINGS:  # the head is this table; other tables, by layer, are not read
             head_size = shape.vocab_size * shape.hidden_size / WEIGHTS_PER_BYTE.get(dtype, 0.5)
             role, size = Role.HEAD, min(size, head_size)
         target = experts if role is Role.ROUTED_EXPERTS and shape.experts else weights

@@ -61,7 +61,7 @@ class PromptModel(Value, dict=True):
     """llama.cpp reads the weights again for every micro-batch."""
 
     def step_terms(self, pieces: Sequence[tuple[int, int]], decoding: int = 0) -> Terms:
-        """Of a step with pieces of prompts, each (tokens, earlier tokens), beside `decoding` users."""
+        """Of a step with pieces of prompts, each (tokens, earlier tokens), with `decoding` users."""
         tokens = sum(size for size, _ in pieces)
         token_pairs = sum(size * (depth + size / 2) for size, depth in pieces)
         heads, recurrent, attention = self._layers
@@ -143,7 +143,7 @@ def prefill_speed(model: PromptModel, launch: Launch, prompt: int, cached: int =
 
 
 def active_weights(shape: Architecture, stored: StoredBytes) -> float | None:
-    """How many weights each token of a prompt passes; None when a format does not tell.
+    """How many weights each token of a prompt passes; None when a format is not known.
 
     The head does not count: only the last token of a prompt goes through it.
     """
@@ -194,8 +194,8 @@ SOUND_S = 30
 _TEXT_TOKENS = (50, 100, 150)
 """In half a minute of speech: 60, 75 and 110 words at one and a third to one and a half tokens a word."""
 _SLOWER = 2.0
-"""Encoders run without CUDA graphs, beside the decoding of sound on the CPU; nobody has measured how much it
-costs."""
+"""Encoders run without CUDA graphs, while the CPU decodes sound; what that costs has
+not been measured."""
 
 
 def with_speech(speed: Speed, speech: Speech, stored: StoredBytes) -> Speed:

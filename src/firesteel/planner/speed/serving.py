@@ -31,7 +31,7 @@ from firesteel.units import Band
 from firesteel.values import Value, replace
 
 _MAX_STEPS_AT_ONCE = 128
-"""Steps in which nobody comes or goes are taken together; the cache grows a little meanwhile."""
+"""Steps in which no request begins or ends are taken together; the cache grows a little meanwhile."""
 _DEPTH_STEP = 64
 _PROMPT_TOKENS, _ANSWER_TOKENS = 8192, 512
 

@@ -2,8 +2,8 @@
 
 A drafter proposes some tokens and the model verifies them in one step. The gain is the number of accepted
 tokens per step over the cost of the longer step, and acceptance depends on the text: on one server prose
-went at 50 tok/s and JSON at 202. So there is a range for each kind of text and no single number. Where nobody
-has published acceptance by text for a method, there is one band for any text, from no gain to the best
+went at 50 tok/s and JSON at 202. So there is a range for each kind of text and no single number. If no
+acceptance by text is published for a method, there is one band for any text, from no gain to the best
 published one. A model that denoises blocks of tokens (`--diffusion-config`) is planned the same way: how many
 tokens a step settles depends on the text, too.
 """
@@ -21,7 +21,7 @@ from firesteel.units import Band, BandSchema
 from firesteel.values import FileValue, Value
 
 TextKind = Literal["prose", "conversation", "code", "reasoning", "structured", "any"]
-"""any: nobody published the gain by kind of text."""
+"""any: no gain by kind of text is published."""
 
 ANY_TEXT: TextKind = "any"
 

@@ -76,7 +76,7 @@ class Speed(Value):
     sources: tuple[str, ...] = ()
     """URLs of the runs behind the figure."""
     parts_ms: Mapping[str, float] = {}
-    """Where the time of a step goes; empty when the basis does not tell."""
+    """Where the time of a step goes; empty if the basis does not show it."""
     at_depth: tuple[tuple[int, Band], ...] = ()
     """The same figure deeper into a conversation, up to the context length."""
     batch: BatchSpeed | None = None
