@@ -18,7 +18,7 @@ from firesteel.catalog.catalog import shipped
 from firesteel.edge.files import find_files, read_beside, read_text
 from firesteel.errors import FiresteelError
 from firesteel.rules.checker import Finding
-from firesteel.rules.linter import LintOptions, LintResult, lint
+from firesteel.rules.linter import CheckResult, LintOptions, lint
 from firesteel.values import replace
 
 OPTIONS = LintOptions(shipped().images)
@@ -36,8 +36,8 @@ def main() -> None:
         kinds = Counter(machine.kind for result in results for machine in result.machines)
         findings = [finding for result in results for finding in result.findings]
         levels = Counter(finding.level for finding in findings)
-        files = sum(bool(result.readings) for result in results)
-        launches = sum(len(result.readings) for result in results)
+        files = sum(bool(result.launches) for result in results)
+        launches = sum(len(result.launches) for result in results)
         machines = (kinds[kind] for kind in ("spark", "other", "unsaid"))
         cells = [files, launches, *machines, levels["stop"], levels["warn"]]
         print(f"| {Path(name).name} | {' | '.join(map(str, cells))} |", flush=True)
@@ -47,7 +47,7 @@ def main() -> None:
         print(f"{stop.rule}  {where}  {stop.says}")
 
 
-def result_of(path: Path, options: LintOptions) -> LintResult | None:
+def result_of(path: Path, options: LintOptions) -> CheckResult | None:
     try:
         return lint(read_text(path), str(path), options)
     except FiresteelError:

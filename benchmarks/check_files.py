@@ -45,7 +45,7 @@ def copy_files(folders: list[Path], target: Path) -> tuple[int, int, int]:
 
 def launches_in(path: Path) -> int:
     try:
-        return len(lint(read_text(path), str(path), OPTIONS).readings)
+        return len(lint(read_text(path), str(path), OPTIONS).launches)
     except FiresteelError:
         return 0
 

@@ -11,7 +11,7 @@ import pytest
 from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount, Spot
-from firesteel.reads.launches import NotRead, read, scan
+from firesteel.reads.launches import NotRead, not_read, read, scan
 from firesteel.reads.reader import ReadLaunch
 from firesteel.reads.source_text import parse_env_file, source_file
 
@@ -314,7 +314,7 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 def readings(
     path: str, text: str, images: Images, beside: Mapping[str, str] = NOTHING
 ) -> tuple[ReadLaunch, ...]:
-    return scan(source_file(text, path, beside.get), images).launches
+    return tuple(scan(source_file(text, path, beside.get), images).launches)
 
 
 FOLDER = Path(__file__).parent / "files" / "formats"
@@ -411,7 +411,7 @@ def test_guides_and_scripts_in_values_of_yaml(images: Images) -> None:
 
 
 def unread(text: str, images: Images, path: str = "run.sh") -> tuple[NotRead, ...]:
-    return scan(source_file(text, path), images).unread
+    return not_read(scan(source_file(text, path), images))
 
 
 @pytest.mark.parametrize(
@@ -473,4 +473,4 @@ def test_prose_is_not_a_launch(images: Images) -> None:
 )
 def test_hostile_texts_are_read_in_bounded_time(text: str, images: Images) -> None:
     """Each once took minutes, or would with a pattern that tries every end for every beginning."""
-    scan(source_file(text, "run.sh"), images)
+    not_read(scan(source_file(text, "run.sh"), images))

@@ -18,7 +18,7 @@ ASKED = LintOptions(shipped().images)
 
 
 def changed(text: str, key: str, fix: Fix) -> str | None:
-    (reading,) = scan(SourceFile("run.sh", text), ASKED.images)[0]
+    (reading,) = scan(SourceFile("run.sh", text), ASKED.images).launches
     finding = Finding("r", "warn", "", None, reading.spots[key], "", "verified", (), "", key, fix)
     return change(text, finding, reading)
 
@@ -110,7 +110,9 @@ def test_a_fix_that_would_change_anything_else_is_not_made() -> None:
     """Whatever becomes of the variable, its command substitution must not leave words behind."""
     text = "docker run --gpus all -e VLLM_FP8_MOE_BACKEND=$(echo a b) vllm/vllm-openai:v0.28.0 org/m\n"
     mended, findings = apply_fixes(text, "run.sh", ASKED)
-    before, after = (scan(SourceFile("run.sh", each), ASKED.images)[0][0].launch for each in (text, mended))
+    before, after = (
+        scan(SourceFile("run.sh", each), ASKED.images).launches[0].launch for each in (text, mended)
+    )
     assert (before.model, before.container) == (after.model, after.container)
     assert len(findings) == (text != mended)
 
@@ -130,7 +132,7 @@ def test_what_is_mended_stays_the_same_launch(options: list[str], gap: str) -> N
     words = ["docker run --gpus all", *options, "vllm/vllm-openai:v0.28.0 org/m --gpu-memory-utilization 0.7"]
     text = gap.join(words) + "\n"
     mended, _ = apply_fixes(text, "run.sh", ASKED)
-    (before,), (after,) = (scan(SourceFile("run.sh", each), ASKED.images)[0] for each in (text, mended))
+    (before,), (after,) = (scan(SourceFile("run.sh", each), ASKED.images).launches for each in (text, mended))
     assert before.launch.flags == after.launch.flags and before.launch.container == after.launch.container
     assert after.launch.env == {name: value for name, value in before.launch.env.items() if name == "A"}
 

@@ -44,9 +44,9 @@ def test_a_pattern_must_fit_a_rule() -> None:
 
 def test_a_text_without_a_launch() -> None:
     found = lint("echo hello", "run.sh", ASKED)
-    assert (found.readings, found.findings, found.problem) == ((), (), None)
+    assert (found.launches, found.findings, found.unread) == ((), (), ())
     broken = lint("vllm serve 'm", "run.sh", ASKED)
-    assert broken.problem and "never closed" in broken.problem.what
+    assert "never closed" in broken.unread[0][1].what
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_the_lines_of_an_array_are_no_commands() -> None:
     found = rules_of(array + '  cmd+=(--mxfp4-layers x)\n  "${cmd[@]}" &\n}')
     assert "shell-flags-lost" not in found and {"enforce-eager-slow", "flag-in-no-release"} <= found
     twice = "if a\nthen CMD=(vllm serve org/m\n --mxfp4-layers x)\nelse CMD=(vllm serve org/n)\nfi\n"
-    assert len(lint(f'{twice}"${{CMD[@]}}"', "run.sh", ASKED).readings) == 2
+    assert len(lint(f'{twice}"${{CMD[@]}}"', "run.sh", ASKED).launches) == 2
 
 
 def test_flags_of_sglang_serve() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from firesteel.catalog.catalog import shipped
 from firesteel.rules.checker import Finding
-from firesteel.rules.linter import LintOptions, LintResult, lint
+from firesteel.rules.linter import CheckResult, LintOptions, lint
 
 FOLDER = Path(__file__).parent / "seeds"
 RESTART = "warn restart-policy-unproven"
@@ -49,12 +49,12 @@ TRUE_OF_003 = {
 }
 
 
-def linted(name: str) -> LintResult:
+def linted(name: str) -> CheckResult:
     return lint((FOLDER / f"{name}.md").read_text(), f"{name}.md", LintOptions(shipped().images))
 
 
 @pytest.fixture(scope="module")
-def guide() -> LintResult:
+def guide() -> CheckResult:
     return linted("003")
 
 
@@ -62,10 +62,10 @@ def graves(findings: tuple[Finding, ...]) -> set[str]:
     return {f"{finding.level} {finding.rule}" for finding in findings if finding.level != "note"}
 
 
-def of_each(found: LintResult) -> dict[str, set[str]]:
+def of_each(found: CheckResult) -> dict[str, set[str]]:
     """Container name -> what is told of its lines."""
     told = {}
-    for reading in found.readings:
+    for reading in found.launches:
         container = reading.launch.container
         name = dict(container.options).get("name") if container else ""
         name = "vllm --version" if container and container.program == ("vllm",) else name
@@ -75,15 +75,15 @@ def of_each(found: LintResult) -> dict[str, set[str]]:
     return told
 
 
-def test_every_command_of_the_guide(guide: LintResult) -> None:
+def test_every_command_of_the_guide(guide: CheckResult) -> None:
     assert of_each(guide) == TRUE_OF_003
 
 
-def test_nine_commands_repeat_the_entrypoint(guide: LintResult) -> None:
+def test_nine_commands_repeat_the_entrypoint(guide: CheckResult) -> None:
     assert sum(finding.rule == "vllm-entrypoint-twice" for finding in guide.findings) == 9
 
 
-def test_the_dead_flag_in_the_sentences_is_noted_each_time(guide: LintResult) -> None:
+def test_the_dead_flag_in_the_sentences_is_noted_each_time(guide: CheckResult) -> None:
     dead = [finding for finding in guide.findings if finding.rule == "spec-disable-flag-gone"]
     assert len(dead) == 4 and {finding.level for finding in dead} == {"note"}
 
@@ -104,6 +104,6 @@ def test_the_dead_flag_in_the_sentences_is_noted_each_time(guide: LintResult) ->
 )
 def test_the_other_documents(name: str, launches: int, told: set[str], noted: set[str]) -> None:
     found = linted(name)
-    assert len(found.readings) == launches
+    assert len(found.launches) == launches
     assert graves(found.findings) == told
     assert noted <= {finding.rule for finding in found.findings if finding.level == "note"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ from firesteel.cli.output.show import LEVEL_STYLE, err, findings_view, out, tabl
 from firesteel.library import documents
 from firesteel.library.check import (
     CheckOptions,
-    CheckReport,
     check_texts,
     compatibility,
     explain,
@@ -28,7 +27,7 @@ from firesteel.library.check import (
 
 if TYPE_CHECKING:
     from firesteel.rules.checker import Finding
-    from firesteel.rules.linter import LintResult
+    from firesteel.rules.linter import CheckResult
     from firesteel.rules.rule import Level, Rule
     from firesteel.rules.tables import CompatibilityTable, FactTable, SupportRange
 
@@ -151,7 +150,7 @@ def command(
     elif form == "sarif":
         click.echo(ci_annotations.sarif(result.findings, result.unread))
     elif form == "markdown":
-        click.echo(markdown(result.linted))
+        click.echo(markdown(result))
     elif form == "github":
         for line in ci_annotations.github(result.findings, result.unread):
             click.echo(line)
@@ -160,10 +159,10 @@ def command(
     return result.exit_code
 
 
-def _show(result: CheckReport, wants_fixes: bool) -> None:
+def _show(result: CheckResult, wants_fixes: bool) -> None:
     for fixed in result.fixed:
         out.print(Text(fixed.diff.rstrip("\n")), soft_wrap=True)
-        if fixed.source.path is None:
+        if fixed.file is None:
             out.print(Text(fixed.text.rstrip("\n")), soft_wrap=True)
     if wants_fixes and not result.fixed:
         err.print("nothing here has a safe fix")
@@ -174,31 +173,30 @@ def _show(result: CheckReport, wants_fixes: bool) -> None:
     out.print(_summary(result))
 
 
-def _summary(result: CheckReport) -> str:
+def _summary(result: CheckResult) -> str:
     counts = {level: sum(finding.level == level for finding in result.findings) for level in LEVEL_STYLE}
     text = ", ".join(f"{count} {level}" for level, count in counts.items() if count) or "nothing found"
-    allowed = sum(len(linted.allowed) for linted in result.linted)
-    text += f", {allowed} allowed" if allowed else ""
-    readings = [reading for linted in result.linted for reading in linted.readings]
-    if not readings:
-        names = sum(linted.mentioned for linted in result.linted)
+    text += f", {len(result.allowed)} allowed" if result.allowed else ""
+    launches = result.launches
+    if not launches:
+        names = result.mentioned
         of_engines = "flag, variable or image" if names == 1 else "flags, variables and images"
         return f"{text}; it starts no engine, and its text mentions {names} {of_engines}"
-    elsewhere = other_machines(result.linted)
-    if len(result.linted) > 1:
-        return f"{text}; {len(readings)} launches in {len(result.linted)} files{elsewhere}"
-    if len(readings) > 1:
-        return f"{text}; {len(readings)} launches{elsewhere}"
-    launch = readings[0].launch
-    return f"{text}; read as {launch.engine} {launch.version or '(version not known)'}{elsewhere}"
+    on_others = other_machines(result)
+    if len(result.files) > 1:
+        return f"{text}; {len(launches)} launches in {len(result.files)} files{on_others}"
+    if len(launches) > 1:
+        return f"{text}; {len(launches)} launches{on_others}"
+    launch = launches[0].launch
+    return f"{text}; read as {launch.engine} {launch.version or '(version not known)'}{on_others}"
 
 
-def other_machines(linted: Sequence[LintResult]) -> str:
-    """Launches for another machine are not held against a Spark; how many, and what says so."""
-    machines = [machine for result in linted for machine in result.machines if machine.kind == "other"]
+def other_machines(result: CheckResult) -> str:
+    """Launches for another machine are not checked against a Spark: how many, and what says so."""
+    machines = [machine for machine in result.machines if machine.kind == "other"]
     if not machines:
         return ""
-    launches = sum(len(result.readings) for result in linted)
+    launches = len(result.launches)
     first = machines[0]
     where = f", {first.spot.path}:{first.spot.line}" if first.spot else ""
     count = "" if launches == 1 else f"{len(machines)} of them " if len(machines) < launches else "all "
@@ -239,13 +237,13 @@ _TITLES = {"stop": "Does not start, or does harm", "warn": "Has no effect, or is
 """Notes are for whoever runs the launch, not for its author."""
 
 
-def markdown(linted: Sequence[LintResult]) -> str:
+def markdown(result: CheckResult) -> str:
     """Every stop and warning by file and line, with what was seen, the fix and the sources."""
-    findings = [finding for result in linted for finding in result.findings]
-    launches = sum(len(result.readings) for result in linted)
+    findings = result.findings
     counts = ", ".join(f"{sum(each.level == level for each in findings)} {level}" for level in _TITLES)
     lines = ["# Launches that do not do what they say", ""]
-    lines.append(f"{launches} launches in {len(linted)} files: {counts}{other_machines(linted)}.")
+    launches = f"{len(result.launches)} launches in {len(result.files)} files"
+    lines.append(f"{launches}: {counts}{other_machines(result)}.")
     for level, title in _TITLES.items():
         of_level = [finding for finding in findings if finding.level == level]
         lines += ["", f"## {title}"] if of_level else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shlex
 from collections.abc import Iterator, Sequence
@@ -22,9 +21,9 @@ from firesteel.reads.launches import no_launch_error
 from firesteel.rules import linter, tables
 from firesteel.rules.checker import Finding
 from firesteel.rules.linter import (
+    CheckResult,
+    FixedText,
     LintOptions,
-    LintResult,
-    NoReason,
     apply_fixes,
     engine_version,
     known_patterns,
@@ -76,50 +75,8 @@ class CheckOptions(Value):
     writes_fixes: bool = False
 
 
-class CheckSource(Value):
-    """A text to check, and what to call it. One that has a path can be rewritten."""
-
-    name: str
-    text: str
-    path: Path | None = None
-
-
-class FixedText(Value):
-    source: CheckSource
-    text: str
-    findings: tuple[Finding, ...]
-
-    @property
-    def diff(self) -> str:
-        name, before = self.source.name, self.source.text.replace("\r\n", "\n")
-        lines = before.splitlines(True), self.text.splitlines(True)
-        return "".join(difflib.unified_diff(*lines, name, f"{name} (fixed)"))
-
-
-class CheckReport(Value):
-    linted: tuple[LintResult, ...]
-    fixed: tuple[FixedText, ...]
-    unread: tuple[tuple[str, FiresteelError], ...]
-    must_read_all: bool
-    """The files were named one by one. In a folder, a broken YAML file may be another tool's template."""
-    is_strict: bool = False
-    hardware: str | None = None
-    """The machine that was checked for; `stated`: each launch for the one that its text speaks of."""
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        return tuple(finding for linted in self.linted for finding in linted.findings)
-
-    @property
-    def exit_code(self) -> int:
-        if any(finding.level == "stop" for finding in self.findings):
-            return 3
-        is_lost = any(finding.rule == "launch-not-read" for finding in self.findings)
-        has_launch = any(linted.readings for linted in self.linted)
-        if is_lost and (self.is_strict or (self.must_read_all and not has_launch)):
-            return 2
-        is_failure = self.must_read_all or any(isinstance(error, NoReason) for _, error in self.unread)
-        return 2 if self.unread and (is_failure or self.is_strict) else 0
+Typed = tuple[str, str]
+"""What to call a text that is no file, and the text."""
 
 
 def read(text: str, path: str = "text") -> tuple[ReadLaunch, ...]:
@@ -131,49 +88,59 @@ def check(text: str, *, path: str = "text", hardware_name: str | None = "stated"
     """What the rules say of every launch in a text: on the machine that it speaks of, on `gb10`, or (None)
     without what depends on the machine."""
     found = lint(text, path, linter.LintOptions(find_workspace().images(text), hardware_name))
-    if not found.readings:
-        raise found.problem or no_launch_error(path)
+    if not found.launches:
+        raise found.unread[0][1] if found.unread else no_launch_error(path)
     return found.findings
 
 
-def check_texts(what: Sequence[str], options: CheckOptions, stdin: TextIO | None = None) -> CheckReport:
+def check_texts(what: Sequence[str], options: CheckOptions, stdin: TextIO | None = None) -> CheckResult:
     """What the rules say of files and folders, of a command line given word by word, or (`-`) of `stdin`.
 
     One text alone must be readable and start an engine; of many, the unreadable ones are listed.
     """
     wanted = _lint_options(what, options)
-    linted, fixed, unread = [], [], []
+    results: list[CheckResult] = []
     alone = not _are_paths(what) or (len(what) == 1 and not Path(what[0]).is_dir())
     work = partial(_lint, options=wanted, finds=options.finds_fixes, writes=options.writes_fixes)
-    for name, mended, result in map_in_processes(work, tuple(_open(what, stdin))):
-        if mended:
-            fixed.append(mended)
-        if isinstance(result, FiresteelError):
-            if alone:
-                raise result
-            unread.append((name, result))
-            continue
-        told = [finding for finding in result.findings if finding.rule != "launch-not-read"]
-        has_content = result.readings or told or result.mentioned
-        is_empty = not has_content and (result.problem or not result.findings)
-        if is_empty and alone and not options.skips_others:
-            raise result.problem or no_launch_error(name)
-        if result.problem and not alone:
-            unread.append((name, result.problem))
-        if result.readings or result.findings or (alone and result.mentioned):
-            linted.append(result)
-    for fix in fixed if options.writes_fixes else ():
-        if fix.source.path:
-            files.write_text(fix.source.path, fix.text)
-    must_read_all = _are_paths(what) and not any(Path(word).is_dir() for word in what)
-    return CheckReport(
-        _filtered(linted, options.baseline, options.changed_since),
-        tuple(fixed),
-        tuple(unread),
-        must_read_all,
-        options.is_strict,
-        wanted.hardware,
+    for result in map_in_processes(work, tuple(_open(what, stdin))):
+        if alone:
+            _require_content(result, options.skips_others)
+            result = replace(result, unread=())
+        is_shown = result.launches or result.findings or (alone and result.mentioned)
+        results.append(result if is_shown else CheckResult(fixed=result.fixed, unread=result.unread))
+    for fix in (fix for result in results for fix in result.fixed if options.writes_fixes):
+        if fix.file:
+            files.write_text(fix.file, fix.text)
+    if options.changed_since is not None:
+        from firesteel.edge.files import GitChanges  # runs git
+
+        changes = GitChanges(options.changed_since)
+        results = [_on_changed_lines(result, changes) for result in results]
+    findings = tuple(finding for result in results for finding in result.findings)
+    return CheckResult(
+        files=tuple(name for result in results for name in result.files),
+        launches=tuple(launch for result in results for launch in result.launches),
+        findings=_without_known(findings, options.baseline) if options.baseline else findings,
+        machines=tuple(machine for result in results for machine in result.machines),
+        allowed=tuple(pair for result in results for pair in result.allowed),
+        mentioned=sum(result.mentioned for result in results),
+        fixed=tuple(fix for result in results for fix in result.fixed),
+        unread=tuple(pair for result in results for pair in result.unread),
+        hardware=wanted.hardware,
+        must_read_all=_are_paths(what) and not any(Path(word).is_dir() for word in what),
+        is_strict=options.is_strict,
     )
+
+
+def _require_content(result: CheckResult, skips_others: bool) -> None:
+    """One text alone must be readable, and start or mention an engine."""
+    error = result.unread[0][1] if result.unread else None
+    if error and not result.files:
+        raise error
+    others = [finding for finding in result.findings if finding.rule != "launch-not-read"]
+    has_content = result.launches or others or result.mentioned
+    if not has_content and (error or not result.findings) and not skips_others:
+        raise error or no_launch_error(result.files[0])
 
 
 def _lint_options(what: Sequence[str], options: CheckOptions) -> LintOptions:
@@ -188,55 +155,40 @@ def _lint_options(what: Sequence[str], options: CheckOptions) -> LintOptions:
     )
 
 
-def _lint(
-    opened: CheckSource | Path, options: LintOptions, finds: bool, writes: bool
-) -> tuple[str, FixedText | None, LintResult | FiresteelError]:
-    """The name of a text (empty: it could not be opened), what was fixed in it, and what was found."""
-    name, fixed = "", None
+def _lint(opened: Typed | Path, options: LintOptions, finds: bool, writes: bool) -> CheckResult:
+    """What was found in a text, and fixed. One that cannot be read has no name among `files`; one that cannot
+    be opened has none in `unread` either."""
+    name = ""
+    fixed: tuple[FixedText, ...] = ()
     try:
-        source = opened if isinstance(opened, CheckSource) else _read(opened)
-        name, text = source.name, source.text
+        file = opened if isinstance(opened, Path) else None
+        if isinstance(opened, Path):
+            text = files.read_text(opened)
+            # The name must be printable, whatever bytes the path has.
+            name = str(opened).encode(errors="replace").decode()
+        else:
+            name, text = opened
         if finds or writes:
-            better, mended = apply_fixes(text, name, options)
-            fixed = FixedText(source, better, mended) if mended else None
+            better, findings = apply_fixes(text, name, options)
+            fixed = (FixedText(name, text, better, findings, file),) if findings else ()
             text = better if writes else text
         result = lint(text, name, options)
     except FiresteelError as error:
-        return name, fixed, error
-    # What a fix needs of a launch is much, and of a folder all of it would be held and sent back.
-    readings = tuple(replace(reading, spots={}, words={}) for reading in result.readings)
-    return name, fixed, replace(result, readings=readings)
+        return CheckResult(fixed=fixed, unread=((name, error),))
+    # What a fix needs of a launch is much, and of a folder all of it would be kept and sent back.
+    launches = tuple(replace(launch, spots={}, words={}) for launch in result.launches)
+    return replace(result, launches=launches, fixed=fixed)
 
 
-def _read(path: Path) -> CheckSource:
-    # The name must be printable, whatever bytes the path has.
-    return CheckSource(str(path).encode(errors="replace").decode(), files.read_text(path), path)
+def _without_known(findings: Sequence[Finding], baseline: Path) -> tuple[Finding, ...]:
+    text = files.read_text(baseline, next=f"firesteel check --json ... > {baseline}")
+    return new_findings(findings, parse_baseline(text, str(baseline)))
 
 
-def _filtered(
-    linted: Sequence[LintResult], baseline: Path | None, changed_since: str | None
-) -> tuple[LintResult, ...]:
-    """The results without what is known, and without what stands on lines that have not changed."""
-    if changed_since is not None:
-        from firesteel.edge.files import GitChanges  # runs git
-
-        changes = GitChanges(changed_since)
-        linted = tuple(_on_changed_lines(result, changes) for result in linted)
-    if baseline is not None:
-        known = parse_baseline(
-            files.read_text(baseline, next=f"firesteel check --json ... > {baseline}"), str(baseline)
-        )
-        findings = [finding for result in linted for finding in result.findings]
-        new = set(map(id, new_findings(findings, known)))
-        linted = tuple(
-            replace(result, findings=tuple(finding for finding in result.findings if id(finding) in new))
-            for result in linted
-        )
-    return tuple(linted)
-
-
-def _on_changed_lines(result: LintResult, changes: GitChanges) -> LintResult:
-    lines = changes.lines(Path(result.path).resolve())
+def _on_changed_lines(result: CheckResult, changes: GitChanges) -> CheckResult:
+    if not result.files:
+        return result
+    lines = changes.lines(Path(result.files[0]).resolve())
 
     def is_changed(finding: Finding) -> bool:
         line = finding.spot.line if finding.spot else 0
@@ -245,23 +197,23 @@ def _on_changed_lines(result: LintResult, changes: GitChanges) -> LintResult:
     return replace(result, findings=tuple(filter(is_changed, result.findings)))
 
 
-def _open(what: Sequence[str], stdin: TextIO | None) -> Iterator[CheckSource | Path]:
+def _open(what: Sequence[str], stdin: TextIO | None) -> Iterator[Typed | Path]:
     """The texts, or the files to read them from."""
     if not what:
         raise UsageError(
             "there is nothing to check", next="firesteel check run.sh, or: firesteel check docker run ..."
         )
     if tuple(what) == ("-",):
-        yield CheckSource("stdin", stdin.read(files.MAX_BYTES) if stdin else "")
+        yield "stdin", stdin.read(files.MAX_BYTES) if stdin else ""
     elif _are_paths(what):
         yield from files.find_files([Path(word) for word in what])
     elif len(what) > 1 and _is_path(what[0]) and starts_with_a_text(what):
         missing = next(word for word in what if not _is_path(word))
         raise UsageError(f"`{missing}` is not a file", next="firesteel check with files that exist")
     elif len(what) > 1:
-        yield CheckSource("line", shlex.join(what))
+        yield "line", shlex.join(what)
     elif any(space in what[0] for space in " \n\t"):
-        yield CheckSource("line", what[0])
+        yield "line", what[0]
     else:
         raise UsageError(f"`{what[0]}` is not a file", next="firesteel check -, and paste the line")
 

@@ -13,7 +13,7 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from firesteel.launch import SWITCHES, Container, Mount
+from firesteel.launch import SWITCHES, Container, EngineName, Mount
 from firesteel.reads.shell import NO_SPAN, Word
 from firesteel.reads.source_text import SourceText
 from firesteel.units import GIB, KIB, MIB, parse_size
@@ -203,20 +203,21 @@ def docker_size(size_bytes: int) -> str:
 
 
 class EngineStart(Value):
-    """What a file describes: a container or a process to start, in terms of the command line.
+    """A container or a process to start, in terms of the command line.
 
     Compose files, manifests, units and other tools' recipes all describe a `docker run` or a command. Each
-    reader translates its format into that, and `reader` does the rest for all of them.
+    reader translates its format into that; `programs` then finds the engine in it.
     """
 
     arguments: tuple[Word, ...]
-    """The command, or the arguments after the image."""
+    """The command, or the arguments after the image; those of the engine, once it is known."""
     image: Word | None = None
     """None: a process on the host itself."""
     options: tuple[DockerOption, ...] = ()
     """The `docker run` options that are equivalent to the file."""
     env: Mapping[str, Word] = {}
-    """The environment of a process; that of a container is among its options."""
+    """The environment of a process, or what a script in a container sets; the container's own variables are
+    among the options."""
     name: str = ""
     """What the file calls it."""
     hardware: str = ""
@@ -229,3 +230,11 @@ class EngineStart(Value):
     """The templates of a chart may add a program and more arguments."""
     runs_with: str = ""
     """See `ReadLaunch`."""
+    engine: EngineName | None = None
+    """None: not known yet."""
+    program: tuple[str, ...] = ()
+    """What starts the engine: `vllm serve`, or a shell and its script up to the engine's arguments."""
+    program_words: tuple[Word, ...] = ()
+    """The words that name the program; the first is its position."""
+    installed: str | None = None
+    """The version that a script installs before it starts the engine."""

@@ -11,9 +11,9 @@ in the sentences and tables of a guide.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
@@ -21,7 +21,6 @@ from firesteel.launch import Spot
 from firesteel.reads import dockerfile, make, markdown, nomad, shell, systemd, variables
 from firesteel.reads.docker import EngineStart
 from firesteel.reads.reader import MAX_SPOT, LaunchReader, ReadLaunch
-from firesteel.reads.shell import Word
 from firesteel.reads.source_text import SourceFile, SourceText, source_file
 from firesteel.values import Value
 
@@ -38,38 +37,30 @@ _ACCEPTED = (
 )
 
 
-class Scan(NamedTuple):
-    launches: tuple[ReadLaunch, ...]
-    problem: UsageError | None = None
-    """The last error among blocks that cannot be read."""
-    unread: tuple[NotRead, ...] = ()
-    """What looks like a launch and could not be read."""
-
-
 def read(text: str, path: str, images: Images) -> tuple[ReadLaunch, ...]:
     """Every launch in a command line or a file; UsageError if there is none."""
-    launches, problem, _ = scan(source_file(text, path), images)
-    if not launches:
-        raise problem or no_launch_error(path)
-    return launches
+    reader = scan(source_file(text, path), images)
+    if not reader.launches:
+        raise reader.problem or no_launch_error(path)
+    return tuple(reader.launches)
 
 
 def no_launch_error(path: str) -> UsageError:
     return UsageError(f"{path} has no command that starts an engine", next=_ACCEPTED)
 
 
-def scan(file: SourceFile, images: Images) -> Scan:
-    """Every launch of a file, and what may be one but could not be read."""
+def scan(file: SourceFile, images: Images) -> LaunchReader:
+    """Read every launch of a file; `not_read` then finds what may be one but could not be read."""
     try:
         blocks = _blocks(file)
     except UsageError as error:
-        return Scan((), error, not_read(file, (), error))
+        reader = LaunchReader(file, images)
+        reader.problem = error
+        return reader
     reader = LaunchReader(file, images, is_script=blocks == (("", None),) and not is_yaml(file))
-    problem = None
     for language, block in blocks:
-        problem = _read_block(reader, language, block) or problem
-    launches = tuple(reader.launches)
-    return Scan(launches, problem, not_read(file, launches, problem, reader.missing))
+        reader.problem = _read_block(reader, language, block) or reader.problem
+    return reader
 
 
 def _blocks(file: SourceFile) -> tuple[tuple[str, SourceText | None], ...]:
@@ -273,25 +264,21 @@ class _Line(Value):
     """Of the fenced block that it stands in."""
 
 
-def not_read(
-    file: SourceFile,
-    launches: Sequence[ReadLaunch],
-    problem: UsageError | None,
-    missing: Sequence[tuple[Word, str]] = (),
-) -> tuple[NotRead, ...]:
-    """Every place that looks like a launch and is none of these launches; and what they lack."""
+def not_read(reader: LaunchReader) -> tuple[NotRead, ...]:
+    """Every line that looks like a launch and that no launch came from; and the files that launches lack."""
+    file, problem = reader.file, reader.problem
     absent = [
         NotRead(_spot(file, word.line, word.column), "an engine", f"{what}, and that file is not at hand")
-        for word, what in missing
+        for word, what in reader.missing
     ]
-    is_told = problem is not None and is_yaml(file)  # the whole file is not read, and its error says so
-    if is_told or not _MAY_START.search(file.text):
+    is_reported = problem is not None and is_yaml(file)  # the whole file is not read, and its error says so
+    if is_reported or not _MAY_START.search(file.text):
         return tuple(absent)
-    ranges = [launch.lines for launch in launches]
+    ranges = [launch.lines for launch in reader.launches]
     found = (
-        NotRead(_spot(file, line.first), engine, _reason(file, line, problem))
-        for line in _lines(file)
-        if (engine := _engine(line.text))
+        NotRead(_spot(file, line.first), engine, _why_not_read(line, problem))
+        for line in _command_lines(file)
+        if (engine := _engine_started_by(line.text))
         and not any(first <= line.last and line.first <= last for first, last in ranges)
     )
     return (*absent, *islice(found, MAX_NOT_READ))
@@ -301,7 +288,7 @@ def _spot(file: SourceFile, line: int, column: int = 1) -> Spot:
     return Spot(file.path, line, file.line(line).strip()[:MAX_SPOT], column)
 
 
-def _lines(file: SourceFile) -> Iterator[_Line]:
+def _command_lines(file: SourceFile) -> Iterator[_Line]:
     """The lines that may start an engine; in a guide those of its blocks."""
     is_guide = not is_yaml(file) and markdown.is_markdown(file)
     numbered = (
@@ -323,7 +310,7 @@ def _lines(file: SourceFile) -> Iterator[_Line]:
             texts = []
 
 
-def _engine(text: str) -> str | None:
+def _engine_started_by(text: str) -> str | None:
     """The engine that a line seems to start."""
     if not _MAY_START.search(text) or _COMMENT.match(text) or _HELP.search(text):
         return None
@@ -337,7 +324,7 @@ def _engine(text: str) -> str | None:
     return next((engine for engine, pattern in _IMAGES if pattern.search(text, container.end())), None)
 
 
-def _reason(file: SourceFile, line: _Line, problem: UsageError | None) -> str:
+def _why_not_read(line: _Line, problem: UsageError | None) -> str:
     if problem:
         return problem.what
     if line.language is not None and line.language not in markdown.SHELLS:

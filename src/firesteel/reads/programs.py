@@ -19,9 +19,10 @@ from firesteel.engines.schema.symbols import ResolvedFlag, Schema, resolve_flag
 from firesteel.errors import UsageError
 from firesteel.launch import EngineName, is_hub_id
 from firesteel.reads import docker, shell, variables
+from firesteel.reads.docker import EngineStart
 from firesteel.reads.shell import ShellCommand, Word
 from firesteel.reads.source_text import SourceFile, SourceText
-from firesteel.values import Value
+from firesteel.values import Value, replace
 
 _MODULES: dict[str, EngineName] = {
     "vllm.entrypoints.openai.api_server": "vllm",
@@ -305,54 +306,35 @@ Seen in ggml-org/llama.cpp `.devops/tools.sh` and `.devops/cuda.Dockerfile`, 202
 _MODEL_FLAGS = ("--model", "--model-path", "-m", "-hf", "--hf-repo")
 
 
-class EngineCommand(Value):
-    """The engine that a command starts, and its arguments."""
+def find_engine(start: EngineStart, image: str, images: Images, file: SourceFile) -> EngineStart | None:
+    """The start of a container with its engine, program and the engine's own arguments. None: it starts no
+    engine, or nothing says which.
 
-    engine: EngineName
-    program: tuple[str, ...]
-    args: Words
-    program_words: Words = ()
-    """The words that name the program; the first is its position."""
-    env: Mapping[str, Word] = {}
-    installed: str | None = None
-    """The version that a script installs before it starts the engine."""
-
-
-def engine_in_container(
-    image: str,
-    images: Images,
-    options: Sequence[docker.DockerOption],
-    arguments: Sequence[Word],
-    file: SourceFile,
-) -> EngineCommand | None:
-    """None: the container starts no engine, or nothing says which.
-
-    An image that nobody knows is taken for an engine's by its name, or by its arguments: flags that only one
-    engine has.
+    An unknown image is taken for an engine's by its name, or by its arguments: flags that only one engine
+    has.
     """
-    entrypoint = next((option.value for option in reversed(options) if option.name == "entrypoint"), None)
+    arguments = start.arguments
+    values = (option.value for option in reversed(start.options) if option.name == "entrypoint")
+    entrypoint = next(values, None)
     before = (entrypoint,) if entrypoint else ()
     texts = (*before, *(word.text for word in arguments))
-    start, program = _program(texts)
+    first, program = _program(texts)
     if program:
-        taken = start + program.length - len(before)
-        names = texts[len(before) : start + program.length]
-        return EngineCommand(
-            program.engine, names, tuple(arguments[taken:]), tuple(arguments[: max(taken, 1)])
-        )
+        taken = first + program.length - len(before)
+        names = texts[len(before) : first + program.length]
+        return _with_engine(start, program.engine, names, taken, max(taken, 1))
     index = script_at(texts)
     if index:
-        env = {name: (word,) for name, word in docker.environment_words(options).items()}
+        env = {name: (word,) for name, word in docker.environment_words(start.options).items()}
         script = arguments[index - len(before)]
-        engine_command = engine_in_script(texts[len(before) : index], script, env, file)
-        if engine_command:
-            return engine_command
+        in_script = engine_in_script(start, texts[len(before) : index], script, env, file)
+        if in_script:
+            return in_script
     if entrypoint is not None:
         return None
     if _TOOLS_IMAGE.search(image):
         is_server = texts[:1] in (("--server",), ("-s",))
-        rest = tuple(arguments[1:])
-        return EngineCommand("llamacpp", texts[:1], rest, tuple(arguments[:1])) if is_server else None
+        return _with_engine(start, "llamacpp", texts[:1], 1, 1) if is_server else None
     known = identify(image, images)
     if known is None and other_image(image, images):
         return None
@@ -361,9 +343,21 @@ def engine_in_container(
         engine = None if known else _engine_of_flags(texts)
     if engine is None:
         return None
-    names = _mistaken_program(engine, texts)
-    program_words = tuple(arguments[: max(len(names), 1)])
-    return EngineCommand(engine, names, tuple(arguments[len(names) :]), program_words)
+    # Words that were meant as a program, but that the entrypoint of the engine takes for arguments.
+    mistaken: tuple[str, ...] = ()
+    if texts and is_shell(texts[0]):
+        mistaken = texts
+    elif engine == "vllm" and texts[:1] in (("vllm",), ("serve",)):
+        mistaken = texts[:1]
+    return _with_engine(start, engine, mistaken, len(mistaken), max(len(mistaken), 1))
+
+
+def _with_engine(
+    start: EngineStart, engine: EngineName, program: tuple[str, ...], taken: int, named: int
+) -> EngineStart:
+    """The start without the first arguments, which name the program; `named` of them stand for it."""
+    arguments, words = start.arguments[taken:], start.arguments[:named]
+    return replace(start, engine=engine, program=program, arguments=arguments, program_words=words)
 
 
 def _program(texts: Sequence[str]) -> tuple[int, Program | None]:
@@ -376,8 +370,8 @@ def _program(texts: Sequence[str]) -> tuple[int, Program | None]:
 
 
 def engine_in_script(
-    shell_words: tuple[str, ...], script: Word, env: variables.Values, file: SourceFile
-) -> EngineCommand | None:
+    start: EngineStart, shell_words: tuple[str, ...], script: Word, env: variables.Values, file: SourceFile
+) -> EngineStart | None:
     """`bash -lc "pip install x && vllm serve ..."`: the program is the shell and everything up to the
     engine."""
     exported: dict[str, Words] = {}
@@ -392,13 +386,14 @@ def engine_in_script(
         if found is None or program is None:
             continue
         end = found[1] + program.length
-        return EngineCommand(
-            program.engine,
-            (*shell_words, script.text[: command.words[end - 1].end]),
-            command.words[end:],
-            (script,),
-            {**{name: words[-1] for name, words in exported.items()}, **command.env},
-            installed.get(program.engine),
+        return replace(
+            start,
+            engine=program.engine,
+            program=(*shell_words, script.text[: command.words[end - 1].end]),
+            arguments=command.words[end:],
+            program_words=(script,),
+            env={**{name: words[-1] for name, words in exported.items()}, **command.env},
+            installed=installed.get(program.engine),
         )
     return None
 
@@ -464,10 +459,3 @@ _ENGINES: tuple[EngineName, ...] = ("vllm", "sglang", "llamacpp")
 @cache
 def _newest_schema(engine: EngineName) -> Schema | None:
     return find_schema(engine, known_versions(engine)[-1])
-
-
-def _mistaken_program(engine: EngineName, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Words that were meant as a program, but that the entrypoint of the engine takes for arguments."""
-    if words and is_shell(words[0]):
-        return words
-    return words[:1] if engine == "vllm" and words[:1] in (("vllm",), ("serve",)) else ()

@@ -16,7 +16,7 @@ from firesteel.errors import UsageError
 from firesteel.launch import Container, EngineName, FlagValue, Launch, Spot, container_name
 from firesteel.reads import docker, programs, variables
 from firesteel.reads.docker import EngineStart
-from firesteel.reads.programs import EngineCommand, engine_in_container, exports, run_the_next, split_script
+from firesteel.reads.programs import exports, find_engine, run_the_next, split_script
 from firesteel.reads.shell import GLUED, ShellCommand, Word, unglued
 from firesteel.reads.source_text import SourceFile, parse_env_file
 from firesteel.reads.template import implied_word
@@ -102,6 +102,8 @@ class LaunchReader:
         """A shell reads the text as it stands: it is a script, or a block that is marked as one."""
         self.missing: list[tuple[Word, str]] = []
         """Files that launches depend on and that are not at hand, with what is lost."""
+        self.problem: UsageError | None = None
+        """The last error among parts of the file that cannot be read."""
 
     def read(self, commands: Sequence[ShellCommand], depth: int = 0) -> None:
         """Read the commands of a script."""
@@ -147,7 +149,7 @@ class LaunchReader:
             self._read_command(ShellCommand(start.arguments), 0)
             self.exported = before
         else:
-            self.launches += self._container_launch(start.image, start.options, start.arguments)
+            self.launches += self._container_launch(start, start.image)
         self.launches[count:] = [
             replace(
                 launch,
@@ -207,7 +209,9 @@ class LaunchReader:
             is_detached = self.runs_all and any(option.name == "detach" for option in options)
             launches = tuple(
                 replace(launch, runs_with="script" if is_detached else "")
-                for launch in self._container_launch(words[image], options, words[image + 1 :])
+                for launch in self._container_launch(
+                    EngineStart(words[image + 1 :], options=options), words[image]
+                )
             )
             if launches or not variables.is_variable(words[image].text):
                 yield from launches
@@ -222,43 +226,41 @@ class LaunchReader:
         end = index + program.length
         env = {**self.exported, **{name: (word,) for name, word in command.env.items()}}
         ellipses = tuple(word for word in command.words[:index] if word.text in _ELLIPSES)
-        engine = EngineCommand(
-            program.engine,
-            command.texts[index:end],
+        start = EngineStart(
             (*command.words[end:], *ellipses),
-            command.words[index:end],
+            engine=program.engine,
+            program=command.texts[index:end],
+            program_words=command.words[index:end],
         )
         texts = {name: words[-1].text for name, words in env.items()}
         version = self.installed.get(program.engine)
-        launch = self._launch(engine, texts, _env_words(env), version=version)
+        launch = self._launch(start, program.engine, texts, _env_words(env), version=version)
         is_exec = self.is_exec or programs.is_exec(command.texts[:index])
         # `"$LLAMA_SERVER" -m FILE`: whoever sets the variable chooses the build.
         is_chosen = programs.is_chosen(command.texts[index])
         is_unseen = is_exec or is_chosen or _SOURCE_TREE.search(texts.get("PYTHONPATH", ""))
         return replace(launch, is_own_build=version is None and bool(is_unseen))
 
-    def _container_launch(
-        self, image: Word, options: Sequence[docker.DockerOption], arguments: Sequence[Word]
-    ) -> Iterator[ReadLaunch]:
+    def _container_launch(self, start: EngineStart, image: Word) -> Iterator[ReadLaunch]:
         """`docker run ... IMAGE ...`; nothing when the container starts no engine."""
-        options = (*self._env_files(options), *options)
+        options = (*self._env_files(start.options), *start.options)
         known = identify(image.text, self.images)
-        engine = engine_in_container(image.text, self.images, options, arguments, self.file)
-        if engine is None:
+        found = find_engine(replace(start, options=options), image.text, self.images, self.file)
+        if found is None or found.engine is None:
             return
-        container = docker.build_container(image.text, options, engine.program)
-        env = {**docker.environment(options), **{name: word.text for name, word in engine.env.items()}}
+        container = docker.build_container(image.text, options, found.program)
+        env = {**docker.environment(options), **{name: word.text for name, word in found.env.items()}}
         words = {key: option.words for option in options for key in _option_keys(option)}
-        words |= _env_words({name: (word,) for name, word in engine.env.items()}) | {"image": (image,)}
-        version = known.version if known and known.engine == engine.engine else None
+        words |= _env_words({name: (word,) for name, word in found.env.items()}) | {"image": (image,)}
+        version = known.version if known and known.engine == found.engine else None
         is_own_build = _SOURCE_TREE.search(env.get("PYTHONPATH", "")) is not None
         if _replaces_engine(container):
-            version = engine.installed
+            version = found.installed
             is_own_build = version is None
         # An image that nobody knows may listen where its port is published; others do so where they are told.
         is_default = known is not None and known.configured_by != "env"
         published = None if is_default else _published_port(container)
-        launch = self._launch(engine, env, words, container, version, published)
+        launch = self._launch(found, found.engine, env, words, container, version, published)
         yield replace(launch, is_own_build=is_own_build)
 
     def _env_files(self, options: Sequence[docker.DockerOption]) -> Iterator[docker.DockerOption]:
@@ -268,57 +270,58 @@ class LaunchReader:
             for name, value in parse_env_file(file.text).items() if file else ():
                 yield docker.DockerOption("env", f"{name}={value}", option.following or option.word)
 
-    def _with_config(self, command: EngineCommand, container: Container | None) -> EngineCommand:
-        """`--config FILE`: its keys are flags, unless the command line has them too."""
-        texts = tuple(word.text for word in command.args)
-        if command.engine == "llamacpp" or not any(text.startswith("--config") for text in texts):
-            return command
-        parsed = parse_argv(command.engine, texts, contained=container is not None)
-        path, start = parsed.flags.get("config"), parsed.starts.get("config", 0)
+    def _with_config(self, words: Words, engine: EngineName, container: Container | None) -> Words:
+        """`--config FILE`: its keys are flags, unless the command line also has them."""
+        texts = tuple(word.text for word in words)
+        if engine == "llamacpp" or not any(text.startswith("--config") for text in texts):
+            return words
+        parsed = parse_argv(engine, texts, contained=container is not None)
+        path, index = parsed.flags.get("config"), parsed.starts.get("config", 0)
         if not isinstance(path, str):
-            return command
-        near = command.args[start]
+            return words
+        near = words[index]
         name = host_path(path, container)
         file = self.file.beside(name)
         if file is None:
             self.missing.append((near, f"the flags in `{path}`"))
-            return command
+            return words
         given = {*parsed.flags, *parsed.starts}
-        more = config_arguments(file, command.engine, given)
-        return replace(command, args=(*command.args, *(implied_word(text, near) for text in more)))
+        more = config_arguments(file, engine, given)
+        return (*words, *(implied_word(text, near) for text in more))
 
     def _launch(
         self,
-        command: EngineCommand,
+        start: EngineStart,
+        engine: EngineName,
         env: Mapping[str, str],
         words: Mapping[str, Words],
         container: Container | None = None,
         version: str | None = None,
         published: int | None = None,
     ) -> ReadLaunch:
-        command = self._with_config(command, container)
-        args = tuple(part for word in command.args for part in unglued(word))
+        arguments = self._with_config(start.arguments, engine, container)
+        args = tuple(part for word in arguments for part in unglued(word))
         texts = tuple(word.text for word in args)
-        parsed = parse_argv(command.engine, texts, contained=container is not None)
+        parsed = parse_argv(engine, texts, contained=container is not None)
         words = {**words, **_flag_words(args, parsed)}
-        if command.program_words or "image" in words:
-            words["program"] = command.program_words or words["image"]
-        wrong_dash = next((word for word in command.args if _WRONG_DASH.match(word.text)), None)
+        if start.program_words or "image" in words:
+            words["program"] = start.program_words or words["image"]
+        wrong_dash = next((word for word in arguments if _WRONG_DASH.match(word.text)), None)
         if wrong_dash:
             words["flaw:dash"] = (wrong_dash,)
-        glued = next((word for word in command.args if GLUED.match(word.text)), None)
+        glued = next((word for word in arguments if GLUED.match(word.text)), None)
         if glued:
             words["flaw:glued"] = (glued,)
-        served_name = parsed.name or _first_name(command.engine, parsed) or parsed.model
+        served_name = parsed.name or _first_name(engine, parsed) or parsed.model
         name, container = _name(served_name, container)
         launch = Launch(
             name=name,
             model=parsed.model,
-            engine=command.engine,
+            engine=engine,
             version=version,
-            flags=_with_default_host(command.engine, parsed, container),
+            flags=_with_default_host(engine, parsed, container),
             env=env,
-            port=parsed.port or published or default_port(command.engine),
+            port=parsed.port or published or default_port(engine),
             container=container,
             sparks=_sparks(parsed.flags.get("nnodes")),
             extra=parsed.extra,

@@ -16,18 +16,20 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import unified_diff
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import Path
 from posixpath import normpath
 from typing import Literal
 
 from firesteel.catalog.image import Images, is_upstream
 from firesteel.engines.schema.releases import known_versions
-from firesteel.errors import UsageError
+from firesteel.errors import FiresteelError, UsageError
 from firesteel.facts.host.gpus import discrete_gpu
 from firesteel.facts.host.hardware import hardware
 from firesteel.launch import EngineName, Launch
-from firesteel.reads.launches import mentions, scan
+from firesteel.reads.launches import mentions, not_read, scan
 from firesteel.reads.reader import ReadLaunch
 from firesteel.reads.source_text import SourceFile, source_file
 from firesteel.reads.stated import (
@@ -87,29 +89,67 @@ class LintOptions(Value):
         )
 
 
-class LintResult(Value):
-    path: str
-    readings: tuple[ReadLaunch, ...]
+class FixedText(Value):
+    """A text that `--fix` rewrites, with the findings that are gone then."""
+
+    name: str
+    before: str
+    text: str
     findings: tuple[Finding, ...]
+    file: Path | None = None
+    """Where it is from, and is written to; None: it was typed."""
+
+    @property
+    def diff(self) -> str:
+        before = self.before.replace("\r\n", "\n").splitlines(True)
+        after = self.text.splitlines(True)
+        return "".join(unified_diff(before, after, self.name, f"{self.name} (fixed)"))
+
+
+class CheckResult(Value):
+    """What was found in a text, or in many."""
+
+    files: tuple[str, ...] = ()
+    """The names of the texts that were checked."""
+    launches: tuple[ReadLaunch, ...] = ()
+    findings: tuple[Finding, ...] = ()
     machines: tuple[StatedMachine, ...] = ()
     """The machine that each launch was checked for, as the text states it."""
     allowed: tuple[tuple[Finding, str], ...] = ()
     """Findings that an allow comment suppresses, with its reason."""
     mentioned: int = 0
-    """How many flags, variables and images of engines its sentences mention."""
-    problem: UsageError | None = None
-    """Why some of the text could not be read."""
+    """How many flags, variables and images of engines the sentences mention."""
+    fixed: tuple[FixedText, ...] = ()
+    unread: tuple[tuple[str, FiresteelError], ...] = ()
+    """Texts that could not be read, or not all of them, and why."""
+    hardware: str | None = None
+    """The machine that was checked for; `stated`: each launch for the one that its text speaks of."""
+    must_read_all: bool = False
+    """The files were named one by one. In a folder, a broken YAML file may be another tool's template."""
+    is_strict: bool = False
+    """What could not be read is a failure."""
+
+    @property
+    def exit_code(self) -> int:
+        if any(finding.level == "stop" for finding in self.findings):
+            return 3
+        is_lost = any(finding.rule == "launch-not-read" for finding in self.findings)
+        if is_lost and (self.is_strict or (self.must_read_all and not self.launches)):
+            return 2
+        is_failure = self.must_read_all or any(isinstance(error, NoReason) for _, error in self.unread)
+        return 2 if self.unread and (is_failure or self.is_strict) else 0
 
 
-def lint(text: str, path: str, options: LintOptions) -> LintResult:
-    """A text without a launch does not raise: the result has no readings, and maybe a problem."""
+def lint(text: str, path: str, options: LintOptions) -> CheckResult:
+    """A text without a launch does not raise: the result has no launches, and maybe an error in `unread`."""
     source = source_file(text, path, options.opener(path))
-    readings, problem, unread = scan(source, options.images)
+    reader = scan(source, options.images)
+    readings = tuple(reader.launches)
     pairs, machines = _check_launches(source, readings, options)
     findings = [finding for _, finding in pairs]
     mentioned = mentions(source)
     in_prose = check_mentions(mentioned, _hardware(StatedMachine(), options))
-    others = (*in_prose, *_across(source, check_across(readings, machines, unread)))
+    others = (*in_prose, *_across(source, check_across(readings, machines, not_read(reader))))
     findings += [finding for finding in others if options.includes(finding)]
     comments = allowed(source.text, path, readings)
     suppressed = {
@@ -118,9 +158,15 @@ def lint(text: str, path: str, options: LintOptions) -> LintResult:
     # Several launches may share a line, and differ only in what their findings say of the release.
     by_place = {(*_identity(finding), finding.spot): finding for finding in reversed(findings)}
     reported = sorted((each for each in by_place.values() if each not in suppressed), key=_sort_key)
-    about_engines = 0 if readings else sum(map(is_about_engines, mentioned))
-    shown = tuple(reported)
-    return LintResult(path, readings, shown, machines, tuple(suppressed.items()), about_engines, problem)
+    return CheckResult(
+        files=(path,),
+        launches=readings,
+        findings=tuple(reported),
+        machines=machines,
+        allowed=tuple(suppressed.items()),
+        mentioned=0 if readings else sum(map(is_about_engines, mentioned)),
+        unread=((path, reader.problem),) if reader.problem else (),
+    )
 
 
 def _across(source: SourceFile, findings: Iterator[Finding]) -> Iterator[Finding]:
@@ -135,7 +181,7 @@ def apply_fixes(text: str, path: str, options: LintOptions) -> tuple[str, tuple[
     """The text with every safe fix applied, and the findings that were fixed."""
     source = source_file(text, path)
 
-    def read(changed: str) -> tuple[ReadLaunch, ...]:
+    def read(changed: str) -> Sequence[ReadLaunch]:
         nonlocal source
         source = SourceFile(path, changed, options.opener(path))
         return scan(source, options.images).launches

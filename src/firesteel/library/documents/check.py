@@ -13,9 +13,9 @@ from firesteel.rules.tables import CompatibilityRow, FactRow
 
 if TYPE_CHECKING:
     from firesteel.engines.diagnosis import Diagnosis
-    from firesteel.library.check import CheckReport
     from firesteel.reads.stated import StatedMachine
     from firesteel.rules.checker import Finding
+    from firesteel.rules.linter import CheckResult
 
 
 class FindingJson(Document, kw_only=True):
@@ -126,21 +126,19 @@ def machine_json(machine: StatedMachine) -> MachineJson:
     return MachineJson.of(machine, file=spot.path if spot else None, line=spot.line if spot else None)
 
 
-def check_json(result: CheckReport) -> CheckJson:
+def check_json(result: CheckResult) -> CheckJson:
     return CheckJson.of(
-        launches=sum(len(linted.readings) for linted in result.linted),
+        launches=len(result.launches),
         hardware=result.hardware,
-        machines=tuple(machine_json(machine) for linted in result.linted for machine in linted.machines),
-        files=tuple(linted.path for linted in result.linted),
+        machines=tuple(map(machine_json, result.machines)),
+        files=result.files,
         findings=tuple(map(finding_json, result.findings)),
         allowed=tuple(
-            AllowedJson.of(finding=finding_json(finding), reason=reason)
-            for linted in result.linted
-            for finding, reason in linted.allowed
+            AllowedJson.of(finding=finding_json(finding), reason=reason) for finding, reason in result.allowed
         ),
         fixed=tuple(
             FixedJson.of(
-                file=fixed.source.name,
+                file=fixed.name,
                 rules=tuple(finding.rule for finding in fixed.findings),
                 diff=fixed.diff,
             )
