@@ -227,15 +227,12 @@ def with_shelf(catalog: Catalog, files: Iterable[File]) -> tuple[Catalog, tuple[
         if reason:
             refused.append(RefusedRecipe(printable(name, 100), printable(path, 300), printable(reason, 500)))
         else:
-            taken[name] = _labelled(recipe)
+            # What others measured is not known here.
+            title = f"{recipe.title} (by others)"
+            taken[name] = replace(recipe, title=title, status="untried")
     if not taken:
         return catalog, tuple(refused)
     return replace(catalog, recipes={**catalog.recipes, **taken}), tuple(refused)
-
-
-def _labelled(recipe: Recipe) -> Recipe:
-    """What others measured is not known here."""
-    return replace(recipe, title=f"{recipe.title} (by others)", status="untried")
 
 
 def reasons(recipe: Recipe, catalog: Catalog) -> Iterator[str]:

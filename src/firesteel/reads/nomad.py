@@ -64,15 +64,11 @@ def _settings(file: SourceFile, source: SourceText) -> Iterator[_Setting | None]
         elif token["close"] and path:
             path.pop()
         elif token["key"]:
-            words = tuple(
-                make_word(((_unescaped(string[1]), string.start(1)),), source, string.span(), file, True)
-                for string in _STRING.finditer(source.text, token.start("value"), token.end("value"))
-            )
-            yield _Setting(tuple(path), token["key"].strip('"'), words)
-
-
-def _unescaped(text: str) -> str:
-    return text.replace('\\"', '"').replace("\\\\", "\\")
+            words = []
+            for string in _STRING.finditer(source.text, token.start("value"), token.end("value")):
+                text = string[1].replace('\\"', '"').replace("\\\\", "\\")
+                words.append(make_word(((text, string.start(1)),), source, string.span(), file, True))
+            yield _Setting(tuple(path), token["key"].strip('"'), tuple(words))
 
 
 def _start(task: list[_Setting]) -> Iterator[EngineStart]:

@@ -89,15 +89,12 @@ def is_chosen(word: str) -> bool:
     return _NAMED_BY.match(word) is not None
 
 
-def _program_name(word: str) -> str:
-    named = _NAMED_BY.match(word)
-    return named[1].lower().replace("_", "-") if named else base_name(word)
-
-
 def engine_at(words: Sequence[str], index: int = 0) -> Program | None:
     """The engine that starts at this word."""
-    name, following = _program_name(_word(words, index)), _word(words, index + 1)
-    if "ik_llama" in _word(words, index):
+    word, following = _word(words, index), _word(words, index + 1)
+    named = _NAMED_BY.match(word)
+    name = named[1].lower().replace("_", "-") if named else base_name(word)
+    if "ik_llama" in word:
         return None  # a fork with flags of its own
     if name == "llama-server":
         return Program("llamacpp", 1)
@@ -437,7 +434,9 @@ def _engine_of_flags(words: Sequence[str]) -> EngineName | None:
     (`-b`) says nothing, since every program has some."""
     rest = words[1:] if words and words[0] == "serve" else words
     flags = [word.partition("=")[0] for word in rest if re.match(r"--?[A-Za-z]", word)]
-    has_model = any(flag in _MODEL_FLAGS for flag in flags) or _may_be_model(rest[0] if rest else "")
+    first = rest[0] if rest else ""
+    may_be_model = is_hub_id(first) or variables.is_variable(first)
+    has_model = may_be_model or any(flag in _MODEL_FLAGS for flag in flags)
     if not has_model or not any(flag.startswith("--") for flag in set(flags) - set(_MODEL_FLAGS)):
         return None
     fitting = [
@@ -447,10 +446,6 @@ def _engine_of_flags(words: Sequence[str]) -> EngineName | None:
         and all(isinstance(resolve_flag(schema, flag), ResolvedFlag) for flag in flags)
     ]
     return fitting[0] if len(fitting) == 1 else None
-
-
-def _may_be_model(word: str) -> bool:
-    return is_hub_id(word) or variables.is_variable(word)
 
 
 _ENGINES: tuple[EngineName, ...] = ("vllm", "sglang", "llamacpp")

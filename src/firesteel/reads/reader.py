@@ -438,8 +438,5 @@ def config_arguments(file: SourceFile, engine: EngineName, given: Names[str]) ->
                 if "model" not in given:
                     yield from ("--model", value)
                 continue
-            yield from format_flag(engine, name, _flag_value(value))
-
-
-def _flag_value(value: object) -> FlagValue:
-    return value if isinstance(value, str | bool | dict | list) else str(value)
+            known = value if isinstance(value, str | bool | dict | list) else str(value)
+            yield from format_flag(engine, name, known)

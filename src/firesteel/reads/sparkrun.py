@@ -193,7 +193,10 @@ def _template_command(document: Node) -> ShellCommand | None:
 
 def _fill(document: Node, template: Node) -> FilledTemplate:
     filler = TemplateFiller(document.file)
-    values = TemplateValues(_values(document), _PLACEHOLDER, filler)
+    model = document.get("model")
+    known = {"model": model.content, "resolved_model_path": model.content} if model and model.text else {}
+    known |= {name: node.content for name, node in document.items("defaults") if node.text is not None}
+    values = TemplateValues(known, _PLACEHOLDER, filler)
     source = template.content
     has_doubled_braces = "{{" in source.text
 
@@ -203,12 +206,6 @@ def _fill(document: Node, template: Node) -> FilledTemplate:
         return values.get(match[1])
 
     return filler.fill(source, _PLACEHOLDER_OR_BRACE if has_doubled_braces else _PLACEHOLDER, lookup)
-
-
-def _values(document: Node) -> dict[str, SourceText]:
-    model = document.get("model")
-    known = {"model": model.content, "resolved_model_path": model.content} if model and model.text else {}
-    return known | {name: node.content for name, node in document.items("defaults") if node.text is not None}
 
 
 def _generated_command(document: Node) -> ShellCommand | None:

@@ -370,11 +370,8 @@ def edit_yaml(text: str, change: SettingEdit, path: str) -> str:
 def _value(text: str, key: str) -> Any:
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     pairs = root.value if isinstance(root, yaml.MappingNode) else []
-    return next((value for name, value in pairs if name.value == key and not _is_null(value)), None)
-
-
-def _is_null(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")
+    node = next((value for name, value in pairs if name.value == key), None)
+    return None if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null") else node
 
 
 def _item_lines(items: yaml.SequenceNode, item_name: str) -> tuple[int, int]:

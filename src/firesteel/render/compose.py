@@ -73,6 +73,9 @@ def with_bounded_restart(launch: Launch) -> Launch:
 
 def _service(launch: Launch, facts: LaunchFacts) -> dict[str, object]:
     container = container_of(launch)
+    why_restart = "gives up on a start that keeps failing"
+    if rank_of(launch) is not None:
+        why_restart = "a rank that starts alone waits for the others for ever"
     service: dict[str, object] = {
         "image": _text(container.image),
         "container_name": container_name(launch.name),
@@ -80,7 +83,7 @@ def _service(launch: Launch, facts: LaunchFacts) -> dict[str, object]:
             "firesteel": _text(launch.name),
             **{key: _text(value) for key, value in container.labels.items()},
         },
-        "restart": Explained(container.restart, _why_restart(launch)),
+        "restart": Explained(container.restart, why_restart),
     }
     service |= _settings(container) | _options(container)
     if container.entrypoint is not None:
@@ -97,12 +100,6 @@ def _service(launch: Launch, facts: LaunchFacts) -> dict[str, object]:
             for name, value in launch.env.items()
         }
     return service
-
-
-def _why_restart(launch: Launch) -> str:
-    if rank_of(launch) is None:
-        return "gives up on a start that keeps failing"
-    return "a rank that starts alone waits for the others for ever"
 
 
 def _settings(container: Container) -> dict[str, object]:

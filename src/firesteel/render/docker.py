@@ -18,7 +18,7 @@ from firesteel.catalog.launches import in_container
 from firesteel.engines import engine
 from firesteel.engines.engine import argv
 from firesteel.errors import UsageError
-from firesteel.launch import SWITCHES, Command, Container, EngineName, Launch, Mount, container_name
+from firesteel.launch import SWITCHES, Command, Container, EngineName, Launch, container_name
 from firesteel.reads.docker import docker_size, mount_argument
 from firesteel.render.launch_facts import (
     LaunchFacts,
@@ -130,13 +130,9 @@ def _options(container: Container) -> list[Group]:
     }
     groups: list[Group] = [(f"--{name}", value) for name, value in single.items() if value is not None]
     groups += [("-p", published) for published in container.publish]
-    groups += [_mount(mount) for mount in container.mounts]
+    mounts = map(mount_argument, container.mounts)
+    groups += [("-v" if name == "volume" else "--mount", value) for name, value in mounts]
     return [*groups, *(_option(name, value) for name, value in container.options)]
-
-
-def _mount(mount: Mount) -> Group:
-    name, value = mount_argument(mount)
-    return ("-v" if name == "volume" else "--mount", value)
 
 
 def _option(name: str, value: str | None) -> Group:

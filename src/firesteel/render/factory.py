@@ -41,11 +41,13 @@ class FactoryJob(Value):
 def workflow(job: FactoryJob) -> str:
     """For GitHub and Gitea alike: `.github/workflows/images.yaml`, `.gitea/workflows/images.yaml`."""
     command = join(("firesteel", "image", "watch", job.file))
+    # Not on the hour, when most workflows start.
+    schedule = "17 3 * * *" if job.every_s >= _DAY_S else "17 * * * *"
     return document(
         {
             "name": "images",
             "on": {
-                "schedule": [{"cron": _cron(job.every_s)}],
+                "schedule": [{"cron": schedule}],
                 "workflow_dispatch": {},
             },
             "permissions": explain({"contents": "read"}, "images stay on the runner: nothing is pushed"),
@@ -80,11 +82,6 @@ def workflow(job: FactoryJob) -> str:
             "GitHub: .github/workflows/images.yaml; Gitea: .gitea/workflows/images.yaml",
         ],
     )
-
-
-def _cron(every_s: int) -> str:
-    """Not at the full hour, when everybody's workflows start."""
-    return "17 3 * * *" if every_s >= _DAY_S else "17 * * * *"
 
 
 # --- timer ---

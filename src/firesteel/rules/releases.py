@@ -111,7 +111,8 @@ def _flags_no_release_knows(context: Context) -> list[str]:
 def _is_new(engine: EngineName, name: str) -> bool:
     """Whether no known release has the flag, nor takes the name for one."""
     is_known = any(release_ranges(engine, spelling) for spelling in spellings(engine, name))
-    return not is_known and not _is_abbreviation(engine, name)
+    # What only older releases took as an abbreviation has no future.
+    return not is_known and not isinstance(resolve_flag(newest_schema(engine), f"--{name}"), ResolvedFlag)
 
 
 def flags_of_no_release(context: Context) -> list[Match]:
@@ -148,11 +149,6 @@ def _last_release(engine: EngineName, name: str) -> str:
 @cache
 def _older_flags() -> dict[str, dict[str, str]]:
     return shipped_data.load("engines/older_flags.yaml", dict[str, dict[str, str]])
-
-
-def _is_abbreviation(engine: EngineName, name: str) -> bool:
-    """Whether the newest release takes the name for one flag; what only older ones did has no future."""
-    return isinstance(resolve_flag(newest_schema(engine), f"--{name}"), ResolvedFlag)
 
 
 def _similar_in_newest(engine: EngineName, name: str) -> str:
@@ -204,13 +200,13 @@ def _configs(flags: Iterable[SymbolHistory]) -> set[str]:
 @cache
 def _values(engine: EngineName, spelling: str) -> tuple[SymbolValue, ...]:
     """What any release takes after a flag."""
-    return tuple(map(_values_of_releases, flags_spelled(engine, spelling)))
-
-
-def _values_of_releases(flag: SymbolHistory) -> SymbolValue:
-    is_single = all(range_.facts.get("takes", "value") == "value" for range_ in flag.ranges)
-    folds = any(range_.facts.get("folds", False) for range_ in flag.ranges)
-    return SymbolValue(values=tuple(flag.values), open=not (_is_closed(flag) and is_single), folds=folds)
+    taken = []
+    for flag in flags_spelled(engine, spelling):
+        is_single = all(range_.facts.get("takes", "value") == "value" for range_ in flag.ranges)
+        folds = any(range_.facts.get("folds", False) for range_ in flag.ranges)
+        is_open = not (_is_closed(flag) and is_single)
+        taken.append(SymbolValue(values=tuple(flag.values), open=is_open, folds=folds))
+    return tuple(taken)
 
 
 def _is_closed(flag: SymbolHistory) -> bool:

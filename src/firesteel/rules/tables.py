@@ -89,18 +89,15 @@ def _compatibility_row(row: RowSchema, hardware: str) -> CompatibilityRow:
 
 def _outcome(row: RowSchema, version: str, deciding: list[Rule], hardware: str) -> Outcome:
     images = shipped().images
-    line = row.line.replace("{image}", _image(version))
+    # The upstream image of a release that has code for a GB10.
+    suffix = "-cu130" if Version(version) < _PLAIN_TAG_SINCE else ""
+    line = row.line.replace("{image}", f"vllm/vllm-openai:v{version}{suffix}")
     (reading,) = read(line, row.what, images)
     container = reading.launch.container
     context = Context(reading.launch, hardware, identify(container.image, images) if container else None)
     hits = [rule for rule in deciding if matches(rule, context)]
     level = min((rule.level for rule in hits), key=SEVERITY.__getitem__, default=None)
     return level, tuple(rule.id for rule in hits)
-
-
-def _image(version: str) -> str:
-    """The upstream image of a release that has code for a GB10, where there is one."""
-    return f"vllm/vllm-openai:v{version}{'-cu130' if Version(version) < _PLAIN_TAG_SINCE else ''}"
 
 
 def _spans(outcomes: Iterable[tuple[str, Outcome]]) -> Iterator[SupportRange]:

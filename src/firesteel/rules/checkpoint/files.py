@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from firesteel.facts.model.contents import WeightFile
 from firesteel.facts.model.tensors import Role
 from firesteel.rules.checkpoint.checks import CheckpointFinding, finding
 from firesteel.rules.checkpoint.subject import AuditSubject
@@ -59,7 +58,7 @@ def _placed(subject: AuditSubject) -> Iterator[CheckpointFinding]:
     index = contents.index
     if index is None:
         return
-    unreadable = {file.name for file in contents.files if _is_unreadable(file)}
+    unreadable = {file.name for file in contents.files if file.defect in ("missing", "pointer", "damaged")}
     absent = [name for name, file in index.items() if name not in holder and file not in unreadable]
     if absent:
         evidence = f"the index expects it in {index[absent[0]]}"
@@ -90,10 +89,6 @@ def _placed(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         if total != stored:
             evidence = f"total_size {total:,}, and the files hold {stored:,}"
             yield finding("index-total-differs", "the index has a wrong total", evidence)
-
-
-def _is_unreadable(file: WeightFile) -> bool:
-    return file.defect in ("missing", "pointer", "damaged")
 
 
 def check_tokenizer(subject: AuditSubject) -> Iterator[CheckpointFinding]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from firesteel.facts.host.host_facts import HostFacts, Interface, is_networkmanager_netplan
-from firesteel.rules.host.system import is_in_group
+from firesteel.rules.host.system import SLEEP_TARGETS, is_in_group
 from firesteel.values import Value
 
 ChangeKind = Literal["file", "link", "live", "command"]
@@ -66,7 +66,6 @@ def command(do: tuple[str, ...], undo: tuple[str, ...] = (), *, saves: str = "")
 Fixer = Callable[[HostFacts], FixPlan]
 _RELOAD = (("systemctl", "daemon-reload"),)
 _HEAD = "# Written by `firesteel doctor --fix {check}`; `firesteel doctor --undo {check}` removes it.\n"
-_SLEEP = ("sleep.target", "suspend.target", "hibernate.target", "hybrid-sleep.target")
 _NEXT_LOGIN = "from the next login on"
 _FIRST_RAIL_NET = 100
 
@@ -156,7 +155,7 @@ def remove_ipc(facts: HostFacts) -> FixPlan:
 
 
 def suspend(facts: HostFacts) -> FixPlan:
-    missing = [name for name in _SLEEP if facts.link(f"etc/systemd/system/{name}") != "/dev/null"]
+    missing = [name for name in SLEEP_TARGETS if facts.link(f"etc/systemd/system/{name}") != "/dev/null"]
     return FixPlan(
         "suspend",
         tuple(link(f"etc/systemd/system/{name}", "/dev/null") for name in missing),

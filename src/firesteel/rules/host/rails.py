@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections import Counter
 from itertools import combinations
 
 from firesteel.facts.host.host_facts import HostFacts, Interface
@@ -27,7 +28,9 @@ def rails_up(facts: HostFacts) -> CheckVerdict:
     if down:
         state = f"operstate {'up' if down[0].is_up else 'down'}, carrier {int(down[0].has_carrier)}"
         return bad(f"/sys/class/net/{down[0].name}: {state}", name=down[0].name)
-    alone = _alone(rails) if facts.is_spark else None
+    # A port that shows only one rail, on a machine whose names are those of a Spark.
+    ports = Counter(rail.port for rail in rails)
+    alone = next((rail for rail in rails if facts.is_spark and ports[rail.port] == 1), None)
     if alone:
         line = f"{alone.name} is the only interface of port {alone.port}"
         return bad(line, name=f"the second rail of port {alone.port}")
@@ -256,14 +259,6 @@ def _network(text: str) -> ipaddress.IPv4Network | None:
 def _outlives_boot(owner: str) -> bool:
     """Netplan writes its connections into /run at every boot; others there are lost."""
     return "connection `netplan-" in owner or not re.search(r"\(/run/|^run/|not saved", owner)
-
-
-def _alone(rails: tuple[Interface, ...]) -> Interface | None:
-    """The rail of a port that shows only one, on a machine whose names are those of a Spark."""
-    for rail in rails:
-        if sum(other.port == rail.port for other in rails) == 1:
-            return rail
-    return None
 
 
 def _is_narrow(rail: Interface) -> bool:

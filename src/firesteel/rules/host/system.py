@@ -10,7 +10,7 @@ from firesteel.facts.host.host_facts import DiskUse, HostFacts
 from firesteel.rules.host.check import CheckLevel, CheckVerdict, Judge, bad, good, skipped, unknown
 from firesteel.units import GIB, show_bytes
 
-_SLEEP = ("sleep.target", "suspend.target", "hibernate.target", "hybrid-sleep.target")
+SLEEP_TARGETS = ("sleep.target", "suspend.target", "hibernate.target", "hybrid-sleep.target")
 _READ_AHEAD_KB = 4096
 _DISK_BYTES_PER_S = 3e9
 _LOW_FREE_BYTES = 100 * GIB
@@ -20,12 +20,12 @@ _DEEP_IDLE_US = 200
 
 
 def suspend(facts: HostFacts) -> CheckVerdict:
-    masked = [name for name in _SLEEP if facts.link(f"etc/systemd/system/{name}") == "/dev/null"]
-    if len(masked) == len(_SLEEP):
+    masked = [name for name in SLEEP_TARGETS if facts.link(f"etc/systemd/system/{name}") == "/dev/null"]
+    if len(masked) == len(SLEEP_TARGETS):
         return good("/etc/systemd/system/sleep.target -> /dev/null")
     if not facts.units and not facts.probe.text("default-target"):
         return unknown("needs systemctl")
-    left = next(name for name in _SLEEP if name not in masked)
+    left = next(name for name in SLEEP_TARGETS if name not in masked)
     idle = facts.probe.text("idle-suspend")
     graphical = "graphical" in (
         facts.link("etc/systemd/system/default.target") or facts.probe.text("default-target")
