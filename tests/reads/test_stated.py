@@ -6,7 +6,7 @@ from firesteel.catalog.catalog import shipped
 from firesteel.engines.schema.releases import known_versions
 from firesteel.reads.launches import scan
 from firesteel.reads.source_text import source_file
-from firesteel.reads.stated import StatedMachine, Surroundings, find_machine, find_release
+from firesteel.reads.stated import NearbyText, StatedMachine, find_machine, find_release
 from firesteel.rules.checker import Finding
 from firesteel.rules.linter import LintOptions, lint
 
@@ -20,7 +20,7 @@ RECIPE = (
 def machines(text: str, path: str = "line") -> list[StatedMachine]:
     file = source_file(text, path)
     readings = scan(file, shipped().images).launches
-    return [find_machine(reading, path, Surroundings(file)) for reading in readings]
+    return [find_machine(reading, path, NearbyText(file)) for reading in readings]
 
 
 def guide(*parts: str) -> str:
@@ -100,7 +100,7 @@ def test_a_template_is_for_the_machine_of_its_chart() -> None:
     values = {"../values.yaml": "nodeSelector:\n  cloud.google.com/gke-accelerator: nvidia-l4\n"}
     file = source_file(template, "templates/pod.yaml", values.get)
     (reading,) = scan(file, shipped().images).launches
-    assert find_machine(reading, file.path, Surroundings(file)).kind == "other"
+    assert find_machine(reading, file.path, NearbyText(file)).kind == "other"
 
 
 NEWEST = known_versions("vllm")[-1]
@@ -158,7 +158,7 @@ variants:
 def test_which_release_a_text_states(text: str, path: str, expected: tuple[str, str, int] | None) -> None:
     file = source_file(text, path)
     readings = scan(file, shipped().images).launches
-    found = find_release(readings[0], path, Surroundings(file))
+    found = find_release(readings[0], path, NearbyText(file))
     assert (found and (found.low, found.high, found.spot.line)) == expected
 
 

@@ -263,7 +263,7 @@ def reasons(recipe: Recipe, catalog: Catalog) -> Iterator[str]:
     for body in (settings.body, settings.for_tools, *settings.instead.values(), settings.system_prompt):
         if reason := _unsafe_value(body, "requests", allowed.keys):
             yield f"requests: {reason}"
-    for text in _texts(recipe):
+    for text in _texts_of_recipe(recipe):
         if len(text) > _MAX_TEXT or printable(text, _MAX_TEXT) != text:
             yield "its texts are longer than 2,000 characters or move a terminal's cursor"
 
@@ -283,7 +283,7 @@ def _unsafe_value(value: object, name: str, keys: Mapping[str, frozenset[str]]) 
     return next((reason for reason in found if reason), None)
 
 
-def _texts(recipe: Recipe) -> Iterator[str]:
+def _texts_of_recipe(recipe: Recipe) -> Iterator[str]:
     yield from (recipe.title, recipe.note or "", recipe.requests.why or "", *recipe.requests.instead)
     yield from (setting.why for setting in recipe.flags.values())
     yield from (source.url for source in recipe.sources)

@@ -3,7 +3,7 @@
 Every format has a function `starts`; for YAML it takes a document, and returns None for one that is not of
 its format. Scripts, blocks of guides and texts inside of YAML are read as shell commands.
 
-A launch is never lost in silence: the text is searched line by line for words that start engines, and a line
+No launch is lost silently: the text is searched line by line for words that start engines, and a line
 that no launch came from is reported with the reason (`not_read`). `mentions` are flags, variables and images
 in the sentences and tables of a guide.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MENTIONS_ENGINE = re.compile(r"(?i:vllm|llama[-_]server|llama\s+serve|sglang)|\b(?:docker|podman|nerdctl)\s")
 _SCRIPT_VALUE = re.compile(r"(?:^\s*-\s+|\b(?:run|script|setup|bash|shell)\s*:\s*)\|[+-]?\d?\s*$")
-"""The line above a script in YAML, which keeps its line ends. After `>` somebody joins them."""
+"""The line above a script in YAML, which keeps its line ends. After `>` they are joined."""
 _ACCEPTED = (
     "give a `docker run`, `podman run`, `vllm serve`, `llama-server` or `python3 -m sglang.launch_server`"
     " line, or a file with one: a script, a Markdown guide, a compose file, a manifest, a unit, a recipe"

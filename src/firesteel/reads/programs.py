@@ -2,7 +2,7 @@
 `docker run` and its like, or a shell with one of these in its script.
 
 `sudo -u llm nohup llama-server` starts a server, `systemctl restart llama-server` and `cmake --target
-llama-server` do not, and of `./launch-cluster.sh exec vllm serve` nobody knows which build it runs. So the
+llama-server` do not, and which build `./launch-cluster.sh exec vllm serve` runs is not known. So the
 programs that run another one are listed, each with the words that it takes first. Which engine a container
 starts is decided by its arguments, by `--entrypoint`, then by the image's own entrypoint.
 """
@@ -95,7 +95,7 @@ def engine_at(words: Sequence[str], index: int = 0) -> Program | None:
     named = _NAMED_BY.match(word)
     name = named[1].lower().replace("_", "-") if named else base_name(word)
     if "ik_llama" in word:
-        return None  # a fork with flags of its own
+        return None  # a fork with other flags
     if name == "llama-server":
         return Program("llamacpp", 1)
     if name == "llama" and following in ("serve", "server"):
@@ -173,7 +173,7 @@ def is_exec(words: Sequence[str]) -> bool:
 def _is_only_named(words: Sequence[str], index: int, program: Program) -> bool:
     """`systemctl restart llama-server`, and a sentence that begins with `llama-server accepts`."""
     if program.length > 1:
-        return False  # nobody gives a service two words for a name
+        return False  # the name of a service is one word
     return _PROSE.match(_word(words, index + 1)) is not None or not run_the_next(words[:index])
 
 
@@ -222,9 +222,9 @@ _RUNNERS: dict[str, tuple[int, str]] = {
     "systemd-run": (0, _ANY), "systemd-cat": (0, _ANY), "systemd-inhibit": (0, _ANY), "screen": (0, _ANY),
     "tmux": (1, _ANY), "nix": (2, _ANY), "wsl": (0, _ANY), "xvfb-run": (0, _ANY),
 }  # fmt: skip
-"""How many words of its own each takes before the program, and the letters of options that take a value."""
+"""How many words each takes before the program, and the letters of options that take a value."""
 _NEED_THEIR_WORDS = frozenset({"ssh", "timeout", "flock", "gosu", "su-exec"})
-"""Without these words of their own they do not run what follows, but take it for them."""
+"""Without these words they do not run what follows, but take it for them."""
 _WITH_VALUE = frozenset({
     "--user", "--group", "--env", "--env-file", "--workdir", "--name", "--namespace", "--container",
     "--context", "--entrypoint", "--file", "--project-name", "--volume", "--publish", "--kill-after",
@@ -298,7 +298,7 @@ _WRAPPERS = frozenset(
 )  # fmt: skip
 """Programs that start the program after their own options."""
 _TOOLS_IMAGE = re.compile(r"llama\.cpp:(?:full|light)")
-"""Images of llama.cpp whose entrypoint is no server, but `llama-cli` or a script that knows `--server`.
+"""Images of llama.cpp whose entrypoint is not a server, but `llama-cli` or a script that knows `--server`.
 Seen in ggml-org/llama.cpp `.devops/tools.sh` and `.devops/cuda.Dockerfile`, 2026-11-16."""
 _MODEL_FLAGS = ("--model", "--model-path", "-m", "-hf", "--hf-repo")
 

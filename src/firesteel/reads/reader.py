@@ -62,11 +62,11 @@ class ReadLaunch(Value):
     minimum: Word | None = None
     """The oldest release that a recipe allows."""
     is_own_build: bool = False
-    """The engine is no release: patched, from a source tree, or in a container that is not seen here."""
+    """The engine is not a release: patched, from a source tree, or in a container that is not seen here."""
     runs_with: str = ""
     """Launches of a text with the same name here run at the same time; empty: not known."""
-    doubt: str = ""
-    """Why this may not be what its words say; empty: nothing is unclear. See `stated.find_doubt`."""
+    uncertainty: str = ""
+    """Why this may not be what its words say; empty: nothing is unclear. See `stated.find_uncertainty`."""
 
     @property
     def line(self) -> int:
@@ -128,7 +128,7 @@ class LaunchReader:
 
     def _continues(self, last: Word, flag: Word) -> bool:
         """Whether the flag was meant to belong to the command before it: it stands on the next line, or
-        behind a backslash that a comment made useless. Guides show flags on their own, too."""
+        behind a backslash that a comment made useless. Guides also show flags on their own."""
         between = self.file.text[last.span[1] : flag.span[0]]
         return between.count("\n") == 1 or "\\" in between
 
@@ -196,9 +196,9 @@ class LaunchReader:
         if command.broken and len(self.launches) > count:
             self._add_flaw(count, "blank", command.broken)
         if not run_the_next(texts[:index]):
-            doubt = f"what `{texts[0][:40]}` does with it is not known"
+            why = f"what `{texts[0][:40]}` does with it is not known"
             self.launches[count:] = [
-                replace(launch, doubt=doubt, is_own_build=True) for launch in self.launches[count:]
+                replace(launch, uncertainty=why, is_own_build=True) for launch in self.launches[count:]
             ]
 
     def _container_run(self, words: Words) -> Iterator[ReadLaunch]:
@@ -236,7 +236,7 @@ class LaunchReader:
         version = self.installed.get(program.engine)
         launch = self._launch(start, program.engine, texts, _env_words(env), version=version)
         is_exec = self.is_exec or programs.is_exec(command.texts[:index])
-        # `"$LLAMA_SERVER" -m FILE`: whoever sets the variable chooses the build.
+        # `"$LLAMA_SERVER" -m FILE`: the variable chooses the build.
         is_chosen = programs.is_chosen(command.texts[index])
         is_unseen = is_exec or is_chosen or _SOURCE_TREE.search(texts.get("PYTHONPATH", ""))
         return replace(launch, is_own_build=version is None and bool(is_unseen))
@@ -257,7 +257,7 @@ class LaunchReader:
         if _replaces_engine(container):
             version = found.installed
             is_own_build = version is None
-        # An image that nobody knows may listen where its port is published; others do so where they are told.
+        # An unknown image may listen where its port is published; others listen where their flags say.
         is_default = known is not None and known.configured_by != "env"
         published = None if is_default else _published_port(container)
         launch = self._launch(found, found.engine, env, words, container, version, published)
@@ -392,7 +392,7 @@ def _name(served_name: str, container: Container | None) -> tuple[str, Container
 def _with_default_host(
     engine: EngineName, parsed: ParsedCommandLine, container: Container | None
 ) -> Mapping[str, FlagValue]:
-    """SGLang listens on 127.0.0.1 by default, also in a container, where nobody can reach it. An image
+    """SGLang listens on 127.0.0.1 by default, also in a container, where no client can reach it. An image
     that is given no arguments may start anything."""
     if engine == "sglang" and container is not None and parsed.starts and "host" not in parsed.starts:
         return {**parsed.flags, "host": "127.0.0.1"}

@@ -1,10 +1,10 @@
-"""What a text says of a launch beside its command: the machine and the release it is for, and doubts.
+"""What a text says about a launch outside its command: its machine, its release, and what makes it uncertain.
 
-`Surroundings` are the comments, the paragraph and the headings above a command. Most launches in the world
+`NearbyText` are the comments, the paragraph and the headings above a command. Most launches in the world
 are written for an H200 or for eight GPUs, and what wedges a Spark is right there, so `find_machine` looks for
 the machine that a text speaks of; `find_release` for the engine's release where the command does not say it.
-The nearest statement counts. A stop must be proved: where the text itself leaves a doubt (`find_doubt`,
-`may_be_fork`) it is a warning.
+The nearest statement counts. A stop must be certain: if the text itself raises a doubt (`find_uncertainty`,
+`may_be_fork`), it is a warning.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _NEAR = 25
 """Lines of text above a block that belong to it."""
 
 
-class Surroundings:
-    """What stands around the commands of a text.
+class NearbyText:
+    """The text around commands.
 
-    A guide says beside a command, not in it, which machine and which release it is for. `above` gives the
+    A guide says around a command, not in it, which machine and which release it is for. `above` gives the
     lines that may say so, the nearest first: comments of the same script or block, the text between this
     block and the one before it, then the headings that enclose it.
     """
@@ -247,11 +247,11 @@ class StatedMachine(Value):
 
     @property
     def has_own_build(self) -> bool:
-        """Its engine is no release of the project, and may have flags of its own."""
+        """Its engine is not a release of the project, and may have other flags."""
         return _OWN_BUILD.match(self.what) is not None
 
 
-def find_machine(reading: ReadLaunch, path: str, around: Surroundings) -> StatedMachine:
+def find_machine(reading: ReadLaunch, path: str, around: NearbyText) -> StatedMachine:
     """The nearest evidence, or `unsaid`.
 
     First the image, then comments and sentences above the command, the headings around it, the number of GPUs
@@ -263,7 +263,7 @@ def find_machine(reading: ReadLaunch, path: str, around: Surroundings) -> Stated
     return StatedMachine()
 
 
-def _evidence(reading: ReadLaunch, path: str, around: Surroundings) -> Iterator[Evidence]:
+def _evidence(reading: ReadLaunch, path: str, around: NearbyText) -> Iterator[Evidence]:
     launch, spots = reading.launch, reading.spots
     line = reading.line
     model_line = spots["model"].line if "model" in spots else line
@@ -292,7 +292,7 @@ def _evidence(reading: ReadLaunch, path: str, around: Surroundings) -> Iterator[
 
 
 @lru_cache(maxsize=1)  # for all launches of a text
-def _mentioned(around: Surroundings) -> tuple[Evidence, ...]:
+def _mentioned(around: NearbyText) -> tuple[Evidence, ...]:
     """The first machine that the document mentions, where it mentions no Spark."""
     mentioned = _named(around.document, around)
     if not around.may_name_spark:
@@ -301,7 +301,7 @@ def _mentioned(around: Surroundings) -> tuple[Evidence, ...]:
     return () if any(kind == "spark" for kind, *_ in found) else found[:1]
 
 
-def _named(lines: Iterable[Line], around: Surroundings) -> Iterator[Evidence]:
+def _named(lines: Iterable[Line], around: NearbyText) -> Iterator[Evidence]:
     """The lines that name a machine."""
     for number, text in lines:
         if text not in around.machines:  # a line may stand above many launches
@@ -337,7 +337,7 @@ def _whole(size: object) -> int:
     return int(size) if isinstance(size, str) and re.fullmatch("[1-9][0-9]{0,3}", size) else 1
 
 
-def _listed(around: Surroundings, model_line: int) -> Iterator[Evidence]:
+def _listed(around: NearbyText, model_line: int) -> Iterator[Evidence]:
     """The hardware that a recipe or manifest lists, and the memory that it asks for."""
     yield from _listed_hardware(around)
     sizes = around.lines_with("vram_minimum_gb")
@@ -352,7 +352,7 @@ def _listed(around: Surroundings, model_line: int) -> Iterator[Evidence]:
 
 
 @lru_cache(maxsize=1)
-def _listed_hardware(around: Surroundings) -> tuple[Evidence, ...]:
+def _listed_hardware(around: NearbyText) -> tuple[Evidence, ...]:
     listed = [found for number, text in around.hardware for found in _named_parts(number, text)]
     return tuple(sorted(listed, key=lambda found: found[0] != "spark")[:1])
 
@@ -386,7 +386,7 @@ class StatedRelease(Value):
     is_minimum_of_recipe: bool = False
 
 
-def find_release(reading: ReadLaunch, path: str, around: Surroundings) -> StatedRelease | None:
+def find_release(reading: ReadLaunch, path: str, around: NearbyText) -> StatedRelease | None:
     """The nearest statement about the engine of a launch.
 
     A recipe has `min_vllm_version`, a guide a line with `pip install "vllm>=0.12"`, an image's tag or a
@@ -409,7 +409,7 @@ def find_release(reading: ReadLaunch, path: str, around: Surroundings) -> Stated
 
 
 def _statements(
-    engine: EngineName, line: int, around: Surroundings
+    engine: EngineName, line: int, around: NearbyText
 ) -> Iterator[tuple[int, str, str, str | None, bool]]:
     """(line, text, lowest, highest or None, whether a key of a recipe says so), the nearest first."""
     first, end = 1, len(around.lines)
@@ -435,7 +435,7 @@ _Found = tuple[int, str, re.Match[str]]
 
 
 @lru_cache(maxsize=2)  # for all launches of a text
-def _stated(engine: EngineName, around: Surroundings) -> tuple[list[_Found], list[_Found]]:
+def _stated(engine: EngineName, around: NearbyText) -> tuple[list[_Found], list[_Found]]:
     """The lines with a version of the engine: as a key, and as a requirement or tag."""
     named = around.lines_with(_NAMES[engine])
     keys, pins, _ = _patterns(engine)
@@ -522,7 +522,7 @@ _OTHER_FOLDER = re.compile(
             |release|upstream|official))*\Z)""",
     re.VERBOSE | re.IGNORECASE,
 )
-"""`llama-cpp-turboquant`: a checkout of llama.cpp under a name of its own."""
+"""`llama-cpp-turboquant`: a checkout of llama.cpp under another name."""
 _NO_RELEASE = re.compile(
     r"\bforks?\b|\bnightly\b|\bunreleased\b|\bpull/\d+|\bPR\s*\#?\d{3,}|\b(?:dev|feature)\s+branch\b",
     re.IGNORECASE,
@@ -547,8 +547,8 @@ _FORKS = {
 """A text that speaks of a fork may start it, with flags of its own."""
 
 
-def find_doubt(reading: ReadLaunch, path: str, around: Surroundings) -> str:
-    """Why this may be no launch that somebody means to run as it stands; empty: nothing says so."""
+def find_uncertainty(reading: ReadLaunch, path: str, around: NearbyText) -> str:
+    """Why this may not be a launch to run as it stands; empty: nothing says so."""
     if _FIXTURE.search(path.rpartition("/")[0]):
         return "the path says that this is a fixture of tests"
     if _HISTORY.search(path):
@@ -561,9 +561,9 @@ def find_doubt(reading: ReadLaunch, path: str, around: Surroundings) -> str:
     return f"the text seems to show it as a mistake: {wrong}" if wrong else ""
 
 
-def may_be_fork(reading: ReadLaunch, around: Surroundings) -> bool:
-    """Whether something says that the engine is no release: the folder of its program, a sentence or comment
-    above it, or a text about a fork of the engine."""
+def may_be_fork(reading: ReadLaunch, around: NearbyText) -> bool:
+    """Whether something says that the engine is not a release: the folder of its program, a sentence or
+    comment above it, or a text about a fork of the engine."""
     container = reading.launch.container
     if container is not None and is_upstream(container.image):
         return False
@@ -576,8 +576,8 @@ def may_be_fork(reading: ReadLaunch, around: Surroundings) -> bool:
     )
 
 
-def chooses_program(around: Surroundings) -> bool:
-    """`${LLAMA_SERVER:-llama-server}`: whoever starts the script may set another build."""
+def chooses_program(around: NearbyText) -> bool:
+    """`${LLAMA_SERVER:-llama-server}`: the environment may choose another build."""
     return _CHOSEN.search(around.file.text) is not None
 
 
@@ -586,7 +586,7 @@ def may_have_more_flags(reading: ReadLaunch) -> str:
     return next((word for word in reading.launch.extra if _MORE.match(word)), "")
 
 
-def _shown_as_wrong(reading: ReadLaunch, around: Surroundings) -> str:
+def _shown_as_wrong(reading: ReadLaunch, around: NearbyText) -> str:
     """The sentence or the comment right above the command, or at the end of its first line."""
     number = reading.first_line
     _, mark, trailing = around.lines[number - 1].partition(" #")

@@ -43,11 +43,11 @@ def render_settings(settings: ClientSettings, form: Format) -> str:
     for edit in settings.edits:
         value = apply_edit(value, edit)
     if form == "env":
-        return "".join(f"export {name}={_quote(str(setting))}\n" for name, setting in value.items())
+        return "".join(f"export {name}={_shell_quoted(str(setting))}\n" for name, setting in value.items())
     return _WRITERS[form](value)
 
 
-def _quote(text: str) -> str:
+def _shell_quoted(text: str) -> str:
     return f'"{text}"' if text.startswith("$") else shlex.quote(text)
 
 
@@ -263,19 +263,19 @@ def read_toml(text: str, path: str) -> dict[str, Any]:
 
 
 def write_toml(value: dict[str, Any]) -> str:
-    return "\n".join(_lines(value, ())).strip("\n") + "\n"
+    return "\n".join(_toml_lines(value, ())).strip("\n") + "\n"
 
 
-def _lines(value: dict[str, Any], path: tuple[str, ...]) -> list[str]:
+def _toml_lines(value: dict[str, Any], path: tuple[str, ...]) -> list[str]:
     plain = {name: item for name, item in value.items() if not isinstance(item, dict)}
     lines = [
-        *([_header(path)] if path and plain else []),
-        *(_pair(name, item) for name, item in plain.items()),
+        *([_table_header(path)] if path and plain else []),
+        *(_toml_pair(name, item) for name, item in plain.items()),
         *([""] if plain else []),
     ]
     for name, item in value.items():
         if isinstance(item, dict):
-            lines += _lines(item, (*path, name))
+            lines += _toml_lines(item, (*path, name))
     return lines
 
 
@@ -289,20 +289,22 @@ def edit_toml(text: str, change: SettingEdit, path: str) -> str:
     """
     lines = text.split("\n")
     *table, name = change.path
-    start, end = _table(lines, tuple(table))
+    start, end = _table_lines(lines, tuple(table))
     if start is None:
-        return "\n".join([text.rstrip("\n"), "", _header(tuple(table)), _pair(name, change.value), ""])
+        return "\n".join(
+            [text.rstrip("\n"), "", _table_header(tuple(table)), _toml_pair(name, change.value), ""]
+        )
     key = re.compile(rf'\s*"?{re.escape(name)}"?\s*=')
     for index in range(start, end):
         if key.match(lines[index]):
-            pair = [] if change.action == "drop" else [_pair(name, change.value)]
+            pair = [] if change.action == "drop" else [_toml_pair(name, change.value)]
             return "\n".join([*lines[:index], *pair, *lines[index + 1 :]])
     while end > start and lines[end - 1].strip()[:1] in ("", "#"):
         end -= 1  # a comment before the next table belongs to that table
-    return "\n".join([*lines[:end], _pair(name, change.value), *(lines[end:] or [""])])
+    return "\n".join([*lines[:end], _toml_pair(name, change.value), *(lines[end:] or [""])])
 
 
-def _table(lines: list[str], path: tuple[str, ...]) -> tuple[int | None, int]:
+def _table_lines(lines: list[str], path: tuple[str, ...]) -> tuple[int | None, int]:
     """Start and end of the lines of a table, without its header; None: there is no such table."""
     start: int | None = None if path else 0
     if path:
@@ -315,15 +317,15 @@ def _table(lines: list[str], path: tuple[str, ...]) -> tuple[int | None, int]:
     return start, next(ends, len(lines))
 
 
-def _header(path: tuple[str, ...]) -> str:
-    return f"[{'.'.join(_key(name) for name in path)}]"
+def _table_header(path: tuple[str, ...]) -> str:
+    return f"[{'.'.join(_toml_key(name) for name in path)}]"
 
 
-def _pair(name: str, value: object) -> str:
-    return f"{_key(name)} = {json.dumps(value, ensure_ascii=False)}"
+def _toml_pair(name: str, value: object) -> str:
+    return f"{_toml_key(name)} = {json.dumps(value, ensure_ascii=False)}"
 
 
-def _key(name: str) -> str:
+def _toml_key(name: str) -> str:
     return name if _BARE.match(name) else json.dumps(name, ensure_ascii=False)
 
 
@@ -354,7 +356,7 @@ def edit_yaml(text: str, change: SettingEdit, path: str) -> str:
     lines = text.split("\n")
     if change.action != "list":
         return "\n".join([yaml_text.document({change.path[-1]: change.value}).rstrip("\n"), *lines])
-    node = _value(text, change.path[-1])
+    node = _node_of_key(text, change.path[-1])
     if node is None and change.path[-1] in read_yaml(text, path):
         return text  # a key without a value
     if node is None:
@@ -367,7 +369,7 @@ def edit_yaml(text: str, change: SettingEdit, path: str) -> str:
     return "\n".join([*lines[:start], *item, *lines[end:]])
 
 
-def _value(text: str, key: str) -> Any:
+def _node_of_key(text: str, key: str) -> Any:
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     pairs = root.value if isinstance(root, yaml.MappingNode) else []
     node = next((value for name, value in pairs if name.value == key), None)

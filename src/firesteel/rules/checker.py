@@ -94,7 +94,7 @@ def check(
     ]
     if image and hardware == "gb10":
         findings += [_image_finding(problem, spots) for problem in image.problems]
-    return tuple(sorted(dict.fromkeys(findings), key=_sort_key))
+    return tuple(sorted(dict.fromkeys(findings), key=_by_severity_and_line))
 
 
 @cache
@@ -130,7 +130,7 @@ def _is_general(rule: Rule) -> bool:
     return rule.when.predicate in ("unknown-flags", "refused-values", "unread-variables")
 
 
-def _sort_key(finding: Finding) -> tuple[int, int, str]:
+def _by_severity_and_line(finding: Finding) -> tuple[int, int, str]:
     return SEVERITY[finding.level], finding.spot.line if finding.spot else 0, finding.rule
 
 
@@ -389,7 +389,7 @@ def _in_scope(when: When, context: Context) -> bool:
             or (container is not None and (context.image is not None) == when.known_image)
         )
         and (when.version is None or _version_matches(when.version, context))
-        and (when.model is None or _matches_any(when.model, launch.model))
+        and (when.model is None or _matches_ignoring_case(when.model, launch.model))
         and (when.network is None or (container is not None and container.network in when.network))
         and (
             when.upstream is None or (container is not None and is_upstream(container.image) == when.upstream)
@@ -404,7 +404,7 @@ def _version_matches(text: str, context: Context) -> bool:
     return is_in_range(context.version, text)
 
 
-def _matches_any(patterns: Iterable[str], text: str) -> bool:
+def _matches_ignoring_case(patterns: Iterable[str], text: str) -> bool:
     return any(_fits(text.lower(), pattern.lower()) for pattern in patterns)
 
 
@@ -491,7 +491,7 @@ def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
 
 def _extra(patterns: Iterable[str], launch: Launch) -> Iterator[Match]:
     for argument in launch.extra:
-        if _matches_any(patterns, argument):
+        if _matches_ignoring_case(patterns, argument):
             yield Match("program", argument[:_MAX_SHOWN], argument, argument)
 
 
@@ -536,7 +536,9 @@ def _absent(name: str, launch: Launch) -> Iterator[Match]:
 
 def _image(when: When, context: Context) -> Iterator[Match]:
     container = context.launch.container
-    if container is None or (when.image and not _matches_any(when.image, plain_reference(container.image))):
+    if container is None or (
+        when.image and not _matches_ignoring_case(when.image, plain_reference(container.image))
+    ):
         return
     known = context.image.sm if context.image else None
     if when.image_lacks and (known is None or when.image_lacks in known):

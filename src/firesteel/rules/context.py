@@ -56,7 +56,7 @@ class Context(Value, dict=True):
     """Releases learned on this machine (`firesteel engine learn`)."""
 
     is_own_build: bool = False
-    """The engine is no release, so that it may have any flag: see `reads.ReadLaunch`."""
+    """The engine is not a release, so it may have any flag: see `reads.ReadLaunch`."""
     program: str = ""
     """The line that starts the engine, where it was read from a text."""
 
@@ -68,7 +68,7 @@ class Context(Value, dict=True):
 
     @property
     def may_serve_images(self) -> bool:
-        """`sglang serve` hands diffusion models to another parser, with flags of its own. It is an LLM where
+        """`sglang serve` hands diffusion models to another parser, which has other flags. It is an LLM where
         the launch has a flag that only the parser for LLMs knows."""
         return self.is_sglang_serve and not _ONLY_OF_LLMS & self.launch.flags.keys()
 

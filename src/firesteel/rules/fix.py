@@ -41,7 +41,7 @@ def fix(text: str, read: Read, check: Check) -> tuple[str, tuple[Finding, ...]]:
     refused: set[tuple[str, str, int]] = set()
     for _ in range(MAX_FIXES):
         readings = read(text)
-        fixable = [pair for pair in check(readings) if pair[1].fix and _identity(pair[1]) not in refused]
+        fixable = [pair for pair in check(readings) if pair[1].fix and _rule_and_line(pair[1]) not in refused]
         if not fixable:
             break
         reading, finding = max(fixable, key=lambda pair: pair[1].spot.line if pair[1].spot else 0)
@@ -50,11 +50,11 @@ def fix(text: str, read: Read, check: Check) -> tuple[str, tuple[Finding, ...]]:
             text = changed
             fixed.append(finding)
         else:
-            refused.add(_identity(finding))
+            refused.add(_rule_and_line(finding))
     return text, tuple(reversed(fixed))
 
 
-def _identity(finding: Finding) -> tuple[str, str, int]:
+def _rule_and_line(finding: Finding) -> tuple[str, str, int]:
     return finding.rule, finding.key, finding.spot.line if finding.spot else 0
 
 

@@ -33,13 +33,13 @@ from firesteel.reads.launches import mentions, not_read, scan
 from firesteel.reads.reader import ReadLaunch
 from firesteel.reads.source_text import SourceFile, source_file
 from firesteel.reads.stated import (
+    NearbyText,
     StatedMachine,
     StatedRelease,
-    Surroundings,
     chooses_program,
-    find_doubt,
     find_machine,
     find_release,
+    find_uncertainty,
     may_be_fork,
     may_have_more_flags,
 )
@@ -55,7 +55,7 @@ _OF_RELEASES = frozenset({
     "unknown-flags", "refused-values", "stray-words", "flags-of-no-release", "values-of-no-release",
     "no-common-release", "another-engines-words", "unregistered-parsers",
 })  # fmt: skip
-"""What a fork may have and no release has."""
+"""Predicates about what a fork may have and no release has."""
 _ONE_SERVICE = re.compile(r"compose (?:-\S+ )*(?:up|run|start) (?:-\S+ )*[a-z][\w-]*")
 _SINCE_A_RELEASE = frozenset({"llamacpp-flash-attn-bare"})
 """What older builds accept."""
@@ -84,8 +84,8 @@ class LintOptions(Value):
     def includes(self, finding: Finding) -> bool:
         return (
             SEVERITY[finding.level] <= SEVERITY[self.level]
-            and (not self.select or _matches_any(finding.rule, self.select))
-            and not _matches_any(finding.rule, self.ignore)
+            and (not self.select or _is_selected_by(finding.rule, self.select))
+            and not _is_selected_by(finding.rule, self.ignore)
         )
 
 
@@ -156,8 +156,9 @@ def lint(text: str, path: str, options: LintOptions) -> CheckResult:
         finding: comment.reason for finding in findings for comment in comments if comment.covers(finding)
     }
     # Several launches may share a line, and differ only in what their findings say of the release.
-    by_place = {(*_identity(finding), finding.spot): finding for finding in reversed(findings)}
-    reported = sorted((each for each in by_place.values() if each not in suppressed), key=_sort_key)
+    by_place = {(*_rule_and_part(finding), finding.spot): finding for finding in reversed(findings)}
+    left = (finding for finding in by_place.values() if finding not in suppressed)
+    reported = sorted(left, key=_by_severity_and_place)
     return CheckResult(
         files=(path,),
         launches=readings,
@@ -170,11 +171,11 @@ def lint(text: str, path: str, options: LintOptions) -> CheckResult:
 
 
 def _across(source: SourceFile, findings: Iterator[Finding]) -> Iterator[Finding]:
-    """`docker compose up vllm`: whoever names a service may not mean all of them to run."""
+    """`docker compose up vllm` names a service, so perhaps not all of them are meant to run."""
     one = _ONE_SERVICE.search(source.text)
     for finding in findings:
-        doubt = f"the text starts one of them: `{one[0]}`" if one and finding.level == "stop" else ""
-        yield replace(finding, level="warn", says=f"{finding.says} ({doubt})") if doubt else finding
+        why = f"the text starts one of them: `{one[0]}`" if one and finding.level == "stop" else ""
+        yield replace(finding, level="warn", says=f"{finding.says} ({why})") if why else finding
 
 
 def apply_fixes(text: str, path: str, options: LintOptions) -> tuple[str, tuple[Finding, ...]]:
@@ -198,7 +199,7 @@ def _check_launches(
     source: SourceFile, readings: Sequence[ReadLaunch], options: LintOptions
 ) -> tuple[list[tuple[ReadLaunch, Finding]], tuple[StatedMachine, ...]]:
     """The findings of each launch, and the machine that it was checked for."""
-    around = Surroundings(source) if readings else None
+    around = NearbyText(source) if readings else None
     pairs, machines = [], []
     for reading in readings:
         assert around is not None
@@ -219,25 +220,25 @@ def _check_launches(
 
 
 def _certain(
-    finding: Finding, reading: ReadLaunch, release: StatedRelease | None, path: str, around: Surroundings
+    finding: Finding, reading: ReadLaunch, release: StatedRelease | None, path: str, around: NearbyText
 ) -> Finding:
-    """A stop is one only where the text leaves no doubt: it is meant to run, complete, and of this engine."""
+    """A stop must be certain: the text is meant to run, complete, and of this engine."""
     if finding.level != "stop":
         return finding
-    doubt = find_doubt(reading, path, around) or _doubt_of_rule(finding, reading, release, around)
-    return replace(finding, level="warn", says=f"{finding.says} ({doubt})", fix=None) if doubt else finding
+    why = find_uncertainty(reading, path, around) or _uncertainty_of_rule(finding, reading, release, around)
+    return replace(finding, level="warn", says=f"{finding.says} ({why})", fix=None) if why else finding
 
 
-def _doubt_of_rule(
-    finding: Finding, reading: ReadLaunch, release: StatedRelease | None, around: Surroundings
+def _uncertainty_of_rule(
+    finding: Finding, reading: ReadLaunch, release: StatedRelease | None, around: NearbyText
 ) -> str:
     rule = next((rule for rule in rules() if rule.id == finding.rule), None)
     if rule is None:  # what was seen in the image itself
         return ""
     if rule.when.flaw == "glued" and "flaw:partial" in reading.spots:
         return "a template of the chart may split it"
-    if reading.doubt and not rule.when.flaw:  # a shell reads the line first, whatever it starts
-        return reading.doubt
+    if reading.uncertainty and not rule.when.flaw:  # a shell reads the line first, whatever it starts
+        return reading.uncertainty
     if any(word.is_conditional for word in reading.words.get(finding.key, ())):
         return "the script adds it under a condition"
     needs_absent = any(when.flag for when in rule.unless)
@@ -282,7 +283,7 @@ def _check_launch(
         return check_with(release.low)
     low, high = check_with(release.low), check_with(release.high)
     return [
-        *(finding for finding in low if _identity(finding) in set(map(_identity, high))),
+        *(finding for finding in low if _rule_and_part(finding) in set(map(_rule_and_part, high))),
         *_only_at(release, f"{TITLES[launch.engine]} {release.low}", low, high),
         *_only_at(release, f"{TITLES[launch.engine]} {release.high}", high, low),
     ]
@@ -295,7 +296,7 @@ def _is_about(release: StatedRelease, launch: Launch) -> bool:
     return release.is_minimum_of_recipe and is_upstream(launch.container.image)
 
 
-def _identity(finding: Finding) -> tuple[str, str, str]:
+def _rule_and_part(finding: Finding) -> tuple[str, str, str]:
     return finding.rule, finding.key, finding.saw
 
 
@@ -304,9 +305,9 @@ def _only_at(
 ) -> Iterator[Finding]:
     """What holds at one end of the range only. The text allows that end, so what the release lacks is as
     certain as ever; that a Spark needs another release is not what the author was asked."""
-    known = set(map(_identity, there))
+    known = set(map(_rule_and_part, there))
     for finding in here:
-        if _identity(finding) in known:
+        if _rule_and_part(finding) in known:
             continue
         is_of_spark = explain(finding.rule).when.hardware is not None
         yield replace(
@@ -317,12 +318,12 @@ def _only_at(
         )
 
 
-def _sort_key(finding: Finding) -> tuple[int, int, int, str]:
+def _by_severity_and_place(finding: Finding) -> tuple[int, int, int, str]:
     line, column = (finding.spot.line, finding.spot.column) if finding.spot else (0, 0)
     return SEVERITY[finding.level], line, column, finding.rule
 
 
-def _matches_any(name: str, patterns: Sequence[str]) -> bool:
+def _is_selected_by(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
@@ -437,7 +438,7 @@ def _affected_lines(number: int, is_own_line: bool, ranges: Iterable[tuple[int, 
 
 # --- baseline ---
 
-_Identity = tuple[str, str, str]
+_PlaceFreeKey = tuple[str, str, str]
 
 
 class KnownFinding(Value):
@@ -466,7 +467,7 @@ def parse_baseline(text: str, path: str) -> Baseline:
 
 def new_findings(findings: Iterable[Finding], baseline: Baseline) -> tuple[Finding, ...]:
     """The findings that the baseline does not have, or not as often."""
-    left: Counter[_Identity] = Counter(
+    left: Counter[_PlaceFreeKey] = Counter(
         (normpath(known.file or ""), known.rule, known.saw) for known in baseline.findings
     )
     new = []

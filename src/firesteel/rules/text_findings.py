@@ -4,7 +4,7 @@ The services of a compose file run at the same time, and so do containers that a
 another in the background. Other texts (a guide, a folder of units) may list alternatives, and nothing is
 compared there. Prose names no version, so a name is checked against the newest release of each engine. A flag
 that any engine still has is fine by its name; one that no engine ever had may belong to another program, and
-is not reported. Rules about one value (`--gpu-memory-utilization 0.95`) or one image hold in a sentence, too.
+is not reported. Rules about one value (`--gpu-memory-utilization 0.95`) or one image also hold in a sentence.
 """
 
 from __future__ import annotations
@@ -57,16 +57,15 @@ def check_across(
             )
         elif rule.when.across:
             for group in (on_one_gpu if rule.when.across == "memory-shares" else groups).values():
-                doubt = _ALTERNATIVES if len({reading.launch.model for reading in group}) == 1 else ""
+                why = _ALTERNATIVES if len({reading.launch.model for reading in group}) == 1 else ""
                 for reading, key, saw, name in _CHECKS[rule.when.across](group):
                     spot = (
                         reading.spots.get(key) or reading.spots.get("image") or reading.spots.get("program")
                     )
                     found = _finding(rule, spot, saw, name, saw, key)
-                    is_doubtful = bool(doubt) and found.level == "stop"
-                    yield (
-                        replace(found, level="warn", says=f"{found.says} ({doubt})") if is_doubtful else found
-                    )
+                    if why and found.level == "stop":
+                        found = replace(found, level="warn", says=f"{found.says} ({why})")
+                    yield found
 
 
 @cache
@@ -120,7 +119,7 @@ def _share(launch: Launch) -> float | None:
 
 
 def _gpu(launch: Launch) -> str:
-    """Which GPU it is told to use; launches that are told nothing share one."""
+    """The GPU that it is set to use; launches without such a setting share one."""
     container = launch.container
     named = container.gpus if container and container.gpus and "device=" in container.gpus else ""
     return named or next((launch.env[name] for name in _GPU_VARIABLES if launch.env.get(name)), "")

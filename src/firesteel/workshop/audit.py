@@ -25,9 +25,9 @@ from firesteel.facts.formats.number_bytes import (
     value_of,
 )
 from firesteel.facts.model.contents import SCALES, CheckpointContents, WeightFile, split_name
+from firesteel.rules.checkpoint.audited import AuditedCheckpoint
 from firesteel.rules.checkpoint.checks import CheckpointFinding
 from firesteel.rules.checkpoint.judge import CheckpointSummary, judge, summarize_checkpoint
-from firesteel.rules.checkpoint.subject import AuditSubject
 from firesteel.units import MIB
 from firesteel.values import Value, replace
 
@@ -187,7 +187,7 @@ def audit(
 
 
 def report(contents: CheckpointContents, seconds: float = 0.0) -> AuditReport:
-    subject = AuditSubject(contents)
+    subject = AuditedCheckpoint(contents)
     return AuditReport(
         contents.origin,
         summarize_checkpoint(subject),

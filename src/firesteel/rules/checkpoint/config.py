@@ -12,8 +12,8 @@ from math import prod
 from firesteel.facts.formats.gguf import ArrayInfo, model_layer_count
 from firesteel.facts.model.contents import StoredModule
 from firesteel.facts.model.tensors import Role, TensorGroup
+from firesteel.rules.checkpoint.audited import AuditedCheckpoint, is_linear
 from firesteel.rules.checkpoint.checks import CheckpointFinding, finding
-from firesteel.rules.checkpoint.subject import AuditSubject, is_linear
 
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d{1,6})\.")
 _EXPERT = re.compile(r"^(.*\.experts)\.(\d{1,6})\.")
@@ -24,33 +24,33 @@ _KNOWN_SHARE = 0.7
 checkpoint names its modules differently, and comparing them would find nothing but that."""
 
 
-def check_config(subject: AuditSubject) -> Iterator[CheckpointFinding]:
-    contents = subject.contents
+def check_config(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    contents = checkpoint.contents
     if contents.config_defect:
         yield finding("config-damaged", "config.json cannot be read", contents.config_defect, "config.json")
         return
     if contents.config is None:
         yield finding("config-missing", "there is no config.json", "no config.json", "config.json")
         return
-    if subject.architecture is None:
-        model_type = str(subject.text_config.get("model_type"))[:60]
+    if checkpoint.architecture is None:
+        model_type = str(checkpoint.text_config.get("model_type"))[:60]
         yield finding(
             "architecture-unknown", f"firesteel does not know `{model_type}`", "model_type of config.json"
         )
     if contents.has_all_files:
-        yield from _layers(subject)
-        yield from _experts(subject)
-        yield from _head(subject)
-        yield from _matrices(subject)
-    yield from _vocabulary(subject)
+        yield from _layers(checkpoint)
+        yield from _experts(checkpoint)
+        yield from _head(checkpoint)
+        yield from _matrices(checkpoint)
+    yield from _vocabulary(checkpoint)
 
 
-def _layers(subject: AuditSubject) -> Iterator[CheckpointFinding]:
-    count = subject.whole_number("num_hidden_layers", "n_layer", "num_layers")
+def _layers(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    count = checkpoint.whole_number("num_hidden_layers", "n_layer", "num_layers")
     if count is None or not 0 < count <= 4096:
         return
     present: set[int] = set()
-    for module in subject.representatives:
+    for module in checkpoint.representatives:
         if module.role is not Role.TOWER and not module.name.startswith("mtp"):
             layer = _LAYER.search(module.name)
             if layer:
@@ -61,7 +61,7 @@ def _layers(subject: AuditSubject) -> Iterator[CheckpointFinding]:
     if missing:
         evidence = f"num_hidden_layers is {count}, and there are no tensors of layer {_listed(missing)}"
         yield finding("layers-missing", f"layer {missing[0]} is absent", evidence, None, len(missing))
-    beyond = sorted(number for number in present if number >= count + subject.drafter_layers)
+    beyond = sorted(number for number in present if number >= count + checkpoint.drafter_layers)
     if beyond:
         evidence = f"num_hidden_layers is {count}, and there are tensors of layer {_listed(beyond)}"
         yield finding(
@@ -69,12 +69,12 @@ def _layers(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         )
 
 
-def _experts(subject: AuditSubject) -> Iterator[CheckpointFinding]:
-    count = subject.whole_number(*_EXPERT_KEYS)
+def _experts(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    count = checkpoint.whole_number(*_EXPERT_KEYS)
     if not count or count > 65_536:
         return
     numbers: dict[str, set[int]] = {}
-    for name, module in subject.modules.items():
+    for name, module in checkpoint.modules.items():
         expert = _EXPERT.match(name)
         if expert and module.role is Role.ROUTED_EXPERTS:
             numbers.setdefault(expert[1], set()).add(int(expert[2]))
@@ -95,12 +95,12 @@ def _experts(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         )
 
 
-def _head(subject: AuditSubject) -> Iterator[CheckpointFinding]:
-    parameters = subject.parameters
+def _head(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    parameters = checkpoint.parameters
     if parameters is None:
         return
-    heads = [module for module in subject.representatives if module.role is Role.HEAD and module.weight]
-    has_embeddings = any(module.role is Role.EMBEDDINGS for module in subject.representatives)
+    heads = [module for module in checkpoint.representatives if module.role is Role.HEAD and module.weight]
+    has_embeddings = any(module.role is Role.EMBEDDINGS for module in checkpoint.representatives)
     if not parameters.tied_head and not heads and has_embeddings:
         evidence = "tie_word_embeddings is false, and no tensor is a head"
         yield finding("head-missing", "the head is absent", evidence, "lm_head.weight")
@@ -114,12 +114,12 @@ def _head(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         )
 
 
-def _vocabulary(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+def _vocabulary(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
     """For families whose shapes are not known, the embedding table alone."""
-    if subject.parameters is not None:
+    if checkpoint.parameters is not None:
         return
-    vocabulary, hidden = subject.whole_number("vocab_size"), subject.whole_number("hidden_size")
-    for module in subject.representatives:
+    vocabulary, hidden = checkpoint.whole_number("vocab_size"), checkpoint.whole_number("hidden_size")
+    for module in checkpoint.representatives:
         name = _PREFIX.sub("", module.name)
         shape = module.shape
         if name == "embed_tokens" and shape and vocabulary and hidden and shape[0] < vocabulary:
@@ -128,16 +128,16 @@ def _vocabulary(subject: AuditSubject) -> Iterator[CheckpointFinding]:
             yield finding("shape-contradicts-config", what, evidence, module.name)
 
 
-def _matrices(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+def _matrices(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
     """Every matrix that the config implies, with its shape."""
-    parameters = subject.parameters
+    parameters = checkpoint.parameters
     if parameters is None:
         return
-    stored = {_PREFIX.sub("", name): module for name, (module, _) in subject.kinds.items()}
+    stored = {_PREFIX.sub("", name): module for name, (module, _) in checkpoint.kinds.items()}
     wanted = [group for group in parameters.groups if _is_compared(group)]
     found = [(group, module) for group in wanted if (module := _find(stored, group)) is not None]
     matched = {module.name for _, module in found}
-    linear = [module for module in subject.representatives if is_linear(module)]
+    linear = [module for module in checkpoint.representatives if is_linear(module)]
     if not found or len(matched) < _KNOWN_SHARE * len(linear):
         return
     absent = [group for group in wanted if _find(stored, group) is None]
@@ -215,11 +215,11 @@ _BLOCK = re.compile(r"^blk\.(\d{1,6})\.")
 _PLAIN = ("F32", "F16", "BF16")
 
 
-def check_gguf(subject: AuditSubject) -> Iterator[CheckpointFinding]:
-    contents = subject.contents
+def check_gguf(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    contents = checkpoint.contents
     if any(file.defect for file in contents.files):  # its keys could not be read either
         return
-    keys, tensors = contents.metadata, list(subject.tensors())
+    keys, tensors = contents.metadata, list(checkpoint.tensors())
     name = str(keys.get("general.architecture"))
     blocks = {int(match[1]) for tensor in tensors if (match := _BLOCK.match(tensor.name))}
     promised = keys.get(f"{name}.block_count")
@@ -244,16 +244,16 @@ def check_gguf(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         yield finding(
             "router-quantized", "the router is quantized", evidence, routers[0].name, len(routers), "warn"
         )
-    yield from _tokens(subject)
+    yield from _tokens(checkpoint)
 
 
-def _tokens(subject: AuditSubject) -> Iterator[CheckpointFinding]:
-    keys = subject.contents.metadata
+def _tokens(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    keys = checkpoint.contents.metadata
     tokens = keys.get("tokenizer.ggml.tokens")
     count = (
         tokens.length if isinstance(tokens, ArrayInfo) else len(tokens) if isinstance(tokens, tuple) else None
     )
-    table = next((tensor for tensor in subject.tensors() if tensor.name == "token_embd.weight"), None)
+    table = next((tensor for tensor in checkpoint.tensors() if tensor.name == "token_embd.weight"), None)
     if count is None:
         yield finding("tokenizer-missing", "there is no tokenizer", "no key tokenizer.ggml.tokens")
     elif table is not None and table.shape and count > table.shape[0]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from firesteel.facts.model.tensors import Role
+from firesteel.rules.checkpoint.audited import AuditedCheckpoint
 from firesteel.rules.checkpoint.checks import CheckpointFinding, finding
-from firesteel.rules.checkpoint.subject import AuditSubject
 
 _DEFECTS = {
     "missing": "shard-missing",
@@ -21,8 +21,8 @@ _DEFECTS = {
 }
 
 
-def check_files(subject: AuditSubject) -> Iterator[CheckpointFinding]:
-    contents = subject.contents
+def check_files(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    contents = checkpoint.contents
     for file in contents.files:
         if file.defect:
             yield finding(_DEFECTS[file.defect], file.why, file.why, file.name)
@@ -38,12 +38,12 @@ def check_files(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         if not file.is_listed and not file.name.startswith("consolidated"):
             evidence = f"{file.bytes:,} bytes, {len(file.tensors):,} tensors"
             yield finding("file-not-in-index", f"{file.name} is in no index", evidence, file.name)
-    yield from _placed(subject)
+    yield from _placed(checkpoint)
 
 
-def _placed(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+def _placed(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
     """Each tensor where the index has it, and once."""
-    contents = subject.contents
+    contents = checkpoint.contents
     holder: dict[str, str] = {}
     twice: list[tuple[str, str]] = []
     for file in contents.files:
@@ -85,14 +85,14 @@ def _placed(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         )
     total = contents.index_bytes
     if total is not None and contents.has_all_files and not (absent or unlisted or twice):
-        stored = sum(tensor.bytes for tensor in subject.tensors())
+        stored = sum(tensor.bytes for tensor in checkpoint.tensors())
         if total != stored:
             evidence = f"total_size {total:,}, and the files hold {stored:,}"
             yield finding("index-total-differs", "the index has a wrong total", evidence)
 
 
-def check_tokenizer(subject: AuditSubject) -> Iterator[CheckpointFinding]:
-    tokenizer = subject.contents.tokenizer
+def check_tokenizer(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    tokenizer = checkpoint.contents.tokenizer
     if tokenizer is None:
         return
     if not tokenizer.files:
@@ -101,7 +101,7 @@ def check_tokenizer(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         return
     if tokenizer.defect:
         yield finding("tokenizer-damaged", "the tokenizer cannot be read", tokenizer.defect, "tokenizer.json")
-    rows = _rows(subject)
+    rows = _rows(checkpoint)
     if rows and tokenizer.highest_id is not None and tokenizer.highest_id >= rows:
         evidence = f"the highest token is {tokenizer.highest_id:,}, and the table has {rows:,} rows"
         what = "the tokenizer has tokens that the embedding table lacks"
@@ -114,13 +114,13 @@ def check_tokenizer(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         yield finding(
             "templates-differ", "there are two different chat templates", evidence, "chat_template.jinja"
         )
-    yield from _end(subject, rows)
+    yield from _end(checkpoint, rows)
 
 
-def _end(subject: AuditSubject, rows: int | None) -> Iterator[CheckpointFinding]:
+def _end(checkpoint: AuditedCheckpoint, rows: int | None) -> Iterator[CheckpointFinding]:
     """The tokens that end an answer."""
-    tokenizer, generation = subject.contents.tokenizer, subject.contents.generation_config or {}
-    ends = _numbers(generation.get("eos_token_id")) or _numbers(subject.text_config.get("eos_token_id"))
+    tokenizer, generation = checkpoint.contents.tokenizer, checkpoint.contents.generation_config or {}
+    ends = _numbers(generation.get("eos_token_id")) or _numbers(checkpoint.text_config.get("eos_token_id"))
     if rows and any(end >= rows for end in ends):
         evidence = f"eos_token_id {max(ends):,}, and the table has {rows:,} rows"
         yield finding("eos-beyond-vocabulary", "the end of an answer is no token of the model", evidence)
@@ -135,10 +135,10 @@ def _numbers(value: object) -> frozenset[int]:
     return frozenset(number for number in values if type(number) is int)
 
 
-def _rows(subject: AuditSubject) -> int | None:
-    for module in subject.representatives:
+def _rows(checkpoint: AuditedCheckpoint) -> int | None:
+    for module in checkpoint.representatives:
         if module.role is Role.EMBEDDINGS and module.name.endswith(
             ("embed_tokens", "wte", "word_embeddings", "embed")
         ):
             return module.shape[0] if module.shape else None
-    return subject.whole_number("vocab_size")
+    return checkpoint.whole_number("vocab_size")

@@ -9,12 +9,12 @@ from firesteel.facts.model.contents import CheckpointContents
 from firesteel.facts.model.quantization import Quantization
 from firesteel.facts.model.tensors import Role
 from firesteel.launch import EngineName
+from firesteel.rules.checkpoint.audited import AuditedCheckpoint
 from firesteel.rules.checkpoint.checks import CheckpointFinding
 from firesteel.rules.checkpoint.config import check_config, check_gguf
 from firesteel.rules.checkpoint.files import check_files, check_tokenizer
 from firesteel.rules.checkpoint.quantization import check_quantization
 from firesteel.rules.checkpoint.scales import check_scales
-from firesteel.rules.checkpoint.subject import AuditSubject
 from firesteel.rules.rule import SEVERITY
 from firesteel.values import Value
 
@@ -22,11 +22,12 @@ _FOR_SAFETENSORS = (check_files, check_config, check_quantization, check_scales,
 _FOR_GGUF = (check_files, check_gguf)
 
 
-def judge(checkpoint: CheckpointContents | AuditSubject) -> tuple[CheckpointFinding, ...]:
+def judge(checkpoint: CheckpointContents | AuditedCheckpoint) -> tuple[CheckpointFinding, ...]:
     """Every finding, the most severe first, then in the order of the checks."""
-    subject = checkpoint if isinstance(checkpoint, AuditSubject) else AuditSubject(checkpoint)
-    checks = _FOR_GGUF if subject.contents.format == "gguf" else _FOR_SAFETENSORS
-    findings = [found for check in checks for found in check(subject)]
+    if isinstance(checkpoint, CheckpointContents):
+        checkpoint = AuditedCheckpoint(checkpoint)
+    checks = _FOR_GGUF if checkpoint.contents.format == "gguf" else _FOR_SAFETENSORS
+    findings = [found for check in checks for found in check(checkpoint)]
     return tuple(sorted(findings, key=lambda found: SEVERITY[found.level]))
 
 
@@ -52,34 +53,36 @@ class CheckpointSummary(Value):
     bytes_by_format: tuple[tuple[str, int], ...]
 
 
-def summarize_checkpoint(checkpoint: CheckpointContents | AuditSubject) -> CheckpointSummary:
-    subject = checkpoint if isinstance(checkpoint, AuditSubject) else AuditSubject(checkpoint)
-    contents = subject.contents
+def summarize_checkpoint(checkpoint: CheckpointContents | AuditedCheckpoint) -> CheckpointSummary:
+    if isinstance(checkpoint, CheckpointContents):
+        checkpoint = AuditedCheckpoint(checkpoint)
+    contents = checkpoint.contents
     formats: Counter[str] = Counter()
     if contents.format == "gguf":
-        for tensor in subject.tensors():
+        for tensor in checkpoint.tensors():
             formats[tensor.dtype] += tensor.bytes
     else:
-        for module in subject.modules.values():
+        for module in checkpoint.modules.values():
             name = (
                 _plain_name(module.weight.dtype)
                 if module.weight and not module.is_quantized
                 else module.format
             )
             formats[name] += sum(tensor.bytes for tensor in module.parts.values())
-    sizes = subject.bytes_by_role
+    sizes = checkpoint.bytes_by_role
     stored = sum(sizes.values())
     drafter = sizes.get(Role.DRAFTER, 0)
-    is_tied = subject.parameters is not None and subject.parameters.tied_head
-    method = _method(subject.declared) if subject.declared else None
+    is_tied = checkpoint.parameters is not None and checkpoint.parameters.tied_head
+    declared = checkpoint.declared
+    method = _method(declared) if declared else None
     # Embeddings and MTP layers stay in 16 bits; a cut or small model has more of these than of the rest.
-    quantized = {module.format for module in subject.modules.values() if module.is_quantized} - {"other"}
+    quantized = {module.format for module in checkpoint.modules.values() if module.is_quantized} - {"other"}
     main = next((name for name, _ in formats.most_common() if name in (quantized or formats)), "nothing")
-    by = f" by {subject.declared.method}" if subject.declared and contents.format == "safetensors" else ""
+    by = f" by {declared.method}" if declared and contents.format == "safetensors" else ""
     return CheckpointSummary(
         format=f"{contents.format}, {main}{by}",
         model_type=str(
-            subject.text_config.get("model_type") or contents.metadata.get("general.architecture") or ""
+            checkpoint.text_config.get("model_type") or contents.metadata.get("general.architecture") or ""
         )
         or None,
         files=sum(1 for file in contents.files if file.is_listed),

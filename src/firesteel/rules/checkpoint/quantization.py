@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from firesteel.facts.model.contents import StoredModule, WrittenAs
 from firesteel.facts.model.quantization import NVFP4, ModulePatterns, UnknownQuantization, read_quantization
 from firesteel.facts.model.tensors import Role
+from firesteel.rules.checkpoint.audited import AuditedCheckpoint, is_linear
 from firesteel.rules.checkpoint.checks import CheckpointFinding, finding
-from firesteel.rules.checkpoint.subject import AuditSubject, is_linear
 from firesteel.units import show_bytes
 
 _PLAIN_ROLES = {
@@ -28,16 +28,16 @@ _METHODS: Mapping[WrittenAs, tuple[str, ...]] = {
 """The `quant_method`s under which an engine reads a layout."""
 
 
-def check_quantization(subject: AuditSubject) -> Iterator[CheckpointFinding]:
-    yield from _roles(subject)
-    yield from _drafter(subject)
-    if subject.declared_error:
-        yield finding("quantization-unknown", "the quantization is not known", subject.declared_error)
+def check_quantization(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    yield from _roles(checkpoint)
+    yield from _drafter(checkpoint)
+    if checkpoint.declared_error:
+        yield finding("quantization-unknown", "the quantization is not known", checkpoint.declared_error)
         return
-    yield from _two_configs(subject)
-    if subject.declared is None:
-        if subject.quantized:
-            module = subject.quantized[0]
+    yield from _two_configs(checkpoint)
+    if checkpoint.declared is None:
+        if checkpoint.quantized:
+            module = checkpoint.quantized[0]
             evidence = (
                 f"`{module.name}` is stored as {module.format}, and config.json has no quantization_config"
             )
@@ -46,29 +46,31 @@ def check_quantization(subject: AuditSubject) -> Iterator[CheckpointFinding]:
                 "the config does not say that the weights are quantized",
                 evidence,
                 module.name,
-                len(subject.quantized),
+                len(checkpoint.quantized),
             )
         return
-    if not subject.quantized:
-        if subject.declared.method != "bitsandbytes" and subject.contents.has_all_files:
-            evidence = f"quant_method {subject.declared.method}, and every weight is stored in 16 or 32 bits"
+    if not checkpoint.quantized:
+        if checkpoint.declared.method != "bitsandbytes" and checkpoint.contents.has_all_files:
+            evidence = (
+                f"quant_method {checkpoint.declared.method}, and every weight is stored in 16 or 32 bits"
+            )
             yield finding(
                 "nothing-is-quantized", "the config claims a quantization, the weights have none", evidence
             )
         return
-    yield from _layout(subject)
-    yield from _by_module(subject)
-    yield from _experts(subject)
-    yield from _ignore_list(subject)
-    yield from _targets(subject)
-    yield from _activations(subject)
-    yield from _kv_cache(subject)
+    yield from _layout(checkpoint)
+    yield from _by_module(checkpoint)
+    yield from _experts(checkpoint)
+    yield from _ignore_list(checkpoint)
+    yield from _targets(checkpoint)
+    yield from _activations(checkpoint)
+    yield from _kv_cache(checkpoint)
 
 
-def _roles(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+def _roles(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
     """What engines keep in 16 bits whatever the config says."""
     found: dict[Role, list[StoredModule]] = {}
-    for module in subject.quantized:
+    for module in checkpoint.quantized:
         found.setdefault(module.role, []).append(module)
     for role, (check, says) in _PLAIN_ROLES.items():
         if modules := found.get(role):
@@ -77,11 +79,11 @@ def _roles(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         yield finding("head-quantized", "the head is quantized", _stored(modules[0]), modules[0].name)
 
 
-def _drafter(subject: AuditSubject) -> Iterator[CheckpointFinding]:
-    modules = [module for module in subject.representatives if module.role is Role.DRAFTER]
-    if subject.drafter_layers and not modules and subject.contents.has_all_files:
-        evidence = f"the config has {subject.drafter_layers} MTP layers, and no tensor belongs to one"
-        yield finding("mtp-missing", "the MTP layers are absent", evidence, None, subject.drafter_layers)
+def _drafter(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    modules = [module for module in checkpoint.representatives if module.role is Role.DRAFTER]
+    if checkpoint.drafter_layers and not modules and checkpoint.contents.has_all_files:
+        evidence = f"the config has {checkpoint.drafter_layers} MTP layers, and no tensor belongs to one"
+        yield finding("mtp-missing", "the MTP layers are absent", evidence, None, checkpoint.drafter_layers)
     packed = [module for module in modules if module.format in ("nvfp4", "mxfp4", "int")]
     if packed:
         yield finding(
@@ -91,7 +93,7 @@ def _drafter(subject: AuditSubject) -> Iterator[CheckpointFinding]:
             packed[0].name,
             len(packed),
         )
-    declared = subject.declared
+    declared = checkpoint.declared
     plain = [
         module
         for module in modules
@@ -99,7 +101,7 @@ def _drafter(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         and not module.is_quantized
         and module.name.rpartition(".")[2].endswith("_proj")
         and module.name.rpartition(".")[2] not in ("eh_proj", "e_proj", "h_proj", "input_proj")
-        and subject.declared_format(module) is not None
+        and checkpoint.declared_format(module) is not None
     ]
     if plain and not packed and declared is not None and declared.bits == 4:
         yield finding(
@@ -111,12 +113,12 @@ def _drafter(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         )
 
 
-def _two_configs(subject: AuditSubject) -> Iterator[CheckpointFinding]:
-    beside = subject.contents.modelopt_config
-    if beside is None or not subject.config.get("quantization_config"):
+def _two_configs(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    beside = checkpoint.contents.modelopt_config
+    if beside is None or not checkpoint.config.get("quantization_config"):
         return
     try:
-        own, other = read_quantization(subject.config), read_quantization(beside)
+        own, other = read_quantization(checkpoint.config), read_quantization(beside)
     except UnknownQuantization:
         return
     if own and other and (own.method, own.format) != (other.method, other.format):
@@ -125,30 +127,30 @@ def _two_configs(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         yield finding("configs-differ", "two files describe the quantization differently", evidence)
 
 
-def _layout(subject: AuditSubject) -> Iterator[CheckpointFinding]:
-    assert subject.declared is not None
-    layouts = Counter(module.layout for module in subject.quantized)
+def _layout(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    assert checkpoint.declared is not None
+    layouts = Counter(module.layout for module in checkpoint.quantized)
     layout = layouts.most_common(1)[0][0]
-    if subject.declared.method not in _METHODS.get(layout, (subject.declared.method,)):
-        module = next(module for module in subject.quantized if module.layout == layout)
+    if checkpoint.declared.method not in _METHODS.get(layout, (checkpoint.declared.method,)):
+        module = next(module for module in checkpoint.quantized if module.layout == layout)
         parts = ", ".join(sorted(module.parts))
-        evidence = f"quant_method {subject.declared.method}, and `{module.name}` has {parts}"
+        evidence = f"quant_method {checkpoint.declared.method}, and `{module.name}` has {parts}"
         yield finding(
             "layout-contradicts-config",
-            f"the tensors are laid out as {layout}, the config says {subject.declared.method}",
+            f"the tensors are laid out as {layout}, the config says {checkpoint.declared.method}",
             evidence,
             module.name,
             layouts[layout],
         )
 
 
-def _by_module(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+def _by_module(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
     """Each linear layer as the config has it."""
     unnamed, ignored, other = list[StoredModule](), list[StoredModule](), list[StoredModule]()
-    for module in subject.representatives:
+    for module in checkpoint.representatives:
         if not is_linear(module) or module.weight is None:
             continue
-        wanted = subject.declared_format(module)
+        wanted = checkpoint.declared_format(module)
         if wanted is None:
             if module.is_quantized:
                 ignored.append(module)
@@ -164,7 +166,7 @@ def _by_module(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         what = f"`{ignored[0].name}` is quantized, and the config says that it is not"
         yield finding("ignored-but-quantized", what, _stored(ignored[0]), ignored[0].name, len(ignored))
     if other:
-        wanted = subject.declared_format(other[0])
+        wanted = checkpoint.declared_format(other[0])
         what = f"`{other[0].name}` is not stored as the config says"
         evidence = f"{_stored(other[0])}; the config says {wanted.name if wanted else ''}"
         yield finding("format-contradicts-config", what, evidence, other[0].name, len(other))
@@ -175,18 +177,18 @@ def _same_format(wanted: str, module: StoredModule) -> bool:
     return wanted == stored or (wanted.startswith("int") and stored == "int") or stored == "other"
 
 
-def _experts(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+def _experts(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
     plain: list[StoredModule] = []
     wanted_bits = 16
     mixed: list[tuple[str, Counter[str]]] = []
-    for name, (module, formats) in subject.kinds.items():
+    for name, (module, formats) in checkpoint.kinds.items():
         if module.role is not Role.ROUTED_EXPERTS or module.weight is None or not is_linear(module):
             continue
         if len(formats) > 1:
             mixed.append((name, formats))
         elif "plain" in formats:
             plain.append(module)
-            if form := subject.declared_format(module):
+            if form := checkpoint.declared_format(module):
                 wanted_bits = min(wanted_bits, form.bits)
     if mixed:
         name, formats = mixed[0]
@@ -202,11 +204,11 @@ def _experts(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         return
     size = sum(
         tensor.bytes
-        for module in subject.modules.values()
+        for module in checkpoint.modules.values()
         if module.role is Role.ROUTED_EXPERTS and not module.is_quantized
         for tensor in module.parts.values()
     )
-    total = sum(subject.bytes_by_role.values())
+    total = sum(checkpoint.bytes_by_role.values())
     share = f"{show_bytes(size)} of {show_bytes(total)} are experts in 16 bits"
     if wanted_bits < 16:
         small = show_bytes(total - size + size * wanted_bits // 16)
@@ -227,31 +229,31 @@ def _experts(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         )
 
 
-def _ignore_list(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+def _ignore_list(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
     """Entries that name nothing."""
     entries = [
         entry
         for key in ("ignore", "exclude_modules", "modules_to_not_convert", "ignored_layers")
-        for entry in _texts(subject.section.get(key))
+        for entry in _texts(checkpoint.section.get(key))
     ]
-    if not entries or not subject.contents.has_all_files:
+    if not entries or not checkpoint.contents.has_all_files:
         return
     paths: set[str] = set()
     leaves: set[str] = set()
-    for module in subject.representatives:
+    for module in checkpoint.representatives:
         parts = module.name.split(".")
         leaves.update(parts)
         paths.update(".".join(parts[:end]) for end in range(1, len(parts) + 1))
-    misses = [entry for entry in entries if not _names_something(entry, paths, leaves, subject)]
+    misses = [entry for entry in entries if not _names_something(entry, paths, leaves, checkpoint)]
     if misses:
         evidence = f"`{misses[0][:100]}` matches no module"
         what = f"{len(misses)} of {len(entries)} entries of the ignore list name nothing"
         yield finding("ignore-entry-misses", what, evidence, None, len(misses))
 
 
-def _names_something(entry: str, paths: set[str], leaves: set[str], subject: AuditSubject) -> bool:
+def _names_something(entry: str, paths: set[str], leaves: set[str], checkpoint: AuditedCheckpoint) -> bool:
     stem = entry.removesuffix("*").removesuffix(".")
-    if subject.parameters is not None and subject.parameters.tied_head and stem.endswith("head"):
+    if checkpoint.parameters is not None and checkpoint.parameters.tied_head and stem.endswith("head"):
         return True  # quantizers list it for every model
     if not set("*?[") & set(stem) and not entry.startswith("re:"):
         last = stem.rpartition(".")[2]
@@ -262,20 +264,20 @@ def _names_something(entry: str, paths: set[str], leaves: set[str], subject: Aud
         patterns = ModulePatterns.parse([entry])
     except UnknownQuantization:
         return True
-    return any(patterns.match(module.name) for module in subject.representatives)
+    return any(patterns.match(module.name) for module in checkpoint.representatives)
 
 
-def _targets(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+def _targets(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
     """vLLM finds experts called w1 and w3 only by a target of their own."""
-    declared = subject.declared
+    declared = checkpoint.declared
     if declared is None or declared.method != "compressed-tensors":
         return
     experts = [
         module
-        for module in subject.quantized
+        for module in checkpoint.quantized
         if module.role is Role.ROUTED_EXPERTS and module.name.rpartition(".")[2] in ("w1", "w2", "w3")
     ]
-    groups = subject.section.get("config_groups")
+    groups = checkpoint.section.get("config_groups")
     targets = [
         target
         for group in (groups.values() if isinstance(groups, Mapping) else ())
@@ -286,14 +288,14 @@ def _targets(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         yield finding("moe-target-missing", "no target names the experts", evidence, experts[0].name)
 
 
-def _activations(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+def _activations(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
     """W4A4 needs a scale for the activations of every matrix."""
     missing = [
         module
-        for module in subject.quantized
+        for module in checkpoint.quantized
         if module.format == "nvfp4"
         and is_linear(module)
-        and subject.declared_format(module) is NVFP4
+        and checkpoint.declared_format(module) is NVFP4
         and not {"input_scale", "input_global_scale"} & module.parts.keys()
     ]
     if missing:
@@ -308,11 +310,11 @@ def _activations(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         )
 
 
-def _kv_cache(subject: AuditSubject) -> Iterator[CheckpointFinding]:
-    dtype = subject.declared.kv_cache_dtype if subject.declared else None
+def _kv_cache(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    dtype = checkpoint.declared.kv_cache_dtype if checkpoint.declared else None
     if dtype is None or "8" not in dtype:
         return
-    if not any({"k_scale", "v_scale"} & module.parts.keys() for module in subject.representatives):
+    if not any({"k_scale", "v_scale"} & module.parts.keys() for module in checkpoint.representatives):
         evidence = f"the config names a KV cache of {dtype}, and no tensor is a k_scale or v_scale"
         yield finding("kv-scales-absent", "there are no scales for the KV cache", evidence)
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from firesteel.facts.formats.number_bytes import ValueSummary
 from firesteel.facts.model.contents import CheckpointContents, StoredModule, split_name
 from firesteel.facts.model.tensors import Role, Tensor, scale_groups, scale_partners
+from firesteel.rules.checkpoint.audited import AuditedCheckpoint
 from firesteel.rules.checkpoint.checks import CheckpointFinding, finding
-from firesteel.rules.checkpoint.subject import AuditSubject
 
 STOP_RATIO = 1.25
 """From this ratio on, weights are off by more than NVFP4 itself costs at its worst (20 %)."""
@@ -21,24 +21,24 @@ _SCALE_TYPES = {"nvfp4": ("F8_E4M3",), "mxfp4": ("U8", "F8_E8M0"), "mxfp8": ("U8
 _FLOATS = ("F32", "BF16", "F16")
 
 
-def check_scales(subject: AuditSubject) -> Iterator[CheckpointFinding]:
-    yield from _each(subject, "scale-missing", "`{}` has no scale", _missing)
-    yield from _each(subject, "scale-without-weight", "`{}` has scales and no weight", _orphan)
-    yield from _each(subject, "weight-twice", "`{}` has a weight in 16 bits and a packed one", _twice)
-    yield from _each(subject, "scale-shape", "a scale of `{}` has the wrong shape", _wrong_shape)
-    yield from _each(subject, "scale-dtype", "a scale of `{}` has the wrong type", _wrong_type)
-    yield from _numbers(subject)
-    yield from _inverted(subject)
-    yield from _shared(subject)
+def check_scales(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    yield from _each(checkpoint, "scale-missing", "`{}` has no scale", _missing)
+    yield from _each(checkpoint, "scale-without-weight", "`{}` has scales and no weight", _orphan)
+    yield from _each(checkpoint, "weight-twice", "`{}` has a weight in 16 bits and a packed one", _twice)
+    yield from _each(checkpoint, "scale-shape", "a scale of `{}` has the wrong shape", _wrong_shape)
+    yield from _each(checkpoint, "scale-dtype", "a scale of `{}` has the wrong type", _wrong_type)
+    yield from _numbers(checkpoint)
+    yield from _inverted(checkpoint)
+    yield from _shared(checkpoint)
 
 
 def _each(
-    subject: AuditSubject, check: str, says: str, why: Callable[[StoredModule], str | None]
+    checkpoint: AuditedCheckpoint, check: str, says: str, why: Callable[[StoredModule], str | None]
 ) -> Iterator[CheckpointFinding]:
     """One finding for all modules with a mistake: experts have it by the thousand."""
     first: tuple[StoredModule, str] | None = None
     count = 0
-    for module in subject.modules.values():
+    for module in checkpoint.modules.values():
         if evidence := why(module):
             first = first or (module, evidence)
             count += 1
@@ -139,8 +139,8 @@ def _wrong_type(module: StoredModule) -> str | None:
     return None
 
 
-def _numbers(subject: AuditSubject) -> Iterator[CheckpointFinding]:
-    contents = subject.contents
+def _numbers(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    contents = checkpoint.contents
     bad = {name: value for name, value in contents.scalars.items() if not (0 < value < math.inf)}
     if bad:
         name, value = next(iter(bad.items()))
@@ -172,7 +172,7 @@ def _numbers(subject: AuditSubject) -> Iterator[CheckpointFinding]:
         name, values = max(full.items(), key=lambda item: item[1].at_maximum / item[1].count)
         evidence = f"{values.at_maximum:,} of {values.count:,} block scales are 448, E4M3's largest"
         yield finding("scale-saturated", f"`{name}` is saturated", evidence, name, len(full))
-    yield from _weights(subject)
+    yield from _weights(checkpoint)
 
 
 def _is_packed(name: str) -> bool:
@@ -180,9 +180,9 @@ def _is_packed(name: str) -> bool:
     return split_name(name)[1] == "weight_scale"
 
 
-def _weights(subject: AuditSubject) -> Iterator[CheckpointFinding]:
+def _weights(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
     """What a deep audit read."""
-    values = subject.contents.weight_values
+    values = checkpoint.contents.weight_values
     broken = [name for name, summary in values.items() if summary.not_finite]
     if broken:
         count = values[broken[0]].not_finite
@@ -213,31 +213,31 @@ def inverted_scales(contents: CheckpointContents) -> list[str]:
     return wrong
 
 
-def _inverted(subject: AuditSubject) -> Iterator[CheckpointFinding]:
-    wrong = inverted_scales(subject.contents)
+def _inverted(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    wrong = inverted_scales(checkpoint.contents)
     if wrong:
-        name, value = wrong[0], subject.contents.scalars[wrong[0]]
+        name, value = wrong[0], checkpoint.contents.scalars[wrong[0]]
         expects = "the divisor 2688/amax" if name.endswith("global_scale") else "the factor amax/2688"
         evidence = f"its value is {value:g}, and {expects} is expected"
         what = f"`{name}` is the inverse of what engines expect"
         yield finding("scale-inverted", what, evidence, name, len(wrong))
 
 
-def shared_groups(subject: AuditSubject) -> Iterator[tuple[str, ...]]:
+def shared_groups(checkpoint: AuditedCheckpoint) -> Iterator[tuple[str, ...]]:
     """NVFP4 modules that an engine stacks, in its order: it takes the scale of the first for all experts."""
-    names = [module.name for module in subject.modules.values() if module.format == "nvfp4"]
+    names = [module.name for module in checkpoint.modules.values() if module.format == "nvfp4"]
     for group in scale_groups(names):
         if len(group) > 1:
             yield tuple(sorted(group, key=scale_partners(group[0]).index))
 
 
-def differing_groups(subject: AuditSubject) -> Iterator[tuple[tuple[str, ...], float]]:
+def differing_groups(checkpoint: AuditedCheckpoint) -> Iterator[tuple[tuple[str, ...], float]]:
     """The modules that share a global scale in engines and not here, with the largest ratio among them."""
-    scalars = subject.contents.scalars
-    for group in shared_groups(subject):
+    scalars = checkpoint.contents.scalars
+    for group in shared_groups(checkpoint):
         values = []
         for name in group:
-            scale = subject.modules[name].global_scale
+            scale = checkpoint.modules[name].global_scale
             value = scalars.get(scale.name) if scale else None
             if value is not None and 0 < value < math.inf:
                 values.append(value)
@@ -245,17 +245,17 @@ def differing_groups(subject: AuditSubject) -> Iterator[tuple[tuple[str, ...], f
             yield group, max(values) / min(values)
 
 
-def _shared(subject: AuditSubject) -> Iterator[CheckpointFinding]:
-    differing = list(differing_groups(subject))
+def _shared(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    differing = list(differing_groups(checkpoint))
     if not differing:
         return
     group, ratio = max(differing, key=lambda pair: pair[1])
-    total = sum(1 for _ in shared_groups(subject))
-    scalars = subject.contents.scalars
+    total = sum(1 for _ in shared_groups(checkpoint))
+    scalars = checkpoint.contents.scalars
     shown = ", ".join(
         f"{name.rpartition('.')[2]} {scalars[scale.name]:g}"
         for name in group
-        if (scale := subject.modules[name].global_scale) and scale.name in scalars
+        if (scale := checkpoint.modules[name].global_scale) and scale.name in scalars
     )
     evidence = f"{len(differing):,} of {total:,} groups differ, by up to {ratio:.3g} x: {shown}"
     yield finding(

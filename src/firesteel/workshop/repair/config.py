@@ -10,8 +10,8 @@ from typing import Any
 from firesteel.errors import FiresteelError
 from firesteel.facts.model.contents import CheckpointContents, StoredModule
 from firesteel.facts.model.tensors import Role
+from firesteel.rules.checkpoint.audited import AuditedCheckpoint, is_linear
 from firesteel.rules.checkpoint.checks import CheckpointFinding
-from firesteel.rules.checkpoint.subject import AuditSubject, is_linear
 from firesteel.values import replace
 from firesteel.workshop.repair.draft import Draft
 
@@ -38,7 +38,7 @@ def fix_config(draft: Draft, contents: CheckpointContents, findings: Iterable[Ch
     if checks & set(_REWRITES):
         config, modelopt = _describe(config, draft)
         done.append("config.json describes the format that the tensors have")
-    subject = AuditSubject(replace(contents, config=config, modelopt_config=modelopt))
+    subject = AuditedCheckpoint(replace(contents, config=config, modelopt_config=modelopt))
     section = _section(config)
     if section is not None:
         done += _ignore_list(subject, section)
@@ -149,7 +149,7 @@ def not_quantized(modules: Iterable[StoredModule]) -> Iterator[str]:
 # --- parts of it ---
 
 
-def _ignore_list(subject: AuditSubject, section: dict[str, Any]) -> Iterator[str]:
+def _ignore_list(subject: AuditedCheckpoint, section: dict[str, Any]) -> Iterator[str]:
     key = next(
         (key for key in ("ignore", "exclude_modules", "modules_to_not_convert") if key in section), "ignore"
     )
@@ -176,7 +176,7 @@ def _ignore_list(subject: AuditSubject, section: dict[str, Any]) -> Iterator[str
         yield f"{len(wrong)} quantized modules were taken from the ignore list"
 
 
-def _activations(subject: AuditSubject, section: dict[str, Any], checks: set[str]) -> Iterator[str]:
+def _activations(subject: AuditedCheckpoint, section: dict[str, Any], checks: set[str]) -> Iterator[str]:
     """Without scales for activations the weights can still be used, with activations in 16 bits."""
     if "input-scales-missing" not in checks:
         return

@@ -23,7 +23,7 @@ from firesteel.facts.formats import safetensors
 from firesteel.facts.formats.safetensors import DTYPE_BITS
 from firesteel.facts.model.contents import CheckpointContents, StoredModule, WeightFile, stored_modules
 from firesteel.facts.model.tensors import Tensor, role_of
-from firesteel.rules.checkpoint.subject import AuditSubject
+from firesteel.rules.checkpoint.audited import AuditedCheckpoint
 from firesteel.units import MIB
 from firesteel.values import Value, replace
 
@@ -118,7 +118,7 @@ def draft_of(contents: CheckpointContents, folder: Path) -> Draft:
 
 def contents_of(draft: Draft, before: CheckpointContents) -> CheckpointContents:
     """What an audit will find in the draft; values of scales are those of before."""
-    layers = AuditSubject(before).whole_number("num_hidden_layers")
+    layers = AuditedCheckpoint(before).whole_number("num_hidden_layers")
     files = tuple(
         WeightFile(
             file.name,

@@ -20,9 +20,9 @@ from firesteel.errors import FiresteelError
 from firesteel.facts.formats.number_bytes import E4M3_MAX, E4M3_VALUES
 from firesteel.facts.model.contents import TOKENIZER_FILES, CheckpointContents, StoredModule, split_name
 from firesteel.facts.model.tensors import Role, role_of
+from firesteel.rules.checkpoint.audited import AuditedCheckpoint
 from firesteel.rules.checkpoint.checks import CheckpointFinding
 from firesteel.rules.checkpoint.scales import differing_groups, inverted_scales
-from firesteel.rules.checkpoint.subject import AuditSubject
 from firesteel.values import Value, replace
 from firesteel.workshop.repair.draft import Draft, DraftTensor, in_file_order
 
@@ -73,7 +73,7 @@ def reconcile(
     draft: Draft, contents: CheckpointContents, read: ReadTensor
 ) -> tuple[Draft, tuple[ReconciledGroup, ...]]:
     """Groups that a new divisor does not make better stay as they are."""
-    subject = AuditSubject(contents)
+    subject = AuditedCheckpoint(contents)
     tensors = {tensor.name: tensor for tensor in draft.tensors()}
     scalars = {**contents.scalars}
     changed: dict[str, DraftTensor] = {}
@@ -101,7 +101,7 @@ def reconcile(
 
 
 def _matrix(
-    subject: AuditSubject,
+    subject: AuditedCheckpoint,
     name: str,
     scalars: Mapping[str, float],
     tensors: Mapping[str, DraftTensor],
@@ -141,7 +141,7 @@ def _reconciled(matrices: Sequence[_Matrix], ratio: float) -> ReconciledGroup:
 
 
 def _rescaled(
-    subject: AuditSubject, matrix: _Matrix, divisor: float, tensors: Mapping[str, DraftTensor]
+    subject: AuditedCheckpoint, matrix: _Matrix, divisor: float, tensors: Mapping[str, DraftTensor]
 ) -> dict[str, DraftTensor]:
     module = subject.modules[matrix.name]
     shared, blocks = module.global_scale, module.parts["weight_scale"]
@@ -197,7 +197,7 @@ def graft(
     }
     theirs = {tensor.name: tensor for tensor in other.tensors()}
     their_modules, modules = other.modules(), draft.modules()
-    wanted = _replaced(AuditSubject(contents), checks, named, their_modules)
+    wanted = _replaced(AuditedCheckpoint(contents), checks, named, their_modules)
     wanted |= {
         name for name in their_modules if name not in modules and _belongs(name, other_contents, checks)
     }
@@ -217,7 +217,7 @@ def graft(
 
 
 def _replaced(
-    subject: AuditSubject, checks: set[str], named: set[str], theirs: dict[str, StoredModule]
+    subject: AuditedCheckpoint, checks: set[str], named: set[str], theirs: dict[str, StoredModule]
 ) -> set[str]:
     """Modules that are here and damaged, where the other checkpoint has them sound."""
     roles = {role for check, role in _PLAIN.items() if check in checks}
@@ -237,7 +237,7 @@ def _replaced(
 
 def _belongs(name: str, other: CheckpointContents, checks: set[str]) -> bool:
     """What is absent here: MTP layers only where they are missed."""
-    if role_of(name, AuditSubject(other).whole_number("num_hidden_layers")) is Role.DRAFTER:
+    if role_of(name, AuditedCheckpoint(other).whole_number("num_hidden_layers")) is Role.DRAFTER:
         return bool(checks & {"mtp-missing", "mtp-quantized"})
     return bool(
         checks & {"layers-missing", "experts-missing", "tensor-missing", "head-missing", "scale-missing"}

@@ -35,7 +35,7 @@ _LINEAR_LEAVES = frozenset(
 """Linear layers by the names that all families share. Others may be kept out by the engine itself."""
 
 
-class AuditSubject:
+class AuditedCheckpoint:
     def __init__(self, contents: CheckpointContents) -> None:
         self.contents = contents
 
