@@ -19,7 +19,7 @@ from firesteel.catalog import catalog as recipes
 from firesteel.catalog.catalog import Catalog, RefusedRecipe
 from firesteel.catalog.image import Images, identify, with_inspections, with_learned
 from firesteel.catalog.recipe import Recipe
-from firesteel.edge.home import Home, catalog_files, find_home, is_path, shelf_files
+from firesteel.edge.home import Home, catalog_files, find_home, is_path, others_files
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.hardware import Host, hardware, idle_host
 from firesteel.facts.model.architecture import Checkpoint
@@ -57,7 +57,7 @@ class Workspace(Value, dict=True):
     @cached_property
     def _recipes(self) -> tuple[Catalog, tuple[RefusedRecipe, ...]]:
         own = recipes.overlay(recipes.shipped(), catalog_files(self.home))
-        if not (files := shelf_files(self.home)):
+        if not (files := others_files(self.home)):
             return own, ()
         return recipes.with_shelf(own, files)
 

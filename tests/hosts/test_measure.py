@@ -12,11 +12,11 @@ import pytest
 import firesteel
 from firesteel.edge.home import Home
 from firesteel.edge.host.machine import (
-    MODES,
+    LOAD_MODES,
     add_measurements,
     all_measurements,
     bandwidth,
-    latest,
+    latest_measurements,
     local_host,
     read_speed,
     temporary_file,
@@ -38,13 +38,13 @@ def test_figures_are_stored_and_nothing_is_left_over(tmp_path: Path) -> None:
     figures = {event.name: event for event in events if isinstance(event, HostMeasurement)}
     assert {"memory_read_bytes_per_s", "load (read)", "load (mmap)", "wake_up_us"} <= figures.keys()
     assert all(figure.value > 0 for figure in figures.values())
-    assert latest(home) == figures
+    assert latest_measurements(home) == figures
     assert {path: path.read_text() for path in knobs} == knobs, "the read-ahead is as it was"
     best = bandwidth(home, len(os.sched_getaffinity(0)))
     assert best >= figures["memory_read_bytes_per_s"].value, "plan uses the best since boot"
     again = replace(figures["wake_up_us"], value=7.0)
     add_measurements(home, [again])
-    assert latest(home)["wake_up_us"] == again
+    assert latest_measurements(home)["wake_up_us"] == again
     assert len(all_measurements(home)) == len(figures) + 1, "the history keeps both"
 
 
@@ -68,10 +68,10 @@ with _kept(knob):
     wait_until("the value does not come back", lambda: knob.read_text() == "128")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", LOAD_MODES)
 def test_a_file_is_read_in_every_mode(mode: str, tmp_path: Path) -> None:
     with temporary_file(tmp_path, 16 * MIB) as path:
-        rate = read_speed(path, mode, 16 * MIB)  # type: ignore[arg-type]  # one of MODES
+        rate = read_speed(path, mode, 16 * MIB)  # type: ignore[arg-type]  # one of LOAD_MODES
         assert rate is None or rate > 0
     assert list(tmp_path.iterdir()) == []
 

@@ -51,7 +51,7 @@ _MAX_TEXT = 64 * 2**20
 def open_path(name: str, quant: str | None = None, *, assume_llama: bool = False) -> Checkpoint:
     """Opens a path. `quant` says how a config's weights are stored; weight files say it themselves.
 
-    `assume_llama`: a family that firesteel does not know is taken for one like Llama, and its plan says so.
+    `assume_llama`: a family that firesteel does not know is treated like Llama, and its plan says so.
     """
     path = Path(name).expanduser().absolute()  # not resolved: in the Hub's cache the links have the names
     if not path.exists():
@@ -131,8 +131,8 @@ def _known_family(config: object, assume_llama: bool) -> tuple[object, tuple[str
     if known is config:
         return config, ()
     unknown = config.get("model_type") if isinstance(config, Mapping) else None
-    doubt = f"firesteel does not know the family {printable(str(unknown), 80)}"
-    return known, (f"{doubt}: layers, KV cache and speed are computed as if it were Llama",)
+    what = f"firesteel does not know the family {printable(str(unknown), 80)}"
+    return known, (f"{what}: layers, KV cache and speed are computed as if it were Llama",)
 
 
 def _refuse_unconfirmed_format(name: str) -> None:
@@ -262,7 +262,7 @@ def _require_tensors(name: str, weights: Weights) -> None:
 
 
 def _require_same_model(model: str, weights: Weights, config: object, format: Quantization | None) -> None:
-    """Refuses files and a config of two different models, where the config allows an estimate of the size."""
+    """Refuses files and a config of two different models, if the config allows an estimate of the size."""
     try:
         assumed = weights_of_config(parameters_of_config(config), format).total_bytes
     except UnknownArchitecture:
@@ -338,7 +338,7 @@ class FileSource:
     def __init__(self, path: Path) -> None:
         self.name = path.name
         try:
-            # O_NONBLOCK: opening a pipe that nobody writes to would block.
+            # O_NONBLOCK: opening a pipe without a writer would block.
             self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise FiresteelError(f"{path} cannot be read: {error.strerror}", next=f"ls -l {path}") from error

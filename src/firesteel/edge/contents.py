@@ -276,7 +276,7 @@ def _weight_files(files: _Files, index: Mapping[str, str] | None) -> list[tuple[
         listed = set(index.values())
         return [(name, name in listed) for name in sorted(there | listed)]
     named = {name for name in there if name.startswith("model")}
-    # Mistral publishes its own format beside that of transformers; an engine loads one of them.
+    # Mistral publishes its own format next to that of transformers; an engine loads one of them.
     listed = {name for name in there if not name.startswith("consolidated")} if named else there
     return [(name, name in listed) for name in sorted(there)]
 

@@ -1,6 +1,6 @@
 """The user's files: texts that may start an engine, logs of any length, settings of other programs.
 
-Bounded in files and in bytes per file; hidden and vendored folders and links are skipped. A log is read in
+Limited in files and in bytes per file; hidden and vendored folders and links are skipped. A log is read in
 pieces. Settings are found where their program looks, and replaced as a whole, with a backup. `GitChanges`
 says which lines have changed since a commit. Nothing is interpreted beyond checking that it is sound.
 """
@@ -35,7 +35,7 @@ _NAMES = re.compile(
 )
 _HIDDEN = {".github", ".gitlab", ".devcontainer"}
 """Hidden folders with pipelines."""
-_MAX_BESIDE = 2**20
+_MAX_REFERENCED_BYTES = 2**20
 _SKIPPED = {"node_modules", "__pycache__", "site-packages", "venv", "build", "dist"}
 
 
@@ -50,9 +50,9 @@ def read_text(path: Path, *, next: str = "") -> str:
         raise FiresteelError(f"{path} cannot be read: {error.strerror}", next=f"ls -l {path}") from error
 
 
-def read_beside(roots: Sequence[Path], path: str, name: str) -> str | None:
-    """A file that another one names, relative to it; None where there is none, where it is too large, or
-    where it lies outside of the folders that are checked: a text must not make us read anything else."""
+def read_referenced(roots: Sequence[Path], path: str, name: str) -> str | None:
+    """A file that another one names, relative to it; None if there is none, if it is too large, or if it
+    is outside the folders that are checked: a text must not make us read anything else."""
     try:
         target = Path(path).parent / name
         if not target.exists():  # as most: finding out where it would be takes longer
@@ -60,7 +60,7 @@ def read_beside(roots: Sequence[Path], path: str, name: str) -> str | None:
         target = target.resolve()
         if not any(target.is_relative_to(root) for root in roots) or not target.is_file():
             return None
-        if target.stat().st_size > _MAX_BESIDE:
+        if target.stat().st_size > _MAX_REFERENCED_BYTES:
             return None
         return target.read_bytes().decode(errors="replace")
     except (OSError, ValueError, RuntimeError):
@@ -154,12 +154,12 @@ def settings_path(
     return next((folder / name for name in files if (folder / name).exists()), folder / new_file)
 
 
-def read(path: Path) -> str:
+def read_settings(path: Path) -> str:
     """Its text with Unix line ends; empty when there is no file."""
     return read_text(path).replace("\r\n", "\n") if path.exists() else ""
 
 
-def replace(path: Path, text: str) -> Path | None:
+def replace_settings(path: Path, text: str) -> Path | None:
     """Writes the new text atomically; returns the path of the backup, if there was a file."""
     if not path.exists():
         home.write_text(path, text)
@@ -227,7 +227,7 @@ Lines = tuple[range, ...] | None
 
 
 class GitChanges:
-    """What differs from a commit, in every repository that is asked about; each is read once."""
+    """What differs from a commit, in the repository of each file; a repository is read once."""
 
     def __init__(self, ref: str) -> None:
         if ref.startswith("-"):
@@ -277,7 +277,7 @@ def _git(folder: Path, *args: str) -> str:
         )
     except FileNotFoundError:
         raise FiresteelError(
-            "there is no `git` here, and --changed-since asks it", next="install git"
+            "git is not installed here, and --changed-since needs it", next="install git"
         ) from None
     except subprocess.TimeoutExpired:
         raise FiresteelError(

@@ -10,7 +10,7 @@ gateway/   what `serve` started, its socket   tune/      journals of `tune`
 keys.json  the gateway's keys, hashed         requests.db, history.db: requests served, benchmark runs
 
 A state file is one value as JSON, written whole and read with care: whatever it has become (missing, empty,
-cut short, a folder, a pipe, somebody else's), reading it ends at once and in bounded memory. The caller gets
+cut short, a folder, a pipe, another user's), reading it ends at once and in bounded memory. The caller gets
 the value or None. Secrets are files of NAME=value lines that only their owner can read; they reach an engine
 through its environment, never through arguments that `ps` shows.
 """
@@ -39,7 +39,7 @@ from firesteel.launch import EngineName
 from firesteel.units import show_bytes
 from firesteel.values import InvalidValue, Value, from_json, plain, replace
 
-_MAX_SHELF_FILES, _MAX_SHELF_BYTES = 1000, 64 * 1024
+_MAX_OTHERS_FILES, _MAX_OTHERS_BYTES = 1000, 64 * 1024
 
 
 class Home(Value):
@@ -110,7 +110,7 @@ def catalog_files(home: Home) -> list[tuple[str, str]]:
     return [(str(path), path.read_text("utf-8", errors="replace")) for path in paths]
 
 
-def shelf_files(home: Home) -> list[tuple[str, str]]:
+def others_files(home: Home) -> list[tuple[str, str]]:
     """The recipes of others as (path, text): plain files, no links, none larger than a recipe can be."""
     if not home.others.is_dir():
         return []
@@ -119,7 +119,7 @@ def shelf_files(home: Home) -> list[tuple[str, str]]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         paths = (Path(folder) / name for name in sorted(names) if name.endswith(".yaml"))
         found += [path for path in paths if path.is_file() and not path.is_symlink()]
-    small = (path for path in found[:_MAX_SHELF_FILES] if path.stat().st_size <= _MAX_SHELF_BYTES)
+    small = (path for path in found[:_MAX_OTHERS_FILES] if path.stat().st_size <= _MAX_OTHERS_BYTES)
     return [(str(path), path.read_text("utf-8", errors="replace")) for path in small]
 
 
@@ -184,14 +184,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def make_way(path: Path) -> None:
-    """Moves aside what is no file where a file of ours belongs: a folder, a pipe, a link to nowhere."""
+    """Renames what is in the place of one of our files and is not a file: a folder, a pipe, a broken link."""
     if os.path.lexists(path) and not path.is_file():
         aside = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
         path.rename(next(name for name in aside if not os.path.lexists(name)))
 
 
 def remove(path: Path) -> None:
-    """Removes a file of ours, whatever it has become."""
+    """Removes one of our files, whatever it has become."""
     make_way(path)
     path.unlink(missing_ok=True)
 
@@ -202,7 +202,7 @@ class Locked(Exception):
 
 _LOCK_PAUSE_S = 0.3
 _EXCLUSIVE_S = 30.0
-"""A change takes milliseconds; on a crowded machine some of them stand in line."""
+"""A change takes milliseconds; on a busy machine some of them wait."""
 # Open-file-description locks: they end with the process, and can be queried without being taken.
 # A `struct flock` over the whole file.
 _WRITE_LOCK = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -242,10 +242,10 @@ def exclusive(path: Path) -> Iterator[None]:
     """For a file that is read, changed and written again: processes that change it at once take turns."""
     lock_file = path.with_name(f".{path.name}.lock")
     deadline = time.monotonic() + _EXCLUSIVE_S
-    with ExitStack() as held:
+    with ExitStack() as stack:
         while True:
             try:
-                held.enter_context(lock(lock_file))
+                stack.enter_context(lock(lock_file))
                 break
             except Locked:
                 if time.monotonic() > deadline:
@@ -289,7 +289,7 @@ def read_state(path: Path, kind: type[T]) -> T | None:
 
 
 def read_json(path: Path, max_bytes: int = MAX_STATE_BYTES) -> Any:
-    """What the file holds, as plain values; None when it cannot be read or is no JSON."""
+    """What the file holds, as plain values; None when it cannot be read or is not JSON."""
     try:
         with open(path, "rb", opener=open_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -301,7 +301,7 @@ def read_json(path: Path, max_bytes: int = MAX_STATE_BYTES) -> Any:
 
 
 def open_without_waiting(path: str, flags: int) -> int:
-    """A named pipe in place of the file would otherwise hold up its reader for ever."""
+    """A named pipe in place of the file would otherwise block its reader forever."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -310,7 +310,7 @@ def new_key() -> str:
 
 
 def write_secrets(path: Path, values: Mapping[str, str]) -> None:
-    """Mode 0600. A value with a line break is left out: it is no token, and would define another name."""
+    """Mode 0600. A value with a line break is left out: it is not a token, and would define another name."""
     lines = [f"{name}={value}\n" for name, value in values.items() if "\n" not in value]
     write_text(path, "".join(lines))
 
@@ -319,7 +319,7 @@ def read_secrets(path: Path) -> dict[str, str]:
     try:
         with open(path, errors="replace", opener=open_without_waiting) as file:
             text = file.read()
-    except OSError:  # missing or damaged: the next `up` writes it anew
+    except OSError:  # missing or damaged: the next `up` writes it again
         return {}
     pairs = (line.partition("=") for line in text.splitlines())
     return {name: value for name, equals, value in pairs if equals}

@@ -241,8 +241,8 @@ def known_image(home: Home, image: InspectedContainerImage) -> InspectedImage | 
 
 
 def learned_images(home: Home, among: str | None = None) -> tuple[InspectedImage, ...]:
-    """Every image that was learned, the oldest first; with `among` only those that this text may mention. A
-    damaged file is an error that names it."""
+    """Every image that was learned, the oldest first; with `among` only those whose name or digest is in this
+    text. A damaged file is an error that names it."""
     paths = sorted((home.learned / "images").glob("*.json"))
     images = [image for path in paths if (image := _read_image(path, among))]
     return tuple(sorted(images, key=lambda image: image.on))

@@ -26,7 +26,7 @@ from firesteel.planner.speed.own_runs import OwnRun
 from firesteel.units import Band
 from firesteel.values import InvalidValue, from_json
 
-SCHEMA = 2
+HISTORY_SCHEMA = 2
 """`PRAGMA user_version` of the file; it goes up when an older firesteel can no longer read it."""
 _MAX_RUNS = 500
 _MAX_TEXT = 2**16
@@ -63,7 +63,7 @@ def read_own_runs(home: Home) -> Mapping[str, tuple[OwnRun, ...]]:
 def _rows(path: Path, sqlite3: Any) -> Iterator[OwnRun]:
     file = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=2)
     try:
-        if file.execute("PRAGMA user_version").fetchone()[0] != SCHEMA:
+        if file.execute("PRAGMA user_version").fetchone()[0] != HISTORY_SCHEMA:
             return
         for row in file.execute(_QUERY, (_MAX_TEXT, _MAX_RUNS)).fetchall():
             if run := _own_run(*row):

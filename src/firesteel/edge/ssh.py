@@ -3,8 +3,9 @@
 The user's configuration, agent and known hosts apply. Commands to one host share a connection
 (ControlMaster). Nothing here asks for a password: what needs one fails with what to type.
 
-ssh ends with 255 when ssh itself failed and otherwise with the code of the command, so the two can be told
-apart: a host that cannot be reached is a HostNotReady, a command that failed is a `Finished` with its code.
+ssh ends with 255 when ssh itself failed and otherwise with the code of the command, so the two can be
+distinguished: a host that cannot be reached is a HostNotReady, a command that failed is a `Finished` with its
+code.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ _UNKNOWN_KEY = re.compile(r"Host key verification failed|No .{1,20}host key is k
 _FAILURES: tuple[tuple[str, str, str], ...] = (
     (
         r"REMOTE HOST IDENTIFICATION HAS CHANGED|[Oo]ffending .{1,20}key in",
-        "{name} shows another host key than before: it was installed anew, or somebody is in between",
-        "if it was installed anew: firesteel cluster remove {name}, ssh-keygen -R {host}, then "
+        "{name} shows another host key than before: it was reinstalled, or the connection is intercepted",
+        "if it was reinstalled: firesteel cluster remove {name}, ssh-keygen -R {host}, then "
         "firesteel cluster add {name}",
     ),
     (_UNKNOWN_KEY.pattern, "the host key of {name} is not known", "firesteel cluster add {name}"),
     (
         r"Permission denied",
         "{name} accepts none of your ssh keys for this user",
-        "firesteel cluster add {name}, which makes a key for it",
+        "firesteel cluster add {name}, which creates a key for it",
     ),
     (r"Could not resolve hostname", "no host is called {host}", "firesteel cluster add NAME --host ADDRESS"),
     (r"Connection refused", "{name} runs no ssh server", "on {name}: sudo systemctl enable --now ssh"),
@@ -53,7 +54,7 @@ _FAILURES: tuple[tuple[str, str, str], ...] = (
 
 
 class SshTarget(Value):
-    """How to reach a host: what ssh is told beyond the user's own configuration."""
+    """How to reach a host: what ssh gets in addition to the user's own configuration."""
 
     name: str
     host: str
@@ -73,7 +74,7 @@ class Finished(Value):
 
 
 def ssh_argv(target: SshTarget, command: str, *options: str) -> list[str]:
-    """One command on the host, over a connection that the next command uses, too."""
+    """One command on the host, over a connection that the next command shares."""
     # A node of the same name in another FIRESTEEL_HOME may be another host.
     home = hashlib.sha256(target.folder.encode()).hexdigest()[:8]
     shared = f"ControlPath={_socket_folder()}/{home}-%C"
@@ -85,7 +86,7 @@ def ssh_argv(target: SshTarget, command: str, *options: str) -> list[str]:
 
 
 def session_argv(target: SshTarget, command: str) -> list[str]:
-    """A session with a connection of its own: it does not end when somebody ends the shared one."""
+    """A session with its own connection: it does not end with the shared one."""
     alive = ("ServerAliveInterval=5", "ServerAliveCountMax=6", "ConnectTimeout=2", "ConnectionAttempts=1")
     return _argv(target, command, "ControlPath=none", *alive)
 
@@ -112,19 +113,19 @@ def _argv(target: SshTarget, command: str, *options: str) -> list[str]:
 
 
 def _socket_folder() -> str:
-    """A short path: the name of a socket has 108 characters at most. Nobody else may own it."""
+    """A short path: the name of a socket has at most 108 characters. No other user may own it."""
     folder = Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp") / f"firesteel-ssh-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077:
-        raise FiresteelError(f"{folder} belongs to somebody else", next=f"sudo rm -r {folder}")
+        raise FiresteelError(f"{folder} belongs to another user", next=f"sudo rm -r {folder}")
     return str(folder)
 
 
 async def run(
     target: SshTarget, command: str, stdin: bytes = b"", timeout_s: float = 60, *options: str
 ) -> Finished:
-    """A command on the host. Raises HostNotReady where it cannot be reached in time."""
+    """A command on the host. Raises HostNotReady if it cannot be reached in time."""
     child = await _start(ssh_argv(target, command, *options), asyncio.subprocess.PIPE)
     try:
         # The process of a new shared connection keeps stderr open: read until the command ends, not further.
@@ -207,7 +208,7 @@ async def make_key(target: SshTarget) -> Path:
             "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)
         )
         if code:
-            raise HostNotReady(f"no key could be made: {said.strip()[:200]}", next="ssh-keygen -t ed25519")
+            raise HostNotReady(f"no key could be created: {said.strip()[:200]}", next="ssh-keygen -t ed25519")
     return path
 
 

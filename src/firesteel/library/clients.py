@@ -104,9 +104,9 @@ def write_client(configured: ConfiguredClient) -> tuple[bool, Path | None]:
             f"{client.title} is configured by environment variables and has no file of its own",
             next=f"firesteel client {configured.name}",
         )
-    before = files.read(path)
+    before = files.read_settings(path)
     after = client_config.merge_settings(before, configured.settings, client.format, str(path))
-    return (True, files.replace(path, after)) if after != before else (False, None)
+    return (True, files.replace_settings(path, after)) if after != before else (False, None)
 
 
 def _config_path(client: KnownClient) -> Path | None:

@@ -32,7 +32,7 @@ from firesteel.edge.home import Home, is_locked, read_secrets
 from firesteel.edge.host import process
 from firesteel.edge.host.process import (
     Pid,
-    commands,
+    command_lines,
     is_alive,
     is_stopped,
     now,
@@ -397,7 +397,7 @@ def supervisors(home: Home) -> dict[str, Pid]:
     """By the name of the service, whose folder is their last argument; the engine is their oldest child."""
     services = home.services.resolve()
     found: dict[str, Pid] = {}
-    for pid, arguments in commands():
+    for pid, arguments in command_lines():
         if _SUPERVISOR_MODULE in arguments:
             folder = Path(arguments[-1])
             if folder.parent.resolve() == services:

@@ -152,8 +152,8 @@ def test_a_build_without_git_has_the_version_that_its_record_has_or_none(tmp_pat
         ("llamacpp", "missing", "does not exist"),
         ("llamacpp", ".", "has no llama-server"),
         ("llamacpp", "plain", "may not be executed"),
-        ("llamacpp", "other", "is no llama-server that runs here"),
-        ("vllm", "other", "is no vllm that runs here"),
+        ("llamacpp", "other", "is not a llama-server that runs here"),
+        ("vllm", "other", "is not a vllm that runs here"),
     ],
 )
 def test_a_path_that_is_not_the_engine_is_refused(

@@ -25,7 +25,7 @@ from firesteel.bench import measurements
 from firesteel.bench.measurements import BenchRun, RequestSample, StoredRun
 from firesteel.bench.results.figures import with_figures
 from firesteel.edge.home import Home, Locked, lock, writable_folder
-from firesteel.edge.records import SCHEMA, history_path
+from firesteel.edge.records import HISTORY_SCHEMA, history_path
 from firesteel.errors import FiresteelError, HostNotReady, UsageError, printable, printable_json
 from firesteel.values import Value, plain, replace
 
@@ -327,7 +327,7 @@ def _open(path: Path) -> sqlite3.Connection:
         file.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
         if not version:
             file.executescript(
-                f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {SCHEMA};"
+                f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {HISTORY_SCHEMA};"
                 f" PRAGMA application_id = {_APPLICATION_ID}; COMMIT;"
             )
     except BaseException:
@@ -348,9 +348,10 @@ def _check_owner(path: Path, file: sqlite3.Connection) -> int:
             f"{path} belongs to another program",
             next="move it, or set FIRESTEEL_HOME to another folder",
         )
-    if version not in (0, SCHEMA):
+    if version not in (0, HISTORY_SCHEMA):
         raise UsageError(
-            f"{path} is from another release of firesteel: its schema is {version}, this one reads {SCHEMA}",
+            f"{path} is from another release of firesteel: its schema is {version}, this one reads "
+            f"{HISTORY_SCHEMA}",
             next="use that release, or set FIRESTEEL_HOME=/another/folder for this one",
         )
     return version

@@ -35,7 +35,7 @@ def docker_unavailable(program: str, output: str) -> HostNotReady:
 
 
 def is_container_running(label: str) -> bool:
-    """Whether a container that was started as this service runs; False where there is no docker."""
+    """Whether a container of this service is running; False without docker."""
     return bool(_docker_output("ps", "--quiet", "--filter", f"label=firesteel={label}").strip())
 
 
@@ -52,7 +52,7 @@ def container_pid(label: str) -> int | None:
 
 
 def logs_since(name: str, seconds: float) -> bytes:
-    """What a container printed since a time, while nobody was attached to it."""
+    """What a container printed since a time, while no client was attached to it."""
     return _docker_output("logs", "--since", f"{seconds:.3f}", name, stderr=subprocess.STDOUT)
 
 

@@ -1,12 +1,12 @@
 """Reads an engine's sources out of a container image with `docker cp`; a Python engine is never run.
 
-An image that nobody published (a local build, a nightly, a fork) is the best witness of the engine inside. A
+An unpublished image (a local build, a nightly, a fork) is the best evidence of the engine inside. A
 container is created and never started; its package folder is streamed out as a tar, and only the files that a
 learner wants are read; the container is always removed. The package is found through the image's own PATH,
 else where images usually put it, else by searching every file name in the image.
 
 llama.cpp has no sources in its image, so its server is run with `--version` and `--help`, without a network
-and without a GPU. Nothing is pulled. Uses docker, or podman where there is no docker.
+and without a GPU. Nothing is pulled. Uses docker, or podman if docker is missing.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ def _follow(runtime: ContainerRuntime) -> tuple[str, ...]:
 
 
 def _search(runtime: ContainerRuntime, name: str) -> tuple[EngineName, str] | str | None:
-    """Searches every file name in the image. An installed package is preferred; of two there is no choice."""
+    """Searches every file name in the image. An installed package is preferred; two of them are an error."""
     packages: list[tuple[EngineName, str]] = []
     servers: list[str] = []
     with runtime.stream("export", name) as out, _tar(out) as archive:

@@ -4,8 +4,8 @@
     registry.manifest("v0.28.0")        bytes, with their digest
     registry.blob("sha256:...")         a stream
 
-Anonymous, with the token that public registries hand to everybody; who has an account uses `docker pull`. A
-registry on this machine is asked over http, any other over https. A blob may be redirected to a store on
+Anonymous, with the token that public registries give to everyone; with an account use `docker pull`. A
+registry on this machine is reached over http, any other over https. A blob may be redirected to a store on
 another host, which never gets the token.
 """
 
@@ -84,7 +84,7 @@ class Registry:
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
         if version.startswith("sha256:") and version != digest:
             raise FiresteelError(
-                f"{self._reference.host} sent another manifest than {version[:19]}...", next="try again"
+                f"{self._reference.host} sent a manifest other than {version[:19]}...", next="try again"
             )
         return data, digest
 
@@ -135,7 +135,7 @@ class Registry:
         except (OSError, http.client.HTTPException) as error:
             raise FiresteelError(
                 f"{where} cannot be read: {getattr(error, 'reason', None) or error}",
-                next="check the network, or docker pull it where there is one",
+                next="check the network, or docker pull it on a machine that can reach it",
             ) from error
 
     def _refused(self, status: int, where: str) -> FiresteelError:
@@ -167,10 +167,11 @@ class Registry:
 
     def _anonymous_token(self, challenge: Mapping[str, str]) -> str:
         realm = challenge.get("realm", "")
-        if not realm.startswith(self._reference.url.partition("://")[0] + "://"):
-            raise OSError("it asks for a token at an address that is none")
-        asked = {name: challenge[name] for name in ("service", "scope") if name in challenge}
-        with open_stream(f"{realm}?{urlencode(asked)}", {}) as response:
+        scheme = self._reference.url.partition("://")[0]
+        if not realm.startswith(f"{scheme}://"):
+            raise OSError(f"its token server has no address with {scheme}")
+        query = {name: challenge[name] for name in ("service", "scope") if name in challenge}
+        with open_stream(f"{realm}?{urlencode(query)}", {}) as response:
             try:
                 answer = json.loads(response.read(_MAX_DOCUMENT_BYTES))
             except ValueError as error:

@@ -1,4 +1,4 @@
-"""This machine as a Host: memory, GPUs, and its memory bandwidth, measured where no data sheet gives it.
+"""This machine as a Host: memory, GPUs, and its memory bandwidth, measured if no data sheet gives it.
 
 Also what `doctor` reads and measures here: the probe of `facts.host.probe`, how fast a file comes from the
 disk (around the page cache, through it, and mapped; each read cold), and how late a thread wakes up from a
@@ -50,7 +50,7 @@ def gpus() -> tuple[Gpu, ...]:
 def local_host(home: Home) -> Host:
     """This machine. A GB10 gets its bandwidth from the data sheet; any other machine is measured."""
     memory, gpu_list, cores = meminfo(), gpus(), len(os.sched_getaffinity(0))
-    measured = {name: figure.value for name, figure in latest(home).items()}
+    measured = {name: figure.value for name, figure in latest_measurements(home).items()}
     disk, mapped = measured.get("disk_read_bytes_per_s"), measured.get("load (mmap)")
     if any(gpu.is_gb10 for gpu in gpu_list):
         sheet = hardware("gb10")
@@ -162,7 +162,7 @@ def all_measurements(home: Home) -> list[HostMeasurement]:
     return read_state(measurements_path(home), list[HostMeasurement]) or []
 
 
-def latest(home: Home) -> dict[str, HostMeasurement]:
+def latest_measurements(home: Home) -> dict[str, HostMeasurement]:
     return {figure.name: figure for figure in all_measurements(home)}
 
 
@@ -201,7 +201,7 @@ def read_probe(root: Path | None = None, only: tuple[str, ...] = ()) -> Probe:
 LoadMode = Literal["direct", "read", "mmap"]
 """direct: past the page cache (O_DIRECT). read: into a buffer, as `--no-mmap` and `eager` loads do. mmap:
 page by page as it is touched, as llama.cpp does by default."""
-MODES: tuple[LoadMode, ...] = ("direct", "read", "mmap")
+LOAD_MODES: tuple[LoadMode, ...] = ("direct", "read", "mmap")
 _BLOCK = 8 * MIB
 _PAGE = 4096
 
@@ -220,7 +220,7 @@ def temporary_file(folder: Path, size: int) -> Iterator[Path]:
 
 
 def read_speed(path: Path, mode: LoadMode, max_bytes: int) -> float | None:
-    """Bytes per second; None where the file system has no such mode (tmpfs has no O_DIRECT)."""
+    """Bytes per second; None if the file system has no such mode (tmpfs has no O_DIRECT)."""
     _drop_from_cache(path)
     size = min(path.stat().st_size, max_bytes) // _BLOCK * _BLOCK
     if not size:
@@ -284,7 +284,7 @@ def no_idle_states() -> Iterator[bool]:
     """Holds off the CPU's slower idle states. False: it is not allowed, or this kernel has none.
 
     Holding `/dev/cpu_dma_latency` open with a bound keeps the kernel out of them until it is closed: nothing
-    is set, and nothing has to be taken back. Opening it needs root.
+    is set, and nothing has to be undone. Opening it needs root.
     https://docs.kernel.org/power/pm_qos_interface.html, seen 2026-11-15
     """
     try:

@@ -14,7 +14,7 @@ SIM = "FIRESTEEL_SIM"
 
 
 def sim_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The simulated Spark that stands for this machine; None on a real one."""
+    """The simulated Spark that replaces this machine; None on a real one."""
     return Path(chosen) if (chosen := environ.get(SIM)) else None
 
 

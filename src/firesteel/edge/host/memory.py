@@ -1,11 +1,11 @@
 """The host's memory now: a cheap `sample`, the processes on the GPU, and dropping files from the page cache.
 
 A sample costs less than a millisecond, so a supervisor can take one a second for as long as a model lives.
-Only `meminfo` raises when there is nothing to read; everything else returns None. `KernelLog` tells a sample
-what the kernel has said since the last one.
+Only `meminfo` raises when there is nothing to read; everything else returns None. `KernelLog` gives a sample
+what the kernel has logged since the last one.
 
 On a machine without a GPU engines are our own processes, and the limits of our cgroups bind them: they count.
-On a machine with one they run in docker's cgroups, and a limit of ours says nothing about them.
+On a machine with one they run in docker's cgroups, and our own limit says nothing about them.
 """
 
 from __future__ import annotations
@@ -169,9 +169,9 @@ _JOURNAL_TIMEOUT_S = 5
 class KernelLog:
     """Follows the kernel's log from the moment of opening; earlier records are skipped.
 
-    Root can read `/dev/kmsg`, and so can everybody on a kernel without `dmesg_restrict`. Members of `adm` and
-    `systemd-journal`, like the first user of a DGX Spark, can read the journal instead. Otherwise there is no
-    log: `None`, never an empty one.
+    Root can read `/dev/kmsg`, and so can every user of a kernel without `dmesg_restrict`. Members of `adm`
+    and `systemd-journal`, like the first user of a DGX Spark, can read the journal instead. Otherwise there
+    is no log: `None`, never an empty one.
     """
 
     def __init__(self) -> None:
@@ -243,7 +243,7 @@ class KernelLog:
                 preexec_fn=die_with_parent,
             )
             assert self._journal.stdout is not None
-            # A descriptor of our own, since Popen's file object would block and buffer.
+            # Our own descriptor, since Popen's file object would block and buffer.
             source = os.dup(self._journal.stdout.fileno())
         except (OSError, subprocess.TimeoutExpired):
             return None

@@ -1,9 +1,9 @@
-"""What nvidia-smi says, with a time limit that holds even when it cannot be killed: of the GPUs now, their
+"""What nvidia-smi reports, with a time limit that holds even when it cannot be killed: the GPUs now, their
 temperature, power and clock, and whether they are slowed down.
 
-Next to a driver in distress it has blocked for 737 s and could not be killed, so nobody waits for it to exit:
+With a driver in distress it has blocked for 737 s and could not be killed, so it is not waited for:
 https://github.com/MiaAI-Lab/DeepSeek-v4.1-Flash-DGX-Sparks/issues/23, seen 2026-11-15. It takes tens of
-milliseconds, or ten seconds beside such a driver: never call it on an event loop.
+milliseconds, or ten seconds with such a driver: never call it on an event loop.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def require(*arguments: str) -> str | None:
 
 
 def read_gpus() -> tuple[GpuReading, ...]:
-    """Empty without a GPU, or where nvidia-smi does not work."""
+    """Empty without a GPU, or if nvidia-smi does not work."""
     for columns in (COLUMNS, COLUMNS[:-1]):
         text = query(f"--query-gpu={','.join(columns)}", "--format=csv,noheader,nounits")
         if text is not None:

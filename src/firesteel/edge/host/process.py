@@ -89,7 +89,7 @@ class ProcessMemory(Value):
     """Memory of a process and its children; what they share with each other counts once."""
 
     total_bytes: int
-    """With mapped files as if nobody else had them: two engines may share their weights, but each needs
+    """With mapped files as if no other process had them: two engines may share their weights, but each needs
     them."""
     own_bytes: int
     """Without mapped files: what the host gets back when the process ends."""
@@ -167,7 +167,7 @@ def send(pid: Pid, number: signal.Signals) -> None:
 def start_detached(argv: list[str], log: Path, environ: Mapping[str, str]) -> int:
     """Starts a process in its own session, so that closing the terminal does not end it; returns its number.
 
-    It inherits none of our open files: whoever reads a pipe to its end would otherwise wait for it."""
+    It inherits none of our open files: a process that reads a pipe to its end would otherwise wait for it."""
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         actions: list[tuple[object, ...]] = [
@@ -245,7 +245,7 @@ def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def port_owner(port: int) -> str | None:
-    """`nginx (pid 812)`; None when nobody listens there, or we may not see who."""
+    """`nginx (pid 812)`; None when no process listens there, or we may not see which."""
     inodes = {
         fields[9]
         for table in ("/proc/net/tcp", "/proc/net/tcp6")
@@ -270,19 +270,19 @@ def now() -> float:
 
 
 def uptime() -> float:
-    """A clock that nobody sets, for measuring and waiting."""
+    """The monotonic clock, for measuring and waiting."""
     return time.monotonic()
 
 
 def has_ended(child: int) -> bool:
-    """Whether a child of ours has ended; reaps it."""
+    """Whether one of our children has ended; reaps it."""
     try:
         return os.waitpid(child, os.WNOHANG)[0] == child
     except ChildProcessError:
         return True
 
 
-def commands() -> Iterator[tuple[Pid, tuple[str, ...]]]:
+def command_lines() -> Iterator[tuple[Pid, tuple[str, ...]]]:
     """Every process with its arguments, as far as we may see them; the oldest first."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):

@@ -5,9 +5,9 @@
 vLLM and SGLang start processes of their own, which hold the GPU's memory. When their parent is killed they
 stay, and the memory with them. A process whose parent has ended becomes a child of the reaper (it is a
 "subreaper" to the kernel), so none can escape it. The reaper ends the whole tree when its program has ended,
-when it is told to stop, and when its own parent, the supervisor, is gone.
+when it gets a signal to stop, and when its own parent, the supervisor, is gone.
 
-It imports nothing of firesteel and little of Python: one of these lives beside every such engine.
+It imports nothing of firesteel and little of Python: every such engine has one of these.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def reap(argv: list[str], supervisor: int) -> int:
         _become(argv, libc)
     status = None
     while status is None:
-        # The supervisor may have ended before the kernel was asked to tell: then only the new parent tells.
+        # The supervisor may have ended before PDEATHSIG was set: then only the new parent shows it.
         number = signal.sigtimedwait((*_FORWARDED, signal.SIGCHLD), 1.0)
         if os.getppid() != supervisor:
             end_tree(grace_s=_TREE_GRACE_S)
-            return 128 + signal.SIGTERM  # nobody is left to read it
+            return 128 + signal.SIGTERM  # no parent is left to read it
         if number and number.si_signo in _FORWARDED:
             os.kill(program, signal.SIGTERM)  # not yet collected, so the number is still its own
         status = _collect(program)
@@ -52,7 +52,7 @@ def reap(argv: list[str], supervisor: int) -> int:
 
 
 def _become(argv: list[str], libc: ctypes.CDLL) -> None:
-    """In the child. Ends with the reaper, should somebody kill that."""
+    """In the child. Ends with the reaper, should that be killed."""
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:
@@ -117,5 +117,5 @@ def _bury_one() -> bool:
 
 
 if __name__ == "__main__":
-    # The supervisor is whoever started us; if it has ended already, that is somebody else by now.
+    # The supervisor is our parent; if it has already ended, our parent is another process by now.
     sys.exit(reap(sys.argv[1:], os.getppid()))

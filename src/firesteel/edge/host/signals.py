@@ -1,6 +1,6 @@
 """A signal that asks the process to end interrupts its work, so that what was started is cleaned up.
 
-A signal that whoever started us ignores stays ignored: `nohup` does that to SIGHUP, and a shell to SIGINT of
+A signal that our parent ignores stays ignored: `nohup` does that to SIGHUP, and a shell to SIGINT of
 what it runs in the background.
 """
 

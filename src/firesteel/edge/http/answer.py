@@ -159,7 +159,7 @@ class StreamedAnswer(Struct):
         self.reasoning += reasoning
         if len(self.text) + len(self.reasoning) > MAX_TEXT_CHARS:
             raise FiresteelError(
-                f"the engine's answer passed {MAX_TEXT_CHARS:,} characters and went on", next="firesteel logs"
+                f"the engine's answer is longer than {MAX_TEXT_CHARS:,} characters", next="firesteel logs"
             )
 
     def _add_call(self, call: dict[str, Any]) -> None:
@@ -210,7 +210,7 @@ def _logprobs(value: Any) -> tuple[TokenLogprob, ...] | None:
 
 
 def _token_logprob(row: dict[str, Any]) -> tuple[bytes, float]:
-    data = row.get("bytes")  # a token may be a part of a character, which is no text
+    data = row.get("bytes")  # a token may be a part of a character, which is not text
     token = bytes(data) if isinstance(data, list) else text_field(row, "token").encode()
     logprob = row.get("logprob")
     return token, float(logprob) if isinstance(logprob, int | float) else math.nan

@@ -34,7 +34,7 @@ from firesteel.errors import FiresteelError, printable
 
 MAX_BODY_BYTES = 16 * 2**20
 _MAX_SLOWNESS = 4
-"""A stream that comes steadily may take so many times the limit of its first token."""
+"""A stream that comes steadily may take this many times the limit of its first token."""
 _NO_RESPONSE = (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError, ValueError)
 
 
@@ -93,7 +93,7 @@ async def chat(
     async with _post(address, body, total_s, key, timeout_s) as response:
         if response.content_type == "application/json":
             raise_error(read_json(await _body(response)))  # an error under HTTP 200 is not always an event
-            raise not_openai("a stream was asked for, and the answer is none")
+            raise not_openai("a stream was requested, but the answer is not one")
         await _read_stream(response, answer, timeout_s, idle_s or timeout_s)
     return answer.finish()
 

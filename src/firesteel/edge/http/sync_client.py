@@ -1,7 +1,7 @@
 """The synchronous HTTP client: small GETs with a byte limit and a deadline over the whole transfer.
 
 The Hub redirects to a store on another host. The user's token is for the Hub alone, so it is dropped when
-scheme, host or port change, and a redirect from https to http is refused. An engine is asked directly: no
+scheme, host or port change, and a redirect from https to http is refused. An engine is reached directly: no
 proxy, no redirects. Its supervisor has a `HealthPoller` ask in a thread: a stuck engine must not block it. No
 aiohttp here: a supervisor lives as long as its model and stays small.
 """
@@ -105,7 +105,7 @@ def get(
 
 
 def open_stream(url: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
-    """The response as a stream; raises HTTPError. A server on this machine is asked through no proxy."""
+    """The response as a stream; raises HTTPError. A server on this machine is reached without a proxy."""
     is_here = urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
     opener = urllib.request.build_opener(_SafeRedirects, urllib.request.ProxyHandler({})) if is_here else None
     request = urllib.request.Request(url, headers=dict(headers))
@@ -185,12 +185,12 @@ class HealthPoller(threading.Thread):
         self._url, self._key, self._interval_s, self._metrics_s = url, key, interval_s, metrics_s
         self._stopped = threading.Event()
         self.pid: int | None = None
-        """The first process of the engine; None until it answers. Asked here, since docker may block, too."""
+        """The first process of the engine; None until it answers. Found here, since docker may block."""
         self.is_healthy = False
         self.metrics: tuple[float, str | None] | None = None
         """When `/metrics` was read last, and its text; None in place of text: no answer."""
         self.answered_at: float | None = None
-        """When it answered last, whatever it said. None: not yet, or it could not be asked lately."""
+        """When it last answered, with any status. None: not yet, or the last request was not sent."""
 
     def run(self) -> None:
         while not self._stopped.is_set():
@@ -212,7 +212,7 @@ class HealthPoller(threading.Thread):
             status, text = _get(self._url + path, self._key)
         except (OSError, http.client.HTTPException, ValueError) as error:
             cause = getattr(error, "reason", error)  # urllib wraps it
-            if isinstance(cause, OSError) and cause.errno in _OUR_OWN:
+            if isinstance(cause, OSError) and cause.errno in _OWN_LIMITS:
                 raise _CannotAsk from error
             return None
         self.answered_at = uptime()
@@ -220,10 +220,10 @@ class HealthPoller(threading.Thread):
 
 
 class _CannotAsk(Exception):
-    """For want of something of our own, which says nothing about the engine."""
+    """This process lacks files, ports or memory, which says nothing about the engine."""
 
 
-_OUR_OWN = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+_OWN_LIMITS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
 def get_from_engine(url: str, key: str | None = None) -> tuple[int | None, str]:

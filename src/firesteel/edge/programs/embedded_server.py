@@ -184,7 +184,7 @@ def main(arguments: list[str]) -> int:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
-    if key := os.environ.get("LLAMA_API_KEY"):  # as llama-server does: arguments are visible to everybody
+    if key := os.environ.get("LLAMA_API_KEY"):  # as llama-server does: every user can see arguments
         params.api_keys = [key]
     for name, apply, value in chosen:
         try:

@@ -4,8 +4,8 @@
     find_program("vllm", home, path="/opt/vllm")        a program, a Python, or a folder that has one of them
 
 Under FIRESTEEL_HOME an engine is a folder, complete once its `engine.json` is there. A Python engine is not
-started to be asked: `vllm --version` imports PyTorch for half a minute, while the metadata of its package
-says the same at once. llama.cpp has nothing beside its program, so that is asked.
+started for its release: `vllm --version` imports PyTorch for half a minute, while the metadata of its package
+has it at once. llama.cpp has only its program, so that is started.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _given(engine: EngineName, path: Path) -> EngineProgram:
             raise UsageError(f"{printable(argv[0], 300)} may not be executed", next=f"chmod +x {argv[0]}")
         if program := describe(engine, argv, "--engine-path"):
             return program
-    has, again = "is no", f"{path} --version"
+    has, again = "is not a", f"{path} --version"
     if path.is_dir():
         has, again = "has no", f"--engine-path {path}/{PROGRAMS[engine]}"
     raise UsageError(f"{shown} {has} {PROGRAMS[engine]} that runs here", next=again)
@@ -189,14 +189,14 @@ def _llamacpp(argv: tuple[str, ...], origin: str) -> EngineProgram | None:
     build = _BUILD.search(output or "")
     if output is None or build is None:
         return None
-    # Build 0: its sources were no git checkout, so nobody told it.
+    # Build 0: its sources were not a git checkout, so it does not know.
     version = build[1] if build[1] != "0" else _recorded_version(Path(argv[0]))
     uses_gpu = bool(_DEVICE.search(_ask(*argv, "--list-devices") or ""))
     return EngineProgram(argv, version, uses_gpu, origin)
 
 
 def _recorded_version(program: Path) -> str | None:
-    """The release of a build of ours, which knows what it was made from."""
+    """The release of one of our own builds, whose record says what it was built from."""
     for folder in program.resolve().parents[:4]:
         if record := read_state(folder / RECORD, InstalledEngine):
             return record.version

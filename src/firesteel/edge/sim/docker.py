@@ -392,7 +392,7 @@ def _no_container(name: str) -> DockerError:
 
 
 def _seconds(since: str) -> float:
-    """`1700000000.25`, or `10m` for so long ago."""
+    """`1700000000.25`, or `10m` for ten minutes ago."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", since)
     if since and match is None:
         raise DockerError(f'invalid value for "since": the simulated docker does not know `{since}`')

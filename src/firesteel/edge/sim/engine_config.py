@@ -143,7 +143,7 @@ def _run_other_program(
 
 
 def _engine(text: str, command: list[str], spark: SimSpark) -> dict[str, Any]:
-    # Not the Workspace: this stands for docker and the engine, which do not know what was measured before.
+    # Not the Workspace: docker and the engine do not know what was measured before.
     known = overlay(shipped(), catalog_files(find_home()))
     try:
         launch = read(text, "docker run", known.images)[0].launch

@@ -1,7 +1,7 @@
 """What `doctor` reads on a simulated Spark: a recorded good host, and one for each check on which it is bad.
 
 host_probe("jumbo-frames")      a probe of a Spark whose rails have MTU 1500
-write_host(folder, probe)       the same as a folder that stands for `/`
+write_host(folder, probe)       the same as a folder in place of `/`
 """
 
 from __future__ import annotations

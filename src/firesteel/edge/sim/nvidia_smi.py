@@ -1,6 +1,6 @@
 """The simulated `nvidia-smi`: `--query-gpu`, `--query-compute-apps`, `-L`, and the plain table.
 
-A GB10 has no memory of its own: `memory.*` is `[N/A]`, while each process's share is known.
+A GB10 shares the host's memory: `memory.*` is `[N/A]`, while each process's share is known.
 Seen in https://github.com/leptonai/gpud/pull/1170 and NVIDIA's own text for the Spark, 2026-11-15.
 """
 

@@ -78,7 +78,7 @@ class SimEngine:
         return 0
 
     async def _set_when_removed(self, stop: asyncio.Event) -> None:
-        """Nobody can stop a container whose Spark was deleted: it ends by itself."""
+        """A container whose Spark was deleted cannot be stopped: it ends by itself."""
         while containers.file_path(self.folder, self.id, "config").exists():
             await asyncio.sleep(_REMOVED_S)
         stop.set()
@@ -142,7 +142,7 @@ class SimEngine:
         self._hold(after)
 
     def _crash_at(self, stage: str, seconds: float = 0.0) -> None:
-        """The fault `crash`, if it is due at this stage or so long into serving."""
+        """The fault `crash`, if it is due at this stage or after this long in service."""
         crash = self.faults.get("crash")
         if crash and crash.at == stage and (stage != "serving" or seconds >= crash.after):
             for line in crash.lines:
@@ -150,7 +150,7 @@ class SimEngine:
             raise SimulatedExit(crash.code)
 
     def _run_memory_faults(self, stage: str, seconds: float = 0.0) -> None:
-        """Faults that happen once, in the middle of a stage or so long into serving."""
+        """Faults that happen once, in the middle of a stage or after this long in service."""
         actions = {"nv-no-memory": self._log_driver_error, "oom-kill": self._oom_kill}
         for kind, action in actions.items():
             fault = self.faults.get(kind)

@@ -84,7 +84,7 @@ class SimServer:
         return None
 
     def active_fault(self, kind: str) -> SimFault | None:
-        """A fault of serving, once so many requests were served."""
+        """A fault of serving, once this many requests were served."""
         fault = self.faults.get(kind)
         return fault if fault and self.requests > fault.after else None
 

@@ -85,7 +85,7 @@ def create_spark(folder: Path, spark: SimSpark) -> None:
 
 
 def _join(folder: Path, spark: SimSpark) -> None:
-    """The other Sparks, if there are any: reached by a simulated `ssh`, and nodes already."""
+    """The other Sparks, if there are any: reached by a simulated `ssh`, and already added as nodes."""
     (folder / "bin" / "ssh").unlink(missing_ok=True)
     for number in range(2, spark.nodes + 1):
         name = f"spark{number}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from firesteel.edge import files
 from firesteel.edge.home import Home
-from firesteel.edge.host.machine import latest, read_probe
+from firesteel.edge.host.machine import latest_measurements, read_probe
 from firesteel.edge.host.machine_files import sim_folder
 from firesteel.errors import UsageError
 from firesteel.facts.host.host_facts import HostFacts, measured_section
@@ -46,7 +46,7 @@ def examine(
 
 def with_measurements(probe: Probe, home: Home) -> Probe:
     """The last figures of `doctor --measure` as one more section; a simulated Spark has none."""
-    figures = {} if sim_folder() else latest(home)
+    figures = {} if sim_folder() else latest_measurements(home)
     if not figures:
         return probe
     return replace(probe, sections={**probe.sections, "measured": measured_section(figures)})

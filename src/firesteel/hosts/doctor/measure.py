@@ -19,7 +19,7 @@ from statistics import median
 
 from firesteel.edge.home import Home, free_bytes
 from firesteel.edge.host.machine import (
-    MODES,
+    LOAD_MODES,
     add_measurements,
     gpus,
     measure_read_bandwidth,
@@ -105,7 +105,7 @@ def _disk(home: Home, facts: HostFacts, size: int) -> Iterator[MeasureEvent]:
     with temporary_file(home.root, size) as path:
         size = min(size, int(_READ_S * (read_speed(path, "read", size // 8) or size)))
         for _ in range(_ROUNDS):
-            for mode in MODES:
+            for mode in LOAD_MODES:
                 _add(rates[mode], read_speed(path, mode, size))
             if os.geteuid() == 0 and knob.exists():
                 with _kept(knob):
