@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from firesteel.catalog.catalog import shipped
-from firesteel.edge.files import find_files, read_beside, read_text
+from firesteel.edge.files import find_files, read_referenced, read_text
 from firesteel.errors import FiresteelError
 from firesteel.rules.checker import Finding
 from firesteel.rules.linter import CheckResult, LintOptions, lint
@@ -30,7 +30,7 @@ def main() -> None:
     stops: list[Finding] = []
     for name in sys.argv[1:]:
         folder = Path(name).resolve()
-        options = replace(OPTIONS, open_beside=partial(read_beside, (folder,)))
+        options = replace(OPTIONS, open_beside=partial(read_referenced, (folder,)))
         paths = find_files([folder])
         results = list(filter(None, (result_of(path, options) for path in paths)))
         kinds = Counter(machine.kind for result in results for machine in result.machines)

@@ -19,7 +19,7 @@ from firesteel.catalog import catalog as recipes
 from firesteel.catalog.catalog import Catalog, RefusedRecipe
 from firesteel.catalog.image import Images, identify, with_inspections, with_learned
 from firesteel.catalog.recipe import Recipe
-from firesteel.edge.home import Home, catalog_files, find_home, is_path, others_files
+from firesteel.edge.home import Home, find_home, is_path
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.hardware import Host, hardware, idle_host
 from firesteel.facts.model.architecture import Checkpoint
@@ -56,8 +56,8 @@ class Workspace(Value, dict=True):
 
     @cached_property
     def _recipes(self) -> tuple[Catalog, tuple[RefusedRecipe, ...]]:
-        own = recipes.overlay(recipes.shipped(), catalog_files(self.home))
-        if not (files := others_files(self.home)):
+        own = recipes.overlay(recipes.shipped(), self.home.catalog_files())
+        if not (files := self.home.others_files()):
             return own, ()
         return recipes.with_shelf(own, files)
 
@@ -156,9 +156,9 @@ class Workspace(Value, dict=True):
 
     def _chosen_release(self, ask: Ask) -> EngineRelease | None:
         """What `upgrade` chose for the model, unless the user asks for a release."""
-        from firesteel.edge.home import chosen_release, releases_path
+        from firesteel.edge.home import chosen_release
 
-        if ask.version or ask.engine_path or not ask.model or not releases_path(self.home).exists():
+        if ask.version or ask.engine_path or not ask.model or not self.home.releases_path.exists():
             return None
         chosen = chosen_release(self.home, ask.name or ask.model)
         return chosen.current if chosen else None

@@ -36,7 +36,7 @@ from firesteel.bench.tune.search import PlanningContext
 from firesteel.bench.tune.tune import TuneEnvironment, tune
 from firesteel.catalog.catalog import overlay, shipped
 from firesteel.catalog.launches import from_recipe
-from firesteel.edge.home import Home, catalog_files
+from firesteel.edge.home import Home
 from firesteel.edge.sim.spark import SimSpark, TrueSpeed
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.hardware import hardware, idle_host
@@ -140,7 +140,7 @@ async def test_the_best_is_found_and_written(bench: Any) -> None:
     assert true_score(space.proposal(found), BETTER, points, "latency") >= 0.98 * best
     assert len(one.journal.of("search")) <= len(grid) / 3
     # the recipe: read by the catalog, and the same launch
-    known = overlay(shipped(), catalog_files(one.home))
+    known = overlay(shipped(), one.home.catalog_files())
     recipe = known.recipes[f"{MODEL}-tuned"]
     assert recipe.status == "measured" and all(
         str(each.run) in str(recipe.note) for each in one.journal.trials

@@ -30,8 +30,6 @@ from firesteel.edge.home import (
     ModelRelease,
     choose_release,
     chosen_release,
-    releases_path,
-    swapped,
 )
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
@@ -111,7 +109,7 @@ def test_a_choice_is_kept_used_and_taken_back(tmp_path: Path) -> None:
     assert asked.image == own.image, "the choice is one model's"
     choice = chosen_release(home, "smollm2")
     assert choice is not None
-    choose_release(home, swapped(choice, "later"))
+    choose_release(home, choice.swapped("later"))
     assert Workspace(home).propose(ask, host)[0].image == own.image
     back = chosen_release(home, "smollm2")
     assert back is not None and back.previous == release
@@ -262,4 +260,4 @@ def test_clients_of_the_gateway_see_no_error_while_it_switches(gateway: str, qui
     finally:
         clients.close()
     assert clients.errors == [] and clients.answers > before
-    assert json.loads(releases_path(quick_home).read_text())[0]["previous"]["version"] == "11600"
+    assert json.loads(quick_home.releases_path.read_text())[0]["previous"]["version"] == "11600"

@@ -12,7 +12,7 @@ from firesteel.catalog.catalog import Catalog, find, max_context, overlay, shipp
 from firesteel.catalog.image import Images
 from firesteel.catalog.launches import from_recipe
 from firesteel.catalog.recipe import dump_recipe, read_recipe
-from firesteel.edge.home import Home, others_files
+from firesteel.edge.home import Home
 from firesteel.errors import InvalidFile, UsageError
 from firesteel.launch import Ask, Container, Mount
 from firesteel.planner.rendered import catalog_patch
@@ -397,7 +397,7 @@ def test_links_hidden_folders_and_large_files_are_not_read(tmp_path: Path) -> No
     secret = tmp_path / "secret.yaml"
     secret.write_text("token: abc")
     (home.others / "link.yaml").symlink_to(secret)
-    assert [Path(path).name for path, _ in others_files(home)] == ["good.yaml"]
+    assert [Path(path).name for path, _ in home.others_files()] == ["good.yaml"]
     workspace = Workspace(home)
     assert "good" in workspace.catalog.recipes and workspace.refused_recipes == ()
 

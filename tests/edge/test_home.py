@@ -10,7 +10,6 @@ import pytest
 from firesteel.edge.home import (
     Home,
     Locked,
-    catalog_files,
     find_home,
     is_locked,
     is_path,
@@ -82,9 +81,9 @@ def test_other_errors_pass(tmp_path: Path) -> None:
 
 def test_catalog_files(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    assert catalog_files(home) == []
+    assert home.catalog_files() == []
     write_text(home.catalog / "recipes" / "mine.yaml", "model: x")
-    assert catalog_files(home) == [(str(home.catalog / "recipes" / "mine.yaml"), "model: x")]
+    assert home.catalog_files() == [(str(home.catalog / "recipes" / "mine.yaml"), "model: x")]
 
 
 @pytest.mark.parametrize(

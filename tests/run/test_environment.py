@@ -13,7 +13,7 @@ import pytest
 
 import firesteel
 from firesteel.catalog.launches import supervised
-from firesteel.edge.home import Home, secrets_path
+from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.launch import Ask
 from firesteel.planner.propose import Proposal
@@ -97,7 +97,7 @@ def test_what_a_launch_names_reaches_the_engine_through_the_secrets_file(
     monkeypatch.setenv("RECIPE_SECRET", "recipe-secret")
     spec = make_spec(container_proposal(), home, RunOptions())
     named = (*spec.start, "-e", "HF_TOKEN", "-e", "RECIPE_SECRET", "-e", "UNSET", "-e", "A=1")
-    spec = replace(spec, start=named, secrets=str(secrets_path(home, "one")))
+    spec = replace(spec, start=named, secrets=str(home.secrets_path("one")))
     write_secrets_of(container_proposal(), spec)
     runs = ServiceSpec("one", spec.url, "one", SLEEPS, secrets=spec.secrets)
     supervisor, engine = environments(home, runs)

@@ -71,6 +71,30 @@ class Home(Value):
         """Releases and images that `engine learn` has read: see `edge.learned_engines`."""
         return self.root / "engines-data"
 
+    def catalog_files(self) -> list[tuple[str, str]]:
+        """The user's own recipes, models and images as (path, text)."""
+        paths = sorted(self.catalog.rglob("*.yaml")) if self.catalog.is_dir() else []
+        return [(str(path), path.read_text("utf-8", errors="replace")) for path in paths]
+
+    def others_files(self) -> list[tuple[str, str]]:
+        """The recipes of others as (path, text): plain files, no links, none larger than a recipe can be."""
+        if not self.others.is_dir():
+            return []
+        found = []
+        for folder, folders, names in os.walk(self.others):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            paths = (Path(folder) / name for name in sorted(names) if name.endswith(".yaml"))
+            found += [path for path in paths if path.is_file() and not path.is_symlink()]
+        small = (path for path in found[:_MAX_OTHERS_FILES] if path.stat().st_size <= _MAX_OTHERS_BYTES)
+        return [(str(path), path.read_text("utf-8", errors="replace")) for path in small]
+
+    def secrets_path(self, name: str) -> Path:
+        return self.root / "secrets" / f"{name}.env"
+
+    @property
+    def releases_path(self) -> Path:
+        return self.root / "releases.json"
+
 
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
     if chosen := environ.get("FIRESTEEL_HOME"):
@@ -102,25 +126,6 @@ def is_path(name: str) -> bool:
         return Path(name).is_dir()
     except OSError:  # longer than any file name
         return False
-
-
-def catalog_files(home: Home) -> list[tuple[str, str]]:
-    """The user's own recipes, models and images as (path, text)."""
-    paths = sorted(home.catalog.rglob("*.yaml")) if home.catalog.is_dir() else []
-    return [(str(path), path.read_text("utf-8", errors="replace")) for path in paths]
-
-
-def others_files(home: Home) -> list[tuple[str, str]]:
-    """The recipes of others as (path, text): plain files, no links, none larger than a recipe can be."""
-    if not home.others.is_dir():
-        return []
-    found = []
-    for folder, folders, names in os.walk(home.others):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        paths = (Path(folder) / name for name in sorted(names) if name.endswith(".yaml"))
-        found += [path for path in paths if path.is_file() and not path.is_symlink()]
-    small = (path for path in found[:_MAX_OTHERS_FILES] if path.stat().st_size <= _MAX_OTHERS_BYTES)
-    return [(str(path), path.read_text("utf-8", errors="replace")) for path in small]
 
 
 def free_bytes(folder: Path) -> int:
@@ -325,10 +330,6 @@ def read_secrets(path: Path) -> dict[str, str]:
     return {name: value for name, equals, value in pairs if equals}
 
 
-def secrets_path(home: Home, name: str) -> Path:
-    return home.root / "secrets" / f"{name}.env"
-
-
 def hub_token(environ: Mapping[str, str] = os.environ) -> str | None:
     """The user's Hub token, if the environment has one."""
     return environ.get("HF_TOKEN") or environ.get("HUGGING_FACE_HUB_TOKEN") or None
@@ -358,9 +359,9 @@ class ModelRelease(Value):
     previous: EngineRelease | None
     since: str
 
-
-def releases_path(home: Home) -> Path:
-    return home.root / "releases.json"
+    def swapped(self, since: str) -> ModelRelease:
+        """Back to the one before; doing it twice changes nothing."""
+        return replace(self, current=self.previous, previous=self.current, since=since)
 
 
 def chosen_release(home: Home, model: str | None) -> ModelRelease | None:
@@ -368,17 +369,12 @@ def chosen_release(home: Home, model: str | None) -> ModelRelease | None:
 
 
 def choose_release(home: Home, chosen: ModelRelease) -> None:
-    with exclusive(releases_path(home)):
+    with exclusive(home.releases_path):
         known = {**_chosen_releases(home), chosen.model: chosen}
         kept = [each for each in known.values() if each.current or each.previous]
-        write_state(releases_path(home), kept)
+        write_state(home.releases_path, kept)
 
 
 def _chosen_releases(home: Home) -> dict[str, ModelRelease]:
-    rows = read_state(releases_path(home), list[ModelRelease]) or []
+    rows = read_state(home.releases_path, list[ModelRelease]) or []
     return {row.model: row for row in rows}
-
-
-def swapped(chosen: ModelRelease, since: str) -> ModelRelease:
-    """Back to the one before; doing it twice changes nothing."""
-    return replace(chosen, current=chosen.previous, previous=chosen.current, since=since)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from firesteel.edge.home import Home, Locked, lock, releases_path, write_text
+from firesteel.edge.home import Home, Locked, lock, write_text
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady, Stopped, UsageError
 from firesteel.gateway.address import Address, lock_path, write_address
 from firesteel.gateway.admin.request_log import RequestLog, log_path
@@ -159,7 +159,7 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
             apply,
             lambda why: events.put(ServeEvent("file", str(why))),
             first_read,
-            str(releases_path(home)),
+            str(home.releases_path),
         )
         watch.start()
         stack.push_async_callback(watch.close)

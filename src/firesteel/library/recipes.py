@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from firesteel.catalog.catalog import Catalog, RefusedRecipe, overlay, reasons
 from firesteel.catalog.recipe import Recipe, Setting, dump_recipe, flag_value, read_recipe
 from firesteel.edge.files import read_text, write_new
-from firesteel.edge.home import find_home, others_files, write_text
+from firesteel.edge.home import find_home, write_text
 from firesteel.edge.host.machine_files import SIM
 from firesteel.errors import UsageError, printable
 from firesteel.launch import Ask
@@ -184,7 +184,7 @@ def list_recipes() -> RecipeList:
 
 def foreign_recipe(name: str) -> ForeignRecipe:
     """A recipe by others, and what it asks for beyond flags."""
-    files = {Path(path).stem: (path, text) for path, text in others_files(find_home())}
+    files = {Path(path).stem: (path, text) for path, text in find_home().others_files()}
     if name not in files:
         raise UsageError(
             f"no recipe by others is called `{printable(name, 80)}`", next="firesteel recipe list"

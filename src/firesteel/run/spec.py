@@ -30,7 +30,6 @@ from firesteel.edge.home import (
     hub_token,
     new_key,
     read_secrets,
-    secrets_path,
     write_secrets,
 )
 from firesteel.edge.host import reaper
@@ -118,7 +117,7 @@ def make_spec(
         prefill_s=proposal.plan.longest_prefill_s or 0,
         launch=launch_key(launch),
         engine=launch.engine,
-        secrets=str(secrets_path(home, launch.name)),
+        secrets=str(home.secrets_path(launch.name)),
         is_guarded_by_key=is_wide(options.listen),
         at_boot=options.at_boot,
     )

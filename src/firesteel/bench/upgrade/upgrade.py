@@ -28,7 +28,6 @@ from firesteel.edge.home import (
     choose_release,
     chosen_release,
     is_locked,
-    swapped,
 )
 from firesteel.edge.host.process import port_is_free, run, uptime
 from firesteel.edge.programs import wheels
@@ -231,7 +230,7 @@ async def rollback(home: Home, name: str | None) -> AsyncIterator[UpgradeEvent]:
     if chosen is None:
         raise UsageError(f"{service.name} was never upgraded", next=f"firesteel upgrade {service.name}")
     before = release_of(_proposal(home, service, None))
-    async for event in _switch(home, service, swapped(chosen, _today())):
+    async for event in _switch(home, service, chosen.swapped(_today())):
         yield event
     after = release_of(_proposal(home, service, None))
     yield UpgradeResult(service.name, "switched", before, after, after, "neither", ("rolled back",))
@@ -307,7 +306,7 @@ async def _try_in_sequence(
     if not verdict.accepted:
         chosen = chosen_release(home, service.name)
         assert chosen is not None
-        async for event in _switch(home, service, swapped(chosen, _today())):
+        async for event in _switch(home, service, chosen.swapped(_today())):
             yield event
     yield _result(service, release if verdict.accepted else before, release, "after", verdict)
 

@@ -21,7 +21,7 @@ from typing import Any
 from firesteel.catalog.catalog import Catalog, overlay, shipped
 from firesteel.catalog.catalog import weights as catalog_weights
 from firesteel.edge import checkpoints
-from firesteel.edge.home import catalog_files, find_home
+from firesteel.edge.home import find_home
 from firesteel.edge.sim import nvidia_smi
 from firesteel.edge.sim.boot import stages
 from firesteel.edge.sim.containers import FAILED, NO_GPU, DockerError
@@ -144,7 +144,7 @@ def _run_other_program(
 
 def _engine(text: str, command: list[str], spark: SimSpark) -> dict[str, Any]:
     # Not the Workspace: docker and the engine do not know what was measured before.
-    known = overlay(shipped(), catalog_files(find_home()))
+    known = overlay(shipped(), find_home().catalog_files())
     try:
         launch = read(text, "docker run", known.images)[0].launch
     except UsageError as error:

@@ -20,7 +20,7 @@ from typing import Any, TypedDict
 
 from firesteel.catalog.recipe import RecipeRequests
 from firesteel.edge import files
-from firesteel.edge.home import Home, find_home, is_locked, secrets_path
+from firesteel.edge.home import Home, find_home, is_locked
 from firesteel.edge.host import process
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.edge.hub.cache import find_store
@@ -444,7 +444,7 @@ def node_job(path: str, model: NodeModel, home: Home) -> CommandJob:
         memory_bytes=0,
         path=path,
         address=next(iter(model.addresses.values())),
-        secrets=str(secrets_path(home, name)),
+        secrets=str(home.secrets_path(name)),
     )
 
 

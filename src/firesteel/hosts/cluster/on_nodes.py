@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.edge import ssh
-from firesteel.edge.home import Home, new_key, secrets_path, write_text
+from firesteel.edge.home import Home, new_key, write_text
 from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.hosts.cluster.elsewhere import SSH_FAILED, command_on_node, prepare_node
 from firesteel.hosts.cluster.nodes import find_node, target_of
@@ -90,7 +90,7 @@ def key_of_nodes(home: Home, name: str) -> str:
     except OSError:
         key = new_key()
         write_text(path, f"{key}\n")
-    write_text(secrets_path(home, name), _key_lines(key))
+    write_text(home.secrets_path(name), _key_lines(key))
     return key
 
 
