@@ -14,7 +14,7 @@ from firesteel.launch import COMPILE_CACHE_ENV, COMPILED_INSIDE, Ask
 from firesteel.planner.propose import propose
 from firesteel.planner.rendered import launch_facts
 from firesteel.reads.launches import read
-from firesteel.run.spec import staged
+from firesteel.run.spec import staged_launch
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel
 from tests.made_adapters import write_peft
@@ -82,7 +82,7 @@ def test_the_hubs_cache_is_where_pull_puts_it(
 @pytest.mark.parametrize("form", ["docker", "compose", "systemd", "quadlet", "kubernetes"])
 def test_compiled_kernels_are_kept_as_up_keeps_them(firesteel: Firesteel, form: str) -> None:
     proposal = propose(shipped(), idle_host(hardware("gb10")), Ask(MODEL))[0]
-    launch = staged(proposal, Home(Path("/home")), "/hub")
+    launch = staged_launch(proposal, Home(Path("/home")), "/hub")
     assert launch.container is not None
     folder = next(mount.source for mount in launch.container.mounts if mount.target == COMPILED_INSIDE)
     text = firesteel("render", MODEL, "--as", form).out

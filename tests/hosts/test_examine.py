@@ -135,7 +135,7 @@ def test_json_and_exit_codes(firesteel: Firesteel, tmp_path: Path) -> None:
     assert firesteel("doctor", "--from", str(bad), "nope").code == 2
     (tmp_path / "x").write_text("hello")
     ran = firesteel("doctor", "--from", str(tmp_path / "x"))
-    assert ran.code == 2 and "no bundle" in ran.err
+    assert ran.code == 2 and "is not a `firesteel doctor` bundle" in ran.err
     assert firesteel("doctor", "--fix", "--undo").code == 2
 
 

@@ -214,7 +214,7 @@ def test_what_somebody_else_changed_since_is_left_alone_and_told(host: Path) -> 
     (host / "proc/sys/vm/swappiness").write_text("5")
     (entry,) = to_undo(host)
     left = undo_fix(entry, host).left
-    assert any("99-firesteel-swap.conf was changed by somebody else" in each for each in left)
+    assert any("99-firesteel-swap.conf was changed by others" in each for each in left)
     assert any("swappiness is 5 now" in each for each in left)
     assert path.read_text() == "vm.swappiness = 5\n"
 
@@ -239,7 +239,7 @@ def test_a_fix_that_does_not_help_is_taken_back(host: Path) -> None:
     before = tree(host)
     plan = FixPlan("swap", (file("etc/sysctl.d/99-firesteel-other.conf", "vm.laptop_mode = 1\n"),))
     fixed = apply_fix(plan, Home(host / "home"), host)
-    assert not fixed.verified and "taken back" in fixed.says
+    assert not fixed.verified and "reverted" in fixed.says
     assert tree(host) == before
 
 
@@ -247,7 +247,7 @@ def test_a_fix_that_fails_half_way_is_taken_back_at_once(host: Path) -> None:
     make_host(host, "swap")
     before = tree(host)
     plan = FixPlan("swap", (file("etc/sysctl.d/99-a.conf", "x"), Change("live", "proc/sys/no/such", "1")))
-    with pytest.raises(FiresteelError, match="everything was taken back"):
+    with pytest.raises(FiresteelError, match="everything was reverted"):
         apply_fix(plan, Home(host / "home"), host)
     assert tree(host) == before
 
@@ -332,7 +332,7 @@ def test_the_command_asks_shows_a_diff_and_takes_back(firesteel: Firesteel, host
     assert rows.keys() == {"swap", "read-ahead", "jumbo-frames"}
     assert all(row["done"] and row["verified"] for row in rows.values())
     ran = firesteel("doctor", "--root", str(host), "--undo", "--yes")
-    assert ran.code == 0 and ran.err.count("taken back") == 3
+    assert ran.code == 0 and ran.err.count("reverted") == 3
     assert tree(host) == before
     assert "nothing to take back" in firesteel("doctor", "--root", str(host), "--undo").err
 

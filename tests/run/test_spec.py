@@ -25,7 +25,7 @@ from firesteel.launch import (
     Mount,
 )
 from firesteel.planner.propose import Proposal, propose
-from firesteel.run.spec import _container_steps, cache_name, staged, stale
+from firesteel.run.spec import _container_steps, cache_name, staged_launch, unused_folders
 from firesteel.values import replace
 
 
@@ -49,14 +49,14 @@ def proposal(name: str, driver: str = OLD) -> Proposal:
 
 
 def mounts(found: Proposal) -> dict[str, Mount]:
-    box = staged(found, HOME, STORE).container
+    box = staged_launch(found, HOME, STORE).container
     assert box is not None
     return {mount.target: mount for mount in box.mounts}
 
 
 @pytest.mark.parametrize("name", ["qwen3.6-35b-a3b-nvfp4", "gpt-oss-120b-llamacpp"])
 def test_the_store_is_where_the_engine_looks_and_cannot_be_written(name: str) -> None:
-    found = staged(proposal(name), HOME, STORE)
+    found = staged_launch(proposal(name), HOME, STORE)
     inside = found.env.get("LLAMA_CACHE") or f"{found.env['HF_HOME']}/hub"
     assert mounts(proposal(name))[inside] == Mount(STORE, HUB_CACHE_INSIDE, read_only=True)
     assert len([target for target in mounts(proposal(name)) if target.startswith("/hub")]) == 1
@@ -96,11 +96,11 @@ def test_what_the_recipe_says_stands() -> None:
     found = proposal("qwen3.6-35b-a3b-nvfp4")
     launch = replace(found.plan.launch, env={**found.plan.launch.env, "VLLM_CACHE_ROOT": "/mine"})
     mine = replace(found, plan=replace(found.plan, launch=launch))
-    assert staged(mine, HOME, STORE).env["VLLM_CACHE_ROOT"] == "/mine"
+    assert staged_launch(mine, HOME, STORE).env["VLLM_CACHE_ROOT"] == "/mine"
 
 
 def test_packages_come_from_what_was_pulled() -> None:
-    found = staged(proposal("phi-4-multimodal-nvfp4"), HOME, STORE)
+    found = staged_launch(proposal("phi-4-multimodal-nvfp4"), HOME, STORE)
     assert found.env["PIP_NO_INDEX"] == "1" and found.env["PIP_FIND_LINKS"] == "/wheels"
     assert mounts(proposal("phi-4-multimodal-nvfp4"))["/wheels"].read_only
 
@@ -111,7 +111,7 @@ def test_a_checkpoint_on_disk_needs_no_store() -> None:
     assert box is not None
     on_disk = replace(box, mounts=(Mount("/my/model", "/models/model", read_only=True),))
     launch = replace(found.plan.launch, container=on_disk)
-    got = staged(replace(found, plan=replace(found.plan, launch=launch)), HOME, STORE)
+    got = staged_launch(replace(found, plan=replace(found.plan, launch=launch)), HOME, STORE)
     assert got.container is not None
     assert {mount.target for mount in got.container.mounts} == {"/models/model", COMPILED_INSIDE}
     assert "HF_HUB_OFFLINE" not in got.env
@@ -125,7 +125,7 @@ def test_a_file_of_the_store_is_reached_through_the_whole_store() -> None:
     assert image is not None
     bare = replace(found.plan.launch, model=f"{snapshot}/n-Q4_0.gguf", container=None)
     launch = in_container(bare, image)
-    got = staged(replace(found, model=None, plan=replace(found.plan, launch=launch)), HOME, STORE)
+    got = staged_launch(replace(found, model=None, plan=replace(found.plan, launch=launch)), HOME, STORE)
     assert got.model == f"{HUB_CACHE_INSIDE}/models--o--n/snapshots/{'c' * 40}/n-Q4_0.gguf"
     assert got.container is not None
     assert {mount.target for mount in got.container.mounts} == {HUB_CACHE_INSIDE, COMPILED_INSIDE}
@@ -133,16 +133,16 @@ def test_a_file_of_the_store_is_reached_through_the_whole_store() -> None:
 
 def test_an_embedded_launch_is_left_alone() -> None:
     found = proposal("smollm2")
-    assert staged(found, HOME, STORE) is found.plan.launch
+    assert staged_launch(found, HOME, STORE) is found.plan.launch
 
 
 def test_a_pinned_commit_is_said_to_the_engine() -> None:
     found = proposal("qwen3.6-35b-a3b-nvfp4")
     assert found.model is not None
     pinned = replace(found, model=replace(found.model, revision="a" * 40))
-    assert staged(pinned, HOME, STORE).flags["revision"] == "a" * 40
-    assert "--revision" in render.docker_argv(staged(pinned, HOME, STORE)).argv
-    assert "revision" not in staged(found, HOME, STORE).flags
+    assert staged_launch(pinned, HOME, STORE).flags["revision"] == "a" * 40
+    assert "--revision" in render.docker_argv(staged_launch(pinned, HOME, STORE)).argv
+    assert "revision" not in staged_launch(found, HOME, STORE).flags
 
 
 def test_stale_is_what_no_image_reads_on_this_driver() -> None:
@@ -151,6 +151,6 @@ def test_stale_is_what_no_image_reads_on_this_driver() -> None:
     older_driver = cache_name("vllm", "0.28.0", "v:0.28", NEW)
     older_image = cache_name("vllm", "0.24.0", "v:0.24", OLD)
     found = [current, older_driver, older_image, "what-is-this"]
-    assert stale(found, images, OLD) == (older_driver, older_image, "what-is-this")
-    assert stale(found, images, None) == (older_image, "what-is-this")
-    assert stale(found, [], OLD) == tuple(found)
+    assert unused_folders(found, images, OLD) == (older_driver, older_image, "what-is-this")
+    assert unused_folders(found, images, None) == (older_image, "what-is-this")
+    assert unused_folders(found, [], OLD) == tuple(found)

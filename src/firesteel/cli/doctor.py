@@ -184,7 +184,7 @@ def _undo(names: tuple[str, ...], root: Path | None, yes: bool, as_json: bool) -
         click.echo("there is nothing to take back", err=True)
     for result in undone:
         rest = f"; {'; '.join(result.left)}" if result.left else ""
-        click.echo(f"taken back  {result.entry.check}{rest}", err=True)
+        click.echo(f"reverted  {result.entry.check}{rest}", err=True)
     if as_json:
         options.print_json(documents.hosts.doctor_undo_json(undone))
     return 1 if any(result.left for result in undone) else 0

@@ -31,7 +31,7 @@ from firesteel.values import Value
 
 
 async def audit_pulled(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
-    """Raises Stopped for a checkpoint without a recipe; with one, somebody has run it, so it is only told."""
+    """Raises Stopped for a checkpoint without a recipe; with one, it was run before, so it is only shown."""
     if sim_folder():  # the engines of a simulated Spark read no weights
         return
     need = next(iter(weights_needed(proposal)), None)

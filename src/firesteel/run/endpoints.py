@@ -19,7 +19,7 @@ from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK
 from firesteel.run.service import Service, pick
 from firesteel.values import replace
 
-if TYPE_CHECKING:  # whoever only asks a server needs no planner
+if TYPE_CHECKING:  # asking a server needs no planner
     from firesteel.planner.propose import Proposal
 
 __all__ = [

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from firesteel.values import Value
 
-if TYPE_CHECKING:  # whoever only stops a service needs no planner
+if TYPE_CHECKING:  # stopping a service needs no planner
     from firesteel.planner.propose import Proposal
     from firesteel.run.report import Report
 

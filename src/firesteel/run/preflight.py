@@ -175,7 +175,7 @@ async def _require_gpu(container: Container, home: Home) -> AsyncIterator[Event]
 async def _require_memory(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
     container = proposal.plan.launch.container
     users = await _other_gpu_users(home) if container and container.gpus else ()
-    # A container has a /dev/shm of its own unless it shares the host's.
+    # A container has its own /dev/shm unless it shares the host's.
     uses_host_shm = container is not None and container.ipc == "host"
     log = KernelLog()
     try:
@@ -222,7 +222,7 @@ class LaunchMemory(Value):
     """What a launch takes of this host's memory, according to its plan."""
 
     peak_bytes: int
-    """Peak use of host memory. 0: the engine uses a GPU with memory of its own."""
+    """Peak use of host memory. 0: the engine uses a GPU with its own memory."""
     keep_free_bytes: int
     floor_bytes: int
     is_unified: bool = False

@@ -23,7 +23,7 @@ from firesteel.edge.programs.wheels import engine_folder
 from firesteel.errors import FiresteelError
 from firesteel.facts.host.hardware import Host
 from firesteel.run.service import Service, all_services
-from firesteel.run.spec import driver, stale
+from firesteel.run.spec import gpu_driver, unused_folders
 from firesteel.values import Value
 
 Kind = Literal["part of a download", "compiled kernels", "engine", "revision", "packages", "model"]
@@ -46,12 +46,12 @@ def find_unused(
     store, running = find_store(home), all_services(home)
     images = list(catalog.images.named.values())
     compiled, wheels = home.root / "compiled", home.root / "wheels"
-    kernels = stale(_names(compiled), images, driver(host))
+    kernels = unused_folders(_names(compiled), images, gpu_driver(host))
     pinned = {engine_folder(home, image.package).name for image in images if image.package}
     engines = [name for name in _names(home.engines) if name not in pinned and not name.startswith(".")]
     folders: tuple[tuple[Kind, Path, Sequence[str], str], ...] = (
         ("compiled kernels", compiled, kernels, "no recipe uses it with this driver"),
-        ("packages", wheels, stale(_names(wheels), images, None), "no recipe installs them"),
+        ("packages", wheels, unused_folders(_names(wheels), images, None), "no recipe installs them"),
         ("engine", home.engines, engines, "the catalog does not use it"),
     )
     return (

@@ -27,7 +27,7 @@ from firesteel.errors import FiresteelError, UsageError
 from firesteel.launch import WHEELS_INSIDE, Ask, Launch, is_hub_id
 from firesteel.planner.propose import Proposal
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
-from firesteel.run.spec import compiled_folder, driver, engine_package, wheel_file, wheels_folder
+from firesteel.run.spec import compiled_folder, engine_package, gpu_driver, wheel_file, wheels_folder
 from firesteel.run.weights import (
     WeightsNeed,
     all_parts,
@@ -137,7 +137,7 @@ async def _pull_container(proposal: Proposal, launch: Launch, image: str, home: 
         yield PhaseDone("pull", image)
     async for event in _pull_packages(proposal, launch, image, home):
         yield event
-    if folder := compiled_folder(home, launch, driver(proposal.plan.host)):
+    if folder := compiled_folder(home, launch, gpu_driver(proposal.plan.host)):
         cache.make_folder(Path(folder))  # docker would create it for root
     async for event in _fetch(staged, store):
         yield event
@@ -146,7 +146,7 @@ async def _pull_container(proposal: Proposal, launch: Launch, image: str, home: 
 def hub_needs(proposal: Proposal, store: Store) -> tuple[WeightsNeed, ...]:
     """What a launch needs of the Hub; also if it names a file in the store by its path.
 
-    Such a file is only compared with a listing that is here already: a path asks nobody for anything.
+    Such a file is only compared with a listing that is here already: a path causes no requests.
     """
     needs, found = weights_needed(proposal), repository_of(store, Path(proposal.asked))
     if found is None:

@@ -1,11 +1,11 @@
 """A service: one model that was started, as the files of its folder and the process table tell.
 
-spec.json        what the supervisor was told to start; no secret is in it
+spec.json        what the supervisor starts; no secret is in it
 state.json       what the supervisor saw: written by the supervisor alone
 report.json      what `up` proved; absent until it did
 cluster.json     what the runner of several hosts sees of each: written by the runner alone
 supervisor.lock  held by the supervisor for as long as it lives
-work.lock        held by an `up` that is under way, and by whoever removes these files
+work.lock        held by an `up` that is under way, and by a command that removes these files
 engine.log       the engine's own words; kept after the service has ended
 
 Files may be damaged or lost, so a supervisor is also found by its arguments, and what an engine left behind
@@ -47,15 +47,15 @@ from firesteel.values import InvalidValue, Value, from_json, replace
 T = TypeVar("T")
 
 Phase = Literal["starting", "ready", "hung", "stopping", "unkept", "dead"]
-"""hung: it was ready and does nothing now. unkept: a container whose supervisor was killed; it runs, and
-nobody guards it."""
+"""hung: it was ready and does nothing now. unkept: a container whose supervisor was killed; it runs
+unguarded."""
 SUPERVISOR_LOCK = "supervisor.lock"
 FILES = ("spec.json", "state.json", "report.json", "expect.json", "ranks.json", "cluster.json", "why.txt")
 """What `down` removes; the logs and the locks stay."""
 STATE_WRITTEN_S = 10.0
 """A supervisor has written its first state by then."""
 STOP_REQUESTED = "it was told to stop"
-"""`ServiceState.why` after somebody asked for the stop. Written by the supervisor, read by the gateway."""
+"""`ServiceState.why` after a stop was requested. Written by the supervisor, read by the gateway."""
 MAX_TAIL_BYTES = 2**20
 STATE_IN_MEMORY = "firesteel-state"
 """A file in the supervisor's memory: its state, also while no disk takes it."""
@@ -101,14 +101,14 @@ class ServiceSpec(Value):
     secrets: str = ""
     """The file with what must not be said here: the engine gets it as its environment."""
     is_guarded_by_key: bool = False
-    """It answers only to whoever has the key."""
+    """It answers only to clients that have the key."""
     at_boot: bool = False
     prefill_s: float = 0
     """How long the longest prompt may be read without a sign of life."""
     health: str = "/health"
     """The path that answers 200 when it is ready."""
     is_command: bool = False
-    """A server that is not an engine of ours, by the user's own command: healthy is all that it can be."""
+    """A server started by the user's own command, not a known engine: it can be healthy, and not more."""
     time_share: float = 1
     """Of every wait, for a restart or a sign of life; less on a simulated Spark that runs faster."""
 
@@ -331,7 +331,7 @@ def own_reason(folder: Path) -> str | None:
 def last_lines(path: Path, count: int) -> list[str]:
     """The end of a log, however long it has grown; a progress bar's carriage return ends a line too.
 
-    None of a log that cannot be read, which is no reason not to serve, stop or report a service."""
+    Empty for a log that cannot be read: serving, stopping and reporting go on without it."""
     try:
         with open(path, "rb", opener=state_file.open_without_waiting) as log:
             log.seek(0, 2)
@@ -410,8 +410,8 @@ SERVICE_VARIABLE = "FIRESTEEL_SERVICE"
 
 
 def end_leftovers(folder: Path) -> int:
-    """Kill what an engine left behind; how many there were. It outlived its supervisor and its reaper, and
-    nobody would free its memory. Only for a service whose supervisor is gone, or is the caller."""
+    """Kill what an engine left behind; how many there were. It outlived its supervisor and its reaper, so
+    its memory would stay in use. Only for a service whose supervisor is gone, or is the caller."""
     pids = process.with_variable(SERVICE_VARIABLE, str(folder))
     for pid in pids:
         process.send(pid, signal.SIGKILL)

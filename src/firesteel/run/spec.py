@@ -135,7 +135,7 @@ def _under_reaper(proposal: Proposal, step: Step) -> tuple[str, ...]:
 
 
 def need_trust(proposal: Proposal, options: RunOptions) -> None:
-    """Code beside the weights runs as ours. It may if it cannot change any more, or if the user says so."""
+    """Code that comes with the weights runs with our rights, so it must be pinned or allowed by the user."""
     flags = proposal.plan.launch.flags
     if not flags.get("trust-remote-code") or options.trusts_code:
         return
@@ -179,7 +179,7 @@ def make_steps(proposal: Proposal, home: Home) -> tuple[Step, ...]:
                 expects=f"HTTP 200 at http://127.0.0.1:{launch.port}/health",
             ),
         )
-    return _container_steps(staged(proposal, home, str(find_store(home).root)), named)
+    return _container_steps(staged_launch(proposal, home, str(find_store(home).root)), named)
 
 
 def native_launch(proposal: Proposal, home: Home) -> Launch:
@@ -201,7 +201,7 @@ def _native_steps(proposal: Proposal, program: EngineProgram, home: Home, named:
     launch, local = proposal.plan.launch, native_launch(proposal, home)
     if launch.engine == "llamacpp":
         _refuse_flags_without_help(program, local)
-    # An engine compiles kernels with tools (ninja) that are installed beside it.
+    # An engine compiles kernels with tools (ninja) that are installed in its folder.
     path = f"{Path(program.argv[0]).parent}:{os.environ.get('PATH', os.defpath)}"
     return (
         Step(Command(("firesteel", "pull", named, "--weights-only")), "fetch the weights, once"),
@@ -294,12 +294,12 @@ def _embedded_command(proposal: Proposal, home: Home) -> Command:
 
 # --- folders on the host that containers use ---
 
-# Kernels that an engine compiles are good for one image and one driver. Each pair has a folder of its own, so
+# Kernels that an engine compiles are good for one image and one driver. Each pair has its own folder, so
 # that a new version never reads what an old one left; a folder that nothing uses any more is stale.
 _ANY_DRIVER = "any"
 
 
-def driver(host: Host) -> str | None:
+def gpu_driver(host: Host) -> str | None:
     return host.gpus[0].driver if host.gpus else None
 
 
@@ -325,10 +325,10 @@ def wheels_folder(home: Home, launch: Launch) -> str | None:
     return str(home.root / "wheels" / name)
 
 
-def staged(proposal: Proposal, home: Home, hub_cache: str) -> Launch:
+def staged_launch(proposal: Proposal, home: Home, hub_cache: str) -> Launch:
     """The launch as it runs after a pull."""
     launch = proposal.plan.launch
-    compiled = compiled_folder(home, launch, driver(proposal.plan.host))
+    compiled = compiled_folder(home, launch, gpu_driver(proposal.plan.host))
     if compiled is None:
         return launch
     wheels = wheels_folder(home, launch) if packages(proposal) else None
@@ -339,7 +339,7 @@ def staged(proposal: Proposal, home: Home, hub_cache: str) -> Launch:
 def with_user_folders(proposal: Proposal, home: Home, store: Path, user: Path) -> Proposal:
     """The proposal in a container with the folders that `up` uses on this host; for `render`."""
     plan, launch = proposal.plan, containerized(proposal.plan.launch)
-    on_driver = driver(plan.host)
+    on_driver = gpu_driver(plan.host)
     compiled = (
         compiled_folder(home, launch, on_driver) if launch.container and launch.container.gpus else None
     )
@@ -351,11 +351,11 @@ def with_user_folders(proposal: Proposal, home: Home, store: Path, user: Path) -
 
 
 def _short(path: Path, user: Path) -> str:
-    """`~/...` where it is in the user's own folder: what is rendered may run as somebody else."""
+    """`~/...` where it is in the user's own folder: what is rendered may run as another user."""
     return f"~/{path.relative_to(user)}" if path.is_relative_to(user) and path != user else str(path)
 
 
-def stale(names: Iterable[str], images: Iterable[Image], on_driver: str | None) -> tuple[str, ...]:
+def unused_folders(names: Iterable[str], images: Iterable[Image], on_driver: str | None) -> tuple[str, ...]:
     """Names of such folders that no image of a recipe reads any more, with this driver.
 
     Where the driver is not known, no folder counts as that of another one.

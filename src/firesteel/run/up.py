@@ -48,7 +48,7 @@ from firesteel.run.service import (
 from firesteel.run.spec import RunOptions, make_spec, need_trust, start_argv, write_secrets_of
 from firesteel.run.start import adopt_all, start_failure, start_supervisor, wait_until_healthy
 from firesteel.run.supervise import boot
-from firesteel.run.verify.after_start import prove
+from firesteel.run.verify.after_start import warm_and_verify
 from firesteel.run.weights import staged_files
 from firesteel.service_file import ServiceFile, chosen
 from firesteel.units import show_bytes
@@ -117,7 +117,7 @@ async def run_stages(startup: Startup, *stages: Stage) -> AsyncGenerator[Event]:
 
 
 def _require_fit(proposal: Proposal, home: Home) -> None:
-    """Say what else runs if the plan does not fit beside it; stopping it is suggested where that helps."""
+    """If the plan does not fit, name what else is running, and suggest stopping it if that helps."""
     held = held_bytes(home)
     try:
         require_runnable(proposal, held)
@@ -142,7 +142,7 @@ async def _run_locked(startup: Startup, stages: Iterable[Stage]) -> AsyncGenerat
         stages = (stopped_on_failure(wait, verify),)
     else:
         if running:
-            forget_proof(home, name)  # it was not stopped by anybody, so it died
+            forget_proof(home, name)  # it was not stopped, so it died
             async for event in stop_processes(running):
                 yield event
         remove_files(startup.folder)
@@ -177,7 +177,7 @@ def _already(running: Service, wanted: ServiceSpec) -> ServiceReady:
     name, url, again = running.name, running.spec.url, f"firesteel down {running.name}, then {wanted.again}"
     if not running.spec.start:
         raise FiresteelError(
-            f"{name} runs, and its spec.json cannot be read, so as what is unknown", next=again
+            f"{name} is running, but its spec.json cannot be read, so its settings are unknown", next=again
         )
     if not _is_same(running.spec, wanted) or running.report is None:
         raise FiresteelError(
@@ -255,7 +255,7 @@ async def _until_healthy(startup: Startup, has_ended: Callable[[], bool]) -> Asy
 
 def verify(startup: Startup) -> AsyncIterator[Event]:
     """Its answers are right: warm it up, check it, report."""
-    return prove(startup.proposal, startup.home, startup.spec, startup.start_s)
+    return warm_and_verify(startup.proposal, startup.home, startup.spec, startup.start_s)
 
 
 def stopped_on_failure(*stages: Stage) -> Stage:
@@ -374,11 +374,11 @@ def _does_not_fit(
     best: Proposal, planned: list[Proposal], rest: Host, ceiling: int | None, external_bytes: int
 ) -> DoesNotFit:
     needed = show_bytes(round(best.plan.memory.needed.expected))
-    beside = f" beside {', '.join(proposal.name for proposal in planned)}" if planned else ""
+    next_to = f" next to {', '.join(proposal.name for proposal in planned)}" if planned else ""
     under = f" under the ceiling of {show_bytes(ceiling)}" if ceiling else ""
     external = f", of which {show_bytes(external_bytes)} are for models at a `url`" if external_bytes else ""
     return DoesNotFit(
-        f"{best.name} needs {needed}, and{beside} there is room for {show_bytes(rest.room_bytes)}"
+        f"{best.name} needs {needed}, and{next_to} there is room for {show_bytes(rest.room_bytes)}"
         f"{under}{external}",
         next=f"start fewer of them by name, or give {best.name} a smaller `context`",
     )

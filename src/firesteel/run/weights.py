@@ -1,6 +1,6 @@
 """Select the files that a launch needs from a repository, so that nothing else is fetched; find what is here.
 
-vLLM and SGLang read safetensors and the files beside them; PyTorch files, formats of other engines and the
+vLLM and SGLang read safetensors and the files next to them; PyTorch files, formats of other engines and the
 makers' originals hold the same weights again. llama.cpp reads one of the many GGUF files in a repository,
 selected by its label (`ORG/NAME:Q4_K_M`), with all its parts, and an image projector if there is one. The
 selection is the same as in llama.cpp itself (`common/download.cpp`, https://github.com/ggml-org/llama.cpp,

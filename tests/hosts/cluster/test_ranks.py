@@ -124,7 +124,7 @@ SOCKET = "NCCL INFO NET/Socket : Using [0]enp1s0f1np1:192.168.100.1<0>"
 def test_the_transport_is_proved_from_the_log() -> None:
     assert require_transport(f"x\n{BOTH}\ny", HCAS, False) == "RDMA by rocep1s0f1, roceP2p1s0f1"
     assert require_transport(SOCKET, HCAS, True) == "TCP"
-    assert require_transport("", (), True) == "not told"
+    assert require_transport("", (), True) == "not known"
 
 
 @pytest.mark.parametrize(

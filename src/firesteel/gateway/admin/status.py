@@ -56,7 +56,7 @@ def gateway_state(
             loaded_bytes=sum(model.bytes for model in scheduled if model.phase != "off"),
             available_bytes=memory.available_bytes if memory else None,
             total_bytes=memory.total_bytes if memory else None,
-            # What `run.start.options` gives the guard.
+            # What `run.spec` gives the guard.
             floor_bytes=config.keep_free_bytes // 2 or None,
         ),
         gpu=GpuStatus(gpu.temperature_c, gpu.power_w, gpu.clock_mhz, gpu.throttle) if gpu else None,

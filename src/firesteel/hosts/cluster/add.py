@@ -35,7 +35,7 @@ class Added(Value):
 
 
 async def add_node(home: Home, node: ClusterNode, accepts: Callable[[str], bool]) -> Added:
-    """`accepts` is asked once whether a host key that nobody has seen before is the right one."""
+    """`accepts` is asked once whether an unknown host key is the right one."""
     check_name(node.name)
     others = [other for other in all_nodes(home) if other.name != node.name]
     if len(others) + 2 > MAX_NODES:

@@ -62,7 +62,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
-    """A full disk is no reason to abandon the engine."""
+    """A full disk is not a reason to abandon the engine."""
     temporary = path.with_suffix(".new")
     with contextlib.suppress(OSError):
         temporary.write_text(json.dumps(document))
@@ -161,7 +161,7 @@ def wait_for_end(
             return "the process that started it is gone"
         age = boot_s() - (folder / "lease").stat().st_mtime
         if age > rank["lease_s"]:
-            return f"its lease ran out: nobody renewed it for {age:.0f} s"
+            return f"its lease ran out: it was not renewed for {age:.0f} s"
         low = low + 1 if available_bytes() < rank.get("floor_bytes", 0) else 0
         if low >= FLOOR_SAMPLES:
             return f"the memory guard: {available_bytes() / 2**30:.1f} GiB are available on this host"
@@ -293,8 +293,8 @@ def stuck_connection(peers: list[str], table: str = "/proc/net/tcp") -> str | No
 
     /proc/net/tcp: local, remote, state (1: established), queues, timer (1: sends again), retransmits so far.
     The fifth is sent about 3 s after the first: a firewall or a smaller MTU on the way is seen like that, and
-    only there. What a killed engine left is being closed, and may be for minutes: that is no connection.
-    ssh (port 22) is no connection between ranks, and its silence is seen elsewhere.
+    only there. What a killed engine left is being closed, which may take minutes, and is not counted. Neither
+    is ssh (port 22), which is not a connection between ranks.
     """
     try:
         rows = Path(table).read_text().splitlines()[1:]
@@ -357,7 +357,7 @@ def left(state: dict[str, Any]) -> bool:
 
 
 def receive(path: Path, digest: str) -> int:
-    """What came so far stays in `.part`, so that an interrupted copy goes on; a wrong digest begins again."""
+    """What came so far stays in `.part`, so that an interrupted copy resumes; a wrong digest starts it again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     with part.open("ab") as file:

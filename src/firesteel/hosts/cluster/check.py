@@ -43,7 +43,7 @@ class ClusterCheck(Value):
 
 
 async def read_facts(channels: Sequence[Channel]) -> tuple[dict[str, NodeFacts], dict[str, float]]:
-    """Of every host, and by how much its clock is ahead of ours. Raises where one cannot be reached."""
+    """Of every host, and by how much its clock is ahead of ours. Raises if one cannot be reached."""
     answers = await asyncio.gather(*(_facts_of(channel) for channel in channels))
     names = [channel.name for channel in channels]
     return (

@@ -2,7 +2,7 @@
 
     python -m firesteel.hosts.cluster.node_runner FOLDER MODEL
 
-MODEL is a `NodeModel` as JSON. The model is started on every node, where it has a supervisor of its own, and
+MODEL is a `NodeModel` as JSON. The model is started on every node, where it has its own supervisor, and
 watched from here. A replica that is lost is started again while others serve; when none is left, this process
 ends, and its supervisor here decides about another start. It stops the model on the nodes when it ends.
 """
@@ -36,7 +36,7 @@ class NodeRunner:
         self.serving: set[str] = set()
 
     async def run(self) -> str | None:
-        """Why it ended; None: it was told to."""
+        """Why it ended; None: on request."""
         nodes = tuple(self.model.addresses)
         watches: list[asyncio.Task[str]] = []
         try:

@@ -76,7 +76,7 @@ def find_node(home: Home, name: str) -> ClusterNode:
 
 
 def require_nodes(home: Home, count: int | None = None) -> tuple[ClusterNode, ...]:
-    """The nodes beside this host: all, or as many as `count` hosts need."""
+    """The nodes, without this host: all, or as many as `count` hosts need."""
     nodes = all_nodes(home)
     if not nodes:
         raise FiresteelError("this host has no other nodes", next="firesteel cluster add spark2")
@@ -167,7 +167,7 @@ class Channel(Value):
 
     @property
     def reaper(self) -> str:
-        """Where the agent finds the reaper: beside itself on a node."""
+        """Where the agent finds the reaper: in its own folder on a node."""
         return _sources()["reaper"][0] if self.target else str(reaper.__file__)
 
     async def prepare(self) -> None:

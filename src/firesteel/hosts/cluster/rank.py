@@ -95,7 +95,7 @@ class Rank:
             self.reports.append(from_json(RankReport, document))
 
     def _append(self, text: str) -> None:
-        if self.channel.target is None:  # the head's words are the engine's log, which everybody reads
+        if self.channel.target is None:  # the head's words are the engine's log, which all commands read
             sys.stdout.write(text)
             sys.stdout.flush()
             return

@@ -180,7 +180,7 @@ def require_transport(log: str, hcas: Sequence[str], allows_tcp: bool) -> str:
         return "RDMA by " + ", ".join(hcas)
     sockets = NCCL_BY_TCP in log
     if allows_tcp:
-        return "TCP" if sockets else "not told"
+        return "TCP" if sockets else "not known"
     what = "NCCL uses TCP sockets in place of RDMA" if sockets else "no log shows that NCCL uses RDMA"
     raise Stopped(what, next="firesteel cluster check, or --allow-tcp to serve slowly")
 
@@ -194,7 +194,7 @@ _RPC_PROGRAMS = ("ggml-rpc-server", "rpc-server")
 class RpcProgram(Value):
     path: Path
     files: tuple[Path, ...]
-    """It and the libraries beside it."""
+    """The program and the libraries in its folder."""
     digest: str
 
     @property

@@ -113,7 +113,7 @@ def _on_host(host: RankHost, count: int, is_rpc: bool) -> str:
 
 RPC_FORMS = ("docker", "compose", "systemd")
 _RPC_IMAGES = ("llamacpp-gb10", "llamacpp-here")
-_RPC_WARNING = "It asks for no password: whoever reaches this address can use this host's memory and GPU"
+_RPC_WARNING = "It does not ask for a password: any host that reaches it can use this host's memory and GPU"
 
 
 def head_file(launch: Launch, facts: LaunchFacts, form: str, images: Images) -> str:

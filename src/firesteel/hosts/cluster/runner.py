@@ -57,7 +57,7 @@ class Runner:
         self.notices: list[str] = []
         self.is_fallback = False
         self.is_stopping = False
-        """What is being stopped is stopped to its end, whoever asks for it meanwhile."""
+        """What is being stopped is stopped completely, whatever is requested meanwhile."""
 
     def _worker(self, home: Home, rank: RankSpec, nodes: dict[str, Any]) -> Rank:
         if rank.host not in nodes:
@@ -92,7 +92,7 @@ class Runner:
         except _NodesAreBack:
             why, is_again = "every node answers again: all ranks are started", True
         self.is_stopping = True
-        for task in self.watches:  # a rank that is being stopped is not watched: its end is no loss
+        for task in self.watches:  # a rank that is being stopped is not watched: its end is expected
             task.cancel()
         await asyncio.gather(*self.watches, return_exceptions=True)
         if why:

@@ -1,6 +1,6 @@
 """`cluster stage`: weights and image to every node once, over the fast link, several files at a time.
 
-A copy that was interrupted goes on where it was. Every file is compared with its digest on the node before it
+An interrupted copy resumes where it left off. Every file is compared with its digest on the node before it
 gets its name; a file of the Hub's cache has its digest as its name.
 
 Before a start (`require_equal_files`): is the engine the same on every host, and are the weights complete on

@@ -72,7 +72,7 @@ async def rank_hosts_for(home: Home, count: int) -> tuple[RankHost, ...]:
 
 
 def propose_cluster(workspace: Workspace, ask: Ask, hosts: int) -> tuple[Proposal, ...]:
-    """The ways to serve it over so many hosts, best first."""
+    """The ways to serve it over this many hosts, best first."""
     return workspace.propose_joined(replace(ask, sparks=hosts), workspace.host())
 
 

@@ -2,14 +2,14 @@
 
     watch, happened = watch.after(now_s, {"spark2": RankReport(...)})
 
-A rank whose process ended is lost at once. A rank that says nothing, or whose rail has no carrier, is told
-after 3 s; if it is back within 10 s the run goes on, since TCP resumes by itself; otherwise it is lost. After
-10 s there are 2 more for a new session, whose first packets may have been lost.
+A rank whose process ended is lost at once. A silent rank, or one whose rail has no carrier, is reported after
+3 s. If it is back within 10 s the run continues, since TCP resumes by itself; otherwise it is lost. After 10 s
+there are 2 more for a new session, whose first packets may have been lost.
 
-A connection between ranks on which nothing is acknowledged is told and lost in the same time, counted from
-when the link itself was last away: after an outage TCP waits as long again before it tries the next time.
+A connection between ranks on which nothing is acknowledged is reported and lost in the same time, counted
+from when the link was last away: after an outage TCP waits as long again before it tries the next time.
 
-While the agent of this very host is late, too, the time does not count, up to 48 s: no link is between us and
+While the agent of this very host is also late, the time does not count, up to 48 s: no link is between us and
 it, so this host is busy. With all hosts on two busy cores a healthy service was stopped otherwise.
 """
 
@@ -50,7 +50,7 @@ class RankWatch(Value):
     report: RankReport | None = None
     is_told: bool = False
     told_s: float = 0.0
-    """When the trouble began that was told."""
+    """When the reported trouble began."""
 
 
 class Happened(Value):

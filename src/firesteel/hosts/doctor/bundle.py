@@ -1,4 +1,4 @@
-"""A host in one readable file: what was read on it, without secrets, for somebody who cannot log in there."""
+"""A host in one readable file: what was read on it, without secrets, for readers who cannot log in."""
 
 from __future__ import annotations
 

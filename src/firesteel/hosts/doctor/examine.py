@@ -58,7 +58,7 @@ def examine_file(path: Path, only: Iterable[str] = ()) -> Examination:
     probe = Probe.parse(text[:_MAX_BUNDLE_BYTES])
     if "probe" not in probe.sections:
         raise UsageError(
-            f"{path} is no bundle of `firesteel doctor`", next="firesteel doctor --bundle FILE writes one"
+            f"{path} is not a `firesteel doctor` bundle", next="firesteel doctor --bundle FILE writes one"
         )
     return examine_probe(probe, only)
 

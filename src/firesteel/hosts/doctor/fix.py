@@ -1,10 +1,10 @@
-"""`doctor --fix` and `--undo`: which fixes, applied and verified one by one; which of them, taken back.
+"""`doctor --fix` and `--undo`: choose fixes, apply and verify them one by one, and revert them.
 
-This is the only part of `doctor` that changes a host. Each step first stands in a journal, one file per fix
-under `/var/lib/firesteel/doctor`, written and synced: what was before, what is now, and how far the fix got.
-So a run that was killed at any point, or a host that was switched off, can be taken back. Taking back
-compares what is there now with what was there before and with what the fix wrote: what somebody else has
-changed since is left alone, and told.
+This is the only part of `doctor` that changes a host. Each step is first written to a journal and synced, one
+file per fix under `/var/lib/firesteel/doctor`: what was before, what is now, and how far the fix got. So the
+fixes of a run that was killed, or of a host that was switched off, can be reverted. That compares what is
+there now with what was there before and with what the fix wrote: changes made by others since then
+are kept and reported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Fixed(Value):
 
 
 def root_of(root: Path | None) -> Path:
-    """What stands for `/`: a simulated Spark has a folder of its own."""
+    """What stands for `/`: a simulated Spark has its own folder."""
     return root or sim_folder() or Path("/")
 
 
@@ -64,7 +64,7 @@ def require_root(root: Path, again: str) -> None:
 
 
 def apply_fix(plan: FixPlan, home: Home, root: Path | None = None) -> Fixed:
-    """Applies one fix and judges the host again; a fix that does not help is taken back."""
+    """Applies one fix and judges the host again; a fix that does not help is reverted."""
     base = root_of(root)
     with exclusive(base):
         entry = apply(base, plan)
@@ -77,9 +77,7 @@ def apply_fix(plan: FixPlan, home: Home, root: Path | None = None) -> Fixed:
         if base != Path("/") and _has_unrun_commands(base, plan):
             return Fixed(plan.check, True, f"its files are written; its commands do not run under {base}")
         undo(base, entry)
-        return Fixed(
-            plan.check, False, f"it did not help ({finding.evidence}), so it was taken back{problems}"
-        )
+        return Fixed(plan.check, False, f"it did not help ({finding.evidence}), so it was reverted{problems}")
 
 
 def _has_unrun_commands(root: Path, plan: FixPlan) -> bool:
@@ -93,7 +91,7 @@ def half_done(root: Path | None) -> list[str]:
 
 
 def to_undo(root: Path | None, names: Iterable[str] = ()) -> list[JournalEntry]:
-    """What would be taken back, the newest first."""
+    """What would be reverted, the newest first."""
     base, wanted = root_of(root), set(names)
     folder = base / JOURNAL_FOLDER
     if folder.exists() and not os.access(folder, os.R_OK | os.X_OK):
@@ -102,7 +100,7 @@ def to_undo(root: Path | None, names: Iterable[str] = ()) -> list[JournalEntry]:
     missing = wanted - {entry.check for entry in found}
     if missing:
         raise UsageError(
-            f"`{min(missing)}` was not changed here by firesteel, or is taken back already",
+            f"`{min(missing)}` was not changed here by firesteel, or is already reverted",
             next="firesteel doctor --undo, which lists what was changed",
         )
     return found
@@ -122,7 +120,7 @@ _COMMAND_TIMEOUT_S = 120
 class Undone(Value):
     entry: JournalEntry
     left: tuple[str, ...]
-    """What was not taken back, and why."""
+    """What was not reverted, and why."""
 
 
 @contextmanager
@@ -163,23 +161,23 @@ def _change_diff(root: Path, change: Change) -> list[str]:
 
 
 def apply(root: Path, plan: FixPlan) -> JournalEntry:
-    """Makes the changes; what fails half-way is taken back at once."""
-    entry = save(root, new_entry(root, plan))
+    """Makes the changes; what fails half-way is reverted at once."""
+    entry = write_entry(root, new_entry(root, plan))
     problems: list[str] = []
     try:
         for index, change in enumerate(plan.changes):
-            entry = saved(root, entry, started=index + 1)
+            entry = update_entry(root, entry, started=index + 1)
             _make(root, change)
         for command in plan.activate:
             if problem := run_command(root, command):
                 problems.append(problem)
     except BaseException as error:
         left = undo(root, entry).left
-        rest = f"; not taken back: {'; '.join(left)}" if left else "; everything was taken back"
+        rest = f"; not reverted: {'; '.join(left)}" if left else "; everything was reverted"
         if isinstance(error, (OSError, FiresteelError)):
             raise FiresteelError(f"{plan.check}: {error}{rest}", next="firesteel doctor") from error
         raise
-    return saved(root, entry, state="done", result="; ".join(problems))
+    return update_entry(root, entry, state="done", result="; ".join(problems))
 
 
 def _make(root: Path, change: Change) -> None:
@@ -219,13 +217,13 @@ def _link(path: Path, target: str) -> None:
 
 
 def undo(root: Path, entry: JournalEntry) -> Undone:
-    """Takes a fix back, however far it got; once taken back, nothing happens."""
+    """Reverts a fix, however far it got; one that is already reverted stays as it is."""
     left: list[str] = []
     was_done = entry.state == "done"
-    entry = saved(root, entry, state="applying")  # until it is taken back, it is half done
+    entry = update_entry(root, entry, state="applying")  # until it is reverted, it is half done
     steps = list(zip(entry.changes, entry.before, strict=True))[: entry.started]
     for change, before in reversed(steps):
-        if problem := _take_back(root, change, before, was_done=was_done):
+        if problem := _revert(root, change, before, was_done=was_done):
             left.append(problem)
     _remove_temporaries(root, entry)
     for folder in entry.folders:
@@ -235,7 +233,7 @@ def undo(root: Path, entry: JournalEntry) -> Undone:
     for command in entry.deactivate:
         if problem := run_command(root, command):
             left.append(problem)
-    return Undone(saved(root, entry, state="undone", result="; ".join(left)), tuple(left))
+    return Undone(update_entry(root, entry, state="undone", result="; ".join(left)), tuple(left))
 
 
 def _remove_temporaries(root: Path, entry: JournalEntry) -> None:
@@ -246,7 +244,7 @@ def _remove_temporaries(root: Path, entry: JournalEntry) -> None:
             path.with_name(f".{path.name}.firesteel").unlink(missing_ok=True)
 
 
-def _take_back(root: Path, change: Change, before: PathState, *, was_done: bool) -> str | None:
+def _revert(root: Path, change: Change, before: PathState, *, was_done: bool) -> str | None:
     """None when it is as it was; else why it is not."""
     if change.kind == "command":
         # A command of a run that was killed may not have run; then its undo may fail, and nothing is wrong.
@@ -261,7 +259,7 @@ def _take_back(root: Path, change: Change, before: PathState, *, was_done: bool)
         return _restore_value(root, change, before, now)
     ours = now.link == change.after if change.kind == "link" else content_of(now) == change.after.encode()
     if not ours:
-        return f"/{change.path} was changed by somebody else since, and stays as it is"
+        return f"/{change.path} was changed by others since then, so it is kept"
     _restore(root / change.path, before)
     return None
 
@@ -271,7 +269,7 @@ def _restore_value(root: Path, change: Change, before: PathState, now: PathState
     if not value or current is None:  # it can only be written, or its device is gone
         return None
     if current != change.after.encode():
-        return f"/{change.path} is {current.decode(errors='replace')} now, which somebody else set"
+        return f"/{change.path} is {current.decode(errors='replace')} now, set by others"
     (root / change.path).write_bytes(value + b"\n")
     return None
 
@@ -351,16 +349,16 @@ class JournalEntry(Value):
         return f"{self.number:04d}-{self.check}.json"
 
 
-def entries(root: Path) -> list[JournalEntry]:
-    """The oldest first; a file that is none of ours is ignored."""
+def journal_entries(root: Path) -> list[JournalEntry]:
+    """The oldest first; other files are ignored."""
     folder = root / JOURNAL_FOLDER
     found = (read_state(path, JournalEntry) for path in sorted(folder.glob("[0-9]*-*.json")))
     return [entry for entry in found if entry]
 
 
 def open_entries(root: Path) -> list[JournalEntry]:
-    """What was changed and not taken back, the newest first."""
-    return [entry for entry in reversed(entries(root)) if entry.state != "undone"]
+    """What was changed and not reverted, the newest first."""
+    return [entry for entry in reversed(journal_entries(root)) if entry.state != "undone"]
 
 
 def new_entry(root: Path, plan: FixPlan) -> JournalEntry:
@@ -411,7 +409,7 @@ def content_of(before: PathState) -> bytes | None:
     return None if before.content is None else base64.b64decode(before.content)
 
 
-def save(root: Path, entry: JournalEntry) -> JournalEntry:
+def write_entry(root: Path, entry: JournalEntry) -> JournalEntry:
     """On the disk when it returns."""
     folder = root / JOURNAL_FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -429,5 +427,5 @@ def save(root: Path, entry: JournalEntry) -> JournalEntry:
     return entry
 
 
-def saved(root: Path, entry: JournalEntry, **changed: object) -> JournalEntry:
-    return save(root, replace(entry, **changed))
+def update_entry(root: Path, entry: JournalEntry, **changed: object) -> JournalEntry:
+    return write_entry(root, replace(entry, **changed))

@@ -2,7 +2,7 @@
 
     python -m firesteel.hosts.doctor.gpu_load 3       prints JSON: bytes per second, and the name of the GPU
 
-In a process of its own, so that a driver in distress cannot take the caller with it and all memory is given
+In a separate process, so that a driver in distress cannot take the caller with it and all memory is given
 back. Needs no CUDA toolkit: `libcuda` compiles the few lines of PTX below for whatever GPU there is.
 """
 

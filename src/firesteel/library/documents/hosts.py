@@ -96,7 +96,7 @@ class UndoJson(Document, kw_only=True):
     check: str
     at: str
     left: tuple[str, ...]
-    """What was not taken back, and why."""
+    """What was not reverted, and why."""
 
 
 class DoctorUndoJson(Document, kw_only=True):

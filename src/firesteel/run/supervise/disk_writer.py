@@ -117,7 +117,7 @@ class DiskWriter(threading.Thread):
 def bound_log(log: Path) -> None:
     """Rotate a log that has grown too large, keeping one older part; the engine appends to the same file.
 
-    A log that somebody removed, or a full disk, is no reason to stop.
+    A removed log or a full disk is not a reason to stop.
     """
     with suppress(OSError):
         if log.stat().st_size > MAX_LOG_BYTES:

@@ -140,10 +140,10 @@ def killed_for_memory(
     *,
     is_container: bool = False,
 ) -> str | None:
-    """`held_bytes`: what the engine held when it was last looked at. A container has a cgroup of its own."""
+    """`held_bytes`: what the engine held when it was last looked at. A container has its own cgroup."""
     in_cgroup = _rose(before.in_cgroup, after.in_cgroup)
     if not in_cgroup and after.in_cgroup is not None and not is_container:
-        return None  # whoever was killed elsewhere on the host, it was not the engine
+        return None  # the process that was killed was not the engine
     if not in_cgroup and not _rose(before.on_host, after.on_host) and after.logged_bytes is None:
         return None
     held = after.logged_bytes or held_bytes

@@ -1,6 +1,6 @@
 """The memory guard: must an engine stop? Pure: memory samples in, decisions out.
 
-On unified memory an engine that takes too much does not fail: the host hangs, and somebody pulls the plug.
+On unified memory an engine that takes too much does not fail: the host hangs, and has to be switched off.
 
     MemoryWatch(limits).after(sample)    -> the next MemoryWatch; `stop` is the reason   once a second
     memory_is_back(before, after, held)                                                 after a stop

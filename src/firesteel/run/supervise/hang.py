@@ -13,7 +13,7 @@ there is at work for as long as it uses CPU time.
 An engine that has answered before and no longer does, while its process lives, hangs too. An engine without
 `/metrics` is never called hung.
 
-Frozen is told from busy by two signals, each within seconds:
+Two signals distinguish frozen from busy, each within seconds:
 
 - One of its processes is stopped (state T). No engine stops its own processes; only SIGSTOP and its like do.
 - It answers nothing, and all its processes together use no CPU time. What prefills uses CPU time: on a CPU it

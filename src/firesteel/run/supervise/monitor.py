@@ -92,7 +92,7 @@ class EngineMonitor:
                 return reason
 
     def _look(self) -> StopReason | None:
-        """A look that fails, as for want of file handles, is no reason to end an engine."""
+        """A look that fails, as without free file handles, is not a reason to end an engine."""
         state, blind, reason = self.state, None, None
         try:
             reason = self._check()

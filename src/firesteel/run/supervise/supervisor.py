@@ -198,7 +198,7 @@ def _run_engine(
         reason = StopReason("requested", STOP_REQUESTED)
     finally:
         monitor.close()
-    if reason:  # written before the stop, so that whoever sees the engine go can read why
+    if reason:  # written before the stop, so that a command that sees the engine end can read why
         writer.write(replace(monitor.state, why=reason.text, is_stopping=True))
     grace_s = _URGENT_GRACE_S if reason and reason.is_urgent else spec.stop_grace_s
     code = _stop(engine, spec, grace_s)
@@ -233,7 +233,7 @@ def _start(folder: Path, spec: ServiceSpec) -> subprocess.Popen[bytes]:
             with suppress(OSError):
                 os.write(log, logs_since(spec.attach[-1], os.fstat(log).st_mtime))
         secrets = read_secrets(Path(spec.secrets)) if spec.secrets else {}
-        if spec.is_guarded_by_key and api_key(spec) is None:  # without it, the engine would serve everybody
+        if spec.is_guarded_by_key and api_key(spec) is None:  # it would serve everyone
             try:
                 Path(spec.secrets).read_bytes()
             except OSError as error:

@@ -55,7 +55,9 @@ from firesteel.units import show_seconds
 _PROVED_BEFORE = CheckResult(PROVED_BEFORE, True, "the same launch, and the same answer as then")
 
 
-async def prove(proposal: Proposal, home: Home, spec: ServiceSpec, start_s: float) -> AsyncIterator[Event]:
+async def warm_and_verify(
+    proposal: Proposal, home: Home, spec: ServiceSpec, start_s: float
+) -> AsyncIterator[Event]:
     """The last event is ServiceReady; wrong answers raise."""
     expectations, key = expected(proposal), api_key(spec)
     folder = folder_of(home, spec.name)
@@ -93,7 +95,7 @@ async def prove(proposal: Proposal, home: Home, spec: ServiceSpec, start_s: floa
         # Only here: an engine that has read no long prompt yet holds less than it will.
         _record_memory(proposal, home, service)
     if digest is not None:
-        await record(home, spec, digest, key)
+        await record_answer(home, spec, digest, key)
     yield ServiceReady(report)
 
 
@@ -230,7 +232,7 @@ def _files(proposal: Proposal, home: Home) -> tuple[Path, ...]:
     return (*own, *(staged or ((path,) if path.is_file() else ())))
 
 
-async def record(home: Home, spec: ServiceSpec, digest: str, key: str | None) -> None:
+async def record_answer(home: Home, spec: ServiceSpec, digest: str, key: str | None) -> None:
     """After a full proof. An engine that does not repeat itself is proved in full each time."""
     if answer := await _answer(spec, key):
         record_proof(home, spec.name, Proof(digest, answer))

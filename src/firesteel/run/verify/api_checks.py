@@ -23,7 +23,7 @@ _MUSING = re.compile(
 """How thoughts begin, and answers do not."""
 _SPECIAL = re.compile(r"(?:<[|\uff5c]?[^<>\s]{1,40}>|\s)*")
 _MIN_SHARED_CHARS = 30
-"""Answers to different questions do not begin with so many equal characters."""
+"""Answers to different questions do not begin with this many equal characters."""
 _SPARE_TOKENS, _SPARE_SHARE = 6, 0.08
 """Of prompts: a text alone and in a conversation may be split differently at its ends."""
 _MAX_CHARS_PER_TOKEN = 8
@@ -213,7 +213,7 @@ def logprobs(answer: Answer, level: Level) -> CheckResult:
         observed = f"the tokens are {quote(written)}, the text is {quote(answer.text)}"
         return CheckResult(name, False, f"the text is not what was generated: {observed}")
     if bad := [token.logprob for token in tokens if not token.logprob <= _LOGPROB_SLACK]:
-        return CheckResult(name, False, f"{bad[0]:.2f} is no log probability")
+        return CheckResult(name, False, f"{bad[0]:.2f} is not a log probability")
     behind = [t for t in tokens if t.best_logprob is not None and t.logprob < t.best_logprob - _LOGPROB_SLACK]
     if len(behind) > len(tokens) / 10:
         return CheckResult(name, False, f"{len(behind)} of {len(tokens)} tokens are not the most likely ones")

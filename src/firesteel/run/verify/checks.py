@@ -23,7 +23,7 @@ Level = Literal["gate", "note"]
 Cause = Literal["wrong", "refused", "silent"]
 """Why a check failed: a wrong answer, an HTTP error from the engine (400, 500), or no answer at all."""
 MIN_EQUAL_CHARS = 200
-"""Answers that differ only after so many characters count as equal."""
+"""Answers that differ only after this many characters count as equal."""
 MIN_FIRST_CHARS = 20
 """The first answer to a prompt and the later ones, which find it in the cache, share at least as many."""
 _THINKING = re.compile(r"</?(?:think|thinking|thought|reasoning)>|<\|channel\|?>|\[/?THINK\]", re.IGNORECASE)
@@ -295,10 +295,9 @@ def request_settings(answer: Answer, settings: Mapping[str, object]) -> CheckRes
 # Two requests at once, a prompt that is in the cache, a drafter that is used for some requests and not for
 # others: every start asks for the same texts several times. Answers may differ a little on a sound engine
 # too: a batch or a cached prompt is computed by other kernels, and close choices change. So 20 equal
-# characters are enough, whoever differs is asked once more, and what differs twice only fails a start if it
-# is empty, garbage, or what another prompt should have got. The rest is reported.
-MIN_REPEAT_CHARS = MIN_FIRST_CHARS
-"""Seen 2026-11-18 in llama.cpp on a CPU: a text that was cached in part differed after 33 characters."""
+# characters (MIN_FIRST_CHARS) are enough: seen 2026-11-18 in llama.cpp on a CPU, a text that was cached in part
+# differed after 33. A question whose answer differs is asked once more, and what differs twice only fails a
+# start if it is empty, garbage, or what another prompt should have got. The rest is reported.
 _MIN_FOREIGN_CHARS = 12
 """Answers to other prompts that begin with as many equal characters are the same answer."""
 _PHRASE_CHARS = 24
@@ -337,7 +336,7 @@ def difference(
     if inserted := next(filter(None, (_inserted(text, first) for first in firsts)), None):
         return Difference(f"{quote(inserted)} stands in the middle of the answer of before", False)
     shared = max(common_prefix_chars(text, first) for first in firsts)
-    if shared >= min(MIN_REPEAT_CHARS, len(text), min(map(len, firsts))):
+    if shared >= min(MIN_FIRST_CHARS, len(text), min(map(len, firsts))):
         return None
     return Difference(f"{quote(text)}, before {quote(firsts[0])}", False)
 
@@ -368,7 +367,7 @@ def _new_fault(text: str, firsts: Sequence[str], was_cut: bool) -> str | None:
 
 
 def _inserted(text: str, first: str) -> str | None:
-    """Words within the text after which it goes on as the first one did: a closer choice would change what
+    """Words within the text after which it continues as the first one did: a closer choice would change what
     follows."""
     start = common_prefix_chars(text, first)
     for size in range(_MIN_INSERTED_CHARS, _MAX_INSERTED_CHARS + 1):

@@ -1,7 +1,7 @@
 """Checks of what an engine reports about itself against the plan: kernels, speculation, KV cache, speed.
 
 Pure, like `checks`. A difference between plan and machine is usually only reported. What fails a launch is
-what nobody would want to serve: a drafter whose tokens are never accepted, a speed of a fifth of the planned
+what is not worth serving: a drafter whose tokens are never accepted, a speed of a fifth of the planned
 minimum.
 """
 
@@ -21,7 +21,7 @@ and on, 0.7 on code. One whose experts were left out of a quantization is near z
 (https://github.com/jschmied/dgx-spark-setup-guide, seen 2026-11-15)."""
 MIN_DRAFTED = 50
 MAX_SLOWDOWN = 5
-"""A speed so many times below the planned minimum means another code path, not a busy host."""
+"""A speed this many times below the planned minimum means another code path, not a busy host."""
 
 
 def kernels(expected: Expected, log: str) -> list[CheckResult]:

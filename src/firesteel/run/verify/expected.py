@@ -59,7 +59,7 @@ class Expected(Value):
     """The smallest and the largest KV cache size that the engine should report."""
     task: Task = "chat"
     takes: tuple[str, ...] = ()
-    """Beside text: `image`, `audio`."""
+    """In addition to text: `image`, `audio`."""
     embedding_size: int | None = None
     """Numbers of a vector."""
     adapters: tuple[str, ...] = ()

@@ -2,9 +2,9 @@
 
 Plain questions come first, those of every start. Those about the API (conversations, parallel requests,
 logprobs, JSON, tools, sampling) are right or wrong for a model of any size; what a server does not offer it
-refuses, and that is no failure. Pictures and sounds come in twos, so that one who looks at neither is
+refuses, and that is not a failure. Pictures and sounds come in twos, so that one who looks at neither is
 noticed. Embeddings and rerankers: a broken one returns numbers of the right shape, so their order is checked.
-The checks of these last two stand beside their questions, and are pure.
+The checks of these last two stand next to their questions, and are pure.
 """
 
 from __future__ import annotations

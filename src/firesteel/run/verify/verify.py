@@ -257,7 +257,7 @@ async def target_at_url(
     task: Task = "chat",
     takes: tuple[str, ...] = (),
 ) -> VerifyTarget:
-    """`base`: without `/v1`. Without a model, the only one that the server has. `takes`: beside text."""
+    """`base`: without `/v1`. Without a model, the only one that the server has. `takes`: besides text."""
     models = await offered_models(base, key=key)
     names = [str(row["id"]) for row in models if isinstance(row.get("id"), str)]
     chosen = model or (names[0] if len(names) == 1 else None)
