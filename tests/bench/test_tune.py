@@ -40,11 +40,10 @@ from firesteel.edge.home import Home
 from firesteel.edge.sim.spark import SimSpark, TrueSpeed
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.hardware import hardware, idle_host
-from firesteel.launch import Ask
+from firesteel.launch import LOOPBACK, Ask
 from firesteel.library import plans
 from firesteel.planner.memory.measured import launch_key
 from firesteel.planner.propose import Proposal
-from firesteel.run.endpoints import LOOPBACK
 from firesteel.run.spec import RunOptions
 from firesteel.values import replace
 from tests.bench.simulated_tune import SimulatedRunner, true_score

@@ -17,10 +17,9 @@ from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.launch import Ask
 from firesteel.planner.propose import Proposal
-from firesteel.run.environment import allowed, named_by
 from firesteel.run.service import ServiceSpec, load, write_spec
-from firesteel.run.spec import RunOptions, make_spec, make_steps, write_secrets_of
-from firesteel.run.start import start_supervisor
+from firesteel.run.spec import RunOptions, make_spec, make_steps, named_by, write_secrets_of
+from firesteel.run.start import passed_variables, start_supervisor
 from firesteel.values import replace
 
 SLEEPS = (sys.executable, "-c", "import time; time.sleep(600)")
@@ -113,4 +112,4 @@ def test_names_with_an_allowed_prefix_may_still_be_secrets() -> None:
         "FIRESTEEL_HOME": "/x",
         "FIRESTEEL_API_KEY": "y",
     }
-    assert allowed(given) == {"NVIDIA_VISIBLE_DEVICES": "all", "FIRESTEEL_HOME": "/x"}
+    assert passed_variables(given) == {"NVIDIA_VISIBLE_DEVICES": "all", "FIRESTEEL_HOME": "/x"}

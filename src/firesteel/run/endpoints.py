@@ -22,11 +22,6 @@ from firesteel.values import replace
 if TYPE_CHECKING:  # asking a server needs no planner
     from firesteel.planner.propose import Proposal
 
-__all__ = [
-    "KEY_VARIABLES", "LOOPBACK", "base_url", "is_wide", "key_from", "listening", "reached_at",
-    "running_service",
-]  # fmt: skip
-
 
 def is_wide(address: str) -> bool:
     return not _parsed_address(address).is_loopback

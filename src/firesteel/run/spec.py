@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 
 from firesteel.catalog.image import Image
@@ -47,6 +48,7 @@ from firesteel.launch import (
     HUB_CACHE_INSIDE,
     HUB_INSIDE,
     HUB_TOKEN,
+    LOOPBACK,
     Command,
     EngineName,
     EngineProgram,
@@ -59,8 +61,7 @@ from firesteel.planner.memory.measured import launch_key
 from firesteel.planner.propose import Proposal
 from firesteel.render import containerized, docker_argv
 from firesteel.render.launch_facts import is_passed_through
-from firesteel.run.endpoints import LOOPBACK, is_wide, reached_at
-from firesteel.run.environment import named_by
+from firesteel.run.endpoints import is_wide, reached_at
 from firesteel.run.service import ServiceSpec
 from firesteel.run.weights import is_in_wheel, packages, staged_files
 from firesteel.values import Value, replace
@@ -160,6 +161,11 @@ def write_secrets_of(proposal: Proposal, spec: ServiceSpec) -> None:
         variable = ENGINE_KEY_VARIABLES[proposal.plan.launch.engine]
         values[variable] = kept.get(variable) or new_key()
     write_secrets(Path(spec.secrets), values)
+
+
+def named_by(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The variables that a `docker run` passes on from its own environment: `-e NAME`."""
+    return tuple(word for option, word in pairwise(argv) if option == "-e" and "=" not in word)
 
 
 # --- steps ---

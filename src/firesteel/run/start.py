@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import time
@@ -26,7 +27,6 @@ from firesteel.errors import FiresteelError, HostNotReady, SuspectWeights
 from firesteel.launch import EngineName
 from firesteel.planner.plan import Plan
 from firesteel.planner.speed.startup import StartPhase
-from firesteel.run import environment
 from firesteel.run.events import Event, PhaseProgress
 from firesteel.run.service import (
     ServiceSpec,
@@ -59,7 +59,7 @@ def start_supervisor(folder: Path) -> int:
     argv = [sys.executable, "-P", "-m", "firesteel.run.supervise.supervisor", str(folder)]
     log = folder / "supervisor.log"
     make_way(log)
-    return process.start_detached(argv, log, environment.allowed(os.environ))
+    return process.start_detached(argv, log, passed_variables(os.environ))
 
 
 def adopt_all(home: Home) -> None:
@@ -171,6 +171,35 @@ def start_failure(home: Home, spec: ServiceSpec) -> FiresteelError:
         says = f"{what}. {diagnosis.cause.says} ({diagnosis.cause.text})"
         return SuspectWeights(says, next=hint, otherwise=show_log)
     return kind(f"{what}. {diagnosis.cause.says} ({diagnosis.cause.text})", next=hint)
+
+
+# --- which of the caller's environment variables a supervisor and its engine get ---
+
+# A shell has cloud keys and tokens, and an engine runs for weeks with code of others in it. So variables are
+# passed by an allow-list: what programs need to find their files, libraries, GPU and docker. What a launch
+# names beyond that (`-e NAME`, for example the Hub token of a launch that downloads) goes to the engine
+# alone, through the service's secrets file.
+_PASSED_NAMES = frozenset(
+    (
+        "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "LANGUAGE", "LD_LIBRARY_PATH",
+        "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
+        "PYTHONPATH", "PYTHONDONTWRITEBYTECODE",
+        "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY",
+        "DOCKER_API_VERSION",
+    )
+)  # fmt: skip
+"""XDG_RUNTIME_DIR: where the socket of a rootless docker is. DOCKER_AUTH_CONFIG holds credentials."""
+_PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "FIRESTEEL_")
+_SECRET_NAME = re.compile(r"(?:KEY|KEYS|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|AUTH)$", re.IGNORECASE)
+"""NVIDIA_API_KEY and FIRESTEEL_API_KEY have an allowed prefix."""
+
+
+def passed_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in _PASSED_NAMES or (name.startswith(_PASSED_PREFIXES) and not _SECRET_NAME.search(name))
+    }
 
 
 # --- how long it will still take ---

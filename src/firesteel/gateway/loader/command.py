@@ -21,9 +21,9 @@ from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady
 from firesteel.gateway.discovery import identity, identity_of, running_model
 from firesteel.gateway.loader.child import say
 from firesteel.hosts.cluster.on_nodes import key_of_nodes
-from firesteel.launch import Ask
+from firesteel.launch import LOOPBACK, Ask
 from firesteel.run.down import stop_and_remove
-from firesteel.run.endpoints import LOOPBACK, reached_at
+from firesteel.run.endpoints import reached_at
 from firesteel.run.report import Report, write_report
 from firesteel.run.service import ServiceSpec, folder_of, load, write_spec
 from firesteel.run.spec import REAPER

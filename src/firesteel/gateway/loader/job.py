@@ -42,13 +42,13 @@ from firesteel.gateway.service_config import (
 )
 from firesteel.hosts.cluster.on_nodes import node_key_file
 from firesteel.hosts.cluster.up import bring_up_joined
-from firesteel.launch import AdapterReference, Ask, EngineName, Runtime
+from firesteel.launch import LOOPBACK, AdapterReference, Ask, EngineName, Runtime
 from firesteel.planner.advice import require_runnable
 from firesteel.planner.memory.measured import launch_key
 from firesteel.planner.plan import Plan
 from firesteel.planner.propose import Proposal
 from firesteel.run.down import freed_bytes
-from firesteel.run.endpoints import LOOPBACK, reached_at
+from firesteel.run.endpoints import reached_at
 from firesteel.run.events import PhaseDone, PhaseProgress, PlanReady, ServiceReady
 from firesteel.run.service import Service, all_services, folder_of, read_proof
 from firesteel.run.service import load as find_service

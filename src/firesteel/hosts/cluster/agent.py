@@ -357,7 +357,7 @@ def left(state: dict[str, Any]) -> bool:
 
 
 def receive(path: Path, digest: str) -> int:
-    """What came so far stays in `.part`, so that an interrupted copy resumes; a wrong digest starts it again."""
+    """What came so far stays in `.part`, so an interrupted copy resumes; a wrong digest starts it again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     with part.open("ab") as file:

@@ -3,8 +3,8 @@
     watch, happened = watch.after(now_s, {"spark2": RankReport(...)})
 
 A rank whose process ended is lost at once. A silent rank, or one whose rail has no carrier, is reported after
-3 s. If it is back within 10 s the run continues, since TCP resumes by itself; otherwise it is lost. After 10 s
-there are 2 more for a new session, whose first packets may have been lost.
+3 s. If it is back within 10 s the run continues, since TCP resumes by itself; otherwise it is lost. After
+10 s there are 2 more for a new session, whose first packets may have been lost.
 
 A connection between ranks on which nothing is acknowledged is reported and lost in the same time, counted
 from when the link was last away: after an outage TCP waits as long again before it tries the next time.

@@ -295,9 +295,9 @@ def request_settings(answer: Answer, settings: Mapping[str, object]) -> CheckRes
 # Two requests at once, a prompt that is in the cache, a drafter that is used for some requests and not for
 # others: every start asks for the same texts several times. Answers may differ a little on a sound engine
 # too: a batch or a cached prompt is computed by other kernels, and close choices change. So 20 equal
-# characters (MIN_FIRST_CHARS) are enough: seen 2026-11-18 in llama.cpp on a CPU, a text that was cached in part
-# differed after 33. A question whose answer differs is asked once more, and what differs twice only fails a
-# start if it is empty, garbage, or what another prompt should have got. The rest is reported.
+# characters (MIN_FIRST_CHARS) are enough: seen 2026-11-18 in llama.cpp on a CPU, a text that was cached in
+# part differed after 33. A question whose answer differs is asked once more, and what differs twice only
+# fails a start if it is empty, garbage, or what another prompt should have got. The rest is reported.
 _MIN_FOREIGN_CHARS = 12
 """Answers to other prompts that begin with as many equal characters are the same answer."""
 _PHRASE_CHARS = 24
