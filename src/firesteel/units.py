@@ -82,7 +82,7 @@ def show_figure(value: float) -> str:
     return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.095 else f"{value:.2g}"
 
 
-_COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kKmM]?)")
+_COUNT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([kKmM]?)")
 
 
 def parse_count(text: str) -> int:

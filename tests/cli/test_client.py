@@ -87,7 +87,7 @@ def test_a_file_that_cannot_be_read_is_left_alone(firesteel: Firesteel, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("openai", MODEL, "--write"), "has no file of its own"),
+        (("openai", MODEL, "--write"), "by environment variables, not by a file"),
         (("opencode",), "nothing is running"),
         (("opencode", MODEL, "--url", "ftp://x"), "is not the URL of"),
         (("opencode", MODEL, "--url", "http://me:secret@x/v1"), "password"),

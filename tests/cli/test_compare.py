@@ -95,7 +95,7 @@ def test_against_published_runs(run: Firesteel, tmp_path: Path) -> None:
     done = run("bench", "compare", "oss", "--published")
     assert done.code == 0 and "https://" in done.out and "within the usual difference" in done.out
     assert run("bench", "compare", "oss", "--published", "--json").json["rows"]
-    assert "nobody has published a run" in run("bench", "compare", "slow", "--published").err
+    assert "there is no published run" in run("bench", "compare", "slow", "--published").err
 
 
 def test_a_file_of_another_tool(run: Firesteel) -> None:

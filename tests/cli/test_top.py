@@ -174,7 +174,7 @@ def test_curves_requests_and_logs_of_a_request(gateway: Gateway, terminal: Termi
     terminal.press("2")
     terminal.until("curves 24h")
     terminal.press("Tab")
-    terminal.until("who waits: 0", "nobody waits")
+    terminal.until("who waits: 0", "no request waits")
     terminal.press("?")
     terminal.until("a day back, a day forward")
 

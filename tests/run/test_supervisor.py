@@ -303,7 +303,7 @@ def test_a_process_can_be_found_as_soon_as_it_is_started(tmp_path: Path) -> None
     argv = [shutil.which("sleep") or "/bin/sleep", "600"]
     for _ in range(50):
         number = process.start_detached(argv, tmp_path / "log", {})
-        found = [arguments for pid, arguments in process.commands() if pid.number == number]
+        found = [arguments for pid, arguments in process.command_lines() if pid.number == number]
         os.kill(number, signal.SIGKILL)
         os.waitpid(number, 0)
         assert found == [tuple(argv)]

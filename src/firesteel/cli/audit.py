@@ -87,7 +87,7 @@ def command(model: str, deep: bool, sarif: bool, fix: bool, undo: bool, as_json:
 
         click.echo(checkpoint_sarif(report.model, report.findings))
     elif as_json:
-        print_json(documents.weights.AuditJson.of(report))
+        print_json(documents.audit.AuditJson.of(report))
     else:
         _show(report)
     return report.exit_code
@@ -117,9 +117,10 @@ def _show_read(done: int, total: int) -> None:
 def _show(report: AuditReport) -> None:
     summary = report.summary
     out.print(f"{escape_unprintable(report.model)}: {summary.format}")
+    drafter = f", and {show_bytes(summary.drafter_bytes)} more with MTP" if summary.drafter_bytes else ""
     rows = [
         ("files", f"{summary.files:,}, {summary.tensors:,} tensors, {show_bytes(summary.stored_bytes)}"),
-        ("vLLM loads", _loads(report)),
+        ("vLLM loads", f"{show_bytes(summary.loaded_bytes)}{drafter}"),
         ("formats", ", ".join(f"{show_bytes(size)} {name}" for name, size in summary.bytes_by_format)),
     ]
     if summary.quantization:
@@ -138,12 +139,6 @@ def _show(report: AuditReport) -> None:
         out.print(
             typed(f"next: firesteel audit {shlex.quote(report.model)} --fix, which shows what it would do")
         )
-
-
-def _loads(report: AuditReport) -> str:
-    summary = report.summary
-    drafter = f", and {show_bytes(summary.drafter_bytes)} more with MTP" if summary.drafter_bytes else ""
-    return f"{show_bytes(summary.loaded_bytes)}{drafter}"
 
 
 def _show_finding(found: CheckpointFinding, model: str) -> None:
@@ -173,8 +168,8 @@ def _verdict(report: AuditReport) -> str:
     counts = {
         level: sum(found.level == level for found in report.findings) for level in ("stop", "warn", "note")
     }
-    told = ", ".join(f"{count} {level}" for level, count in counts.items() if count)
-    return f"clean{f' ({told})' if told else ''}" if report.is_clean else told
+    findings = ", ".join(f"{count} {level}" for level, count in counts.items() if count)
+    return f"clean{f' ({findings})' if findings else ''}" if report.is_clean else findings
 
 
 # --- --fix ---
@@ -202,7 +197,7 @@ def _fix(
     )  # fmt: skip
     report = weights.repair(model, options, on_progress=_show_written)
     if as_json:
-        print_json(documents.weights.RepairJson.of(report))
+        print_json(documents.audit.RepairJson.of(report))
     else:
         _show_repair(report, options)
     return 1 if report.left and (options.writes or not report.done) else 0
@@ -211,7 +206,7 @@ def _fix(
 def _undo(model: str, as_json: bool) -> int:
     restored = weights.undo_repair(model)
     if as_json:
-        print_json(documents.weights.RepairUndoJson.of(model=model, restored=restored))
+        print_json(documents.audit.RepairUndoJson.of(model=model, restored=restored))
     else:
         out.print(f"{len(restored)} files are as they were: {', '.join(restored[:6])}")
     return 0

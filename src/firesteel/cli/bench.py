@@ -30,7 +30,7 @@ from firesteel.cli.options import (
     target,
     thinking_option,
 )
-from firesteel.cli.output.bench import view
+from firesteel.cli.output.bench import run_view
 from firesteel.cli.output.progress import SlowLines, told_on_interrupt
 from firesteel.cli.output.show import err, out, table
 from firesteel.errors import UsageError
@@ -154,7 +154,7 @@ def command(
     if as_json:
         print_json(documents.bench.bench_json(done.run, html))
     else:
-        out.print(view(done.run, cold))
+        out.print(run_view(done.run, cold))
         for path in filter(None, files.values()):
             err.print(f"report  {path}")
     return 0 if any(figures.samples for figures in done.run.figures) else 1

@@ -62,7 +62,7 @@ def _split_commas(ctx: click.Context, param: click.Parameter, value: tuple[str, 
     flag_value=_SUPPORT_TABLE,
     metavar="[TABLE]",
     help="Show what is known about a DGX Spark, with source and day: sm121 (the default: kernels, formats and"
-    " flags of vLLM on a GB10, release by release), hardware (the chip beside a B200), drivers, images, or"
+    " flags of vLLM on a GB10, release by release), hardware (the chip next to a B200), drivers, images, or"
     " variables (of the environment, by release).",
 )
 @click.option("--fix", "fixes", is_flag=True, help="Apply safe fixes to the files and show the diff.")
@@ -234,7 +234,7 @@ def _rule_page(rule: Rule) -> str:
 
 
 _TITLES = {"stop": "Does not start, or does harm", "warn": "Has no effect, or is likely to do harm"}
-"""Notes are for whoever runs the launch, not for its author."""
+"""Notes are for users of the launch, not for its author."""
 
 
 def markdown(result: CheckResult) -> str:

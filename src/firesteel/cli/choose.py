@@ -63,7 +63,11 @@ def command(
     terminal.
     """
     if guides:
-        _show_guides(host_name, as_json)
+        claims = plans.guide_claims(plans.host(host_name or "gb10"))
+        if as_json:
+            options.print_json(documents.plans.ChooseGuidesJson.of(claims=claims))
+        else:
+            out.print(guides_view(claims))
         return
     if sys.stdin.isatty() and not as_json:
         who = who or _answer("Who uses it?", get_args(Who))
@@ -91,14 +95,6 @@ def _answer(question: str, answers: Iterable[str]) -> Any:
     return click.prompt(question, type=click.Choice(names), default=names[0], err=True)
 
 
-def _show_guides(host_name: str | None, as_json: bool) -> None:
-    claims = plans.guide_claims(plans.host(host_name or "gb10"))
-    if as_json:
-        options.print_json(documents.plans.ChooseGuidesJson.of(claims=claims))
-    else:
-        out.print(guides_view(claims))
-
-
 # --- as text ---
 
 
@@ -112,7 +108,9 @@ def choice_view(choice: Choice) -> Group:
         ("engine", _engine(best)),
         ("model", best.proposal.plan.launch.model),
     ]
-    rows += [("weights", best.quantization), ("recipe", _recipe(best)), ("why", best.why)]
+    found = best.proposal.recipe
+    recipe = f"{found.title} ({found.status})" if found else best.name
+    rows += [("weights", best.quantization), ("recipe", recipe), ("why", best.why)]
     if best.proposal.model:
         rows += terms_rows(best.proposal.model)
     views: list[RenderableType] = [Text(best.name, style="bold"), grid(rows), Text(), _figures(best)]
@@ -133,11 +131,6 @@ def _use_row(choice: Choice) -> str:
 def _engine(candidate: Candidate) -> str:
     launch = candidate.proposal.plan.launch
     return f"{launch.engine} {launch.version or ''}".rstrip()
-
-
-def _recipe(candidate: Candidate) -> str:
-    recipe = candidate.proposal.recipe
-    return f"{recipe.title} ({recipe.status})" if recipe else candidate.name
 
 
 def _figures(candidate: Candidate) -> Table:

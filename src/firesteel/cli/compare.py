@@ -42,13 +42,13 @@ def command(
     runs: tuple[str, ...], is_plan: bool, published: bool, ab: bool, quality: bool, despite: tuple[str, ...],
     as_json: bool, **options: Any,
 ) -> int:  # fmt: skip
-    """Compare the second RUN with the first, and tell whether a difference is more than chance.
+    """Compare the second RUN with the first, and report whether a difference is more than chance.
 
     RUN is an id from `firesteel bench list`, the beginning of one, `last`, `last~1`, or a file written by
     firesteel, llama-benchy or `vllm bench`. With --ab and --quality both are URLs (http://host:8000/v1) or
     running services.
 
-    --quality needs no earlier run: both get the same prompts at temperature 0. It tells how many answers
+    --quality needs no earlier run: both get the same prompts at temperature 0. It reports how many answers
     agree, how far their log probabilities are apart, and which one answers more of a short set of questions.
 
     \b
@@ -268,14 +268,19 @@ async def _ask_both(names: Sequence[str], options: Mapping[str, Any]) -> Quality
 
 
 def _show_answers(found: QualityComparison) -> None:
-    score = found.questions
+    score, kl = found.questions, found.kl
     lines = [
         ("answers", f"{_share(found.agreement)} are equal word for word at temperature 0"),
         (
             "until apart",
             f"{_share(found.tokens_until_apart)} of the tokens" if found.tokens_until_apart else "",
         ),
-        ("KL", f"{_number(found.kl)} nats per token, B from A" if found.kl else ""),
+        (
+            "KL",
+            f"{kl.value:.4f} ({max(0.0, kl.low):.4f} to {kl.high:.4f}, n {kl.n}) nats per token, B from A"
+            if kl
+            else "",
+        ),
         (
             "next token",
             f"{_share(found.top_token_agreement)} the same likeliest one"
@@ -305,7 +310,3 @@ def _show_answers(found: QualityComparison) -> None:
 def _share(figure: MeasuredFigure) -> str:
     low, high = max(0.0, figure.low), min(1.0, figure.high)
     return f"{figure.value:.1%} ({low:.1%} to {high:.1%}, n {figure.n})"
-
-
-def _number(figure: MeasuredFigure) -> str:
-    return f"{figure.value:.4f} ({max(0.0, figure.low):.4f} to {figure.high:.4f}, n {figure.n})"

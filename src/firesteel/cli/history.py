@@ -61,7 +61,7 @@ def _cells(run: RunSummary) -> tuple[str, ...]:
 @options.json_option
 def show(run: str, cold: bool, html: Path | None, as_json: bool) -> None:
     """Show the figures of one run, as `firesteel bench` printed them."""
-    from firesteel.cli.output.bench import view  # loads the client that measures
+    from firesteel.cli.output.bench import run_view  # loads the client that measures
 
     show_notes()
     with history.history() as runs:
@@ -71,7 +71,7 @@ def show(run: str, cold: bool, html: Path | None, as_json: bool) -> None:
     if as_json:
         options.print_json(documents.bench.bench_json(stored.run, html))
         return
-    out.print(view(stored.run, cold))
+    out.print(run_view(stored.run, cold))
     if html:
         err.print(f"report  {html}")
     if stored.origin != history.MEASURED_HERE:

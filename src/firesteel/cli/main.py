@@ -186,13 +186,13 @@ def main(argv: list[str] | None = None) -> NoReturn:
             _require_no_empty_argument(options)
             node, rest = _node_of(argv)
             code = _run_on(node, rest) if node else _run(argv)
-            sys.stdout.flush()  # here, so that a full disk or a closed pipe is told like any other failure
+            sys.stdout.flush()  # here, so that a full disk or a closed pipe is an error like any other
         sys.exit(code)
     except (KeyboardInterrupt, click.Abort) as stop:
         click.echo(f"interrupted; {stop}" if str(stop) else "interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:
-        discard_output()  # whoever read our output has gone, so there is nobody to tell
+        discard_output()  # nothing reads our output any more
         sys.exit(0)
     except Exception as error:
         if "--debug" in options:
@@ -221,9 +221,9 @@ def _node_of(argv: list[str]) -> tuple[str | None, list[str]]:
 
 
 def _run_on(node: str, argv: list[str]) -> int:
-    from firesteel.library.hosts import run_elsewhere
+    from firesteel.library.hosts import run_on_node
 
-    return run_elsewhere(node, argv)
+    return run_on_node(node, argv)
 
 
 def _as_shown(error: Exception) -> FiresteelError:

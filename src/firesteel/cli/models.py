@@ -14,7 +14,7 @@ from firesteel.launch import EngineName, Goal
 from firesteel.library import documents, plans
 
 _WORDS = (
-    "weights: counted in the checkpoint, derived from its config, or reported by somebody; "
+    "weights: counted in the checkpoint, derived from its config, or reported by others; "
     "recipe: measured with firesteel, reported by others, or untried"
 )
 
@@ -47,7 +47,7 @@ def command(
     """List the models of the catalog: whether each fits, and how fast it would be.
 
     TEXT selects models with this text in their names. The best come first: those that can run, then those
-    that somebody has run, then the fast ones; --goal ranks by something else.
+    that others have run, then the fast ones; --goal ranks by something else.
     """
     found = plans.find_models(
         text, host_name=host_name, fits=fits, engine=engine, modality=modality, license=license_,

@@ -150,7 +150,6 @@ def complete_service(context: click.Context, parameter: click.Parameter, start: 
 T = TypeVar("T")
 _MAX_VALUES = 64
 _UNITS_S = {"s": 1, "": 1, "m": 60, "min": 60, "h": 3600}
-_UNITS_TOKENS = {"": 1, "k": 1024, "m": 2**20}
 
 
 def several(convert: Callable[[str], T]) -> Callable[..., tuple[T, ...]]:
@@ -187,7 +186,10 @@ def seconds(text: str) -> float:
 
 def tokens(text: str) -> int:
     """`8k` is 8192."""
-    return round(_scaled(text, _UNITS_TOKENS, "number of tokens", "512, 8k, 1m"))
+    try:
+        return parse_count(text)
+    except ValueError as error:
+        raise UsageError(str(error), next="write it like 512, 8k, 1m") from None
 
 
 def share(text: str) -> float:

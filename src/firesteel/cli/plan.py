@@ -15,7 +15,7 @@ from firesteel.launch import Ask, EngineName, Goal
 from firesteel.library import documents, plans
 
 if TYPE_CHECKING:
-    from firesteel.planner.propose import Proposal
+    pass
 
 
 @click.command("plan")
@@ -75,7 +75,12 @@ def command(
     _check_arguments(models, compare, chart)
     ask = Ask(models[0], sparks=nodes, shared_tokens=shared or 0, **asked)
     if compare:
-        return _compare(plans.plan_side_by_side(models, ask, host_name, on_all_nodes=is_cluster), as_json)
+        proposals = plans.plan_side_by_side(models, ask, host_name, on_all_nodes=is_cluster)
+        if as_json:
+            options.print_json(documents.plans.plan_compare_json(proposals))
+        else:
+            out.print(compare_view(proposals))
+        return plans.exit_code_of(proposals)
     planned = plans.plan_model(ask, host_name, on_all_nodes=is_cluster)
     best, gain = planned.best, planned.over_hosts
     if chart:
@@ -98,11 +103,3 @@ def _check_arguments(models: tuple[str, ...], compare: bool, chart: Path | None)
         )
     if len(models) > 1 and not compare:
         raise UsageError("one MODEL at a time", next=f"firesteel plan --compare {' '.join(models)}")
-
-
-def _compare(proposals: tuple[Proposal, ...], as_json: bool) -> int:
-    if as_json:
-        options.print_json(documents.plans.plan_compare_json(proposals))
-    else:
-        out.print(compare_view(proposals))
-    return plans.exit_code_of(proposals)

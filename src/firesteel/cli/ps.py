@@ -71,7 +71,7 @@ def _figures_line(row: ServiceStatus) -> str:
 
 
 def _node_lines(row: ServiceStatus) -> list[str]:
-    """Of a service over several hosts: a line for each, and what its runner told last."""
+    """Of a service over several hosts: a line for each, and the last notices of its runner."""
     if row.cluster is None:
         return []
     lines = [

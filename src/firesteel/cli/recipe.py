@@ -102,7 +102,7 @@ def _print_more(more: tuple[str, ...]) -> None:
 @click.option("--patch", is_flag=True, help="Write a patch for firesteel's own catalog, too.")
 @options.json_option
 def share(name: str, folder: Path, patch: bool, as_json: bool) -> None:
-    """Write recipe NAME as a file that others can drop in, with what was measured here beside it."""
+    """Write recipe NAME as a file that others can drop in, together with what was measured here."""
     shared = recipes.share_recipe(name, folder, patch=patch)
     if as_json:
         written = tuple(map(str, shared.files))

@@ -83,7 +83,7 @@ def command(
         # Without comments: an interactive zsh takes them for commands.
         text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
     if output:
-        library.write(rendered, output)
+        library.write_rendered(rendered, output)
     for proposal in rendered.proposals:
         name = proposal.name
         if not proposal.plan.fits:

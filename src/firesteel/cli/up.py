@@ -89,7 +89,7 @@ def command(
         out.print(plan_view(best, plan.others))
         out.print(typed(f"\nnext: firesteel up {best.name}"))
         return
-    # Around everything: only a look tells what runs after an interruption.
+    # Around everything: after an interruption, what runs must be looked up.
     with told_on_interrupt(lambda: run.what_is_left(plan.proposals)):
         started = asyncio.run(_start(plan))
         with interrupted_by_signals():  # `asyncio.run` has removed what handled them
@@ -151,14 +151,14 @@ def _print_steps(plan: UpPlan, path: Path | None, as_json: bool) -> None:
 def _print_json(
     plan: UpPlan, started: list[ServiceReady], on_nodes: dict[str, tuple[NodeUp, ...]], *, is_file: bool
 ) -> None:
-    shown = documents.run
     if is_file:
-        print_json(shown.up_file_json(started, plan.proposals, on_nodes))
+        print_json(documents.run.up_file_json(started, plan.proposals, on_nodes))
     elif plan.cluster:
         ready = started[0]
-        print_json(shown.up_json(ready.report, ready.already, nodes=run.nodes_of(ready.report.name)))
+        nodes = run.nodes_of(ready.report.name)
+        print_json(documents.run.up_json(ready.report, ready.already, nodes=nodes))
     else:
-        print_json(shown.up_json(started[0].report, started[0].already, plan.proposals[0]))
+        print_json(documents.run.up_json(started[0].report, started[0].already, plan.proposals[0]))
 
 
 def _show(
@@ -188,4 +188,4 @@ def _show_service(ready: ServiceReady) -> None:
     if access := run.remote_access(name):
         # The line puts the key where clients look for it without showing it on the screen.
         secret = f"$(sed -n 's/^[A-Z]*_API_KEY=//p' {shlex.quote(access.secrets)})"
-        click.echo(f'from elsewhere  {access.url}, with the key: export FIRESTEEL_API_KEY="{secret}"')
+        click.echo(f'from other hosts  {access.url}, with the key: export FIRESTEEL_API_KEY="{secret}"')

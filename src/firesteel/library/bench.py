@@ -52,8 +52,8 @@ async def measure(
 ) -> AsyncGenerator[Event]:
     """Measures a service or any OpenAI endpoint; the last event is `RunFinished`, and the run is stored.
 
-    `resume`: an interrupted run to continue; it keeps its points and settings. `prompts`: a file with prompts
-    of one's own. `find`: search for the highest load that holds `settings.target`, instead of `shapes`.
+    `resume`: an interrupted run to continue; it keeps its points and settings. `prompts`: a file with the
+    user's prompts. `find`: search for the highest load that holds `settings.target`, instead of `shapes`.
     """
     if resume:
         budget_s, precision = (limits.budget_s, limits.precision) if limits else (None, None)

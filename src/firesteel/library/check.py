@@ -70,7 +70,7 @@ class CheckOptions(Value):
     is_strict: bool = False
     """What could not be read is a failure."""
     skips_others: bool = False
-    """A text that starts no engine is no failure."""
+    """A text that starts no engine is not a failure."""
     finds_fixes: bool = False
     writes_fixes: bool = False
 
@@ -175,7 +175,7 @@ def _lint(opened: Typed | Path, options: LintOptions, finds: bool, writes: bool)
         result = lint(text, name, options)
     except FiresteelError as error:
         return CheckResult(fixed=fixed, unread=((name, error),))
-    # What a fix needs of a launch is much, and of a folder all of it would be kept and sent back.
+    # A fix needs a lot about each launch, and for a folder all of it would be kept and sent back.
     launches = tuple(replace(launch, spots={}, words={}) for launch in result.launches)
     return replace(result, launches=launches, fixed=fixed)
 
@@ -228,7 +228,7 @@ def starts_with_a_text(what: Sequence[str]) -> bool:
     path = Path(first)
     if path.suffix[1:].isalpha() or (path.is_file() and not os.access(path, os.X_OK)):
         return True
-    # `docker run ...` may be typed beside a folder called `docker`, and `./llama-server -m x` is a program.
+    # `docker run ...` may be typed next to a folder called `docker`, and `./llama-server -m x` is a program.
     return _are_paths(what) or (path.is_dir() and what[1].startswith("-"))
 
 
@@ -264,7 +264,7 @@ def compatibility(table: str = "sm121") -> CompatibilityTable:
 
 
 def fact_tables() -> tuple[str, ...]:
-    """The names of tables beside those of `compatibility`."""
+    """The names of tables other than those of `compatibility`."""
     return tables.FACT_TABLES
 
 

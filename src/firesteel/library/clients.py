@@ -101,7 +101,7 @@ def write_client(configured: ConfiguredClient) -> tuple[bool, Path | None]:
     client, path = configured.client, configured.path
     if path is None or client.format == "env":
         raise UsageError(
-            f"{client.title} is configured by environment variables and has no file of its own",
+            f"{client.title} is configured by environment variables, not by a file",
             next=f"firesteel client {configured.name}",
         )
     before = files.read_settings(path)

@@ -83,7 +83,8 @@ def _parse(what: str) -> tuple[EngineName, str | None]:
     engine = next((engine for engine in engines if match and engine == match[1]), None)
     if match is None or engine is None:
         raise UsageError(
-            f"`{what[:60]}` is no engine", next="one of vllm, sglang, llamacpp, with a version: vllm==0.32.0"
+            f"`{what[:60]}` is not an engine",
+            next="one of vllm, sglang, llamacpp, with a version: vllm==0.32.0",
         )
     return engine, match[2]
 
@@ -178,7 +179,7 @@ def known_releases(engine: EngineName) -> tuple[str, ...]:
 
 
 def recipes_against(engine: EngineName, version: str) -> BrokenRecipes:
-    """Every recipe of the engine, held against one of its releases, for a Spark."""
+    """Every recipe of the engine, checked against one of its releases, for a Spark."""
     from firesteel.rules.checker import release_findings  # plans every recipe
 
     version = learned_engines.release_name(engine, version)

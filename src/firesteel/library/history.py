@@ -138,7 +138,7 @@ def require_published(run: BenchRun) -> None:
     if published_rows(run):
         return
     raise UsageError(
-        f"nobody has published a run of {run.subject.launch.get('model') or run.subject.model} on "
+        f"there is no published run of {run.subject.launch.get('model') or run.subject.model} on "
         f"{run.subject.engine or 'an unknown engine'} at these depths",
         next=f"firesteel bench compare {run.id} --plan",
     )
@@ -185,7 +185,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_report(path: Path, stored: StoredRun) -> None:
-    """One HTML page, with the last earlier run of the same model and engine beside it."""
+    """One HTML page, compared with the last earlier run of the same model and engine."""
     from firesteel.bench.report.page import published_rows, report_page
 
     with history() as runs:

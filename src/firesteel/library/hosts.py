@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from firesteel.hosts.doctor.nodes import ClusterExamination
     from firesteel.rules.host.fixes import FixPlan
 
-__all__ = ["Measuring", "NotMeasured"]  # events of `measure_host`, beside the figures
+__all__ = ["Measuring", "NotMeasured"]  # events of `measure_host`, in addition to its figures
 
 
 class PlannedFix(Value):
@@ -113,7 +113,7 @@ def apply_fixes(fixes: Iterable[PlannedFix], root: Path | None = None) -> Iterat
 
 
 def fixes_to_undo(names: Iterable[str] = (), root: Path | None = None) -> list[JournalEntry]:
-    """What `apply_fixes` changed and nobody took back, the newest first."""
+    """What `apply_fixes` changed and was not taken back, the newest first."""
     from firesteel.hosts.doctor import fix
 
     return fix.to_undo(root, names)
@@ -129,7 +129,7 @@ def undo_fix(entry: JournalEntry, root: Path | None = None) -> Undone:
 # --- other hosts, and simulated ones ---
 
 
-def run_elsewhere(node: str, argv: list[str]) -> int:
+def run_on_node(node: str, argv: list[str]) -> int:
     """A command on a node, over ssh; its exit code."""
     from firesteel.hosts.cluster import elsewhere  # ssh
 

@@ -70,7 +70,7 @@ def plan_model(ask: Ask, host_name: str | None = None, *, on_all_nodes: bool = F
         return PlannedModel(ask, best, tuple(others))
     from firesteel.planner.advice import over_hosts
 
-    alone = propose(replace(ask, model=_subject(ask, best), sparks=1), best.plan.host)
+    alone = propose(replace(ask, model=_same_recipe(ask, best), sparks=1), best.plan.host)
     return PlannedModel(ask, best, tuple(others), over_hosts(best, alone[0]))
 
 
@@ -121,7 +121,7 @@ def _on(ask: Ask, host_name: str | None, on_all_nodes: bool) -> tuple[Ask, Host]
     return replace(ask, sparks=hosts), replace(host(host_name), joined_hosts=hosts)
 
 
-def _subject(ask: Ask, best: Proposal) -> str | None:
+def _same_recipe(ask: Ask, best: Proposal) -> str | None:
     """The same recipe again, whatever else has the model's name."""
     return best.recipe.name if best.recipe else ask.model
 
@@ -160,7 +160,7 @@ def _to_serve(best: Proposal, model: str) -> str:
 
 
 def _to_fit(ask: Ask, best: Proposal, model: str) -> str:
-    """The same with a smaller context, beside fewer services, on two Sparks, or another recipe."""
+    """The same with a smaller context, next to fewer services, on two Sparks, or another recipe."""
     from firesteel.planner.advice import alternative, how_to_fit
     from firesteel.run.preflight import held_bytes  # loads docker
 
@@ -178,7 +178,7 @@ def _to_fit(ask: Ask, best: Proposal, model: str) -> str:
 
 
 def _options(ask: Ask, host_name: str) -> list[str]:
-    """What was asked for beside the model and its context, as it is typed."""
+    """What was asked for apart from the model and its context, as it is typed."""
     asked = {
         "users": ask.users, "engine": ask.engine, "engine-version": ask.version, "quant": ask.quant,
         "weights-bytes": ask.weights_bytes, "kv-cache-dtype": ask.kv_cache_dtype,
@@ -189,7 +189,7 @@ def _options(ask: Ask, host_name: str) -> list[str]:
 
 def _fits_two(ask: Ask, best: Proposal) -> bool:
     try:
-        found = propose(replace(ask, model=_subject(ask, best), sparks=2), best.plan.host)
+        found = propose(replace(ask, model=_same_recipe(ask, best), sparks=2), best.plan.host)
     except FiresteelError:  # it cannot be split
         return False
     return found[0].plan.fits
@@ -262,14 +262,14 @@ def choose_for(
     takes: str | None = None,
     host_name: str | None = None,
 ) -> Choice:
-    """The same from who uses it, how long prompts are, and what matters. `takes`: what beside text."""
+    """The same from who uses it, how long prompts are, and what matters. `takes`: besides text."""
     from firesteel.planner.choose import Use
 
     return choose(Use(who, prompt_tokens, matters, users, takes), host(host_name))
 
 
 def guide_claims(on: Host) -> tuple[GuideClaim, ...]:
-    """What known guides claim, held against plans."""
+    """What known guides claim, compared with plans."""
     from firesteel.planner import choose as uses
 
     return uses.guide_claims(catalog(), on)
@@ -310,7 +310,7 @@ def _first_command(fitting: Sequence[Proposal], running: Sequence[ServiceStatus]
 
 
 def gpu_bandwidth(name: str) -> float | None:
-    """Bytes a second, as reported of a GPU with memory of its own."""
+    """Bytes a second, as reported of a discrete GPU."""
     from firesteel.facts.host.gpus import discrete_gpu
 
     known = discrete_gpu(name)

@@ -41,7 +41,7 @@ class SharedRecipe(Value):
     name: str
     files: tuple[Path, ...]
     is_measured: bool
-    """Figures of a start on this host are beside it."""
+    """The figures of a start on this host were written too."""
     more: tuple[str, ...]
 
 
@@ -129,7 +129,7 @@ def _known(catalog: Catalog, name: str) -> Recipe:
 
 
 def share_recipe(name: str, folder: Path, *, patch: bool = False) -> SharedRecipe:
-    """Write it as a file that others can drop in, with what was measured here beside it.
+    """Write it as a file that others can drop in, together with what was measured here.
 
     `patch`: and as a patch for the shipped catalog.
     """

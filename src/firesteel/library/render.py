@@ -1,6 +1,7 @@
 """Launches as text for other tools: a command to paste, compose, Kubernetes, systemd, quadlet, sparkrun.
 
-A `Rendered` is the text with the files that it makes; `write` writes them. A plan can be drawn as a chart.
+A `Rendered` is the text with the files that it makes; `write_rendered` writes them. A plan can also be drawn
+as a chart.
 """
 
 from __future__ import annotations
@@ -97,13 +98,13 @@ def render(
 
 
 def _over_hosts() -> tuple[str, ...]:
-    """Forms that a launch over several hosts has a text of its own for."""
+    """Forms that a launch over several hosts has its own text for."""
     from firesteel.hosts.cluster.rendered import BY_NODE
 
     return (*BY_NODE, "kubernetes")
 
 
-def write(rendered: Rendered, output: Path) -> None:
+def write_rendered(rendered: Rendered, output: Path) -> None:
     """To a file; what is several files, into this folder."""
     if not rendered.files:
         write_new(output, rendered.text)
@@ -209,7 +210,7 @@ def render_as(
     Kubernetes and compose take several proposals. `listen`: an address other than loopback, with a key.
     """
     chosen = list(proposals) if isinstance(proposals, Sequence) else [proposals]
-    if form != "sparkrun":  # it mounts folders of its own
+    if form != "sparkrun":  # it mounts its own folders
         chosen = [_with_folders(proposal) for proposal in chosen]
     if listen:
         chosen = [listening(proposal, listen) for proposal in chosen]

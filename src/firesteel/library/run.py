@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from firesteel.run.service import NodeStatus, Service
     from firesteel.run.spec import RunOptions
     from firesteel.run.verify.verify import Verification
-    from firesteel.service_file import NodeModel, ServiceFile
+    from firesteel.service_file import NodeModel
 
 __all__ = [  # values of other packages that its functions take or return
     "Event",
@@ -343,10 +343,11 @@ def plan_down(name: str | None = None, *, everything: bool = False) -> DownPlan:
 
 def plan_down_file(path: Path, name: str | None = None) -> DownPlan:
     """Only what the file starts; firesteel cannot stop a server that the file names by `url`."""
+    from firesteel.edge.files import read_text
     from firesteel.hosts.cluster.on_nodes import is_here  # ssh
-    from firesteel.service_file import asks, on_nodes
+    from firesteel.service_file import asks, on_nodes, read_service_file  # loads PyYAML
 
-    file = _service_file(path)
+    file = read_service_file(str(path), read_text(path, next=_LIST))
     known, there = asks(file), on_nodes(file)
     if name and name not in known and name not in there:
         starts = ", ".join((*known, *there))
@@ -363,13 +364,6 @@ def plan_down_file(path: Path, name: str | None = None) -> DownPlan:
     )
 
 
-def _service_file(path: Path) -> ServiceFile:
-    from firesteel.edge.files import read_text
-    from firesteel.service_file import read_service_file  # loads PyYAML
-
-    return read_service_file(str(path), read_text(path, next=_LIST))
-
-
 async def stop(plan: DownPlan) -> AsyncGenerator[Event]:
     """Stop them one after the other, here and then on other hosts; a `PhaseDone` for each."""
     for service in plan.services:
@@ -383,7 +377,7 @@ async def stop(plan: DownPlan) -> AsyncGenerator[Event]:
 
 
 def left_of(plan: DownPlan) -> str:
-    """What runs after an interruption: a supervisor that was told to stop goes on stopping without us."""
+    """What runs after an interruption: a supervisor that was asked to stop goes on stopping."""
     from firesteel.run.service import load
 
     now = {service.name: load(find_home(), service.name) for service in plan.services}
@@ -409,7 +403,7 @@ async def verify(
     """Ask questions with known answers; the last item is the `Verification`.
 
     Of a service (without a name, the only one), or of any OpenAI endpoint at `url`: there `task` is what the
-    server does, and `takes` what it takes beside text. `thorough=False`: only what `up` asks at a start.
+    server does, and `takes` what it takes besides text. `thorough=False`: only what `up` asks at a start.
     """
     from firesteel.run.endpoints import base_url, running_service
     from firesteel.run.verify.verify import target_at_url, target_of_service  # loads the HTTP client

@@ -123,15 +123,15 @@ def serve_options(
 def run_gateway(
     options: ServeOptions,
     show: Callable[[ServeEvent], None],
-    beside: Coroutine[Any, Any, None] | None = None,
+    background: Coroutine[Any, Any, None] | None = None,
 ) -> None:
-    """Serve in this process until a signal ends it. `show` gets each event; `beside` runs as long."""
+    """Serve in this process until a signal ends it. `show` gets each event; `background` runs as long."""
     from firesteel.gateway.http.server import new_loop
     from firesteel.gateway.serve import retain_free_memory
 
     retain_free_memory()
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_serve(options, show, beside))
+        runner.run(_serve(options, show, background))
 
 
 def require_address(listen: str) -> None:
@@ -169,12 +169,12 @@ def _default_file() -> Path:
 
 
 async def _serve(
-    options: ServeOptions, show: Callable[[ServeEvent], None], beside: Coroutine[Any, Any, None] | None
+    options: ServeOptions, show: Callable[[ServeEvent], None], background: Coroutine[Any, Any, None] | None
 ) -> None:
     from firesteel.gateway.serve import freeze_startup_objects
 
     ends = asyncio.Event()
-    task = asyncio.ensure_future(beside) if beside else None
+    task = asyncio.ensure_future(background) if background else None
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, ends.set)
     async for event in serve(options, ends):
@@ -206,7 +206,7 @@ def write_grafana_files(folder: Path, listen: str | None = None) -> list[Path]:
 
 
 def plan_page(listen: str) -> PagePlan:
-    """Each service that runs is a model at a URL of its own, so nothing is loaded, unloaded or stopped."""
+    """Each service that runs is a model at its own URL, so nothing is loaded, unloaded or stopped."""
     from firesteel.gateway.page import read_files, run_command
     from firesteel.gateway.serve import ServeOptions  # the HTTP server
 

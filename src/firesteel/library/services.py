@@ -101,7 +101,7 @@ def _with_file(path: Path, rows: tuple[ServiceStatus, ...]) -> tuple[ServiceStat
 
     file = read_service_file(str(path), files.read_text(path, next="firesteel ps, to list what runs"))
     urls = {name: entry.addresses[0] for name, entry in file.models.items() if entry.addresses}
-    elsewhere = asyncio.run(_ask(urls)) if urls else {}
+    by_url = asyncio.run(_ask(urls)) if urls else {}
     ours = {
         name: ServiceStatus(
             name,
@@ -112,7 +112,7 @@ def _with_file(path: Path, rows: tuple[ServiceStatus, ...]) -> tuple[ServiceStat
         for name, ask in asks(file).items()
     }
     running = {row.name: row for row in rows}
-    ordered = {name: elsewhere.get(name) or ours[name] for name in file.models}
+    ordered = {name: by_url.get(name) or ours[name] for name in file.models}
     return tuple({**ordered, **running}.values())
 
 

@@ -174,7 +174,7 @@ def require_place(job: QuantizationJob) -> None:
 def run_job(
     job: QuantizationJob, on_progress: Callable[[QuantizationProgress], None] = lambda progress: None
 ) -> QuantizedCheckpoint:
-    """Write it and audit what was written. `upload` is a step of its own."""
+    """Write it and audit what was written. `upload` is a separate step."""
     organization = job.repository.partition("/")[0] if job.repository else None
     return _written(job.plan, job.out, job.kernel, job.threads, on_progress, organization)
 
@@ -232,7 +232,7 @@ def _forecast(
 
     try:
         return forecast(plan, find_workspace(), _host(host_name), kernel, threads), ""
-    except FiresteelError as error:  # a plan is no condition of a run
+    except FiresteelError as error:  # a run does not depend on a forecast
         return None, error.what
 
 

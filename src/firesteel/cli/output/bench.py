@@ -22,7 +22,7 @@ _COLUMNS = (
 _COLD_COLUMNS = ("cold TTFT ms", "cold tok/s")
 
 
-def view(run: BenchRun, cold: bool = False) -> Group:
+def run_view(run: BenchRun, cold: bool = False) -> Group:
     rows = [[Text(str(number)), *_row(figures, cold)] for number, figures in enumerate(run.figures, 1)]
     columns = (*_COLUMNS, *_COLD_COLUMNS) if cold else _COLUMNS
     lines = [Text(printable(line)) for line in _lines(run)]

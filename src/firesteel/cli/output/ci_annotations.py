@@ -112,7 +112,7 @@ def _result(finding: Finding, rules: list[str]) -> dict[str, object]:
 
 
 def github(findings: Iterable[Finding], unread: Unread = ()) -> Iterator[str]:
-    """One workflow command per finding; GitHub shows it beside the line."""
+    """One workflow command per finding; GitHub shows it next to the line."""
     for name, error in unread:
         yield f"::warning file={_property(name)},title=not read::{_data(error.what)}"
     for finding in findings:

@@ -1,7 +1,7 @@
 """How firesteel was started: the name to type, and the standard streams.
 
 Commands are spelled as it was called: `./firesteel up`, not `firesteel up`. Streams may be closed, full, or
-have nobody at the other end.
+have no reader at the other end.
 """
 
 from __future__ import annotations

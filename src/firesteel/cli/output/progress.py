@@ -113,7 +113,7 @@ async def _with_waits(events: AsyncIterator[E], waits: tuple[type, ...]) -> Asyn
     """Adds an event every ten seconds of silence after one of `waits`: for how long it has lasted already.
 
     One task runs the operation from its first event to its last, so that a cancellation reaches it where it
-    waits, and never between two events, where nothing would tell it to clean up. The events of the clean-up
+    waits, and never between two events, where nothing would make it clean up. The events of the clean-up
     are passed on, too.
     """
     queue: asyncio.Queue[E | None] = asyncio.Queue()

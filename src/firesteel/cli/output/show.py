@@ -35,7 +35,7 @@ Row = tuple[str, RenderableType]
 
 _PIPED_WIDTH = 160
 _width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
-# Text is printed as it is: `[red]` or `:fire:` in a name or an answer is no markup.
+# Text is printed as it is: `[red]` or `:fire:` in a name or an answer is not markup.
 out = Console(markup=False, emoji=False, highlight=False, width=_width)
 err = Console(markup=False, emoji=False, highlight=False, stderr=True, soft_wrap=True)
 
@@ -103,7 +103,7 @@ def host_rows(host: Host) -> list[Row]:
 
 
 def gpu_rows(host: Host) -> list[Row]:
-    """A host whose GPU has memory of its own, which is what a model needs; nothing for any other."""
+    """A host with a discrete GPU, whose memory is what a model needs; nothing for any other."""
     gpu = next((gpu for gpu in host.gpus if gpu.memory_bytes and not host.hardware), None)
     if gpu is None or not gpu.memory_bytes:
         return []
@@ -203,9 +203,9 @@ def _printed_rows(plan: Plan) -> list[Row]:
             text = f"will refuse to start: this cache holds at most {kv.refused.largest_context:,} tokens"
         rows.append(("", f"{engine} {text}"))
     pool = plan.cache.pool
-    if pool and plan.printed and (held := pool.resident(plan.kv_bytes)) > plan.printed[0].concurrency + 1:
+    if pool and plan.printed and (many := pool.resident(plan.kv_bytes)) > plan.printed[0].concurrency + 1:
         text = (
-            f"{held:,} such requests fit at once: each keeps its windows, and they share the tokens of a step"
+            f"{many:,} such requests fit at once: each keeps its windows, and they share the tokens of a step"
         )
         rows.append(("", text))
     if pool and pool.unsure:
@@ -260,9 +260,9 @@ def compare_view(proposals: Sequence[Proposal]) -> Table:
     rows: list[Sequence[RenderableType]] = [("verdict", *(verdict(proposal) for proposal in proposals))]
     plans = [proposal.plan for proposal in proposals]
     rows.append(("engine", *(f"{plan.launch.engine} {plan.launch.version or ''}".rstrip() for plan in plans)))
-    names = dict.fromkeys(part.name for plan in plans for part in plan.memory.parts)
-    for name in names:
-        rows.append((name, *(_part(plan.memory, name) for plan in plans)))
+    parts = [{part.name: bytes_band(part.bytes) for part in plan.memory.parts} for plan in plans]
+    for name in dict.fromkeys(name for sizes in parts for name in sizes):
+        rows.append((name, *(sizes.get(name, "-") for sizes in parts)))
     rows.append(("needed", *(bytes_band(plan.memory.needed) for plan in plans)))
     left = [plan.memory.budget_bytes - round(plan.memory.needed.expected) for plan in plans]
     rows.append(("left", *(show_bytes(max(0, size)) for size in left)))
@@ -274,11 +274,6 @@ def compare_view(proposals: Sequence[Proposal]) -> Table:
     rows.append(("quality", *(_quality(proposal.recipe) for proposal in proposals)))
     rows.append(("findings", *(_finding_counts(proposal) for proposal in proposals)))
     return table(("", *(proposal.name for proposal in proposals)), rows)
-
-
-def _part(memory: MemoryAccount, name: str) -> str:
-    sizes = [bytes_band(part.bytes) for part in memory.parts if part.name == name]
-    return sizes[0] if sizes else "-"
 
 
 def _speed_cell(speed: Speed | None) -> str:
@@ -466,7 +461,7 @@ def speed_band(band: Band) -> str:
 
 
 def pooled_rows(speed: Speed, rate: Band) -> Iterator[Row]:
-    """Of a model that generates no text of its own."""
+    """Of a model that generates no text."""
     text = f"{show_figure(rate.expected)} a second ({show_figure(rate.low)} to {show_figure(rate.high)})"
     if speed.sound_s:
         sound = show_figure(rate.expected * speed.sound_s)

@@ -19,7 +19,7 @@ from firesteel.library.serve import gateway_url
 
 
 @click.command("top")
-@click.option("--url", metavar="URL", help="Watch a gateway elsewhere, such as http://spark:8080.")
+@click.option("--url", metavar="URL", help="Watch a gateway on another host, such as http://spark:8080.")
 @click.option("--once", is_flag=True, help="Print the state once and exit, without keys and curves.")
 @options.json_option
 def command(url: str | None, once: bool, as_json: bool) -> None:

@@ -246,7 +246,7 @@ class TopApp:
             self._change(model, "unpin" if model.pinned else "pin")
 
     def _change(self, model: ModelStatus, action: Action) -> None:
-        """In a thread of its own: the gateway answers at once, or hangs."""
+        """In a separate thread: the gateway answers at once, or hangs."""
         said = f"asked the gateway to {action} {model.name}"
         if action == "unload" and model.busy:
             said += f"; it first finishes {model.busy} requests"

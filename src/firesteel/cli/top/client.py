@@ -166,7 +166,7 @@ class GatewayClient:
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
-            raise NoAnswer(f"{self.url} is no firesteel gateway", next="firesteel serve, or --url URL")
+            raise NoAnswer(f"{self.url} is not a firesteel gateway", next="firesteel serve, or --url URL")
         if response.status >= 400:
             raise _refusal(response.status, document)
         return document
@@ -187,7 +187,7 @@ def base_url(text: str) -> str:
     except ValueError:
         is_good = False
     if not is_good or parts.query or parts.fragment:
-        raise UsageError(f"`{printable(text)}` is no address", next="--url http://127.0.0.1:8080")
+        raise UsageError(f"`{printable(text)}` is not an address", next="--url http://127.0.0.1:8080")
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 

@@ -23,7 +23,7 @@ class Glyphs(Value):
     """Of a terminal that has them, or ASCII."""
 
     fills: str = "█▓▒"
-    """By model, in turn: a neighbour never has the same, so that colour is not needed to tell them apart."""
+    """By model, in turn: a neighbour never has the same, so that colour is not needed to distinguish them."""
     other: str = "▚"
     free: str = "·"
     limit: str = "│"
@@ -47,7 +47,7 @@ _CURVES = (
     ("gap_p95_s", "gap ms"), ("power_w", "power W"),
 )  # fmt: skip
 _STICKY = "\u00a0"
-"""A blank that is no place to break a line."""
+"""A blank at which a line is never broken."""
 _SCALES = {"kv_used": 100.0, "gap_p95_s": 1000.0}
 KEYS = "q quit  ↑↓ model  l load  u unload  p pin  tab log/requests/queue  ? help"
 HELP = (
@@ -373,7 +373,7 @@ def memory_parts(
     memory: MemoryStatus, models: Sequence[ModelStatus], glyphs: Glyphs = UNICODE
 ) -> list[BarPart]:
     """What holds the machine's memory: its models, everything else, and what is free."""
-    held = [model for model in models if model.is_held and model.bytes]
+    loaded = [model for model in models if model.is_held and model.bytes]
     parts = [
         BarPart(
             model.name,
@@ -381,7 +381,7 @@ def memory_parts(
             glyphs.fills[index % len(glyphs.fills)],
             COLOURS[index % len(COLOURS)] if model.phase == "ready" else "dim",
         )
-        for index, model in enumerate(held)
+        for index, model in enumerate(loaded)
     ]
     if memory.total_bytes is None or memory.available_bytes is None:
         return parts
@@ -434,7 +434,7 @@ def log_lines(snapshot: Snapshot, name: str) -> list[Text]:
 def queue_lines(snapshot: Snapshot) -> list[Text]:
     state = snapshot.state
     if not state.waiting:
-        return [Text("nobody waits", "dim")]
+        return [Text("no request waits", "dim")]
     rows = [
         Text(
             f"{show_seconds(max(0.0, snapshot.at - row.since)):>8}  {printable(row.model, 20):<20} "

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from firesteel.library.documents import (
+        audit,
         bench,
         check,
         document,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
         run,
         serve,
         services,
-        weights,
     )
 else:  # a type checker would take any name for one of these
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import FieldInfo, fields
+from msgspec.structs import fields
 
 from firesteel.library.documents.document import Document
 from firesteel.values import printed_schema
@@ -16,13 +16,9 @@ for _path in Path(__file__).parent.glob("[a-z]*.py"):
     import_module(f"firesteel.library.documents.{_path.stem}")
 
 
-def _keys(document: type[Document]) -> dict[str, FieldInfo]:
-    return {key.name: key for key in fields(document)}
-
-
 def id_of(document: type[Document]) -> str:
     """`firesteel.plan/1`"""
-    return str(_keys(document)["document"].default)
+    return str(next(key.default for key in fields(document) if key.name == "document"))
 
 
 DOCUMENTS = sorted(

@@ -1,6 +1,6 @@
 """The base of the documents that `--json` prints, the host as they show it, and the one of a failure.
 
-A document is a value with the keys of its own that scripts rely on; a value that is printed as it is appears
+A document is a value with keys that scripts rely on; a value that is printed as it is appears
 as itself in it. Only commands that were given `--json` import these modules.
 
 The shapes are a promise to scripts: fields are added, never renamed, under one number of `document`. Bytes

@@ -143,10 +143,10 @@ class LaunchJson(Document, kw_only=True):
 
 def cache_json(plan: Plan) -> CacheJson:
     cache, pool = plan.cache, plan.cache.pool
-    told = requested_kv_cache_bytes(plan.launch)
+    requested = requested_kv_cache_bytes(plan.launch)
     return CacheJson.of(
         cache,
-        pool_bytes=cache.pool_bytes if told is None else told,
+        pool_bytes=cache.pool_bytes if requested is None else requested,
         block_bytes=pool.block_bytes if pool else None,
         groups=pool.groups if pool else (),
         request_bytes=pool.request_bytes if pool else None,

@@ -1,4 +1,4 @@
-"""What `audit` prints with `--json`. `quantize` loads the planner, so it is apart."""
+"""What `audit` prints with `--json`."""
 
 from __future__ import annotations
 
