@@ -18,7 +18,7 @@ from firesteel.catalog.catalog import shipped
 from firesteel.edge.files import find_files, read_referenced, read_text
 from firesteel.errors import FiresteelError
 from firesteel.rules.checker import Finding
-from firesteel.rules.linter import CheckResult, LintOptions, lint
+from firesteel.rules.linter import CheckReport, LintOptions, lint
 from firesteel.values import replace
 
 OPTIONS = LintOptions(shipped().images)
@@ -47,7 +47,7 @@ def main() -> None:
         print(f"{stop.rule}  {where}  {stop.says}")
 
 
-def result_of(path: Path, options: LintOptions) -> CheckResult | None:
+def result_of(path: Path, options: LintOptions) -> CheckReport | None:
     try:
         return lint(read_text(path), str(path), options)
     except FiresteelError:

@@ -13,7 +13,7 @@ import pytest
 
 from firesteel.catalog.catalog import shipped
 from firesteel.rules.checker import Finding
-from firesteel.rules.linter import CheckResult, LintOptions, lint
+from firesteel.rules.linter import CheckReport, LintOptions, lint
 
 FOLDER = Path(__file__).parent / "seeds"
 RESTART = "warn restart-policy-unproven"
@@ -49,12 +49,12 @@ TRUE_OF_003 = {
 }
 
 
-def linted(name: str) -> CheckResult:
+def linted(name: str) -> CheckReport:
     return lint((FOLDER / f"{name}.md").read_text(), f"{name}.md", LintOptions(shipped().images))
 
 
 @pytest.fixture(scope="module")
-def guide() -> CheckResult:
+def guide() -> CheckReport:
     return linted("003")
 
 
@@ -62,7 +62,7 @@ def graves(findings: tuple[Finding, ...]) -> set[str]:
     return {f"{finding.level} {finding.rule}" for finding in findings if finding.level != "note"}
 
 
-def of_each(found: CheckResult) -> dict[str, set[str]]:
+def of_each(found: CheckReport) -> dict[str, set[str]]:
     """Container name -> what is told of its lines."""
     told = {}
     for reading in found.launches:
@@ -75,15 +75,15 @@ def of_each(found: CheckResult) -> dict[str, set[str]]:
     return told
 
 
-def test_every_command_of_the_guide(guide: CheckResult) -> None:
+def test_every_command_of_the_guide(guide: CheckReport) -> None:
     assert of_each(guide) == TRUE_OF_003
 
 
-def test_nine_commands_repeat_the_entrypoint(guide: CheckResult) -> None:
+def test_nine_commands_repeat_the_entrypoint(guide: CheckReport) -> None:
     assert sum(finding.rule == "vllm-entrypoint-twice" for finding in guide.findings) == 9
 
 
-def test_the_dead_flag_in_the_sentences_is_noted_each_time(guide: CheckResult) -> None:
+def test_the_dead_flag_in_the_sentences_is_noted_each_time(guide: CheckReport) -> None:
     dead = [finding for finding in guide.findings if finding.rule == "spec-disable-flag-gone"]
     assert len(dead) == 4 and {finding.level for finding in dead} == {"note"}
 

@@ -27,7 +27,7 @@ from firesteel.library.check import (
 
 if TYPE_CHECKING:
     from firesteel.rules.checker import Finding
-    from firesteel.rules.linter import CheckResult
+    from firesteel.rules.linter import CheckReport
     from firesteel.rules.rule import Level, Rule
     from firesteel.rules.tables import CompatibilityTable, FactTable, SupportRange
 
@@ -159,7 +159,7 @@ def command(
     return result.exit_code
 
 
-def _show(result: CheckResult, wants_fixes: bool) -> None:
+def _show(result: CheckReport, wants_fixes: bool) -> None:
     for fixed in result.fixed:
         out.print(Text(fixed.diff.rstrip("\n")), soft_wrap=True)
         if fixed.file is None:
@@ -173,7 +173,7 @@ def _show(result: CheckResult, wants_fixes: bool) -> None:
     out.print(_summary(result))
 
 
-def _summary(result: CheckResult) -> str:
+def _summary(result: CheckReport) -> str:
     counts = {level: sum(finding.level == level for finding in result.findings) for level in LEVEL_STYLE}
     text = ", ".join(f"{count} {level}" for level, count in counts.items() if count) or "nothing found"
     text += f", {len(result.allowed)} allowed" if result.allowed else ""
@@ -191,7 +191,7 @@ def _summary(result: CheckResult) -> str:
     return f"{text}; read as {launch.engine} {launch.version or '(version not known)'}{on_others}"
 
 
-def other_machines(result: CheckResult) -> str:
+def other_machines(result: CheckReport) -> str:
     """Launches for another machine are not checked against a Spark: how many, and what says so."""
     machines = [machine for machine in result.machines if machine.kind == "other"]
     if not machines:
@@ -237,7 +237,7 @@ _TITLES = {"stop": "Does not start, or does harm", "warn": "Has no effect, or is
 """Notes are for users of the launch, not for its author."""
 
 
-def markdown(result: CheckResult) -> str:
+def markdown(result: CheckReport) -> str:
     """Every stop and warning by file and line, with what was seen, the fix and the sources."""
     findings = result.findings
     counts = ", ".join(f"{sum(each.level == level for each in findings)} {level}" for level in _TITLES)

@@ -21,7 +21,7 @@ from firesteel.reads.launches import no_launch_error
 from firesteel.rules import linter, tables
 from firesteel.rules.checker import Finding
 from firesteel.rules.linter import (
-    CheckResult,
+    CheckReport,
     FixedText,
     LintOptions,
     apply_fixes,
@@ -93,13 +93,13 @@ def check(text: str, *, path: str = "text", hardware_name: str | None = "stated"
     return found.findings
 
 
-def check_texts(what: Sequence[str], options: CheckOptions, stdin: TextIO | None = None) -> CheckResult:
+def check_texts(what: Sequence[str], options: CheckOptions, stdin: TextIO | None = None) -> CheckReport:
     """What the rules say of files and folders, of a command line given word by word, or (`-`) of `stdin`.
 
     One text alone must be readable and start an engine; of many, the unreadable ones are listed.
     """
     wanted = _lint_options(what, options)
-    results: list[CheckResult] = []
+    results: list[CheckReport] = []
     alone = not _are_paths(what) or (len(what) == 1 and not Path(what[0]).is_dir())
     work = partial(_lint, options=wanted, finds=options.finds_fixes, writes=options.writes_fixes)
     for result in map_in_processes(work, tuple(_open(what, stdin))):
@@ -107,7 +107,7 @@ def check_texts(what: Sequence[str], options: CheckOptions, stdin: TextIO | None
             _require_content(result, options.skips_others)
             result = replace(result, unread=())
         is_shown = result.launches or result.findings or (alone and result.mentioned)
-        results.append(result if is_shown else CheckResult(fixed=result.fixed, unread=result.unread))
+        results.append(result if is_shown else CheckReport(fixed=result.fixed, unread=result.unread))
     for fix in (fix for result in results for fix in result.fixed if options.writes_fixes):
         if fix.file:
             files.write_text(fix.file, fix.text)
@@ -117,7 +117,7 @@ def check_texts(what: Sequence[str], options: CheckOptions, stdin: TextIO | None
         changes = GitChanges(options.changed_since)
         results = [_on_changed_lines(result, changes) for result in results]
     findings = tuple(finding for result in results for finding in result.findings)
-    return CheckResult(
+    return CheckReport(
         files=tuple(name for result in results for name in result.files),
         launches=tuple(launch for result in results for launch in result.launches),
         findings=_without_known(findings, options.baseline) if options.baseline else findings,
@@ -132,7 +132,7 @@ def check_texts(what: Sequence[str], options: CheckOptions, stdin: TextIO | None
     )
 
 
-def _require_content(result: CheckResult, skips_others: bool) -> None:
+def _require_content(result: CheckReport, skips_others: bool) -> None:
     """One text alone must be readable, and start or mention an engine."""
     error = result.unread[0][1] if result.unread else None
     if error and not result.files:
@@ -155,7 +155,7 @@ def _lint_options(what: Sequence[str], options: CheckOptions) -> LintOptions:
     )
 
 
-def _lint(opened: Typed | Path, options: LintOptions, finds: bool, writes: bool) -> CheckResult:
+def _lint(opened: Typed | Path, options: LintOptions, finds: bool, writes: bool) -> CheckReport:
     """What was found in a text, and fixed. One that cannot be read has no name among `files`; one that cannot
     be opened has none in `unread` either."""
     name = ""
@@ -174,7 +174,7 @@ def _lint(opened: Typed | Path, options: LintOptions, finds: bool, writes: bool)
             text = better if writes else text
         result = lint(text, name, options)
     except FiresteelError as error:
-        return CheckResult(fixed=fixed, unread=((name, error),))
+        return CheckReport(fixed=fixed, unread=((name, error),))
     # A fix needs a lot about each launch, and for a folder all of it would be kept and sent back.
     launches = tuple(replace(launch, spots={}, words={}) for launch in result.launches)
     return replace(result, launches=launches, fixed=fixed)
@@ -185,7 +185,7 @@ def _without_known(findings: Sequence[Finding], baseline: Path) -> tuple[Finding
     return new_findings(findings, parse_baseline(text, str(baseline)))
 
 
-def _on_changed_lines(result: CheckResult, changes: GitChanges) -> CheckResult:
+def _on_changed_lines(result: CheckReport, changes: GitChanges) -> CheckReport:
     if not result.files:
         return result
     lines = changes.lines(Path(result.files[0]).resolve())

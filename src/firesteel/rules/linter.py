@@ -106,7 +106,7 @@ class FixedText(Value):
         return "".join(unified_diff(before, after, self.name, f"{self.name} (fixed)"))
 
 
-class CheckResult(Value):
+class CheckReport(Value):
     """What was found in a text, or in many."""
 
     files: tuple[str, ...] = ()
@@ -140,7 +140,7 @@ class CheckResult(Value):
         return 2 if self.unread and (is_failure or self.is_strict) else 0
 
 
-def lint(text: str, path: str, options: LintOptions) -> CheckResult:
+def lint(text: str, path: str, options: LintOptions) -> CheckReport:
     """A text without a launch does not raise: the result has no launches, and maybe an error in `unread`."""
     source = source_file(text, path, options.opener(path))
     reader = scan(source, options.images)
@@ -159,7 +159,7 @@ def lint(text: str, path: str, options: LintOptions) -> CheckResult:
     by_place = {(*_rule_and_part(finding), finding.spot): finding for finding in reversed(findings)}
     left = (finding for finding in by_place.values() if finding not in suppressed)
     reported = sorted(left, key=_by_severity_and_place)
-    return CheckResult(
+    return CheckReport(
         files=(path,),
         launches=readings,
         findings=tuple(reported),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from firesteel.engines.diagnosis import Diagnosis
     from firesteel.reads.stated import StatedMachine
     from firesteel.rules.checker import Finding
-    from firesteel.rules.linter import CheckResult
+    from firesteel.rules.linter import CheckReport
 
 
 class FindingJson(Document, kw_only=True):
@@ -126,7 +126,7 @@ def machine_json(machine: StatedMachine) -> MachineJson:
     return MachineJson.of(machine, file=spot.path if spot else None, line=spot.line if spot else None)
 
 
-def check_json(result: CheckResult) -> CheckJson:
+def check_json(result: CheckReport) -> CheckJson:
     return CheckJson.of(
         launches=len(result.launches),
         hardware=result.hardware,
