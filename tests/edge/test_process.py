@@ -76,3 +76,20 @@ async def test_a_cancelled_program_ends_with_all_that_it_has_started(tmp_path: P
             await program
         while process.find(int(file.read_text())):  # it was killed; ending takes a moment
             await asyncio.sleep(0.02)
+
+
+def test_a_process_name_may_end_inside_a_character() -> None:
+    """Linux cuts the name after 15 bytes."""
+    name = rb"mod\xc3\xa8le-\xc3\xa9\xc3\xa9\xc3\xa9\xc3".decode()
+    code = f"import ctypes, time; ctypes.CDLL(None).prctl(15, b'{name}', 0, 0, 0)"
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"{code}; print(flush=True); time.sleep(60)"], stdout=subprocess.PIPE
+    )
+    try:
+        assert child.stdout is not None and child.stdout.readline()
+        assert (pid := process.find(child.pid)) is not None
+        assert process.tree_activity(child.pid) is not None
+        assert process.memory(pid).total_bytes > 0
+    finally:
+        child.kill()
+        child.communicate()

@@ -75,7 +75,7 @@ def _ancestors(pid: int) -> set[int]:
     while pid > 1 and pid not in pids and len(pids) < 64:
         pids.add(pid)
         try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
+            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         except OSError:
             break
         pid = int(stat.rpartition(")")[2].split()[1])  # the parent

@@ -78,9 +78,10 @@ def tree_activity(number: int) -> TreeActivity | None:
 
 
 def _stat(number: int) -> list[str] | None:
-    """The fields of `/proc/N/stat` from the state on: the name before it, in parentheses, may contain any."""
+    """The fields of `/proc/N/stat` from the state on. The name before it, in parentheses, may have any
+    character, and is cut after 15 bytes, perhaps inside one."""
     try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{number}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
 
@@ -100,7 +101,7 @@ def memory(pid: Pid) -> ProcessMemory:
     for number in tree(pid.number) if is_alive(pid) else ():
         try:
             rollup = Path(f"/proc/{number}/smaps_rollup").read_text()
-            status = Path(f"/proc/{number}/status").read_text()
+            status = Path(f"/proc/{number}/status").read_text(errors="replace")
         except OSError:
             continue
         kib = {line.split(":")[0]: int(line.split()[1]) for line in rollup.splitlines()[1:]}
@@ -258,7 +259,8 @@ def port_owner(port: int) -> str | None:
     for folder in Path("/proc").glob("[0-9]*/fd"):
         try:
             if any(str(link.readlink()) in sockets for link in folder.iterdir()):
-                return f"{(folder.parent / 'comm').read_text().strip()} (pid {folder.parent.name})"
+                name = (folder.parent / "comm").read_text(errors="replace").strip()
+                return f"{name} (pid {folder.parent.name})"
         except OSError:
             continue
     return None

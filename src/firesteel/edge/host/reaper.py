@@ -104,7 +104,7 @@ def descendants(number: int) -> list[int]:
 
 def _is_zombie(number: int) -> bool:
     try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return Path(f"/proc/{number}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
 
