@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import re
 from functools import cache, lru_cache
-
-from packaging.version import Version
+from typing import TYPE_CHECKING
 
 from firesteel.values import FileValue, Value
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12
@@ -135,7 +137,7 @@ def is_in_range(version: Version, text: str) -> bool:
     return all(
         version >= bound
         if operator == ">="
-        else version < bound and not (version.is_prerelease and Version(version.base_version) == bound)
+        else version < bound and not (version.is_prerelease and _release(version.base_version) == bound)
         for operator, bound in bounds
     )
 
@@ -160,4 +162,10 @@ def check_range(text: str) -> str:
 def _bounds(text: str) -> tuple[tuple[str, Version], ...] | None:
     """Operators and versions; None unless all are `>=` or `<` a plain release."""
     found = [_BOUND.fullmatch(part.strip()) for part in text.split(",") if part.strip()]
-    return tuple((match[1], Version(match[2])) for match in found if match) if all(found) else None
+    return tuple((match[1], _release(match[2])) for match in found if match) if all(found) else None
+
+
+def _release(text: str) -> Version:
+    from packaging.version import Version  # not loaded by a gateway, which only needs sizes and bands
+
+    return Version(text)

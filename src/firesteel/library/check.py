@@ -176,7 +176,7 @@ def _lint(opened: Typed | Path, options: LintOptions, finds: bool, writes: bool)
     except FiresteelError as error:
         return CheckReport(fixed=fixed, unread=((name, error),))
     # A fix needs a lot about each launch, and for a folder all of it would be kept and sent back.
-    launches = tuple(replace(launch, spots={}, words={}) for launch in result.launches)
+    launches = tuple(replace(read, spots={}, words={}) for read in result.launches)
     return replace(result, launches=launches, fixed=fixed)
 
 

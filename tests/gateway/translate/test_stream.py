@@ -55,8 +55,8 @@ def test_the_end() -> None:
 @pytest.mark.parametrize(
     ("event", "says"),
     [
-        (b"data: {", "no JSON"),
-        (b"data: " + b"[" * 100_000, "no JSON"),
+        (b"data: {", "not JSON"),
+        (b"data: " + b"[" * 100_000, "not JSON"),
         (b'data: {"error":{"message":"out of memory"}}', "out of memory"),
         (b'data: {"error":"no"}', "no"),
         (b'data: {"type":"error","message":"gone"}', "gone"),
