@@ -180,7 +180,7 @@ class PendingRequest(Protocol):
 
     @property
     def body(self) -> bytes:
-        """Unchanged, for a log that keeps prompts."""
+        """As the client sent it, until an answer begins; then its first 64 KiB if prompts are logged, else empty."""
 
     def granted(self, endpoint: Endpoint, recorder: LatencyRecorder | None) -> None: ...
 

@@ -25,7 +25,6 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import field
 
-from firesteel.edge import home
 from firesteel.edge import home as state_file
 from firesteel.edge.docker.containers import is_container_running
 from firesteel.edge.home import Home, is_locked, read_secrets
@@ -496,9 +495,9 @@ class ClusterStatus(Value):
 
 
 def write_status(folder: Path, status: ClusterStatus) -> None:
-    home.write_state(folder / STATUS_FILE, status)
+    state_file.write_state(folder / STATUS_FILE, status)
 
 
 def read_status(folder: Path) -> ClusterStatus | None:
     """None for a service of one host."""
-    return home.read_state(folder / STATUS_FILE, ClusterStatus)
+    return state_file.read_state(folder / STATUS_FILE, ClusterStatus)

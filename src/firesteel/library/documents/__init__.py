@@ -1,6 +1,6 @@
 """The documents of `--json`, one module for each area, loaded when a command prints one.
 
-    common.print_json(documents.run.PullJson.of(done=done))
+    options.print_json(documents.run.PullJson.of(done=done))
 
 They are apart from the functions because they load the types of all that an area can print. Every id is
 `firesteel.COMMAND/N` or `firesteel.COMMAND-WHAT/N`, where WHAT is the subcommand or the option that changes
