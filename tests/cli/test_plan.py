@@ -350,3 +350,22 @@ def test_what_does_not_fit_names_what_would(firesteel: Firesteel, tmp_path: Path
     assert advice == ["plan", str(config), *asked, "--nodes", "2,", "which", "fits"]
     ran = firesteel("plan", str(config), *asked, "--nodes", "2")
     assert ran.code == 0 and "two Sparks can, at about 3." in " ".join(ran.out.split())
+
+
+def test_the_next_command_has_what_was_asked_for(firesteel: Firesteel) -> None:
+    """Without `--engine` the name means another recipe, and without `--context` another size."""
+    asked = ["gpt-oss-120b", "--context", "16384", "--users", "2", "--port", "8001", "--engine", "vllm"]
+    words = " ".join(asked)
+    ran = firesteel("plan", *asked, "--host", "gb10")
+    assert ran.code == 0
+    assert f"next: firesteel up {words}, on that machine; firesteel render {words} prints" in ran.out
+    render = firesteel("render", *asked, "--host", "gb10")
+    assert render.code == 0 and "vllm" in render.out and "--max-model-len 16384" in render.out
+    two = firesteel(
+        "plan", "qwen3-235b-a22b", "--context", "32768", "--nodes", "1", "--host", "gb10", "--users", "1"
+    )
+    again = "plan qwen3-235b-a22b --context 32768 --users 1 --host gb10 --nodes 2"
+    assert two.code == 4 and f"next: firesteel {again}, which fits" in two.out
+    assert firesteel(*again.split()).code == 0
+    large = firesteel(*again.split(), "--context", "40960", "--users", "64")
+    assert large.code == 4 and large.out.endswith(" --users 64 --host gb10 --nodes 2\n")

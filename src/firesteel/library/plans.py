@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -131,60 +131,80 @@ def _same_recipe(ask: Ask, best: Proposal) -> str | None:
 
 def next_command(planned: PlannedModel) -> str:
     """What to type after a plan: to serve it, to learn why it cannot run, or what would fit."""
-    best = planned.best
-    adapters = [
-        word for each in planned.ask.adapters for word in ("--adapter", f"{each.name}={each.reference}")
-    ]
-    model = shlex.join((planned.ask.model or best.name, *adapters))
-    return _to_serve(best, model) if best.plan.fits else _to_fit(planned.ask, best, model)
+    ask, best = planned.ask, planned.best
+    return _to_serve(ask, best) if best.plan.fits else _to_fit(ask, best)
 
 
-def _to_serve(best: Proposal, model: str) -> str:
+def _to_serve(ask: Ask, best: Proposal) -> str:
     from firesteel.planner.advice import has_weights
     from firesteel.planner.propose import is_audit
 
     if best.stops and (is_audit(best.stops[0]) or best.stops[0].key.startswith("adapter:")):
-        return best.stops[0].instead or f"firesteel audit {model}"
+        return best.stops[0].instead or f"firesteel audit {shlex.join(_model_words(ask, best))}"
     if not has_weights(best):
         return "firesteel up with the folder that holds its weights, or with its Hub id"
+    served = shlex.join((*_model_words(ask, best), *_as_words(_launch_options(ask))))
     joined = " --cluster" if best.plan.launch.sparks > 1 else ""
     if best.plan.host.name != "local":
         return (
-            f"firesteel up {model}{joined}, on that machine; firesteel render {model} prints its docker run"
+            f"firesteel up {served}{joined}, on that machine; firesteel render {served} prints its docker run"
         )
     if best.can_run:
-        return f"firesteel up {model}{joined}"
+        return f"firesteel up {served}{joined}"
     if best.stops:
         return f"firesteel check --explain {best.stops[0].rule}"
-    return f"firesteel plan {model} --host gb10, for a Spark; firesteel models, for what fits here"
+    return f"{_plan_again(ask, best, 'gb10')}, for a Spark; firesteel models, for what fits here"
 
 
-def _to_fit(ask: Ask, best: Proposal, model: str) -> str:
+def _to_fit(ask: Ask, best: Proposal) -> str:
     """The same with a smaller context, next to fewer services, on two Sparks, or another recipe."""
     from firesteel.planner.advice import alternative, how_to_fit
     from firesteel.run.preflight import held_bytes  # loads docker
 
-    is_local = best.plan.host.name == "local"
-    hint = how_to_fit(best, held_bytes(find_home()) if is_local else {})
-    again = shlex.join(_options(ask, best.plan.host.name))
-    if hint.startswith("--"):
-        return f"firesteel plan {model} {hint} {again}".rstrip()
+    host_name = best.plan.host.name
+    hint = how_to_fit(best, held_bytes(find_home()) if host_name == "local" else {})
+    if hint.startswith("--context "):
+        return _plan_again(replace(ask, context=int(hint.removeprefix("--context "))), best, host_name)
     if not hint.startswith("firesteel models"):
         return hint
     if best.plan.host.hardware == "gb10" and best.plan.launch.sparks == 1 and _fits_two(ask, best):
-        return f"firesteel plan {model} {again} --nodes 2, which fits".replace("  ", " ")
+        return f"{_plan_again(replace(ask, sparks=2), best, host_name)}, which fits"
     other = alternative(best, propose(Ask(), best.plan.host))
     return f"firesteel plan {other.name}, which fits" if other else hint
 
 
-def _options(ask: Ask, host_name: str) -> list[str]:
-    """What was asked for apart from the model and its context, as it is typed."""
-    asked = {
-        "users": ask.users, "engine": ask.engine, "engine-version": ask.version, "quant": ask.quant,
-        "weights-bytes": ask.weights_bytes, "kv-cache-dtype": ask.kv_cache_dtype,
-        "host": None if host_name == "local" else host_name,
+def _plan_again(ask: Ask, best: Proposal, host_name: str) -> str:
+    """The plan that was asked for, as it is typed."""
+    options = _launch_options(ask) | {
+        "quant": ask.quant, "weights-bytes": ask.weights_bytes, "kv-cache-dtype": ask.kv_cache_dtype,
+        "kv-cache-memory-bytes": ask.kv_cache_bytes, "host": None if host_name == "local" else host_name,
+        "nodes": ask.sparks,
     }  # fmt: skip
-    return [word for name, value in asked.items() if value for word in (f"--{name}", str(value))]
+    return shlex.join(("firesteel", "plan", *_model_words(ask, best), *_as_words(options)))
+
+
+def _model_words(ask: Ask, best: Proposal) -> list[str]:
+    """The model and its adapters, as they are typed."""
+    adapters = (("--adapter", f"{each.name}={each.reference}") for each in ask.adapters)
+    return [ask.model or best.name, *(word for pair in adapters for word in pair)]
+
+
+def _launch_options(ask: Ask) -> dict[str, object]:
+    """What was asked for besides the model that `plan`, `up` and `render` all take."""
+    return {
+        "context": ask.context, "users": ask.users, "port": ask.port, "engine": ask.engine,
+        "engine-version": ask.version, "engine-path": ask.engine_path,
+        "native": ask.runtime == "native" and not ask.engine_path,
+    }  # fmt: skip
+
+
+def _as_words(options: Mapping[str, object]) -> list[str]:
+    pairs = (
+        (f"--{name}",) if value is True else (f"--{name}", str(value))
+        for name, value in options.items()
+        if value
+    )
+    return [word for pair in pairs for word in pair]
 
 
 def _fits_two(ask: Ask, best: Proposal) -> bool:
