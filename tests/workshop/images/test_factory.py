@@ -368,6 +368,34 @@ def test_a_recipe_for_another_release() -> None:
         with_release(image_recipe("llamacpp-here"), POLICY.releases, release)
 
 
+def test_a_release_replaces_the_commit_of_its_own_repository() -> None:
+    recipe, new = image_recipe("vllm-gb10"), "a" * 40
+    (vllm,) = (pin for pin in recipe.pins if pin.commit)
+    other = replace(
+        vllm, name="flashinfer", url="https://github.com/flashinfer-ai/flashinfer", commit="b" * 40
+    )
+    both = replace(recipe, pins=(other, *recipe.pins))
+    release = UpstreamRelease("v0.30.0", "0.30.0", new)
+    for url in ("https://github.com/vllm-project/vllm", "https://github.com/vllm-project/vllm.git/"):
+        changed = with_release(both, ReleaseSource(git=url), release)
+        commits = {pin.name: pin.commit for pin in changed.pins}
+        assert commits["flashinfer"] == other.commit and commits[vllm.name] == new
+        assert str(vllm.commit) not in str(changed.stages)
+    mirror = ReleaseSource(git="/srv/mirrors/vllm")
+    assert {pin.commit for pin in with_release(recipe, mirror, release).pins if pin.commit} == {new}
+    with pytest.raises(UsageError, match="/srv/mirrors/vllm"):
+        with_release(both, mirror, release)
+
+
+def test_a_release_is_newer_than_its_candidate() -> None:
+    policy = replace(POLICY, tags=r"v(.*)|b\d+")
+    tags = ["v0.9.1rc1", "v0.9.1", "v0.10.0", "v0.9.1rc2", "v0.9.0.post1", "v0.9.1-rc.3"]
+    found = [one.tag for one in wanted_releases(policy, dict.fromkeys(tags, "c"))]
+    assert found == ["v0.10.0", "v0.9.1", "v0.9.1-rc.3", "v0.9.1rc2", "v0.9.1rc1", "v0.9.0.post1"]
+    builds = [one.tag for one in wanted_releases(policy, dict.fromkeys(["b9", "b10"], "c"))]
+    assert builds == ["b10", "b9"]
+
+
 def git(folder: Path, *words: str) -> str:
     identity = ("-c", "user.name=a", "-c", "user.email=a@b")
     done = subprocess.run(

@@ -22,6 +22,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
+from packaging.version import InvalidVersion, Version
+
 from firesteel import values
 from firesteel.bench.upgrade.trial import AnswerPolicy
 from firesteel.catalog.image_recipe import BuildStage, BuildStep, ImageRecipe, PinnedSource
@@ -89,9 +91,14 @@ class UpstreamRelease(Value):
     """The commit, or the digest in the registry; empty until it is asked for."""
 
     @property
-    def order(self) -> tuple[int, ...]:
-        """Sorts releases by the numbers of their tags: v0.9.1 before v0.10.0."""
-        return tuple(int(number) for number in re.findall(r"\d+", self.tag))
+    def order(self) -> Version:
+        """Sorts releases: v0.9.1rc1 before v0.9.1 before v0.10.0. If a tag is no version: by its numbers."""
+        for text in (self.tag, self.version):
+            try:
+                return Version(text)
+            except InvalidVersion:
+                continue
+        return Version(".".join(re.findall(r"[0-9]+", self.tag)) or "0")
 
 
 def read_policies(path: Path) -> Mapping[str, ImagePolicy]:
@@ -121,20 +128,36 @@ def with_release(recipe: ImageRecipe, source: ReleaseSource, release: UpstreamRe
     """The recipe for another release: the commit or the base image, and the version, wherever they stand."""
     if source.registry:
         return _on_base(recipe, source.registry, release)
+    replaced = _pin_of(recipe, source.git or "", release)
+    changes = {replaced.commit or "": release.pin, recipe.version: release.version}
+    stages = tuple(
+        replace(stage, steps=tuple(_changed(step, changes) for step in stage.steps))
+        for stage in recipe.stages
+    )
+    own = tuple(replace(pin, commit=release.pin) if pin is replaced else pin for pin in recipe.pins)
+    return replace(recipe, version=release.version, pins=own, stages=stages)
+
+
+def _pin_of(recipe: ImageRecipe, repository: str, release: UpstreamRelease) -> PinnedSource:
+    """The pin whose commit a release of this repository replaces. A single one is meant in any case: the
+    releases may be read from a mirror."""
     pins = [pin for pin in recipe.pins if pin.commit]
     if not pins:
         raise UsageError(
             f"no pin of the recipe has a `commit` that {release.tag} could replace",
             next="pins: [{name: ..., url: ..., commit: ...}] in the recipe, or releases: {registry: ...}",
         )
-    old = pins[0].commit or ""
-    changes = {old: release.pin, recipe.version: release.version}
-    stages = tuple(
-        replace(stage, steps=tuple(_changed(step, changes) for step in stage.steps))
-        for stage in recipe.stages
-    )
-    own = tuple(replace(pin, commit=release.pin) if pin is pins[0] else pin for pin in recipe.pins)
-    return replace(recipe, version=release.version, pins=own, stages=stages)
+    same = [pin for pin in pins if _address(pin.url) == _address(repository)]
+    if not same and len(pins) > 1:
+        raise UsageError(
+            f"no pin of the recipe has the url {repository}: {', '.join(pin.url for pin in pins)}",
+            next="releases: {git: ...} with the `url` of one of them",
+        )
+    return (same or pins)[0]
+
+
+def _address(url: str) -> str:
+    return url.rstrip("/").removesuffix(".git")
 
 
 def _on_base(recipe: ImageRecipe, registry: str, release: UpstreamRelease) -> ImageRecipe:
