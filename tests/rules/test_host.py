@@ -113,6 +113,25 @@ def test_garbage_in_a_section_never_raises(section: str) -> None:
                     plan_fix(finding.check, facts)
 
 
+def desktop_held_by(program: str) -> str:
+    rows = f"  4 1 me {3 * 2**20} 60 {program}\n"
+    return findings(with_section(host_probe(), "processes", rows))["desktop"].level
+
+
+@pytest.mark.parametrize(
+    "program", ["code", "code-insiders", "cursor", "gnome-shell-cal", "Xorg", "xrdp-sesman"]
+)
+def test_what_draws_a_desktop_holds_memory(program: str) -> None:
+    assert desktop_held_by(program) not in ("good", "unknown")
+
+
+@pytest.mark.parametrize(
+    "program", ["opencode", "claude-code", "code-tunnel", "cursor-agent", "vscode-server"]
+)
+def test_what_runs_in_a_terminal_is_no_desktop_program(program: str) -> None:
+    assert desktop_held_by(program) == "good"
+
+
 def test_a_harmless_message_of_the_network_card_is_ignored() -> None:
     assert "insufficient power" in host_probe().text("kernel-log")
     assert findings(host_probe())["kernel-faults"].level == "good"

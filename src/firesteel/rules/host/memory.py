@@ -18,8 +18,10 @@ _ACCOUNTED = (
 )  # fmt: skip
 _KILLERS = ("earlyoom.service", "systemd-oomd.service", "nohang.service", "dgx-anti-oom.service")
 _DESKTOP = re.compile(
-    r"gnome-shell|Xorg|Xwayland|code|cursor|chrome|firefox|xrdp|nxagent|rustdesk|plasmashell"
+    r"(?:gnome-shell|plasmashell|Xorg|Xwayland|firefox|xrdp|nxagent|rustdesk)\b.*"
+    r"|chrome(?:_crashpad)?|code(?:-insiders)?|cursor"
 )
+"""Whole names, as `ps` prints them (`comm`): `opencode` and `cursor-agent` run in a terminal."""
 _DESKTOP_BYTES = 2 * GIB
 _ENGINES = re.compile(r"VLLM::|vllm|sglang|llama-server|rpc-server|trtllm|firesteel")
 _ORPHAN_S = 60
@@ -197,7 +199,7 @@ def huge_page_mode(facts: HostFacts) -> CheckVerdict:
 def desktop(facts: HostFacts) -> CheckVerdict:
     if not facts.processes:
         return unknown("needs ps")
-    rows = [row for row in facts.processes if _DESKTOP.search(row.name)]
+    rows = [row for row in facts.processes if _DESKTOP.fullmatch(row.name)]
     held = sum(row.resident_bytes for row in rows)
     target = facts.link("etc/systemd/system/default.target") or facts.probe.text("default-target").strip()
     if held < _DESKTOP_BYTES:
