@@ -136,6 +136,13 @@ def test_anything_but_both_rails_is_refused(log: str, text: str) -> None:
     assert refused.value.exit_code == 3
 
 
+def test_a_device_whose_name_begins_another_is_missing() -> None:
+    log = "NCCL INFO NET/IB : Using [0]mlx5_10:1/RoCE [1]mlx5_0:1/RoCE [RO]"
+    with pytest.raises(Stopped, match="without mlx5_1:"):
+        require_transport(log, ("mlx5_1", "mlx5_0"), False)
+    assert require_transport(log, ("mlx5_10", "mlx5_0"), False) == "RDMA by mlx5_10, mlx5_0"
+
+
 def test_the_step_timeout_follows_the_longest_prefill() -> None:
     assert [execute_timeout_s(each) for each in (0, 60, 1000, None)] == [60, 180, 300, 300]
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -171,7 +172,8 @@ def require_transport(log: str, hcas: Sequence[str], allows_tcp: bool) -> str:
     """What NCCL says that it uses, from the log of a rank; Stopped where that is TCP and was not allowed."""
     using = [line.strip() for line in log.splitlines() if "NET/IB : Using" in line]
     if using:
-        missing = [hca for hca in hcas if not any(hca in line for line in using)]
+        used = set(re.findall(r"[\w.-]+", " ".join(using)))  # whole names: `mlx5_1` is in `mlx5_10`
+        missing = [hca for hca in hcas if hca not in used]
         if missing and not allows_tcp:
             raise Stopped(
                 f"NCCL uses RDMA without {', '.join(missing)}: half of the link",
