@@ -328,6 +328,13 @@ def test_the_verdict(values: tuple[float, ...], says: str) -> None:
     assert "nothing is known" in verdict_text([])
 
 
+def test_the_verdict_counts_the_other_settings() -> None:
+    open_one = compare_values((50.0, 90.0, 20.0), (50.0, 50.1, 49.9))
+    one, two, three = (({"kernel": name}, open_one) for name in "bcd")
+    assert "as fast as before, nor about 1 other; " in verdict_text([one, two])
+    assert "as fast as before, nor about 2 others; " in verdict_text([one, two, three])
+
+
 async def test_every_finished_run_is_in_the_journal(bench: Any) -> None:
     """Whoever kills it after this event finds it there."""
     one: Bench = bench(wish=replace(WISH, max_runs=4))

@@ -109,7 +109,8 @@ def verdict_text(compared: Sequence[tuple[Mapping[str, str], FigureDifference]])
     if not open_ones:
         return "no setting that was tried is better than the current one; nothing was changed"
     changes, found = open_ones[0]
-    more = f", nor about {len(open_ones) - 1} others" if len(open_ones) > 1 else ""
+    others = len(open_ones) - 1
+    more = f", nor about {others} {'other' if others == 1 else 'others'}" if others else ""
     return (
         f"cannot tell whether {_changed(changes)} is better: {_ratio(found)} as fast as before{more}; "
         "nothing was changed. A larger --budget measures longer"
