@@ -188,7 +188,12 @@ class Channel(Value):
             done = await ssh.run(self.target, shlex.join(self._command(script, words)), stdin, timeout_s)
             code, out, err = done.code, done.out, done.err
         else:
-            code, out, err = await _run_here(self._command(script, words), stdin, timeout_s)
+            try:
+                code, out, err = await _run_here(self._command(script, words), stdin, timeout_s)
+            except TimeoutError:  # as of `ssh.run`
+                raise HostNotReady(
+                    f"{self.name} did not answer within {timeout_s:.0f} s", next="firesteel cluster check"
+                ) from None
         if code:
             raise _script_failure(self.name, code, err)
         document: dict[str, Any] = json.loads(out)

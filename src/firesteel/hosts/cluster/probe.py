@@ -175,7 +175,7 @@ def listen(where: str) -> int:
 def swallow(server: socket.socket) -> None:
     while True:
         connection, _ = server.accept()
-        with connection:
+        with connection, contextlib.suppress(ConnectionError):  # the next one is read in any case
             buffer = bytearray(2**20)
             while connection.recv_into(buffer):
                 pass
