@@ -180,7 +180,7 @@ class PendingRequest(Protocol):
 
     @property
     def body(self) -> bytes:
-        """As the client sent it, until an answer begins; then its first 64 KiB if prompts are logged, else empty."""
+        """As the client sent it until an answer begins; then its first 64 KiB if prompts are logged."""
 
     def granted(self, endpoint: Endpoint, recorder: LatencyRecorder | None) -> None: ...
 
