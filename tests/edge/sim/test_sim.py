@@ -19,7 +19,7 @@ import pytest
 import firesteel
 from firesteel.edge.host import process
 from firesteel.edge.sim import boot, docker, engine_config, nvidia_smi
-from firesteel.edge.sim.containers import DockerError
+from firesteel.edge.sim.containers import ContainerRecord, DockerError, file_path, write
 from firesteel.edge.sim.setup import ScenarioSchema, enter, scenario, scenarios
 from firesteel.edge.sim.spark import SimFault, SimGpuProcess, SimSpark, held_bytes, log_kernel_message
 from firesteel.engines.diagnosis import diagnose
@@ -112,6 +112,18 @@ def test_a_container_keeps_running_without_its_client(plain: Plain) -> None:
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as watcher:
         watcher.send_signal(signal.SIGTERM)
     assert engine.get("/health") == 200
+
+
+def test_logs_follow_to_the_last_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of an engine that ends right after it, between two looks."""
+    (tmp_path / "containers").mkdir()
+    log = file_path(tmp_path, "one", "log")
+    log.write_text("loading\n")
+    argv = ["sh", "-c", 'sleep 0.2; echo "CUDA error: out of memory" >> "$0"', str(log)]
+    with subprocess.Popen(argv) as engine:
+        write(tmp_path, ContainerRecord("one", "one", "image", (), 0.0, pid=process.find(engine.pid)))
+        assert docker.logs(["--follow", "one"], tmp_path, QUICK) == 0
+    assert capsys.readouterr().out == "loading\nCUDA error: out of memory\n"
 
 
 def test_a_signal_to_the_client_reaches_the_engine(sparks: Sparks) -> None:

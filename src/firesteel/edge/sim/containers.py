@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from firesteel.edge.home import write_state
 from firesteel.edge.host.process import Pid, is_alive
@@ -52,11 +52,11 @@ def file_path(folder: Path, id: str, suffix: str) -> Path:
     return folder / "containers" / f"{id}.{suffix}"
 
 
-def printed(folder: Path, id: str, since: float = 0.0) -> str:
+def open_log(folder: Path, id: str, since: float = 0.0) -> BinaryIO:
     """Its output, from a time on."""
-    with file_path(folder, id, "log").open("rb") as log:
-        log.seek(_offset(file_path(folder, id, "times"), since) if since else 0)
-        return log.read().decode(errors="replace")
+    log = file_path(folder, id, "log").open("rb")
+    log.seek(_offset(file_path(folder, id, "times"), since) if since else 0)
+    return log
 
 
 def _offset(times: Path, since: float) -> int:

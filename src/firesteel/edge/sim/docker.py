@@ -362,18 +362,19 @@ def logs(arguments: list[str], folder: Path, spark: SimSpark) -> int:
     )
     record = find_container(folder, names)
     since = _seconds(options.get("since", ""))
-    lines = containers.printed(folder, record.id, since).splitlines(keepends=True)
     tail = options.get("tail") or options.get("n")
-    if isinstance(tail, str) and tail.isdigit():
-        lines = lines[-int(tail) :] if int(tail) else []
-    sys.stdout.write("".join(lines))
-    sys.stdout.flush()
-    if options.keys() & {"follow", "f"} and record.is_running:
-        with containers.file_path(folder, record.id, "log").open("r", errors="replace") as log:
-            log.seek(0, os.SEEK_END)
-            while record.is_running:
-                sys.stdout.write(log.read())
-                sys.stdout.flush()
+    with containers.open_log(folder, record.id, since) as log:
+        lines = log.read().decode(errors="replace").splitlines(keepends=True)
+        if isinstance(tail, str) and tail.isdigit():
+            lines = lines[-int(tail) :] if int(tail) else []
+        sys.stdout.write("".join(lines))
+        sys.stdout.flush()
+        follows = bool(options.keys() & {"follow", "f"})
+        while follows:
+            follows = record.is_running  # looked up before the read, which then includes the last line
+            sys.stdout.write(log.read().decode(errors="replace"))
+            sys.stdout.flush()
+            if follows:
                 time.sleep(_POLL_S)
     return 0
 
