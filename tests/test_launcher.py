@@ -105,7 +105,7 @@ def test_uv_installs_and_a_python_that_went_away_is_replaced(copy: Path, tools: 
     """uv locks `.venv/.lock` itself: it waited ten minutes for the lock of the script that had started it."""
     (tools / "uv").symlink_to(Path(sys.executable).with_name("uv"))
     bare = tools.parent / "python-without-venv"
-    script(bare, f'#!/bin/sh\ncase "$2" in *ensurepip*) exit 1;; esac\nexec {sys.executable} "$@"\n')
+    script(bare, f'#!/bin/sh\ncase "$2" in *ensurepip*) exit 1;; esac\nexec "{sys.executable}" "$@"\n')
     (tools / "python3").symlink_to(bare)
     first = run(copy, "--version", tools=tools)
     assert first.returncode == 0 and first.stdout.startswith("firesteel, version"), first.stderr

@@ -82,10 +82,14 @@ def _path(value: Any) -> str:
 
 def printed_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """The JSON Schema of what `encode_json` writes: keys with a default are there too."""
+    import inspect  # takes longer to load than this module
+
     _, components = msgspec.json.schema_components(
         [kind], schema_hook=_schema_of_other, ref_template="#/$defs/{name}"
     )
     for component in components.values():
+        if "description" in component:  # Python 3.13 takes the indentation away by itself
+            component["description"] = inspect.cleandoc(component["description"])
         if "properties" in component:
             component["required"] = list(component["properties"])
             for key in component["properties"].values():

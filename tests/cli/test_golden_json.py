@@ -11,6 +11,7 @@ the type of each takes its place. A list keeps its first two items and those wit
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from pathlib import Path
@@ -164,7 +165,19 @@ def compare(name: str, ran: Ran, places: dict[str, str], types_only: bool = Fals
     if os.environ.get("RENEW_GOLDEN"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert text == path.read_text(), f"{name}: see the first lines of this file"
+    same = text == path.read_text() or nearly_equal(found, json.loads(path.read_text()))
+    assert same or text == path.read_text(), f"{name}: see the first lines of this file"
+
+
+def nearly_equal(one: Any, other: Any) -> bool:
+    """From Python 3.12 on `sum` rounds floats once, so their last digits differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(one) == list(other) and all(nearly_equal(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(nearly_equal, one, other))
+    if type(one) in (int, float) and type(other) in (int, float):
+        return math.isclose(one, other, rel_tol=1e-9)
+    return bool(one == other)
 
 
 @pytest.mark.parametrize("name", DATA)

@@ -66,7 +66,7 @@ def test_beyond_loopback_only_with_a_key(firesteel: Firesteel) -> None:
         ({"HF_HUB_CACHE": "/data/cache", "HF_HOME": "/data/hf"}, "-v /data/cache:/hub/hub \\"),
         ({"HF_HOME": "/home/me/mine", "HOME": "/home/me"}, "-v ~/mine:/hub \\"),
         ({}, "-v {home}/huggingface:/hub \\"),
-        ({"FIRESTEEL_HOME": "", "HOME": "/root"}, "-v ~/.cache/huggingface:/hub \\"),
+        ({"FIRESTEEL_HOME": "", "HOME": "{home}"}, "-v ~/.cache/huggingface:/hub \\"),
     ],
 )
 def test_the_hubs_cache_is_where_pull_puts_it(
@@ -74,6 +74,7 @@ def test_the_hubs_cache_is_where_pull_puts_it(
 ) -> None:
     for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
+    env = {name: value.replace("{home}", str(tmp_path)) for name, value in env.items()}
     for model in (MODEL, "smollm2"):
         text = run_firesteel(tmp_path, "render", model, env=env).out
         assert mount.replace("{home}", str(tmp_path)) in text

@@ -108,6 +108,7 @@ def test_what_is_said_is_what_is_left(quick_home: Home, free_port: int, phase: s
 
 
 @pytest.mark.real
+@pytest.mark.usefixtures("pulled")  # which skips where the engine cannot run
 def test_while_the_engine_is_installed(tmp_path: Path, free_port: int) -> None:
     interrupt(tmp_path, free_port, "pull    engine", signal.SIGINT, 0.5)
 

@@ -328,6 +328,7 @@ async def test_others_on_the_gpu_are_named_and_ours_are_not(
     ]
 
 
+@pytest.mark.usefixtures("pulled")  # which skips where the engine cannot run
 async def test_the_embedded_engine_needs_no_docker(
     home: Home, free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
