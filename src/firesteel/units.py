@@ -7,8 +7,8 @@
 
 Bytes are ints everywhere; GB is 10^9, GiB is 2^30. Convert only for display. A `Band` is a figure that is not
 exact: the expected value and the range it may lie in. Ranges of engine versions follow PEP 440 (`>=8955` for
-builds of llama.cpp). Those with `>=` and `<`, which is all of ours, are compared here, because importing
-`packaging.specifiers` takes as long as a fifth of a check.
+builds of llama.cpp). Those with `>=`, `<` and `<=`, which is all of ours, are compared here, because
+importing `packaging.specifiers` takes as long as a fifth of a check.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class BandSchema(FileValue, kw_only=True):
     high: float
 
 
-_BOUND = re.compile(r"(>=|<)(\d+(?:\.\d+)*)")
+_BOUND = re.compile(r"(>=|<=|<)(\d+(?:\.\d+)*)")
 
 
 @lru_cache(maxsize=1024)  # of one release for every rule that has a range
@@ -134,12 +134,15 @@ def is_in_range(version: Version, text: str) -> bool:
         from packaging.specifiers import SpecifierSet
 
         return SpecifierSet(text).contains(version, prereleases=True)
-    return all(
-        version >= bound
-        if operator == ">="
-        else version < bound and not (version.is_prerelease and _release(version.base_version) == bound)
-        for operator, bound in bounds
-    )
+    return all(_is_within(version, operator, bound) for operator, bound in bounds)
+
+
+def _is_within(version: Version, operator: str, bound: Version) -> bool:
+    if operator == ">=":
+        return version >= bound
+    if operator == "<=":
+        return _version(version.public) <= bound
+    return version < bound and not (version.is_prerelease and _version(version.base_version) == bound)
 
 
 def has_no_end(text: str) -> bool:
@@ -149,6 +152,8 @@ def has_no_end(text: str) -> bool:
 
 def check_range(text: str) -> str:
     """For schemas of files: the text, or ValueError."""
+    if _bounds(text) is not None:
+        return text
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     try:
@@ -160,12 +165,12 @@ def check_range(text: str) -> str:
 
 @cache
 def _bounds(text: str) -> tuple[tuple[str, Version], ...] | None:
-    """Operators and versions; None unless all are `>=` or `<` a plain release."""
+    """Operators and versions; None unless all are `>=`, `<` or `<=` a plain release."""
     found = [_BOUND.fullmatch(part.strip()) for part in text.split(",") if part.strip()]
-    return tuple((match[1], _release(match[2])) for match in found if match) if all(found) else None
+    return tuple((match[1], _version(match[2])) for match in found if match) if all(found) else None
 
 
-def _release(text: str) -> Version:
+def _version(text: str) -> Version:
     from packaging.version import Version  # not loaded by a gateway, which only needs sizes and bands
 
     return Version(text)

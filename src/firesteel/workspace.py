@@ -24,7 +24,6 @@ from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.hardware import Host, hardware, idle_host
 from firesteel.facts.model.architecture import Checkpoint
 from firesteel.launch import AdapterReference, Ask, EngineName, EngineProgram, is_hub_id
-from firesteel.rules import linter
 from firesteel.values import Value, replace
 
 if TYPE_CHECKING:  # loaded only to plan: `check` needs none of it
@@ -114,7 +113,9 @@ class Workspace(Value, dict=True):
         from firesteel.planner.propose import propose, propose_checkpoint
 
         if ask.version:
-            ask = replace(ask, version=linter.release(ask.engine, ask.version))
+            from firesteel.rules.linter import release as known_release  # loads the readers of commands
+
+            ask = replace(ask, version=known_release(ask.engine, ask.version))
         release = self.release if self.release else self._chosen_release(ask)
         programs = self._programs(ask, release)
         is_local = host.name == "local"

@@ -12,12 +12,12 @@ A range covers the known releases between its ends and claims nothing about a re
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
+import msgspec
 from msgspec.structs import fields
 
 from firesteel.engines.flags import compact_json
@@ -30,19 +30,19 @@ Facts = dict[str, Any]
 SymbolTable = Mapping[str, "SymbolHistory"]
 
 
-class ReleaseRange(Value):
+class ReleaseRange(Value, array_like=True):
     """First and last release with equal facts; None for last: the newest known release has it too."""
 
     first: str
-    last: str | None
-    facts: Mapping[str, Any]
+    last: str | None = None
+    facts: Mapping[str, Any] = {}
 
 
 class SymbolHistory(Value):
     """The releases that have a symbol, and each of its values."""
 
-    ranges: tuple[ReleaseRange, ...]
-    values: Mapping[str, tuple[ReleaseRange, ...]]
+    ranges: tuple[ReleaseRange, ...] = msgspec.field(name="is")
+    values: Mapping[str, tuple[ReleaseRange, ...]] = {}
 
 
 class EngineHistory(Value):
@@ -53,7 +53,7 @@ class EngineHistory(Value):
     keys: SymbolTable
     """`SpeculativeConfig.method`; `SpeculativeConfig` alone is the config itself."""
     variables: SymbolTable
-    complete: tuple[str, str] | None = None
+    complete: tuple[str, str] | None = msgspec.field(default=None, name="whole")
     """Every change between these two releases was read: a release between them that is not in `versions`
     equals the one before it."""
 
@@ -163,15 +163,8 @@ def dump_history(history: EngineHistory) -> str:
 def load_history(text: str, name: str = "engine data") -> EngineHistory:
     """The inverse of `dump_history`; `name` is for the error message."""
     try:
-        document = json.loads(text)
-        flags, keys, variables = (
-            {symbol: _symbol_from_json(entry) for symbol, entry in document[table].items()}
-            for table in ("flags", "keys", "variables")
-        )
-        complete = (document["whole"][0], document["whole"][1]) if "whole" in document else None
-        engine = cast(EngineName, document["engine"])
-        return EngineHistory(engine, tuple(document["versions"]), flags, keys, variables, complete)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return msgspec.json.decode(text, type=EngineHistory)
+    except (msgspec.DecodeError, TypeError, UnicodeError) as error:
         raise FiresteelError(
             f"{name} is not what firesteel wrote there ({type(error).__name__}: {error})",
             next="delete it and run `firesteel engine learn` again",
@@ -247,17 +240,3 @@ def _range_to_json(range_: ReleaseRange) -> list[Any]:
     if range_.facts:
         return [range_.first, range_.last, dict(range_.facts)]
     return [range_.first, range_.last] if range_.last else [range_.first]
-
-
-def _symbol_from_json(entry: Facts) -> SymbolHistory:
-    values = entry.get("values", {})
-    return SymbolHistory(
-        _ranges_from_json(entry["is"]), {name: _ranges_from_json(ranges) for name, ranges in values.items()}
-    )
-
-
-def _ranges_from_json(ranges: list[list[Any]]) -> tuple[ReleaseRange, ...]:
-    return tuple(
-        ReleaseRange(parts[0], parts[1] if len(parts) > 1 else None, parts[2] if len(parts) > 2 else {})
-        for parts in ranges
-    )

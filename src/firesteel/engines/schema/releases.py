@@ -17,7 +17,6 @@ changed its kind, the newest counts.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
@@ -200,12 +199,11 @@ class FlagArity(Value):
 
 @cache
 def flag_arity(engine: EngineName) -> FlagArity:
-    flags = json.loads(shipped_data.read_text(f"engines/{engine}/{SCHEMA_FILE}"))["flags"]
     names: dict[str, set[str]] = {"nothing": set(), "value": set(), "optional": set(), "many": set()}
     aliases: dict[str, str] = {}
-    for dashed, history in flags.items():
+    for dashed, history in shipped_history(engine).flags.items():
         name = dashed.removeprefix("--")
-        facts = [range_[2] if len(range_) > 2 else {} for range_ in history["is"]]
+        facts = [range_.facts for range_ in history.ranges]
         names[facts[-1].get("takes", "value")].add(name)
         aliases |= {alias.lstrip("-"): name for older in facts for alias in older.get("aliases", ())}
     return FlagArity(

@@ -97,7 +97,7 @@ def read_settings(launch: Launch, architecture: Architecture, release: Release |
     retains = has_drafter and release >= (0, 28) and min(tokens, architecture.drafter_layers) > 1
     conv_value_bytes = STATE_DTYPES.get(text_flag(flags, "mamba-cache-dtype", "auto"), 2)
     # DeepSeek-V4 has blocks outermost; other models have layers outermost unless a variable sets it.
-    is_compressed = any(isinstance(layer, CompressedAttention) for layer in architecture.layers)
+    is_compressed = any(isinstance(layer, CompressedAttention) for layer in architecture.layer_counts)
     return KvSettings(
         release=release,
         value_bytes=bytes_per_value(
@@ -121,7 +121,7 @@ def read_settings(launch: Launch, architecture: Architecture, release: Release |
 
 def _cpu_block_size(launch: Launch, architecture: Architecture) -> int | None:
     """`vllm/platforms/cpu.py` of 0.32, where MLA has its own. None: on a GPU the backend decides."""
-    has_latent = any(isinstance(layer, LatentAttention) for layer in architecture.layers)
+    has_latent = any(isinstance(layer, LatentAttention) for layer in architecture.layer_counts)
     is_cpu = launch.program is not None and not launch.program.uses_gpu
     return 128 if is_cpu and not has_latent else None
 
@@ -200,9 +200,9 @@ def _caches_prefixes(flags: Mapping[str, FlagValue], release: Release, architect
 
 def is_hybrid(architecture: Architecture) -> bool:
     """Whether recurrent layers are mixed with layers that have a cache."""
-    recurrent = sum(isinstance(layer, LinearAttention | Mamba2) for layer in architecture.layers)
-    return recurrent > 0 and any(
-        hasattr(layer, "kv_heads") or isinstance(layer, LatentAttention) for layer in architecture.layers
+    layers = architecture.layer_counts
+    return any(isinstance(layer, LinearAttention | Mamba2) for layer in layers) and any(
+        hasattr(layer, "kv_heads") or isinstance(layer, LatentAttention) for layer in layers
     )
 
 
@@ -223,7 +223,7 @@ def _is_hybrid_managed(
     """Before 0.14 models with chunked layers needed an environment variable for it."""
     if flags.get("disable-hybrid-kv-cache-manager") is True:
         return False
-    chunked = any(isinstance(layer, ChunkedAttention) for layer in architecture.layers)
+    chunked = any(isinstance(layer, ChunkedAttention) for layer in architecture.layer_counts)
     requested = launch.env.get("VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE") == "1"
     return not chunked or requested or release >= (0, 14)
 
@@ -240,7 +240,9 @@ def _unsure(launch: Launch, flags: Mapping[str, FlagValue], architecture: Archit
     drafter = _draft_method(flags) if speculative_tokens(flags) else ""
     if drafter and drafter not in _BUILT_IN_DRAFTERS | _DRAFTERS_WITHOUT_LAYERS:
         return "the drafter is another checkpoint, whose layers are not counted"
-    has_windows = any(isinstance(layer, SlidingAttention | ChunkedAttention) for layer in architecture.layers)
+    has_windows = any(
+        isinstance(layer, SlidingAttention | ChunkedAttention) for layer in architecture.layer_counts
+    )
     is_known = architecture.drafters or architecture.model_type in SLIDING_DRAFTER_FAMILIES
     if drafter in _BUILT_IN_DRAFTERS and has_windows and not is_known:
         return "whether the drafter's layers slide is not known"
@@ -253,9 +255,11 @@ def _unsure(launch: Launch, flags: Mapping[str, FlagValue], architecture: Archit
 
 
 def _unread_combination(release: Release, architecture: Architecture) -> str:
-    if release < (0, 24) and any(isinstance(layer, CompressedAttention) for layer in architecture.layers):
+    if release < (0, 24) and any(
+        isinstance(layer, CompressedAttention) for layer in architecture.layer_counts
+    ):
         return "DeepSeek-V4 was not read in releases before 0.24"
-    latent = [layer for layer in architecture.layers if isinstance(layer, LatentAttention)]
+    latent = [layer for layer in architecture.layer_counts if isinstance(layer, LatentAttention)]
     sparse = [layer for layer in latent if layer.attends]
     if sparse and release < (0, 24):
         return "sparse MLA has no backend for a GB10 before vLLM 0.24"

@@ -101,7 +101,7 @@ def layer_specs(settings: KvSettings, architecture: Architecture, context: int) 
 
 def _vllm_layers(architecture: Architecture) -> tuple[Layer, ...]:
     """In vLLM every other layer of gpt-oss slides, beginning with the first, whatever its config lists."""
-    slides = next((layer for layer in architecture.layers if isinstance(layer, SlidingAttention)), None)
+    slides = next((layer for layer in architecture.layer_counts if isinstance(layer, SlidingAttention)), None)
     if architecture.model_type != "gpt_oss" or slides is None:
         return architecture.layers
     full = FullAttention(slides.kv_heads, slides.key_dim, slides.value_dim)
@@ -117,8 +117,12 @@ def drafter_layers(settings: KvSettings, architecture: Architecture) -> tuple[La
     if not settings.has_drafter or architecture.drafters:
         return architecture.drafters if settings.has_drafter else ()
     if architecture.model_type in SLIDING_DRAFTER_FAMILIES:
-        return next(((layer,) for layer in architecture.layers if isinstance(layer, SlidingAttention)), ())
-    full = [layer for layer in architecture.layers if isinstance(layer, FullAttention | LatentAttention)]
+        return next(
+            ((layer,) for layer in architecture.layer_counts if isinstance(layer, SlidingAttention)), ()
+        )
+    full = [
+        layer for layer in architecture.layer_counts if isinstance(layer, FullAttention | LatentAttention)
+    ]
     widest = max(full, key=lambda layer: token_bytes(settings, layer), default=None)
     return (widest,) * max(1, architecture.drafter_layers) if widest else ()
 
@@ -150,12 +154,13 @@ class _SpecBuilder:
         self._block = settings.block_size or _default_block_size(architecture)
         self._page: int | None = None
         if is_hybrid(architecture):
-            token = max(_attention_token_bytes(settings, layer) for layer in architecture.layers)
+            token = max(_attention_token_bytes(settings, layer) for layer in architecture.layer_counts)
             self._block = self._aligned_block_size(architecture, token)
             self._page = self._block * token
 
     def specs(self, layers: list[Layer]) -> Iterator[KvSpec]:
-        return chain.from_iterable(self._layer_specs(layer) for layer in layers)
+        specs = {layer: self._layer_specs(layer) for layer in set(layers)}
+        return chain.from_iterable(specs[layer] for layer in layers)
 
     def _layer_specs(self, layer: Layer) -> list[KvSpec]:
         match layer:
@@ -199,9 +204,11 @@ class _SpecBuilder:
     def _aligned_block_size(self, architecture: Architecture, token: int) -> int:
         """The fewest tokens, in whole kernel blocks, whose page is at least as large as a state."""
         settings, release = self._settings, self._settings.release
-        recurrent = (layer for layer in architecture.layers if isinstance(layer, LinearAttention | Mamba2))
+        recurrent = (
+            layer for layer in architecture.layer_counts if isinstance(layer, LinearAttention | Mamba2)
+        )
         state = max(state_bytes(settings, layer) for layer in recurrent)
-        latent = any(isinstance(layer, LatentAttention) for layer in architecture.layers)
+        latent = any(isinstance(layer, LatentAttention) for layer in architecture.layer_counts)
         step = self._block if release >= (0, 20) else 64 if latent else _BLOCK
         if latent and release >= (0, 27):
             step = max(step, 128)
@@ -212,9 +219,9 @@ class _SpecBuilder:
 
 def _default_block_size(architecture: Architecture) -> int:
     """Tokens per block, before states are considered."""
-    if any(isinstance(layer, SparseAttention) for layer in architecture.layers):
+    if any(isinstance(layer, SparseAttention) for layer in architecture.layer_counts):
         return _SPARSE_BLOCK
-    if any(isinstance(layer, LatentAttention) and layer.attends for layer in architecture.layers):
+    if any(isinstance(layer, LatentAttention) and layer.attends for layer in architecture.layer_counts):
         return _INDEX_BLOCK
     return _BLOCK
 

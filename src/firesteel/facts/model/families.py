@@ -265,8 +265,10 @@ class ConfigValues:
 
     def first_integer(self, keys: Sequence[str]) -> int:
         """The first of these keys that is set; 0 without any."""
-        key = next((key for key in keys if self.get(key) is not None), None)
-        return self.integer(key, least=0) if key else 0
+        for key in keys:
+            if self.get(key) is not None:
+                return self.integer(key, least=0)
+        return 0
 
     def nested(self, key: str) -> ConfigValues:
         """The values of an object inside this one."""

@@ -112,9 +112,17 @@ class ModulePatterns(Value):
         parts = name.split(".")[:16]
         if self.trees and not self.trees.isdisjoint(accumulate(parts, "{}.{}".format)):
             return True
-        if self.names and not self.names.isdisjoint(_subpaths(parts, _lengths(self.names))):
+        if self.names and self._has_name(parts):
             return True
         return any(pattern.match(name) for pattern in self.patterns) if self.patterns else False
+
+    def _has_name(self, parts: Sequence[str]) -> bool:
+        lengths = _lengths(self.names)
+        for start, part in enumerate(parts):
+            for length in lengths.get(part, ()):
+                if ".".join(parts[start : start + length]) in self.names:
+                    return True
+        return False
 
     @classmethod
     def parse(cls, entries: Iterable[object]) -> ModulePatterns:
@@ -154,16 +162,13 @@ def _expression(text: str) -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=64)
-def _lengths(names: frozenset[str]) -> tuple[int, ...]:
-    """How many parts these paths have: mostly one, or as many as a layer's."""
-    return tuple(sorted({name.count(".") + 1 for name in names}))
-
-
-def _subpaths(parts: Sequence[str], lengths: Iterable[int]) -> Iterable[str]:
-    """Every run of this many whole names in a path: of two, `a.b.c` has `a.b` and `b.c`."""
-    for length in lengths:
-        for start in range(len(parts) - length + 1):
-            yield ".".join(parts[start : start + length])
+def _lengths(names: frozenset[str]) -> Mapping[str, frozenset[int]]:
+    """By the first part of these paths, how many parts they have: mostly one, or as many as a layer's."""
+    lengths: dict[str, set[int]] = {}
+    for name in names:
+        parts = name.split(".")
+        lengths.setdefault(parts[0], set()).add(len(parts))
+    return {first: frozenset(counts) for first, counts in lengths.items()}
 
 
 Method = Literal[

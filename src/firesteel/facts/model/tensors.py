@@ -98,7 +98,7 @@ class Weights(Value):
         return read
 
 
-_REPLICATED = re.compile(r"(^|[._ ])(q_a_proj|kv_a_proj|wq_a|wkv)|\.(indexer|compressor)\.")
+_REPLICATED = re.compile(r"[._ ](?:q_a_proj|kv_a_proj|wq_a|wkv|(?<=\.)(?:indexer|compressor)\.)")
 """MLA's projections into its latents, and sparse layers' indexers: they have no heads to split. As in vLLM
 0.32, `model_executor/models/deepseek_v2.py` and `models/deepseek_v4/attention.py`, seen 2026-11-15."""
 
@@ -109,7 +109,7 @@ def sum_weights(tensors: Iterable[Tensor], provenance: Provenance, source: str) 
     replicated = 0
     for tensor in tensors:
         stored = tensor.role, tensor.dtype
-        if tensor.role is Role.ATTENTION and _REPLICATED.search(tensor.name[:256]):
+        if tensor.role is Role.ATTENTION and _REPLICATED.search(f".{tensor.name[:256]}"):
             replicated += tensor.bytes
         by_format[stored] = by_format.get(stored, 0) + tensor.bytes
     by_role: dict[Role, int] = {}
