@@ -99,14 +99,15 @@ async def run_stages(startup: Startup, *stages: Stage) -> AsyncGenerator[Event]:
     running = load(home, name)
     _refuse_hung(running)
     # Before the plan is checked: its memory is in use.
-    if running and running.phase == "ready" and not _is_unverified(running, startup.spec):
+    is_up = running is not None and running.phase == "ready" and not _is_unverified(running, startup.spec)
+    if running and is_up and not _lacks_unit(running, startup.spec):
         yield _already(running, startup.spec)
         return
-    if not (running and _is_unverified(running, startup.spec)):
+    if not is_up and not (running and _is_unverified(running, startup.spec)):
         _require_fit(proposal, home)
     need_trust(proposal, options)
     if options.at_boot:
-        boot.require_systemd()
+        await boot.require_systemd()
     try:
         with lock(startup.folder / "work.lock"):
             async with aclosing(_run_locked(startup, stages)) as events:
@@ -133,8 +134,12 @@ async def _run_locked(startup: Startup, stages: Iterable[Stage]) -> AsyncGenerat
     running = load(home, name)
     _refuse_hung(running)
     if running and running.phase == "ready" and not _is_unverified(running, startup.spec):
-        yield _already(running, startup.spec)
+        done = _already(running, startup.spec)
+        if _lacks_unit(running, startup.spec):
+            yield await _enable_at_boot(startup, running.spec)
+        yield done
         return
+    wants_unit = startup.spec.at_boot
     if running and running.state and _is_unverified(running, startup.spec):
         yield PhaseProgress("launch", "it was already started; continuing from there")
         startup.spec, startup.is_started, supervisor = running.spec, True, running.state.supervisor
@@ -149,9 +154,17 @@ async def _run_locked(startup: Startup, stages: Iterable[Stage]) -> AsyncGenerat
     async with aclosing(_in_turn(startup, stages)) as events:
         async for event in events:
             yield event
-    if startup.spec.at_boot:
-        await boot.enable(name, home, startup.spec.up_arguments)
-        yield PhaseDone("boot", f"{name} starts when the machine boots")
+    if wants_unit or startup.spec.at_boot:
+        yield await _enable_at_boot(startup, startup.spec)
+
+
+async def _enable_at_boot(startup: Startup, spec: ServiceSpec) -> PhaseDone:
+    """`spec`: of what runs, which an `up` without --boot may have started."""
+    if not spec.at_boot:
+        spec = replace(spec, at_boot=True)
+        write_spec(startup.folder, spec)  # first: `down` removes the unit of a service that has this
+    await boot.enable(spec.name, startup.home, spec.up_arguments)
+    return PhaseDone("boot", f"{spec.name} starts when the machine boots")
 
 
 async def _in_turn(startup: Startup, stages: Iterable[Stage]) -> AsyncGenerator[Event]:
@@ -189,6 +202,10 @@ def _already(running: Service, wanted: ServiceSpec) -> ServiceReady:
         how = f"HTTP {status}" if status else "nothing"
         raise FiresteelError(f"{name} runs, but {url}/health answers {how}", next=f"firesteel logs {name}")
     return ServiceReady(read_report(running.report), already=True)
+
+
+def _lacks_unit(running: Service, wanted: ServiceSpec) -> bool:
+    return wanted.at_boot and not running.spec.at_boot
 
 
 def _is_same(one: ServiceSpec, other: ServiceSpec) -> bool:

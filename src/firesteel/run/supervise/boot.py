@@ -46,11 +46,16 @@ WantedBy={target}
 """
 
 
-def require_systemd() -> None:
+async def require_systemd() -> None:
+    """It is installed and responds; a container may have `systemctl` alone."""
     if sim_folder():
         raise HostNotReady("a simulated Spark does not boot", next="leave --boot out")
     if shutil.which("systemctl") is None:
         raise HostNotReady("--boot needs systemd, and there is no systemctl here", next="leave --boot out")
+    code, output = await process.run(*_systemctl(os.geteuid() == 0), "show-environment")
+    if code:
+        why = output.strip()[-300:]
+        raise HostNotReady(f"--boot needs systemd, which does not respond: {why}", next="leave --boot out")
 
 
 async def enable(name: str, home: Home, up_arguments: tuple[str, ...]) -> None:
@@ -68,8 +73,9 @@ async def enable(name: str, home: Home, up_arguments: tuple[str, ...]) -> None:
 async def disable(name: str) -> None:
     is_root = os.geteuid() == 0
     path = unit_path(name, is_root=is_root, user_home=Path.home())
-    await _run(*_systemctl(is_root), "disable", path.name)
-    path.unlink(missing_ok=True)
+    if path.exists():  # `up` may have ended before it wrote the unit
+        await _run(*_systemctl(is_root), "disable", path.name)
+        path.unlink(missing_ok=True)
 
 
 async def _run(*argv: str) -> None:
