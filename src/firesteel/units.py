@@ -52,7 +52,7 @@ def parse_size(text: str, *, docker: bool = False) -> int:
     if not match or match[2].lower() not in units:
         known = "64g, 512m" if docker else "110GiB, 64GB"
         raise ValueError(f"`{text}` is not a size; write it like {known}")
-    return round(float(match[1]) * units[match[2].lower()])
+    return int(float(match[1]) * units[match[2].lower()])
 
 
 def show_bytes(count: int) -> str:
