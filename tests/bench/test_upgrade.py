@@ -168,17 +168,18 @@ class Clients:
         request = urllib.request.Request(
             f"{self.url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=240) as response:
-            return str(json.load(response)["choices"][0]["message"]["content"])
+        try:
+            with urllib.request.urlopen(request, timeout=240) as response:
+                return str(json.load(response)["choices"][0]["message"]["content"])
+        except urllib.error.HTTPError as refused:
+            raise AssertionError(refused.read().decode()) from None
 
     def _ask(self) -> None:
         while not self.ends.is_set():
             try:
                 self.ask()
                 self.answers += 1
-            except urllib.error.HTTPError as refused:
-                self.errors.append(refused.read().decode())
-            except (OSError, ValueError, KeyError) as error:
+            except (AssertionError, OSError, ValueError, KeyError) as error:
                 self.errors.append(repr(error))
             time.sleep(0.02)  # four that never pause would only measure the machine
 

@@ -306,6 +306,19 @@ async def load(job: Job | CommandJob, home: Home) -> None:
     if isinstance(job, CommandJob):
         await load_command(job, home)
         return
+    began = process.uptime()
+    while True:
+        try:
+            await _bring_up(job, home)
+            return
+        except FiresteelError:
+            # `upgrade` may have begun to start it while this job was planning.
+            if process.uptime() - began > _OTHERS_S or not is_locked(home.services / job.name / "work.lock"):
+                raise
+        await _after_others(job.name, home)
+
+
+async def _bring_up(job: Job, home: Home) -> None:
     workspace = Workspace(home)
     host = await asyncio.to_thread(workspace.host)
     ask = Ask(
