@@ -188,6 +188,7 @@ def fill(disk: Path) -> None:
 
 
 @needs_root
+@pytest.mark.usefixtures("pulled")  # skips where the embedded engine cannot run
 def test_up_on_a_full_disk(small_disk: Path) -> None:
     (small_disk / "other").write_bytes(bytes(32 * MIB))
     ran = run_firesteel(small_disk, "up")
