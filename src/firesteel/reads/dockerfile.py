@@ -22,7 +22,7 @@ from firesteel.values import Value, replace
 _START = re.compile(r"(?:[^\S\n]*(?:#[^\n]*|ARG\s[^\n]*)?\n)*[^\S\n]*FROM[^\S\n]+\S", re.IGNORECASE)
 _INSTRUCTION = re.compile(r"\s*([A-Za-z]+)\s+")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
-_EXEC_FORM = re.compile(r'\s*\[\s*(?:"(?:[^"\\]|\\.)*"\s*+,?\s*+)*+\]\s*\Z')
+_EXEC_FORM = re.compile(r'\s*\[\s*(?>(?:"(?:[^"\\]|\\.)*"\s*+,?\s*+)*)\]\s*\Z')
 MAX_STAGES = 100
 
 

@@ -35,11 +35,11 @@ _MAX_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_pr
 """The names of one limit: OpenAI's, its newer ones, and llama.cpp's."""
 
 _SPACE = rb"[ \t\r\n]*+"
-_STRING = rb'"(?:[^"\\]++|\\.)*+"'
+_STRING = rb'"(?>(?:[^"\\]++|\\.)*)"'
 _OPEN = re.compile(_SPACE + rb"\{" + _SPACE)
 _NAME = re.compile(rb"(" + _STRING + rb")" + _SPACE + b":" + _SPACE, re.DOTALL)
 _SCALAR = re.compile(_STRING + rb"|[-+.0-9A-Za-z]++", re.DOTALL)
-_TO_BRACKET = re.compile(rb'[^"\[\]{}]*+(?:' + _STRING + rb'[^"\[\]{}]*+)*+([\[\]{}])', re.DOTALL)
+_TO_BRACKET = re.compile(rb'[^"\[\]{}]*+(?>(?:' + _STRING + rb'[^"\[\]{}]*+)*)([\[\]{}])', re.DOTALL)
 _NEXT = re.compile(_SPACE + rb"([,}])" + _SPACE)
 
 

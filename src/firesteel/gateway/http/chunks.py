@@ -11,9 +11,9 @@ import re
 from firesteel.gateway.http.head import FIELD, ProtocolError
 
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
-_QUOTED = rb'"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*+"'
-_EXTENSION = rb"[ \t]*+;[ \t]*+%b(?:[ \t]*+=[ \t]*+(?:%b|%b))?+" % (_TOKEN, _TOKEN, _QUOTED)
-_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:%b)*+\r\n" % _EXTENSION)
+_QUOTED = rb'"(?>(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*)"'
+_EXTENSION = rb"[ \t]*+;[ \t]*+%b(?>(?:[ \t]*+=[ \t]*+(?:%b|%b))?)" % (_TOKEN, _TOKEN, _QUOTED)
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?>(?:%b)*)\r\n" % _EXTENSION)
 """RFC 9112, 7.1.1."""
 _MAX_LINE = 512
 """Of a size line with its extensions."""
