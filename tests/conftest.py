@@ -6,6 +6,7 @@ import fcntl
 import gc
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -218,12 +219,13 @@ def quick_engines(pulled: Home, folder: Path, holds_mib: int = 0) -> Path:
     program = engines / real.parent.name / "bin" / "python"
     program.parent.mkdir(parents=True)
     (program.parents[1] / "complete").touch()
-    source = Path(__file__).with_name("quick_engine.py")
-    variables = f"HOLDS_MIB={holds_mib} PYTHONPATH={Path(package).parents[1]}"
+    server = shlex.join([sys.executable, str(Path(__file__).with_name("quick_engine.py"))])
+    variables = f"HOLDS_MIB={holds_mib} PYTHONPATH={shlex.quote(str(Path(package).parents[1]))}"
+    pip = shlex.quote(str(real.with_name("bin") / "python"))
     program.write_text(
         "#!/bin/sh\n"  # anything but the server is pip, for a pull
-        f'case "$2" in *server.py) ;; *) exec {real.with_name("bin")}/python "$@" ;; esac\n'
-        f'{variables} exec {sys.executable} {source} "$@"\n'
+        f'case "$2" in *server.py) ;; *) exec {pip} "$@" ;; esac\n'
+        f'{variables} exec {server} "$@"\n'
     )
     program.chmod(0o755)
     return engines
