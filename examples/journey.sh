@@ -9,24 +9,24 @@ port=${PORT:-8000}
 say() { printf '\n$ %s\n' "$*"; }
 
 say "firesteel: this host, what fits it, what to type next"
-$firesteel
+"$firesteel"
 
 say "firesteel plan gpt-oss-120b --host gb10: does it fit a Spark, and how fast is it, before 60 GB are downloaded"
-$firesteel plan gpt-oss-120b --host gb10
+"$firesteel" plan gpt-oss-120b --host gb10
 
 say "firesteel check: what is wrong with a command from a guide"
-$firesteel check --host gb10 - <<'GUIDE' || test $? -eq 3
+"$firesteel" check --host gb10 - <<'GUIDE' || test $? -eq 3
 docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.24.0 vllm serve openai/gpt-oss-120b
 GUIDE
 
 say "firesteel pull smollm2: download everything it needs; after that no network is used"
-$firesteel pull smollm2
+"$firesteel" pull smollm2
 
 say "firesteel up smollm2 --dry-run: print the exact commands"
-$firesteel up smollm2 --port "$port" --dry-run
+"$firesteel" up smollm2 --port "$port" --dry-run
 
 say "firesteel up smollm2: plan, check, launch behind the guard, warm up, verify"
-$firesteel up smollm2 --port "$port"
+"$firesteel" up smollm2 --port "$port"
 
 say "a chat request, as any OpenAI client sends it"
 curl --silent --fail --max-time 60 "http://127.0.0.1:$port/v1/chat/completions" \
@@ -35,15 +35,15 @@ curl --silent --fail --max-time 60 "http://127.0.0.1:$port/v1/chat/completions" 
 echo
 
 say "firesteel ps, verify, logs: what runs, verify it again, print its log"
-$firesteel ps
-$firesteel verify smollm2
-$firesteel logs smollm2 -n 3
+"$firesteel" ps
+"$firesteel" verify smollm2
+"$firesteel" logs smollm2 -n 3
 
 say "firesteel client opencode: what belongs in a coding agent's configuration"
-$firesteel client opencode smollm2
+"$firesteel" client opencode smollm2
 
 say "firesteel render: the same launch for Kubernetes"
-$firesteel render gpt-oss-120b --as kubernetes
+"$firesteel" render gpt-oss-120b --as kubernetes
 
 say "firesteel down smollm2: stop it, and wait until its memory is free"
-$firesteel down smollm2
+"$firesteel" down smollm2

@@ -16,22 +16,22 @@ nvfp4=$bf16-nvfp4
 say() { printf '\n$ %s\n' "$*"; }
 
 say "firesteel quantize $bf16 --to fp8-dynamic"
-$firesteel quantize "$bf16" --to fp8-dynamic --out "$fp8"
+"$firesteel" quantize "$bf16" --to fp8-dynamic --out "$fp8"
 
 say "firesteel quantize $bf16 --to nvfp4"
-$firesteel quantize "$bf16" --to nvfp4 --out "$nvfp4"
+"$firesteel" quantize "$bf16" --to nvfp4 --out "$nvfp4"
 
 say "firesteel audit: is each of them what an engine will take it for?"
-$firesteel audit "$fp8"
-$firesteel audit "$nvfp4"
+"$firesteel" audit "$fp8"
+"$firesteel" audit "$nvfp4"
 
 say "firesteel plan --host gb10: does it fit a Spark, and how fast is it?"
 for model in "$bf16" "$fp8" "$nvfp4"; do
-    $firesteel plan "$model" --host gb10
+    "$firesteel" plan "$model" --host gb10
 done
 
 say "firesteel render --as kubernetes: three Deployments behind one Service, of which the first runs"
-$firesteel render "$bf16" "$fp8" "$nvfp4" --as kubernetes --output "$bf16.yaml"
+"$firesteel" render "$bf16" "$fp8" "$nvfp4" --as kubernetes --output "$bf16.yaml"
 
 say "firesteel render --as kubernetes-swap: change the one that runs"
-$firesteel render "$bf16" "$fp8" "$nvfp4" --as kubernetes-swap
+"$firesteel" render "$bf16" "$fp8" "$nvfp4" --as kubernetes-swap

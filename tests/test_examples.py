@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -18,10 +19,10 @@ CONFIG = ROOT / "tests/facts/configs/families/glm4_moe_lite.json"
 
 
 @pytest.mark.real
-def test_the_journey(quick_home: Home, free_port: int) -> None:
+def test_the_journey(quick_home: Home, tmp_path: Path, free_port: int) -> None:
     env = {
         **os.environ,
-        "FIRESTEEL": f"{sys.executable} -m firesteel",
+        "FIRESTEEL": str(write_program(tmp_path)),
         "FIRESTEEL_HOME": str(quick_home.root),
         "PORT": str(free_port),
     }
@@ -60,7 +61,7 @@ def test_three_formats_behind_one_service(tmp_path: Path) -> None:
     env = {
         **os.environ,
         "PYTHONPATH": str(ROOT / "src"),
-        "FIRESTEEL": f"{sys.executable} -m firesteel",
+        "FIRESTEEL": str(write_program(tmp_path)),
         "FIRESTEEL_HOME": str(tmp_path / "home"),
     }
     script = ["sh", str(ROOT / "examples/quantize-and-swap.sh"), "glm"]
@@ -71,3 +72,12 @@ def test_three_formats_behind_one_service(tmp_path: Path) -> None:
     assert done.stdout.count("audit: nothing is wrong") == 2 and done.stdout.count("\nclean; read ") == 2
     assert "one of glm glm-fp8 glm-nvfp4" in done.stdout
     assert (tmp_path / "glm.yaml").read_text("utf-8").count("kind: Deployment") == 3
+
+
+def write_program(folder: Path) -> Path:
+    """firesteel as one program, as a user has it, on a path with a space."""
+    program = folder / "bin of a user" / "firesteel"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m firesteel "$@"\n')
+    program.chmod(0o755)
+    return program
