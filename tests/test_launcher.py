@@ -123,6 +123,25 @@ def test_uv_installs_and_a_python_that_went_away_is_replaced(copy: Path, tools: 
     assert second.stdout == first.stdout and "first run" in second.stderr, second.stderr
 
 
+def test_the_name_in_messages_is_one_to_type(copy: Path) -> None:
+    """From the PATH its bare name, else the path that was typed, in quotes where a shell needs them."""
+    (copy / ".venv" / "bin").mkdir(parents=True)
+    shutil.copy(copy / "requirements" / "run.txt", copy / ".venv" / "installed-from")
+    script(copy / ".venv" / "bin" / "python", '#!/bin/sh\necho "$FIRESTEEL_COMMAND"\n')
+    bin = copy.parent / "own bin"
+    bin.mkdir()
+    (bin / "firesteel").symlink_to(copy / "firesteel")
+
+    def name(*words: str | Path) -> str:
+        env = {"PATH": f"{bin}:{os.environ['PATH']}"}
+        ran = subprocess.run(words, cwd=copy, env=env, capture_output=True, text=True, check=True)
+        return ran.stdout.strip()
+
+    assert name("sh", "-c", "firesteel") == name(bin / "firesteel") == "firesteel"
+    assert name("./firesteel") == "./firesteel"
+    assert name(copy / "firesteel") == f"'{copy / 'firesteel'}'"
+
+
 def test_a_host_without_python(copy: Path, tools: Path) -> None:
     ran = run(copy, "--version", tools=tools)
     assert ran.returncode == 5 and "Python 3.11 or newer is needed" in ran.stderr
