@@ -16,7 +16,7 @@ import tempfile
 import time
 import urllib.request
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -132,6 +132,23 @@ Firesteel = Callable[..., Ran]
 
 READ_AT_START = ("PYTHON", "COLUMNS", "TERM", "NO_COLOR", "LANG", "LC_")
 """Variables that Python or rich read when they are loaded."""
+
+
+@contextmanager
+def unclosed_generators() -> Iterator[list[str]]:
+    """The names of async generators that began in it and were left to the garbage collector."""
+    names: list[str] = []
+    before = sys.get_asyncgen_hooks()
+
+    def finalize(generator: AsyncGenerator[object]) -> None:
+        names.append(generator.__qualname__)
+        before.finalizer(generator)
+
+    sys.set_asyncgen_hooks(finalizer=finalize)
+    try:
+        yield names
+    finally:
+        sys.set_asyncgen_hooks(*before)
 
 
 def run_firesteel(home: Path, *words: str, stdin: str = "", env: dict[str, str] | None = None) -> Ran:

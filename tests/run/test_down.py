@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.conftest import unclosed_generators
 
+import firesteel.library.run
 from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.errors import FiresteelError
@@ -56,6 +58,22 @@ async def test_memory_that_another_program_takes_at_once_was_free(tmp_path: Path
         other.stdout.close()
     assert not process.is_alive(state.supervisor)
     assert len(seen) == 1 and seen[0].endswith("MiB are free again"), seen
+
+
+async def test_a_stop_that_is_left_ends_all_that_it_began(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    started(home, 1)
+    with unclosed_generators() as unclosed:
+        stopping = stop(pick(home, "one"))
+        assert isinstance(await anext(stopping), PhaseProgress)
+        await stopping.aclose()
+        plan = firesteel.library.run.DownPlan((pick(home, "one"),), ())
+        stopping = firesteel.library.run.stop(plan)
+        assert isinstance(await anext(stopping), PhaseProgress)
+        await stopping.aclose()
+    assert unclosed == []
+    async for _ in stop(pick(home, "one")):
+        pass
 
 
 def test_a_program_with_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.conftest import Ran, run_firesteel
+from tests.conftest import Ran, run_firesteel, unclosed_generators
 from tests.edge import hub_server
 from tests.edge.hub_server import COMMIT, Trouble
 
@@ -78,6 +78,16 @@ async def _events(place: Place, *wanted: WeightsNeed) -> list[Event]:
 
 def _done(events: list[Event]) -> list[str]:
     return [event.text for event in events if isinstance(event, PhaseDone)]
+
+
+async def test_a_pull_that_is_left_ends_all_that_it_began(place: Place) -> None:
+    """The lock of the repository is held until the fetch below it has ended."""
+    place.hub.repositories[NAME].trouble["model.safetensors"] = Trouble(bytes_per_s=1_000_000)
+    with unclosed_generators() as unclosed:
+        pulling = pull_weights([WeightsNeed(NAME, "vllm")], place.home)
+        assert isinstance(await anext(pulling), PhaseProgress)
+        await pulling.aclose()
+    assert unclosed == []
 
 
 async def test_only_needed_files_are_fetched_and_a_second_pull_sends_no_request(place: Place) -> None:

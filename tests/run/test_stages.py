@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,7 @@ async def test_a_failure_before_the_start_stops_nothing(startup: Startup) -> Non
     record_proof(home, name, Proof("digest", "answer"))
     (home.root / "secrets").touch()
 
-    async def write_ranks(startup: Startup) -> AsyncIterator[Event]:
+    async def write_ranks(startup: Startup) -> AsyncGenerator[Event]:
         write_state(startup.folder / "ranks.json", ())
         yield PhaseProgress("launch", "comparing the files on all hosts")
         assert load(home, name)
@@ -47,7 +47,7 @@ async def test_a_failure_before_the_start_stops_nothing(startup: Startup) -> Non
 async def test_a_closed_stream_keeps_the_lock_until_its_stage_has_ended(startup: Startup) -> None:
     was_locked = []
 
-    async def cleans_up(startup: Startup) -> AsyncIterator[Event]:
+    async def cleans_up(startup: Startup) -> AsyncGenerator[Event]:
         try:
             yield PhaseProgress("launch", "loading")
         finally:

@@ -324,7 +324,7 @@ def services() -> list[Service]:
     return all_services(find_home())
 
 
-def down(service: Service) -> AsyncIterator[Event]:
+def down(service: Service) -> AsyncGenerator[Event]:
     """Stop it, and wait until its processes have ended and their memory is free again."""
     from firesteel.run.down import stop  # loads docker
 
@@ -367,8 +367,9 @@ def plan_down_file(path: Path, name: str | None = None) -> DownPlan:
 async def stop(plan: DownPlan) -> AsyncGenerator[Event]:
     """Stop them one after the other, here and then on other hosts; a `PhaseDone` for each."""
     for service in plan.services:
-        async for event in down(service):
-            yield event
+        async with aclosing(down(service)) as events:
+            async for event in events:
+                yield event
     for model, node in plan.on_nodes:
         from firesteel.hosts.cluster.on_nodes import down_on_node  # ssh
 

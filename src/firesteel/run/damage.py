@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from firesteel.units import show_bytes, show_seconds
 from firesteel.values import Value
 
 
-async def audit_pulled(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
+async def audit_pulled(proposal: Proposal, home: Home) -> AsyncGenerator[Event]:
     """Raises Stopped for a checkpoint without a recipe; with one, it was run before, so it is only shown."""
     if sim_folder():  # the engines of a simulated Spark read no weights
         return
@@ -59,7 +59,7 @@ _BYTES_PER_S = 1e9
 
 async def explain_with_digests(
     error: SuspectWeights, proposal: Proposal, home: Home, *, max_s: float = _MAX_S
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event]:
     """Yields progress, then raises the error with what the digests say."""
     groups = list(_published(proposal, home))
     size = show_bytes(sum(stored.file.bytes for group in groups for stored in group.files))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 
 from firesteel.edge.docker.containers import container_exists, last_line, require_docker
@@ -35,17 +36,18 @@ _MEMORY_BACK_S = 15
 _WORK_LOCK_S = 60
 
 
-async def stop(service: Service) -> AsyncIterator[Event]:
+async def stop(service: Service) -> AsyncGenerator[Event]:
     """Stop a service and remove its files. An `up` in progress sees its engine go and gives up."""
-    async for event in stop_processes(service):
-        yield event
+    async with aclosing(stop_processes(service)) as events:
+        async for event in events:
+            yield event
     if service.spec.at_boot:
         await boot.disable(service.name)
         yield PhaseDone("stop", f"{service.name} no longer starts when the machine boots")
     await _remove_files_of(service)
 
 
-async def stop_processes(service: Service) -> AsyncIterator[Event]:
+async def stop_processes(service: Service) -> AsyncGenerator[Event]:
     """Stop the supervisor, which stops the engine, and wait for both and for the memory. Keeps the files."""
     before = meminfo()
     held_bytes = _held_bytes(service, before.available_bytes)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 
 from firesteel.edge.docker.containers import DISK_FULL, image_id, last_line, require_docker
 from firesteel.edge.docker.gpu import foreign_gpu_processes, has_seen_gpu, probe_gpu, remember_gpu
@@ -118,7 +118,7 @@ def driver_problem(gpus: Sequence[Gpu], cuda: str | None) -> HostProblem | None:
     return None
 
 
-async def preflight(proposal: Proposal, home: Home, again: str = "") -> AsyncIterator[Event]:
+async def preflight(proposal: Proposal, home: Home, again: str = "") -> AsyncGenerator[Event]:
     """`again`: the user's command, to be suggested with another port."""
     yield PhaseProgress("check", "checking this host")
     launch = proposal.plan.launch
@@ -158,7 +158,7 @@ def _require_port(port: int, again: str) -> None:
     raise HostNotReady(f"port {port} is in use{by}", next=hint)
 
 
-async def _require_gpu(container: Container, home: Home) -> AsyncIterator[Event]:
+async def _require_gpu(container: Container, home: Home) -> AsyncGenerator[Event]:
     image = await image_id(container.image) if container.gpus else None
     boot = boot_id()
     if container.gpus is None or image is None or has_seen_gpu(home, image, boot):
@@ -172,7 +172,7 @@ async def _require_gpu(container: Container, home: Home) -> AsyncIterator[Event]
         yield PhaseDone("check", f"a container sees {last_line(output)}")
 
 
-async def _require_memory(proposal: Proposal, home: Home) -> AsyncIterator[Event]:
+async def _require_memory(proposal: Proposal, home: Home) -> AsyncGenerator[Event]:
     container = proposal.plan.launch.container
     users = await _other_gpu_users(home) if container and container.gpus else ()
     # A container has its own /dev/shm unless it shares the host's.

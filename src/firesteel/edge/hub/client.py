@@ -15,7 +15,7 @@ import asyncio
 import errno
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from io import RawIOBase
 from itertools import islice
@@ -157,7 +157,7 @@ def is_being_fetched(store: Store, repository: str) -> bool:
 
 def fetch(
     hub: Hub, store: Store, listing: Listing, files: Sequence[HubFile]
-) -> AsyncIterator[TransferProgress]:
+) -> AsyncGenerator[TransferProgress]:
     """Fetches files into the store, several at a time; ends when all are present with the right digest."""
     # Files with the same bytes share a blob, and two threads must not write one part.
     by_digest: dict[str, list[HubFile]] = {}

@@ -19,7 +19,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -173,7 +173,7 @@ class TransferCounter:
 
 async def run_in_threads(
     jobs: Iterable[T], work: Callable[[T], None], counter: TransferCounter
-) -> AsyncIterator[TransferProgress]:
+) -> AsyncGenerator[TransferProgress]:
     """Does `work` for every job in threads that stop with this iterator; raises the first failure."""
     todo: queue.SimpleQueue[T] = queue.SimpleQueue()
     for job in jobs:

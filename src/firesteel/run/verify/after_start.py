@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import date
 from pathlib import Path
 
@@ -57,7 +57,7 @@ _PROVED_BEFORE = CheckResult(PROVED_BEFORE, True, "the same launch, and the same
 
 async def warm_and_verify(
     proposal: Proposal, home: Home, spec: ServiceSpec, start_s: float
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event]:
     """The last event is ServiceReady; wrong answers raise."""
     expectations, key = expected(proposal), api_key(spec)
     folder = folder_of(home, spec.name)
