@@ -141,8 +141,9 @@ def unclosed_generators() -> Iterator[list[str]]:
     before = sys.get_asyncgen_hooks()
 
     def finalize(generator: AsyncGenerator[object]) -> None:
-        names.append(generator.__qualname__)
-        before.finalizer(generator)
+        names.append(generator.ag_code.co_qualname)  # type: ignore[attr-defined]
+        if before.finalizer:
+            before.finalizer(generator)
 
     sys.set_asyncgen_hooks(finalizer=finalize)
     try:

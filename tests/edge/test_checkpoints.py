@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -176,7 +178,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
     class Handler(QuietHandler):
         def do_GET(self) -> None:
             served.requests.append(self.path)
-            if "/secret/" in self.path:
+            if "/secret/" in self.path and self.headers.get("Authorization") != "Bearer hf_mine":
                 self.send_error(401)
                 return
             file = served.root / self.path.lstrip("/").replace("/resolve/main", "")
@@ -233,6 +235,26 @@ def test_hub_errors_say_what_to_do(hub: Hub) -> None:
     with pytest.raises(FiresteelError, match="is not a web address") as invalid:
         checkpoints.open_hub("org/x", {"HF_ENDPOINT": "nonsense"})
     assert "HF_ENDPOINT" in invalid.value.next
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME"])
+def test_a_private_repository_is_read_with_the_token_that_the_hub_uses(
+    hub: Hub, tmp_path: Path, name: str
+) -> None:
+    """From the environment, or from the file that `hf auth login` writes."""
+    write_model(hub.root / "secret" / "model", shards=False)
+    (tmp_path / "token").write_text("hf_mine\n")
+    value = {"HF_TOKEN_PATH": tmp_path / "token", "HF_HOME": tmp_path}.get(name, "hf_mine")
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
+    code = "from firesteel.edge.checkpoints import open_hub; print(open_hub('secret/model').model)"
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**env, "HF_ENDPOINT": hub.url, "FIRESTEEL_HOME": str(tmp_path / "home"), name: str(value)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stdout == "secret/model\n", ran.stderr
 
 
 def test_a_pipe_is_not_a_file(tmp_path: Path) -> None:

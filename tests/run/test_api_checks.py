@@ -68,6 +68,26 @@ def test_one_answer_to_all_questions_is_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        ("qwen3-8b", True),
+        ("Qwen/Qwen3-8B", True),
+        ("/models/Qwen3-8B-Q4_K_M.gguf", True),
+        ("Qwen3-8B-2026-05-01", True),
+        ("Qwen3-8B-FP8", True),
+        ("Qwen/Qwen3-8B-Base", False),
+        ("Qwen3-8B-Instruct-2507", False),
+        ("Qwen3-80B", False),
+        ("Qwen3-8", False),
+        ("", False),
+    ],
+)
+def test_names_of_one_model(other: str, same: bool) -> None:
+    assert api_checks.is_same_model("Qwen/Qwen3-8B", other) is same
+    assert api_checks.is_same_model(other, "Qwen/Qwen3-8B") is same
+
+
+@pytest.mark.parametrize(
     ("given", "passes"),
     [
         (answer("4.", tokens=2, total_tokens=32), True),

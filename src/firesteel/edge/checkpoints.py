@@ -39,7 +39,6 @@ from firesteel.facts.model.tensors import Weights, sum_weights
 from firesteel.facts.model.typical import heavier_weights, is_gguf, typical_weights
 from firesteel.launch import is_hub_id
 
-_HUB = "https://huggingface.co"
 LFS_POINTER = b"version https://git-lfs.github.com/"
 _MAX_POINTER = 1024
 """A pointer of git-lfs is smaller.
@@ -204,8 +203,11 @@ def open_hub(
             return _open_folder(folder, repository, assume_llama=assume_llama)
         except BadHeader as error:
             raise _explain_header(error, folder, environ) from error
-    base = f"{environ.get('HF_ENDPOINT', _HUB).rstrip('/')}/{repository}/resolve/main"
-    headers, deadline = bearer(environ.get("HF_TOKEN")), Deadline()
+    from firesteel.edge.hub.client import find_hub  # loads huggingface_hub's client
+
+    hub = find_hub(environ)
+    base = f"{hub.endpoint}/{repository}/resolve/main"
+    headers, deadline = bearer(hub.token), Deadline()
 
     def shard(name: str) -> ByteSource:
         return UrlSource(f"{base}/{name}", headers, deadline)

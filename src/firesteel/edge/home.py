@@ -330,11 +330,6 @@ def read_secrets(path: Path) -> dict[str, str]:
     return {name: value for name, equals, value in pairs if equals}
 
 
-def hub_token(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The user's Hub token, if the environment has one."""
-    return environ.get("HF_TOKEN") or environ.get("HUGGING_FACE_HUB_TOKEN") or None
-
-
 class EngineRelease(Value):
     """One of `image`, `package` and `engine_path`, as the model runs in a container, embedded or natively."""
 

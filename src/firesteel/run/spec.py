@@ -28,7 +28,6 @@ from firesteel.catalog.launches import (
 from firesteel.edge.home import (
     Home,
     expand_home,
-    hub_token,
     new_key,
     read_secrets,
     write_secrets,
@@ -155,8 +154,12 @@ def write_secrets_of(proposal: Proposal, spec: ServiceSpec) -> None:
     The key stays the same from start to start: clients have it.
     """
     kept = read_secrets(Path(spec.secrets))
-    caller = {**os.environ, HUB_TOKEN: hub_token() or ""}
-    values = {name: caller[name] for name in named_by(spec.start) if caller.get(name)}
+    names, caller = named_by(spec.start), dict(os.environ)
+    if HUB_TOKEN in names:
+        from firesteel.edge.hub.client import find_hub  # loads huggingface_hub's client
+
+        caller[HUB_TOKEN] = find_hub().token or ""
+    values = {name: caller[name] for name in names if caller.get(name)}
     if spec.is_guarded_by_key:
         variable = ENGINE_KEY_VARIABLES[proposal.plan.launch.engine]
         values[variable] = kept.get(variable) or new_key()

@@ -68,11 +68,11 @@ class Hub(Value):
 
 
 def find_hub(environ: Mapping[str, str] = os.environ) -> Hub:
-    """The endpoint and token that huggingface_hub uses: HF_TOKEN, or the one of `hf auth login`."""
+    """The endpoint and token that huggingface_hub uses: HF_TOKEN, or the one that `hf auth login` stored."""
     endpoint = (environ.get("HF_ENDPOINT") or _HUB).rstrip("/")
     if not endpoint.startswith(("https://", "http://")):
         raise UsageError("HF_ENDPOINT is not a web address", next="unset HF_ENDPOINT")
-    if token := environ.get("HF_TOKEN", "").strip():
+    if token := (environ.get("HF_TOKEN") or environ.get("HUGGING_FACE_HUB_TOKEN") or "").strip():
         return Hub(endpoint, token)
     _configure_library()
     from huggingface_hub import get_token  # lazy: it takes a third of a second

@@ -30,6 +30,8 @@ _MAX_CHARS_PER_TOKEN = 8
 """English has four to five; more than this means that tokens are missing."""
 _MAX_TEMPLATE_TOKENS = 800
 """More than templates add with a default system prompt of a page. Our choice."""
+_TRAINING = frozenset(("base", "pt", "instruct", "it", "chat", "thinking", "reasoning", "draft"))
+"""Parts of a name by which two models from the same weights are told apart."""
 _LOGPROB_SLACK = 0.05
 _NEVER = -1000.0
 """Engines write as little for a token that was ruled out."""
@@ -56,9 +58,12 @@ def protocol(answers: Sequence[tuple[Answer, int]], names: Collection[str], leve
 
 
 def is_same_model(one: str, other: str) -> bool:
-    """`org/Name`, `Name`, `/models/Name.gguf` and `Name-2026-05-01` are one model."""
+    """`org/Name`, `Name`, `/models/Name.gguf` and `Name-2026-05-01` are one model; `Name-Base` is another."""
     short, long = sorted((_stem(one), _stem(other)), key=len)
-    return bool(short) and long.startswith(short)
+    if not short or not long.startswith(short):
+        return False
+    joined, *added = re.split(r"[-_.:@]", long.removeprefix(short))
+    return not joined and _TRAINING.isdisjoint(added)
 
 
 def _stem(name: str) -> str:
