@@ -43,7 +43,7 @@ def main() -> None:
         print(f"| {Path(name).name} | {' | '.join(map(str, cells))} |", flush=True)
         stops += [finding for finding in findings if finding.level == "stop"]
     for stop in stops:
-        where = f"{stop.spot.path}:{stop.spot.line}" if stop.spot else ""
+        where = f"{stop.spot.path}:{stop.spot.line}" if stop.location else ""
         print(f"{stop.rule}  {where}  {stop.says}")
 
 

@@ -160,7 +160,7 @@ class Launch(Value):
         return self.container is not None and self.container.gpus is not None
 
 
-class Spot(Value):
+class Location(Value):
     """A place in what the user wrote."""
 
     path: str

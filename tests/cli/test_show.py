@@ -10,7 +10,7 @@ from firesteel.cli.output.show import draft_rows, models_view, recipe_rows
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.launch import Ask
 from firesteel.library.documents.plans import model_row, plan_json
-from firesteel.library.render import picture
+from firesteel.planner.chart import draw_plan
 from firesteel.planner.propose import Proposal, propose
 
 
@@ -72,5 +72,5 @@ def test_blocks_of_a_diffusion_model_are_a_band_up_to_the_published_run() -> Non
 
 
 def test_the_chart_draws_quality() -> None:
-    drawn = picture(proposal("nemotron-3-nano-nvfp4-plain"))
+    drawn = draw_plan(proposal("nemotron-3-nano-nvfp4-plain"))
     assert "Quality, as published" in drawn and "TauBench V2 average" in drawn

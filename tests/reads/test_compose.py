@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
-from firesteel.reads.compose import MAX_EXTENDS, ExpandedText, split_command, starts
+from firesteel.reads.compose import MAX_EXTENDS, starts
+from firesteel.reads.compose_text import ExpandedText, split_command
 from firesteel.reads.docker import EngineStart
 from firesteel.reads.launches import read
 from firesteel.reads.reader import ReadLaunch
@@ -72,15 +73,15 @@ def test_a_stack(spark: tuple[ReadLaunch, ...]) -> None:
 
 def test_places(spark: tuple[ReadLaunch, ...]) -> None:
     chat, coder = spark
-    places = {key: (spot.line, spot.column) for key, spot in chat.spots.items()}
+    places = {key: (location.line, location.column) for key, location in chat.locations.items()}
     assert places["image"] == (5, 10)
     assert places["option:restart"] == (7, 3)
     assert places["option:gpus"] == (19, 13)
     assert places["env:VLLM_USE_V1"] == (31, 7)
     assert places["flag:max-model-len"] == (41, 7)
     assert places["flag:enforce-eager"] == (43, 9)
-    assert chat.spots["flag:enforce-eager"].text == "# --enforce-eager"
-    places = {key: (spot.line, spot.column) for key, spot in coder.spots.items()}
+    assert chat.locations["flag:enforce-eager"].text == "# --enforce-eager"
+    places = {key: (location.line, location.column) for key, location in coder.locations.items()}
     assert (places["option:shm-size"], places["env:VLLM_USE_V1"]) == ((48, 5), (54, 9))
     assert (places["flag:max-num-seqs"], places["model"]) == ((61, 11), (59, 25))
 
@@ -315,7 +316,7 @@ def test_a_service_that_is_built(images: Images) -> None:
         None,
         "org/m",
     )
-    assert (reading.spots["image"].line, reading.words["image"][0].span) == (3, NO_SPAN)
+    assert (reading.locations["image"].line, reading.words["image"][0].span) == (3, NO_SPAN)
 
 
 @pytest.mark.parametrize(

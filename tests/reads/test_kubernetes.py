@@ -71,7 +71,8 @@ def test_a_leader_and_its_worker(cluster: tuple[ReadLaunch, ...]) -> None:
 
 def test_places(cluster: tuple[ReadLaunch, ...]) -> None:
     chat, leader, worker = (
-        {key: (spot.line, spot.column) for key, spot in launch.spots.items()} for launch in cluster
+        {key: (location.line, location.column) for key, location in launch.locations.items()}
+        for launch in cluster
     )
     assert (chat["image"], chat["model"], chat["env:MODEL"]) == ((27, 18), (29, 15), (39, 21))
     assert (chat["option:shm-size"], chat["option:gpus"], chat["option:pid"]) == ((64, 13), (49, 15), (19, 7))

@@ -10,7 +10,7 @@ import pytest
 
 from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
-from firesteel.launch import Container, Launch, Mount, Spot
+from firesteel.launch import Container, Launch, Location, Mount
 from firesteel.reads.launches import NotRead, not_read, read, scan
 from firesteel.reads.reader import ReadLaunch
 from firesteel.reads.source_text import parse_env_file, source_file
@@ -52,12 +52,14 @@ def test_a_guide_command(images: Images) -> None:
             options=(("name", "chat"),),
         ),
     )
-    spots = reading.spots
-    assert spots["program"] == Spot("run.sh", 7, "vllm serve nvidia/Qwen3.6-35B-A3B-NVFP4 --port 8000", 3)
-    lines = {name: spots[name].line for name in ("image", "model", "flag:kv-cache-dtype")}
+    locations = reading.locations
+    assert locations["program"] == Location(
+        "run.sh", 7, "vllm serve nvidia/Qwen3.6-35B-A3B-NVFP4 --port 8000", 3
+    )
+    lines = {name: locations[name].line for name in ("image", "model", "flag:kv-cache-dtype")}
     assert lines == {"image": 6, "model": 7, "flag:kv-cache-dtype": 8}
-    assert spots["env:VLLM_FP8_MOE_BACKEND"].line == 5
-    assert spots["option:restart"].line == 2
+    assert locations["env:VLLM_FP8_MOE_BACKEND"].line == 5
+    assert locations["option:restart"].line == 2
 
 
 def test_the_image_that_starts_the_engine_itself(images: Images) -> None:
@@ -80,7 +82,7 @@ def test_a_script_inside_a_container(images: Images) -> None:
     assert launch.container is not None and launch.container.program[:2] == ("bash", "-lc")
     assert launch.container.program[2].startswith("pip install")
     assert launch.container.program[2].endswith("VLLM_X=1 vllm serve")
-    assert (reading.spots["model"].line, reading.spots["flag:max-model-len"].line) == (3, 4)
+    assert (reading.locations["model"].line, reading.locations["flag:max-model-len"].line) == (3, 4)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_a_shell_after_an_entrypoint_is_not_a_model(images: Images, words: tuple
     (reading,) = read(f"docker run vllm/vllm-openai:v0.28.0 {' '.join(words)}", "-", images)
     container = reading.launch.container
     assert container is not None
-    assert (reading.launch.model, container.program, reading.spots["program"].line) == ("", words, 1)
+    assert (reading.launch.model, container.program, reading.locations["program"].line) == ("", words, 1)
 
 
 def test_plain_lines(images: Images) -> None:
@@ -169,7 +171,7 @@ def test_sglang_listens_on_loopback_by_default(images: Images) -> None:
 def test_a_markdown_guide(images: Images) -> None:
     text = f"# It's a guide\n\n```bash\n{FLAGSHIP}```\n\n```\nvllm serve m\n```\n```sh\necho 'docker\n```\n"
     first, second = read(text, "guide.md", images)
-    assert (first.spots["image"].line, second.spots["program"].line) == (9, 16)
+    assert (first.locations["image"].line, second.locations["program"].line) == (9, 16)
 
 
 @pytest.mark.parametrize(
@@ -213,8 +215,8 @@ def test_thirty_thousand_words(images: Images) -> None:
 )
 def test_text_that_is_broken(images: Images, text: str, flaw: str, place: tuple[int, int]) -> None:
     (reading,) = read(text, "run.sh", images)
-    spot = reading.spots[flaw]
-    assert (spot.line, spot.column) == place
+    location = reading.locations[flaw]
+    assert (location.line, location.column) == place
 
 
 def test_words_of_each_part(images: Images) -> None:
@@ -327,7 +329,7 @@ def test_formats(name: str, images: Images) -> None:
     launch = reading.launch
     assert (launch.engine, launch.version, launch.model) == ("vllm", "0.24.0", "org/m")
     assert launch.flags == {"max-num-seqs": "3"}
-    line = text.split("\n")[reading.spots["flag:max-num-seqs"].line - 1]
+    line = text.split("\n")[reading.locations["flag:max-num-seqs"].line - 1]
     assert "max-num-seqs" in line or "maxNumSeqs" in line
 
 
@@ -358,7 +360,7 @@ def test_compose_with_files_beside_it(images: Images) -> None:
     assert (launch.version, launch.model, launch.flags["max-num-seqs"]) == ("0.24.0", "org/m", "3")
     assert launch.flags["api-key"] == "${API_KEY}"
     assert launch.env == {"A": "1", "B": "two words", "C": "mine"}
-    assert reading.spots["env:A"].line == 4
+    assert reading.locations["env:A"].line == 4
 
 
 def test_compose_extends_a_service_of_another_file(images: Images) -> None:
@@ -368,7 +370,7 @@ def test_compose_extends_a_service_of_another_file(images: Images) -> None:
     base = f"services:\n  b:\n    image: {IMAGE}\n    gpus: all\n    command: x\n"
     (reading,) = readings("compose.yaml", text, images, {"base.yaml": base})
     assert reading.launch.container and reading.launch.container.gpus == "all"
-    assert reading.spots["image"].line == 3 and reading.spots["flag:max-num-seqs"].line == 4
+    assert reading.locations["image"].line == 3 and reading.locations["flag:max-num-seqs"].line == 4
     loop = {"base.yaml": "services:\n  b:\n    extends: {file: base.yaml, service: b}\n"}
     (reading,) = readings("compose.yaml", text, images, loop)
     assert reading.launch.container and reading.launch.container.image == ""
@@ -407,7 +409,7 @@ def test_guides_and_scripts_in_values_of_yaml(images: Images) -> None:
     )
     one, two = readings("recipe.yaml", text, images)
     assert [reading.launch.model for reading in (one, two)] == ["org/n", "org/m"]
-    assert two.spots["flag:max-num-seqs"].line == 9
+    assert two.locations["flag:max-num-seqs"].line == 9
 
 
 def unread(text: str, images: Images, path: str = "run.sh") -> tuple[NotRead, ...]:
@@ -432,7 +434,7 @@ def unread(text: str, images: Images, path: str = "run.sh") -> tuple[NotRead, ..
 )  # fmt: skip
 def test_named(path: str, text: str, engine: str, line: int, why: str, images: Images) -> None:
     (place,) = unread(text, images, path)
-    assert (place.engine, place.spot.line) == (engine, line)
+    assert (place.engine, place.location.line) == (engine, line)
     assert why in place.why
 
 

@@ -51,7 +51,7 @@ def test_a_configuration(images: Images) -> None:
 def test_places(images: Images) -> None:
     """A flag from a macro stands in the macro; a word without one can be changed where it stands."""
     coder, chat = read(FILE.read_text(), "config.yaml", images)
-    lines = {name: coder.spots[name].line for name in ("flag:ctx-size", "model", "flag:flash-attn")}
+    lines = {name: coder.locations[name].line for name in ("flag:ctx-size", "model", "flag:flash-attn")}
     assert lines == {"flag:ctx-size": 9, "model": 17, "flag:flash-attn": 19}
     assert coder.words["flag:ctx-size"][0].span == NO_SPAN
     text = FILE.read_text()

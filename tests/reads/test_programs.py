@@ -104,7 +104,7 @@ def test_launches_that_were_lost(text: str, images: Images) -> None:
 
 def test_the_value_of_an_extended_command_has_its_own_place(images: Images) -> None:
     reading = only(f'C="docker run {IMAGE} org/m"\nC="$C --max-num-seqs 3"\neval $C', images)
-    assert (reading.spots["image"].line, reading.spots["flag:max-num-seqs"].line) == (1, 2)
+    assert (reading.locations["image"].line, reading.locations["flag:max-num-seqs"].line) == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_flag_and_its_value_in_one_word(images: Images) -> None:
     text = f"services:\n  a:\n    image: {IMAGE}\n    command: [org/m, --max-num-seqs 3]\n"
     reading = only(text, images)
     assert reading.launch.flags == {"max-num-seqs": "3"}
-    assert reading.spots["flaw:glued"].line == 4
+    assert reading.locations["flaw:glued"].line == 4
 
 
 def test_images_of_llamacpp_that_hold_all_its_tools(images: Images) -> None:

@@ -35,9 +35,9 @@ def test_places() -> None:
     text = text_of("qwen3.6-35b-a3b-nvfp4")
     (reading,) = read(text, "recipe.yaml", shipped().images)
     lines = text.splitlines()
-    assert "moe-backend" in lines[reading.spots["flag:moe-backend"].line - 1]
-    assert lines[reading.spots["image"].line - 1].startswith("image:")
-    assert lines[reading.spots["flag:max-model-len"].line - 1].startswith("serves:")
+    assert "moe-backend" in lines[reading.locations["flag:moe-backend"].line - 1]
+    assert lines[reading.locations["image"].line - 1].startswith("image:")
+    assert lines[reading.locations["flag:max-model-len"].line - 1].startswith("serves:")
 
 
 def test_an_image_that_does_not_ship_leaves_a_process_of_unknown_version(images: Images) -> None:

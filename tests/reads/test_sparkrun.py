@@ -67,7 +67,7 @@ def test_places(images: Images) -> None:
         "image": 5, "option:restart": 13, "env:VLLM_MARLIN_USE_ATOMIC_ADD": 25, "model": 3,
         "env:OMP_NUM_THREADS": 29, "flag:gpu-memory-utilization": 32, "flag:speculative-config": 33,
     }  # fmt: skip
-    assert {name: reading.spots[name].line for name in lines} == lines
+    assert {name: reading.locations[name].line for name in lines} == lines
     flag, value = reading.words["flag:gpu-memory-utilization"]
     assert (text[slice(*flag.span)], value.line, value.span) == ("--gpu-memory-utilization", 20, NO_SPAN)
 

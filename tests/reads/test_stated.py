@@ -82,14 +82,14 @@ def guide(*parts: str) -> str:
 def test_which_machine_a_text_states(text: str, path: str, expected: tuple[str, str]) -> None:
     (machine,) = machines(text, path)
     assert (machine.kind, machine.what) == expected
-    assert (machine.spot is None) == (machine.kind == "unsaid")
+    assert (machine.location is None) == (machine.kind == "unsaid")
 
 
 def test_each_launch_of_a_guide_has_its_own_machine() -> None:
     text = guide("# x", "## H200", "$", "## DGX Spark", "$", "### More", "$", "## Anything", "$")
     found = machines(text, "g.md")
     assert [machine.kind for machine in found] == ["other", "spark", "spark", "unsaid"]
-    assert [machine.spot.line for machine in found if machine.spot] == [2, 6, 6]
+    assert [machine.location.line for machine in found if machine.location] == [2, 6, 6]
 
 
 def test_a_template_is_for_the_machine_of_its_chart() -> None:
@@ -159,7 +159,7 @@ def test_which_release_a_text_states(text: str, path: str, expected: tuple[str, 
     file = source_file(text, path)
     readings = scan(file, shipped().images).launches
     found = find_release(readings[0], path, NearbyText(file))
-    assert (found and (found.low, found.high, found.spot.line)) == expected
+    assert (found and (found.low, found.high, found.location.line)) == expected
 
 
 def findings(text: str, path: str = "run.sh") -> dict[tuple[str, str], Finding]:
@@ -182,7 +182,9 @@ def test_both_ends_of_a_range() -> None:
 
 def test_a_recipe_is_held_against_its_minimum_in_every_section() -> None:
     found = findings(RECIPE_WITH_MINIMUM, "m.yaml")
-    assert {key: (finding.level, finding.spot and finding.spot.line) for key, finding in found.items()} == {
+    assert {
+        key: (finding.level, finding.location and finding.location.line) for key, finding in found.items()
+    } == {
         ("flag-unknown", "flag:linear-backend"): ("stop", 14),
         ("variable-unread", "env:VLLM_ENABLE_STARTUP_PLAN"): ("warn", 15),
     }

@@ -39,8 +39,8 @@ def test_a_unit(images: Images) -> None:
             "EXTRA": "--max-model-len 32768 --trust-remote-code",
         },
     )
-    assert (reading.spots["model"].line, reading.spots["flag:max-model-len"].line) == (12, 9)
-    assert reading.spots["flag:speculative-config"].line == 17
+    assert (reading.locations["model"].line, reading.locations["flag:max-model-len"].line) == (12, 9)
+    assert reading.locations["flag:speculative-config"].line == 17
 
 
 def test_a_quadlet(images: Images) -> None:
@@ -63,8 +63,8 @@ def test_a_quadlet(images: Images) -> None:
             options=(("name", "chat"), ("device", "/dev/infiniband"), ("memory", "100g")),
         ),
     )
-    assert reading.spots["env:VLLM_LOGGING_LEVEL"].line == 9
-    assert reading.spots["option:memory"].line == 13
+    assert reading.locations["env:VLLM_LOGGING_LEVEL"].line == 9
+    assert reading.locations["option:memory"].line == 13
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_an_image_and_variables(images: Images) -> None:
         "host",
     )
     assert (spark.launch.version, spark.launch.env) == ("0.24.0", {"VLLM_USE_DEEP_GEMM": "0"})
-    lines = {name: spark.spots[name].line for name in ("image", "model", "flag:max-num-seqs")}
+    lines = {name: spark.locations[name].line for name in ("image", "model", "flag:max-num-seqs")}
     assert lines == {"image": 37, "model": 30, "flag:max-num-seqs": 38}
 
 

@@ -25,7 +25,7 @@ SHIPPED = shipped()
 
 def findings(text: str, hardware: str | None = "gb10") -> list[Finding]:
     (reading,) = read(text, "run.sh", SHIPPED.images)
-    return list(check(reading.launch, hardware=hardware, spots=reading.spots))
+    return list(check(reading.launch, hardware=hardware, locations=reading.locations))
 
 
 def test_the_house_example() -> None:
@@ -36,13 +36,13 @@ def test_the_house_example() -> None:
     )
     stop, warn = findings(text)
     assert (stop.rule, stop.level, stop.confidence) == ("vllm-entrypoint-twice", "stop", "verified")
-    assert stop.spot is not None and (stop.spot.path, stop.spot.line) == ("run.sh", 3)
+    assert stop.location is not None and (stop.location.path, stop.location.line) == ("run.sh", 3)
     assert stop.saw == "vllm/vllm-openai:v0.24.0 vllm serve nvidia/Qwen3.6-35B-A3B-NVFP4"
     assert stop.instead is not None
     assert stop.instead.startswith("vllm/vllm-openai:v0.24.0 nvidia/Qwen3.6-35B-A3B-NVFP4")
     assert stop.scope == "vLLM of any version"
     assert stop.sources[0].url.startswith("https://")
-    assert (warn.rule, warn.spot and warn.spot.line) == ("restart-policy-unproven", 1)
+    assert (warn.rule, warn.location and warn.location.line) == ("restart-policy-unproven", 1)
 
 
 def test_each_variable_is_a_finding_of_its_own() -> None:
@@ -51,7 +51,7 @@ def test_each_variable_is_a_finding_of_its_own() -> None:
         " vllm/vllm-openai:v0.24.0 org/m --gpu-memory-utilization 0.5"
     )
     found = [finding for finding in findings(text) if finding.rule == "vllm-kernel-env-gone"]
-    assert [finding.spot.line for finding in found if finding.spot] == [2, 3]
+    assert [finding.location.line for finding in found if finding.location] == [2, 3]
     assert found[1].says.startswith("`VLLM_NVFP4_GEMM_BACKEND` was removed")
 
 
@@ -109,7 +109,7 @@ def test_an_unknown_version_gets_notes_on_current_rules() -> None:
 def test_lines_that_once_passed(line: str, rule: str, level: str, saw: str | None) -> None:
     finding = {finding.rule: finding for finding in findings(line)}[rule]
     assert finding.level == level
-    assert finding.spot is not None and finding.spot.line == 1
+    assert finding.location is not None and finding.location.line == 1
     assert saw in (None, finding.saw)
 
 
@@ -122,7 +122,7 @@ def test_rules_about_a_machine_need_the_machine() -> None:
 def test_a_launch_without_a_text_has_no_position() -> None:
     launch = Launch("m", "org/m", "vllm", flags={"gpu-memory-utilization": "0.95"})
     (finding,) = check(launch, hardware="gb10")
-    assert finding.spot is None and finding.saw == "--gpu-memory-utilization 0.95"
+    assert finding.location is None and finding.saw == "--gpu-memory-utilization 0.95"
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED.recipes))
@@ -205,8 +205,8 @@ def contexts(text: str) -> list[Context]:
     for reading in read(text, "run.sh", IMAGES):
         container = reading.launch.container
         image = identify(container.image, IMAGES) if container else None
-        flaws = frozenset(key[5:] for key in reading.spots if key.startswith("flaw:"))
-        found.append(Context(reading.launch, "gb10", image, flaws, program=reading.spots["program"].text))
+        flaws = frozenset(key[5:] for key in reading.locations if key.startswith("flaw:"))
+        found.append(Context(reading.launch, "gb10", image, flaws, program=reading.locations["program"].text))
     return found
 
 

@@ -287,5 +287,5 @@ HEALTHY = [
 @pytest.mark.parametrize("line", HEALTHY)
 def test_healthy_launches_get_notes_at_most(line: str) -> None:
     (reading,) = read(line, "run.sh", shipped().images)
-    found = check(reading.launch, hardware="gb10", spots=reading.spots)
+    found = check(reading.launch, hardware="gb10", locations=reading.locations)
     assert [finding.rule for finding in found if finding.level != "note"] == []

@@ -80,7 +80,7 @@ def test_no_finding_repeats_a_secret() -> None:
         f"docker run -e HF_TOKEN={HF} -e VLLM_API_KEY=letmein vllm/vllm-openai:v0.28.0 org/m --api-key {SK}"
     )
     (reading,) = read(line, "run.sh", shipped().images)
-    findings = check(reading.launch, hardware="gb10", spots=reading.spots)
+    findings = check(reading.launch, hardware="gb10", locations=reading.locations)
     assert {"token-written-out", "key-written-out"} <= {finding.rule for finding in findings}
     for finding in findings:
         shown = f"{finding.says} {finding.instead} {finding.saw}"

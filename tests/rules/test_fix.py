@@ -19,7 +19,7 @@ ASKED = LintOptions(shipped().images)
 
 def changed(text: str, key: str, fix: Fix) -> str | None:
     (reading,) = scan(SourceFile("run.sh", text), ASKED.images).launches
-    finding = Finding("r", "warn", "", None, reading.spots[key], "", "verified", (), "", key, fix)
+    finding = Finding("r", "warn", "", None, reading.locations[key], "", "verified", (), "", key, fix)
     return change(text, finding, reading)
 
 

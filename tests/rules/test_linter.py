@@ -137,8 +137,8 @@ def told(text: str, path: str = "run.sh") -> tuple[list[int], list[int]]:
     """The lines on which the rule is told, and those on which it is allowed."""
     found = lint(text, path, ASKED)
     return (
-        [finding.spot.line for finding in found.findings if finding.rule == RULE and finding.spot],
-        [finding.spot.line for finding, reason in found.allowed if finding.spot and reason],
+        [finding.location.line for finding in found.findings if finding.rule == RULE and finding.location],
+        [finding.location.line for finding, reason in found.allowed if finding.location and reason],
     )
 
 

@@ -10,7 +10,7 @@ from firesteel.engines.engine import parse_argv
 from firesteel.engines.schema.releases import find_schema, known_versions
 from firesteel.engines.schema.symbols import Flag, Schema
 from firesteel.launch import EngineName, Launch
-from firesteel.rules import releases
+from firesteel.rules import known_release, releases
 from firesteel.rules.context import Context, Match
 from firesteel.values import replace
 
@@ -50,9 +50,9 @@ def _stops(launch: Launch, version: str) -> list[Match]:
         *releases.flags_of_no_release(unknown),
         *releases.values_of_no_release(unknown),
         *releases.no_common_release(unknown),
-        *releases.unknown_flags(known),
-        *releases.refused_values(known),
-        *releases.stray_arguments(known),
+        *known_release.unknown_flags(known),
+        *known_release.refused_values(known),
+        *known_release.stray_arguments(known),
     ]
 
 

@@ -71,7 +71,7 @@ def of_each(found: CheckReport) -> dict[str, set[str]]:
         name = "vllm --version" if container and container.program == ("vllm",) else name
         own = {word.line for key, words in reading.words.items() if key[:4] != "env:" for word in words}
         lines = range(min(own), max(own) + 1)
-        told[name or ""] = graves(tuple(f for f in found.findings if f.spot and f.spot.line in lines))
+        told[name or ""] = graves(tuple(f for f in found.findings if f.location and f.location.line in lines))
     return told
 
 

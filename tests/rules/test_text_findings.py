@@ -14,7 +14,9 @@ DEAD = "--speculative-disable-by-batch-size"
 def told(text: str, path: str = "guide.md") -> list[tuple[str, int, str]]:
     found = check_mentions(mentions(SourceFile(path, text)), "gb10")
     assert all(finding.level == "note" for finding in found)
-    return [(finding.saw, finding.spot.line if finding.spot else 0, finding.rule) for finding in found]
+    return [
+        (finding.saw, finding.location.line if finding.location else 0, finding.rule) for finding in found
+    ]
 
 
 def notes(text: str, path: str = "guide.md") -> dict[str, str]:

@@ -198,7 +198,7 @@ def other_machines(result: CheckReport) -> str:
         return ""
     launches = len(result.launches)
     first = machines[0]
-    where = f", {first.spot.path}:{first.spot.line}" if first.spot else ""
+    where = f", {first.location.path}:{first.location.line}" if first.location else ""
     count = "" if launches == 1 else f"{len(machines)} of them " if len(machines) < launches else "all "
     return f", {count}for another machine ({first.what}{where}); --host gb10 checks for a Spark"
 
@@ -258,8 +258,8 @@ def markdown(result: CheckReport) -> str:
 
 
 def _markdown_entry(finding: Finding) -> Iterator[str]:
-    spot = finding.spot
-    where = f"`{spot.path}:{spot.line}`" if spot else "a launch"
+    location = finding.location
+    where = f"`{location.path}:{location.line}`" if location else "a launch"
     yield f"- {where}: {filled(finding.says)}"
     if finding.saw:
         yield f"  - seen: {_code(finding.saw)}"

@@ -176,7 +176,7 @@ def _lint(opened: Typed | Path, options: LintOptions, finds: bool, writes: bool)
     except FiresteelError as error:
         return CheckReport(fixed=fixed, unread=((name, error),))
     # A fix needs a lot about each launch, and for a folder all of it would be kept and sent back.
-    launches = tuple(replace(read, spots={}, words={}) for read in result.launches)
+    launches = tuple(replace(read, locations={}, words={}) for read in result.launches)
     return replace(result, launches=launches, fixed=fixed)
 
 
@@ -191,7 +191,7 @@ def _on_changed_lines(result: CheckReport, changes: GitChanges) -> CheckReport:
     lines = changes.lines(Path(result.files[0]).resolve())
 
     def is_changed(finding: Finding) -> bool:
-        line = finding.spot.line if finding.spot else 0
+        line = finding.location.line if finding.location else 0
         return lines is None or any(line in changed for changed in lines)
 
     return replace(result, findings=tuple(filter(is_changed, result.findings)))

@@ -90,9 +90,9 @@ def exit_code_of(proposals: Sequence[Proposal]) -> int:
 def write_chart(proposal: Proposal, path: Path) -> None:
     """What fills the memory, and the speed against the bandwidth limit, as SVG."""
     from firesteel.edge import files
-    from firesteel.library.render import picture  # only now is a renderer needed
+    from firesteel.planner.chart import draw_plan  # only now is a renderer needed
 
-    files.write_new(path, picture(proposal))
+    files.write_new(path, draw_plan(proposal))
 
 
 def compared_with_best(best: Proposal, other: Proposal) -> str:

@@ -1,7 +1,6 @@
 """Launches as text for other tools: a command to paste, compose, Kubernetes, systemd, quadlet, sparkrun.
 
-A `Rendered` is the text with the files that it makes; `write_rendered` writes them. A plan can also be drawn
-as a chart.
+A `Rendered` is the text with the files that it makes; `write_rendered` writes them.
 """
 
 from __future__ import annotations
@@ -9,27 +8,21 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from firesteel.catalog.recipe import Quality
 from firesteel.edge.files import read_text, write_new
 from firesteel.edge.home import find_home
 from firesteel.errors import UsageError
 from firesteel.launch import Ask
 from firesteel.library.plans import catalog, host, propose, require_splittable
 from firesteel.planner.advice import require_weights
-from firesteel.planner.plan import Plan
 from firesteel.planner.propose import Proposal
 from firesteel.planner.rendered import CLUSTER_FORMS, FORMS, render_proposals
-from firesteel.planner.speed.speed import Speed
 from firesteel.render import Cluster
 from firesteel.render import docker as docker_run
-from firesteel.render.charts import Axis, Row, RowChart, draw_panels
-from firesteel.render.svg import COLOURS
 from firesteel.run.endpoints import listening
-from firesteel.units import Band, show_bytes, show_figure, show_seconds
 from firesteel.values import Value, replace
 
 if TYPE_CHECKING:
@@ -260,66 +253,3 @@ def _with_folders(proposal: Proposal) -> Proposal:
 def docker(proposal: Proposal) -> str:
     """The proposal's launch as a `docker run` command to paste, without comments."""
     return docker_run(proposal.plan.launch)
-
-
-# --- a plan as a chart ---
-
-
-def picture(proposal: Proposal) -> str:
-    plan = proposal.plan
-    charts = [_memory(plan)]
-    if plan.speed and not plan.speed.requests_per_s:
-        charts.append(_speed(plan.speed))
-    if proposal.recipe and proposal.recipe.quality:
-        charts.append(_quality(proposal.recipe.quality))
-    title = f"{plan.launch.model} on {plan.machine}: {plan.memory.verdict}"
-    engine = f"{plan.launch.engine} {plan.launch.version or ''}".rstrip()
-    size = f"{plan.cache.users} x {plan.cache.context:,} tokens"
-    prompt = plan.speed.prefill if plan.speed else None
-    if prompt:
-        size += f"; a prompt of {prompt.prompt_tokens:,} in {show_seconds(prompt.ttft_ms.expected / 1000)}"
-    return draw_panels(title, charts, f"{engine}, {size}; whiskers are the bands of estimated values")
-
-
-def _memory(plan: Plan) -> RowChart:
-    """The parts end to end, against the bytes that are available."""
-    rows, start = [], 0.0
-    for part in plan.memory.parts:
-        low, size, high = (value / 2**30 for value in (part.bytes.low, part.bytes.expected, part.bytes.high))
-        whisker = (start + low, start + high) if high > low else None
-        label = show_bytes(round(part.bytes.expected))
-        rows.append(Row(part.name, label, bar=(start, start + size), whisker=whisker))
-        start += size
-    available = plan.memory.budget_bytes
-    limit = (available / 2**30, f"available: {show_bytes(available)}")
-    return RowChart("Memory", Axis("GiB"), tuple(rows), limit=limit, colours=COLOURS)
-
-
-def _quality(scores: tuple[Quality, ...]) -> RowChart:
-    """Every suite as a share of the unquantized model's score, or as it is where there is no baseline."""
-    rows = []
-    for score in scores:
-        label = f"{score.this:g} of {score.baseline:g}" if score.baseline else f"{score.this:g}, no baseline"
-        rows.append(Row(score.suite, label, bar=(0.0, score.this)))
-    return RowChart("Quality, as published", Axis("score"), tuple(rows), colours=COLOURS)
-
-
-def _speed(speed: Speed) -> RowChart:
-    limit = (speed.bound_tokens_per_s, f"bandwidth limit: {speed.bound_tokens_per_s:.0f}")
-    title = f"Decode, {speed.basis}, {show_bytes(speed.bytes_per_token)} read per token"
-    return RowChart(title, Axis("tok/s"), tuple(_rates(speed)), limit=limit, colours=COLOURS)
-
-
-def _rates(speed: Speed) -> Iterator[Row]:
-    yield _rate("one user", speed.decode_tokens_per_s)
-    yield from (_rate(f"at {depth:,} tokens", rate) for depth, rate in speed.at_depth if depth > 1024)
-    if drafted := speed.drafted_tokens_per_s:
-        yield _rate("one user, drafted", drafted)
-    if several := speed.served or speed.batch:
-        yield _rate(f"each of {several.users} users", several.per_user_tokens_per_s)
-        yield _rate(f"all {several.users} users", several.total_tokens_per_s)
-
-
-def _rate(name: str, band: Band) -> Row:
-    label = f"{show_figure(band.expected)} ({show_figure(band.low)} to {show_figure(band.high)})"
-    return Row(name, label, bar=(0.0, band.expected), whisker=(band.low, band.high))

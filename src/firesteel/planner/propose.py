@@ -443,7 +443,7 @@ def launch_findings(model: str, findings: Iterable[CheckpointFinding]) -> tuple[
             level=found.level,
             says=f"{found.says}: {found.effect}",
             instead=f"firesteel audit {model} --fix" if found.mend else f"firesteel audit {model}",
-            spot=None,
+            location=None,
             saw=found.evidence,
             confidence="reported",
             sources=(Evidence(url=found.source, seen=date.fromisoformat(SEEN)),),

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from firesteel.catalog.image import Images
 from firesteel.errors import UsageError
-from firesteel.launch import Spot
+from firesteel.launch import Location
 from firesteel.reads import dockerfile, make, markdown, nomad, shell, systemd, variables
 from firesteel.reads.docker import EngineStart
-from firesteel.reads.reader import MAX_SPOT, LaunchReader, ReadLaunch
+from firesteel.reads.reader import MAX_LOCATION_CHARS, LaunchReader, ReadLaunch
 from firesteel.reads.source_text import SourceFile, SourceText, source_file
 from firesteel.values import Value
 
@@ -248,7 +248,7 @@ _VARIABLE = re.compile(r"\$\{?[A-Za-z_]\w*\}?|\{\{[^}]*\}\}")
 
 
 class NotRead(Value):
-    spot: Spot
+    location: Location
     engine: str
     """`vLLM`, or `an engine` where that is not clear."""
     why: str
@@ -268,7 +268,7 @@ def not_read(reader: LaunchReader) -> tuple[NotRead, ...]:
     """Every line that looks like a launch and that no launch came from; and the files that launches lack."""
     file, problem = reader.file, reader.problem
     absent = [
-        NotRead(_spot(file, word.line, word.column), "an engine", f"{what}, and that file is not at hand")
+        NotRead(_location(file, word.line, word.column), "an engine", f"{what}, and that file is not at hand")
         for word, what in reader.missing
     ]
     is_reported = problem is not None and is_yaml(file)  # the whole file is not read, and its error says so
@@ -276,7 +276,7 @@ def not_read(reader: LaunchReader) -> tuple[NotRead, ...]:
         return tuple(absent)
     ranges = [launch.lines for launch in reader.launches]
     found = (
-        NotRead(_spot(file, line.first), engine, _why_not_read(line, problem))
+        NotRead(_location(file, line.first), engine, _why_not_read(line, problem))
         for line in _command_lines(file)
         if (engine := _engine_started_by(line.text))
         and not any(first <= line.last and line.first <= last for first, last in ranges)
@@ -284,8 +284,8 @@ def not_read(reader: LaunchReader) -> tuple[NotRead, ...]:
     return (*absent, *islice(found, MAX_NOT_READ))
 
 
-def _spot(file: SourceFile, line: int, column: int = 1) -> Spot:
-    return Spot(file.path, line, file.line(line).strip()[:MAX_SPOT], column)
+def _location(file: SourceFile, line: int, column: int = 1) -> Location:
+    return Location(file.path, line, file.line(line).strip()[:MAX_LOCATION_CHARS], column)
 
 
 def _command_lines(file: SourceFile) -> Iterator[_Line]:
@@ -348,7 +348,7 @@ _TEXTS = (".txt", ".text")
 class Mention(Value):
     key: str
     """`flag:NAME`, `env:NAME` or `image:REFERENCE`."""
-    spot: Spot
+    location: Location
     value: str = ""
     """What follows a flag or a variable: `0.95`."""
 
@@ -366,11 +366,13 @@ def _mentions(file: SourceFile) -> Iterator[Mention]:
         if "--" not in line and "_" not in line and ("/" not in line or ":" not in line):
             continue  # no name is without these
         for name in _NAME.finditer(line):
-            spot = Spot(file.path, number, name[0].strip(" .,")[:MAX_SPOT], name.start() + 1)
+            location = Location(
+                file.path, number, name[0].strip(" .,")[:MAX_LOCATION_CHARS], name.start() + 1
+            )
             if name["image"]:
-                yield Mention(f"image:{name['image'].rstrip('.')}", spot)
+                yield Mention(f"image:{name['image'].rstrip('.')}", location)
             elif name["variable"]:
-                yield Mention(f"env:{name['variable']}", spot, (name["setting"] or "").rstrip(".,"))
+                yield Mention(f"env:{name['variable']}", location, (name["setting"] or "").rstrip(".,"))
             else:
                 flag = name["flag"].replace("_", "-").partition(".")[0]
-                yield Mention(f"flag:{flag}", spot, (name["value"] or "").rstrip("."))
+                yield Mention(f"flag:{flag}", location, (name["value"] or "").rstrip("."))

@@ -13,7 +13,7 @@ from firesteel.catalog.image import Images, identify
 from firesteel.engines.engine import default_port, format_flag, grammar, parse_argv
 from firesteel.engines.flags import ParsedCommandLine
 from firesteel.errors import UsageError
-from firesteel.launch import Container, EngineName, FlagValue, Launch, Spot, container_name
+from firesteel.launch import Container, EngineName, FlagValue, Launch, Location, container_name
 from firesteel.reads import docker, programs, variables
 from firesteel.reads.docker import EngineStart
 from firesteel.reads.programs import exports, find_engine, run_the_next, split_script
@@ -22,8 +22,8 @@ from firesteel.reads.source_text import SourceFile, parse_env_file
 from firesteel.reads.template import implied_word
 from firesteel.values import Value, replace
 
-MAX_SPOT = 200
-"""Characters of a line that a spot shows."""
+MAX_LOCATION_CHARS = 200
+"""Characters of a line that a location shows."""
 MAX_LAUNCHES = 500
 _CONTAINER_PORT = re.compile(r"(?:.*:)?([0-9]{1,5})(?:/tcp)?\Z")
 _WRONG_DASH = re.compile("[\u2010-\u2015\u2212]{1,2}[a-z]")
@@ -54,7 +54,7 @@ class ReadLaunch(Value):
     hyphen, a flag `glued` to its value as one word; or where a chart adds words of its own: `partial`."""
 
     launch: Launch
-    spots: Mapping[str, Spot]
+    locations: Mapping[str, Location]
     words: Mapping[str, Words] = {}
     """The words of each part, for a fix to change."""
     hardware: str = ""
@@ -71,8 +71,10 @@ class ReadLaunch(Value):
     @property
     def line(self) -> int:
         """Where its program or its image stands."""
-        place = self.spots.get("program") or self.spots.get("image")
-        return place.line if place else min((spot.line for spot in self.spots.values()), default=1)
+        place = self.locations.get("program") or self.locations.get("image")
+        return (
+            place.line if place else min((location.line for location in self.locations.values()), default=1)
+        )
 
     @property
     def first_line(self) -> int:
@@ -169,8 +171,10 @@ class LaunchReader:
 
     def _add_flaw(self, index: int, name: str, word: Word) -> None:
         launch = self.launches[index]
-        spots = {**launch.spots, f"flaw:{name}": self._spot(word)}
-        self.launches[index] = replace(launch, spots=spots, words={**launch.words, f"flaw:{name}": (word,)})
+        locations = {**launch.locations, f"flaw:{name}": self._location(word)}
+        self.launches[index] = replace(
+            launch, locations=locations, words={**launch.words, f"flaw:{name}": (word,)}
+        )
 
     def _read_command(self, command: ShellCommand, depth: int) -> None:
         texts = command.texts
@@ -326,11 +330,11 @@ class LaunchReader:
             sparks=_sparks(parsed.flags.get("nnodes")),
             extra=parsed.extra,
         )
-        return ReadLaunch(launch, {key: self._spot(part[0]) for key, part in words.items()}, words)
+        return ReadLaunch(launch, {key: self._location(part[0]) for key, part in words.items()}, words)
 
-    def _spot(self, word: Word) -> Spot:
+    def _location(self, word: Word) -> Location:
         line = self.file.line(word.line).strip().removesuffix("\\").rstrip()
-        return Spot(self.file.path, word.line, line[:MAX_SPOT], word.column)
+        return Location(self.file.path, word.line, line[:MAX_LOCATION_CHARS], word.column)
 
 
 def _replaces_engine(container: Container) -> bool:

@@ -19,7 +19,7 @@ from typing import Literal
 from firesteel.catalog.image import is_upstream
 from firesteel.engines.schema.history import version_key
 from firesteel.engines.schema.releases import known_versions
-from firesteel.launch import EngineName, Launch, Spot
+from firesteel.launch import EngineName, Launch, Location
 from firesteel.reads import markdown
 from firesteel.reads.reader import ReadLaunch
 from firesteel.reads.source_text import SourceFile
@@ -243,7 +243,7 @@ class StatedMachine(Value):
     kind: MachineKind = "unsaid"
     what: str = ""
     """What the text calls it: `H200`, `8 GPUs in one host`."""
-    spot: Spot | None = None
+    location: Location | None = None
 
     @property
     def has_own_build(self) -> bool:
@@ -251,25 +251,25 @@ class StatedMachine(Value):
         return _OWN_BUILD.match(self.what) is not None
 
 
-def find_machine(reading: ReadLaunch, path: str, around: NearbyText) -> StatedMachine:
+def find_machine(parsed: ReadLaunch, path: str, around: NearbyText) -> StatedMachine:
     """The nearest evidence, or `unsaid`.
 
     First the image, then comments and sentences above the command, the headings around it, the number of GPUs
     that it needs in one host, the hardware that a recipe lists, the path of the file, and last what the rest
     of the document mentions.
     """
-    for kind, what, number, text in _evidence(reading, path, around):
-        return StatedMachine(kind, what, Spot(path, number, text.strip()[:200], 1))
+    for kind, what, number, text in _evidence(parsed, path, around):
+        return StatedMachine(kind, what, Location(path, number, text.strip()[:200], 1))
     return StatedMachine()
 
 
-def _evidence(reading: ReadLaunch, path: str, around: NearbyText) -> Iterator[Evidence]:
-    launch, spots = reading.launch, reading.spots
-    line = reading.line
-    model_line = spots["model"].line if "model" in spots else line
+def _evidence(parsed: ReadLaunch, path: str, around: NearbyText) -> Iterator[Evidence]:
+    launch, locations = parsed.launch, parsed.locations
+    line = parsed.line
+    model_line = locations["model"].line if "model" in locations else line
     own = around.lines[line - 1]
-    if reading.hardware:
-        yield ("spark" if _SPARK_NAME.search(reading.hardware) else "other"), reading.hardware, line, own
+    if parsed.hardware:
+        yield ("spark" if _SPARK_NAME.search(parsed.hardware) else "other"), parsed.hardware, line, own
     image = launch.container.image if launch.container else ""
     if match := _SPARK_NAME.search(image):
         yield "spark", match[0], line, image
@@ -382,29 +382,29 @@ class StatedRelease(Value):
 
     low: str
     high: str
-    spot: Spot
+    location: Location
     is_minimum_of_recipe: bool = False
 
 
-def find_release(reading: ReadLaunch, path: str, around: NearbyText) -> StatedRelease | None:
+def find_release(parsed: ReadLaunch, path: str, around: NearbyText) -> StatedRelease | None:
     """The nearest statement about the engine of a launch.
 
     A recipe has `min_vllm_version`, a guide a line with `pip install "vllm>=0.12"`, an image's tag or a
     sentence ("needs vLLM 0.12 or newer"). What says "at least" allows every later release, so such a launch
     must work with both ends of the range.
     """
-    engine = reading.launch.engine
+    engine = parsed.launch.engine
     if engine not in _NAMES:
         return None
-    if (minimum := reading.minimum) is not None:
+    if (minimum := parsed.minimum) is not None:
         version = re.fullmatch(_NUMBER.format("low"), minimum.text)  # `nightly` is none
         ends = _known_ends(engine, version["low"], None) if version else None
-        place = Spot(path, minimum.line, minimum.text, minimum.column)
+        place = Location(path, minimum.line, minimum.text, minimum.column)
         return StatedRelease(*ends, place, is_minimum_of_recipe=True) if ends else None
-    for number, text, low, high, is_key in _statements(engine, reading.line, around):
+    for number, text, low, high, is_key in _statements(engine, parsed.line, around):
         ends = _known_ends(engine, low, high)
         if ends:
-            return StatedRelease(*ends, Spot(path, number, text.strip()[:200], 1), is_key)
+            return StatedRelease(*ends, Location(path, number, text.strip()[:200], 1), is_key)
     return None
 
 
@@ -547,7 +547,7 @@ _FORKS = {
 """A text that speaks of a fork may start it, with flags of its own."""
 
 
-def find_uncertainty(reading: ReadLaunch, path: str, around: NearbyText) -> str:
+def find_uncertainty(parsed: ReadLaunch, path: str, around: NearbyText) -> str:
     """Why this may not be a launch to run as it stands; empty: nothing says so."""
     if _FIXTURE.search(path.rpartition("/")[0]):
         return "the path says that this is a fixture of tests"
@@ -557,22 +557,22 @@ def find_uncertainty(reading: ReadLaunch, path: str, around: NearbyText) -> str:
         return "this is another shell's script, read as a POSIX one's"
     if path.lower().endswith(_PROSE) and not around.is_guide:
         return "the file has no block of code, and this may be a sentence"
-    wrong = _shown_as_wrong(reading, around)
+    wrong = _shown_as_wrong(parsed, around)
     return f"the text seems to show it as a mistake: {wrong}" if wrong else ""
 
 
-def may_be_fork(reading: ReadLaunch, around: NearbyText) -> bool:
+def may_be_fork(parsed: ReadLaunch, around: NearbyText) -> bool:
     """Whether something says that the engine is not a release: the folder of its program, a sentence or
     comment above it, or a text about a fork of the engine."""
-    container = reading.launch.container
+    container = parsed.launch.container
     if container is not None and is_upstream(container.image):
         return False
-    program = reading.words.get("program", ())
+    program = parsed.words.get("program", ())
     folders = program[0].text.split("/")[:-1] if program else []
     return (
         any(_OTHER_FOLDER.match(folder) for folder in folders)
-        or any(_NO_RELEASE.search(text) for _, text in around.above(reading.first_line))
-        or around.mentions(_FORKS[reading.launch.engine])
+        or any(_NO_RELEASE.search(text) for _, text in around.above(parsed.first_line))
+        or around.mentions(_FORKS[parsed.launch.engine])
     )
 
 
@@ -581,14 +581,14 @@ def chooses_program(around: NearbyText) -> bool:
     return _CHOSEN.search(around.file.text) is not None
 
 
-def may_have_more_flags(reading: ReadLaunch) -> str:
+def may_have_more_flags(parsed: ReadLaunch) -> str:
     """The word of the command that may stand for any flags: `$EXTRA`, `"$@"`, `...`; empty: there is none."""
-    return next((word for word in reading.launch.extra if _MORE.match(word)), "")
+    return next((word for word in parsed.launch.extra if _MORE.match(word)), "")
 
 
-def _shown_as_wrong(reading: ReadLaunch, around: NearbyText) -> str:
+def _shown_as_wrong(parsed: ReadLaunch, around: NearbyText) -> str:
     """The sentence or the comment right above the command, or at the end of its first line."""
-    number = reading.first_line
+    number = parsed.first_line
     _, mark, trailing = around.lines[number - 1].partition(" #")
     if mark and _SHOWN_AS_WRONG.search(trailing):
         return trailing.strip()[:80]

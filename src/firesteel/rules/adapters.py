@@ -100,7 +100,7 @@ def _finding(launch: Launch, name: str, rule: str, says: str, instead: str) -> F
         level="stop",
         says=f"adapter `{name}`: {says}",
         instead=instead,
-        spot=None,
+        location=None,
         saw=name,
         confidence="verified",
         sources=(Evidence(url=_SOURCES[launch.engine], seen=_SEEN),),

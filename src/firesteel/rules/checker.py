@@ -23,7 +23,7 @@ from firesteel.engines.engine import format_flag, grammar
 from firesteel.engines.flags import compact_json, name_set
 from firesteel.errors import escape_unprintable
 from firesteel.facts.evidence import Evidence
-from firesteel.launch import EngineName, FlagValue, Launch, Spot, plain_reference
+from firesteel.launch import EngineName, FlagValue, Launch, Location, plain_reference
 from firesteel.reads.programs import is_shell
 from firesteel.rules.context import (
     NEWEST_KNOWN,
@@ -41,7 +41,7 @@ from firesteel.values import Value, replace
 
 TITLES: dict[EngineName, str] = {"vllm": "vLLM", "llamacpp": "llama.cpp", "sglang": "SGLang"}
 _IMAGE_CHECKS_SEEN = date(2026, 11, 15)
-_NO_SPOTS: Mapping[str, Spot] = MappingProxyType({})
+_NO_LOCATIONS: Mapping[str, Location] = MappingProxyType({})
 
 
 class Finding(Value):
@@ -49,7 +49,7 @@ class Finding(Value):
     level: Level
     says: str
     instead: str | None
-    spot: Spot | None
+    location: Location | None
     """Where it is in the user's text; None for a launch that was not read from a text."""
     saw: str
     """The part of the launch that the rule matched, as text."""
@@ -66,7 +66,7 @@ def check(
     launch: Launch,
     *,
     hardware: str | None,
-    spots: Mapping[str, Spot] = _NO_SPOTS,
+    locations: Mapping[str, Location] = _NO_LOCATIONS,
     images: Images | None = None,
     is_own_build: bool = False,
 ) -> tuple[Finding, ...]:
@@ -78,8 +78,8 @@ def check(
     container = launch.container
     known = shipped().images if images is None else images
     image = identify(container.image, known) if container else None
-    flaws = frozenset(key.removeprefix("flaw:") for key in spots if key.startswith("flaw:"))
-    program = spots["program"].text if "program" in spots else ""
+    flaws = frozenset(key.removeprefix("flaw:") for key in locations if key.startswith("flaw:"))
+    program = locations["program"].text if "program" in locations else ""
     context = Context(launch, hardware, image, flaws, known.releases, is_own_build, program)
     applicable = _index(launch.engine, hardware).find(names(context))
     all_matches = [(rule, match) for rule in applicable for match in matches(rule, context)]
@@ -88,12 +88,12 @@ def check(
         if not _is_general(rule):
             specific[match.key] = min(SEVERITY[rule.level], specific.get(match.key, SEVERITY["note"]))
     findings = [
-        _finding(rule, match, context, spots)
+        _finding(rule, match, context, locations)
         for rule, match in all_matches
         if not (_is_general(rule) and specific.get(match.key, 3) <= SEVERITY[rule.level])
     ]
     if image and hardware == "gb10":
-        findings += [_image_finding(problem, spots) for problem in image.problems]
+        findings += [_image_finding(problem, locations) for problem in image.problems]
     return tuple(sorted(dict.fromkeys(findings), key=_by_severity_and_line))
 
 
@@ -108,15 +108,15 @@ def _index(engine: EngineName, hardware: str | None) -> RuleIndex:
     )
 
 
-def _image_finding(problem: ImageProblem, spots: Mapping[str, Spot]) -> Finding:
+def _image_finding(problem: ImageProblem, locations: Mapping[str, Location]) -> Finding:
     """What `image inspect` found in the image of the launch."""
-    spot = spots.get("image")
+    location = locations.get("image")
     return Finding(
         rule=f"image-{problem.check}",
         level=problem.level,
         says=problem.says,
         instead=problem.instead,
-        spot=spot,
+        location=location,
         saw=escape_unprintable(problem.evidence),
         confidence="verified",
         sources=(Evidence(url=problem.source, seen=_IMAGE_CHECKS_SEEN),),
@@ -131,15 +131,15 @@ def _is_general(rule: Rule) -> bool:
 
 
 def _by_severity_and_line(finding: Finding) -> tuple[int, int, str]:
-    return SEVERITY[finding.level], finding.spot.line if finding.spot else 0, finding.rule
+    return SEVERITY[finding.level], finding.location.line if finding.location else 0, finding.rule
 
 
-def _finding(rule: Rule, match: Match, context: Context, spots: Mapping[str, Spot]) -> Finding:
+def _finding(rule: Rule, match: Match, context: Context, locations: Mapping[str, Location]) -> Finding:
     versions = _versions(rule)
     assumed = context.is_assumed and (bool(versions) or _is_general(rule))
     unknown = context.version is None and bool(versions)
     says = _fill(rule.says, match, context)
-    spot = spots.get(match.key) or spots.get("program") or spots.get("image")
+    location = locations.get(match.key) or locations.get("program") or locations.get("image")
     title, newest = TITLES[context.launch.engine], NEWEST_KNOWN[context.launch.engine]
     spaced = re.sub(r"([<>=!]+)(?=\d)", r"\1 ", versions)
     return Finding(
@@ -148,8 +148,8 @@ def _finding(rule: Rule, match: Match, context: Context, spots: Mapping[str, Spo
         level="note" if unknown else "warn" if rule.level == "stop" and assumed else rule.level,
         says=f"if {title} {spaced}: {says}" if unknown else says,
         instead=_fill(rule.instead, match, context) if rule.instead else None,
-        spot=spot,
-        saw=escape_unprintable(match.shown or (spot.text if spot else "")),
+        location=location,
+        saw=escape_unprintable(match.shown or (location.text if location else "")),
         confidence=rule.confidence,
         sources=rule.sources,
         scope=_scope(rule) + (f", if this tag is as new as {title} {newest}" if assumed else ""),

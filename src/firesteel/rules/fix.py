@@ -40,13 +40,13 @@ def fix(text: str, read: Read, check: Check) -> tuple[str, tuple[Finding, ...]]:
     fixed: list[Finding] = []
     refused: set[tuple[str, str, int]] = set()
     for _ in range(MAX_FIXES):
-        readings = read(text)
-        fixable = [pair for pair in check(readings) if pair[1].fix and _rule_and_line(pair[1]) not in refused]
+        launches = read(text)
+        fixable = [pair for pair in check(launches) if pair[1].fix and _rule_and_line(pair[1]) not in refused]
         if not fixable:
             break
-        reading, finding = max(fixable, key=lambda pair: pair[1].spot.line if pair[1].spot else 0)
-        changed = change(text, finding, reading)
-        if changed is not None and _changes_only(readings, read, changed, finding):
+        parsed, finding = max(fixable, key=lambda pair: pair[1].location.line if pair[1].location else 0)
+        changed = change(text, finding, parsed)
+        if changed is not None and _changes_only(launches, read, changed, finding):
             text = changed
             fixed.append(finding)
         else:
@@ -55,12 +55,12 @@ def fix(text: str, read: Read, check: Check) -> tuple[str, tuple[Finding, ...]]:
 
 
 def _rule_and_line(finding: Finding) -> tuple[str, str, int]:
-    return finding.rule, finding.key, finding.spot.line if finding.spot else 0
+    return finding.rule, finding.key, finding.location.line if finding.location else 0
 
 
-def change(text: str, finding: Finding, reading: ReadLaunch) -> str | None:
+def change(text: str, finding: Finding, parsed: ReadLaunch) -> str | None:
     """The text with one finding fixed; None where that cannot be done safely."""
-    spans = [word.span for word in reading.words.get(finding.key, ())]
+    spans = [word.span for word in parsed.words.get(finding.key, ())]
     fix = finding.fix
     if fix is None or not spans or any(start >= end for start, end in spans):
         return None

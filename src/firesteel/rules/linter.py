@@ -144,28 +144,28 @@ def lint(text: str, path: str, options: LintOptions) -> CheckReport:
     """A text without a launch does not raise: the result has no launches, and maybe an error in `unread`."""
     source = source_file(text, path, options.opener(path))
     reader = scan(source, options.images)
-    readings = tuple(reader.launches)
-    pairs, machines = _check_launches(source, readings, options)
+    launches = tuple(reader.launches)
+    pairs, machines = _check_launches(source, launches, options)
     findings = [finding for _, finding in pairs]
     mentioned = mentions(source)
     in_prose = check_mentions(mentioned, _hardware(StatedMachine(), options))
-    others = (*in_prose, *_across(source, check_across(readings, machines, not_read(reader))))
+    others = (*in_prose, *_across(source, check_across(launches, machines, not_read(reader))))
     findings += [finding for finding in others if options.includes(finding)]
-    comments = allowed(source.text, path, readings)
+    comments = allowed(source.text, path, launches)
     suppressed = {
         finding: comment.reason for finding in findings for comment in comments if comment.covers(finding)
     }
     # Several launches may share a line, and differ only in what their findings say of the release.
-    by_place = {(*_rule_and_part(finding), finding.spot): finding for finding in reversed(findings)}
+    by_place = {(*_rule_and_part(finding), finding.location): finding for finding in reversed(findings)}
     left = (finding for finding in by_place.values() if finding not in suppressed)
     reported = sorted(left, key=_by_severity_and_place)
     return CheckReport(
         files=(path,),
-        launches=readings,
+        launches=launches,
         findings=tuple(reported),
         machines=machines,
         allowed=tuple(suppressed.items()),
-        mentioned=0 if readings else sum(map(is_about_engines, mentioned)),
+        mentioned=0 if launches else sum(map(is_about_engines, mentioned)),
         unread=((path, reader.problem),) if reader.problem else (),
     )
 
@@ -187,69 +187,67 @@ def apply_fixes(text: str, path: str, options: LintOptions) -> tuple[str, tuple[
         source = SourceFile(path, changed, options.opener(path))
         return scan(source, options.images).launches
 
-    def pairs(readings: Sequence[ReadLaunch]) -> list[tuple[ReadLaunch, Finding]]:
-        comments = allowed(source.text, path, readings)
-        findings, _ = _check_launches(source, readings, options)
+    def pairs(launches: Sequence[ReadLaunch]) -> list[tuple[ReadLaunch, Finding]]:
+        comments = allowed(source.text, path, launches)
+        findings, _ = _check_launches(source, launches, options)
         return [pair for pair in findings if not any(comment.covers(pair[1]) for comment in comments)]
 
     return fix(source.text, read, pairs)
 
 
 def _check_launches(
-    source: SourceFile, readings: Sequence[ReadLaunch], options: LintOptions
+    source: SourceFile, launches: Sequence[ReadLaunch], options: LintOptions
 ) -> tuple[list[tuple[ReadLaunch, Finding]], tuple[StatedMachine, ...]]:
     """The findings of each launch, and the machine that it was checked for."""
-    around = NearbyText(source) if readings else None
+    around = NearbyText(source) if launches else None
     pairs, machines = [], []
-    for reading in readings:
+    for parsed in launches:
         assert around is not None
-        machine = (
-            find_machine(reading, source.path, around) if options.hardware == STATED else StatedMachine()
-        )
-        release = find_release(reading, source.path, around) if reading.launch.version is None else None
-        is_fork = (machine.has_own_build and release is None) or around.builds_fork(reading.launch.engine)
-        if reading.launch.container is None and is_fork:
-            reading = replace(reading, is_own_build=True)
+        machine = find_machine(parsed, source.path, around) if options.hardware == STATED else StatedMachine()
+        release = find_release(parsed, source.path, around) if parsed.launch.version is None else None
+        is_fork = (machine.has_own_build and release is None) or around.builds_fork(parsed.launch.engine)
+        if parsed.launch.container is None and is_fork:
+            parsed = replace(parsed, is_own_build=True)
         findings = [
-            _certain(finding, reading, release, source.path, around)
-            for finding in _check_launch(reading, _hardware(machine, options), release, options)
+            _certain(finding, parsed, release, source.path, around)
+            for finding in _check_launch(parsed, _hardware(machine, options), release, options)
         ]
-        pairs += [(reading, finding) for finding in findings if options.includes(finding)]
+        pairs += [(parsed, finding) for finding in findings if options.includes(finding)]
         machines.append(machine)
     return pairs, tuple(machines)
 
 
 def _certain(
-    finding: Finding, reading: ReadLaunch, release: StatedRelease | None, path: str, around: NearbyText
+    finding: Finding, parsed: ReadLaunch, release: StatedRelease | None, path: str, around: NearbyText
 ) -> Finding:
     """A stop must be certain: the text is meant to run, complete, and of this engine."""
     if finding.level != "stop":
         return finding
-    why = find_uncertainty(reading, path, around) or _uncertainty_of_rule(finding, reading, release, around)
+    why = find_uncertainty(parsed, path, around) or _uncertainty_of_rule(finding, parsed, release, around)
     return replace(finding, level="warn", says=f"{finding.says} ({why})", fix=None) if why else finding
 
 
 def _uncertainty_of_rule(
-    finding: Finding, reading: ReadLaunch, release: StatedRelease | None, around: NearbyText
+    finding: Finding, parsed: ReadLaunch, release: StatedRelease | None, around: NearbyText
 ) -> str:
     rule = next((rule for rule in rules() if rule.id == finding.rule), None)
     if rule is None:  # what was seen in the image itself
         return ""
-    if rule.when.flaw == "glued" and "flaw:partial" in reading.spots:
+    if rule.when.flaw == "glued" and "flaw:partial" in parsed.locations:
         return "a template of the chart may split it"
-    if reading.uncertainty and not rule.when.flaw:  # a shell reads the line first, whatever it starts
-        return reading.uncertainty
-    if any(word.is_conditional for word in reading.words.get(finding.key, ())):
+    if parsed.uncertainty and not rule.when.flaw:  # a shell reads the line first, whatever it starts
+        return parsed.uncertainty
+    if any(word.is_conditional for word in parsed.words.get(finding.key, ())):
         return "the script adds it under a condition"
     needs_absent = any(when.flag for when in rule.unless)
-    if needs_absent and (more := may_have_more_flags(reading)):
+    if needs_absent and (more := may_have_more_flags(parsed)):
         return f"`{more[:40]}` may be the flag"
-    is_unstated = reading.launch.version is None and release is None
-    may_be_older = reading.is_own_build or (not reading.launch.container and chooses_program(around))
+    is_unstated = parsed.launch.version is None and release is None
+    may_be_older = parsed.is_own_build or (not parsed.launch.container and chooses_program(around))
     if is_unstated and rule.id in _SINCE_A_RELEASE and may_be_older:
         return "a build of its own may be older"
     is_of_release = rule.when.predicate in _OF_RELEASES or rule.when.engine == "llamacpp"
-    if is_unstated and is_of_release and may_be_fork(reading, around):
+    if is_unstated and is_of_release and may_be_fork(parsed, around):
         return "the text speaks of a build of its own, or of a fork"
     return ""
 
@@ -261,18 +259,18 @@ def _hardware(machine: StatedMachine, options: LintOptions) -> str | None:
 
 
 def _check_launch(
-    reading: ReadLaunch, hardware: str | None, release: StatedRelease | None, options: LintOptions
+    parsed: ReadLaunch, hardware: str | None, release: StatedRelease | None, options: LintOptions
 ) -> Sequence[Finding]:
-    launch = reading.launch
+    launch = parsed.launch
 
     def check_with(version: str | None) -> tuple[Finding, ...]:
         held = replace(launch, version=version)
         return check(
             held,
             hardware=hardware,
-            spots=reading.spots,
+            locations=parsed.locations,
             images=options.images,
-            is_own_build=reading.is_own_build,
+            is_own_build=parsed.is_own_build,
         )
 
     if launch.version is not None:
@@ -313,13 +311,13 @@ def _only_at(
         yield replace(
             finding,
             level="warn" if is_of_spark and finding.level == "stop" else finding.level,
-            says=f"with {version}, which line {release.spot.line} allows: {finding.says}",
+            says=f"with {version}, which line {release.location.line} allows: {finding.says}",
             fix=None,
         )
 
 
 def _by_severity_and_place(finding: Finding) -> tuple[int, int, int, str]:
-    line, column = (finding.spot.line, finding.spot.column) if finding.spot else (0, 0)
+    line, column = (finding.location.line, finding.location.column) if finding.location else (0, 0)
     return SEVERITY[finding.level], line, column, finding.rule
 
 
@@ -393,15 +391,15 @@ class Allowed(Value):
     """The lines that it applies to."""
 
     def covers(self, finding: Finding) -> bool:
-        line = finding.spot.line if finding.spot else 0
+        line = finding.location.line if finding.location else 0
         return self.first <= line <= self.last and any(fnmatchcase(finding.rule, rule) for rule in self.rules)
 
 
-def allowed(text: str, path: str, readings: Sequence[ReadLaunch]) -> tuple[Allowed, ...]:
+def allowed(text: str, path: str, launches: Sequence[ReadLaunch]) -> tuple[Allowed, ...]:
     """Every allow comment of a text."""
     if "firesteel:" not in text:
         return ()
-    lines = [[spot.line for spot in reading.spots.values()] or [0] for reading in readings]
+    lines = [[location.line for location in parsed.locations.values()] or [0] for parsed in launches]
     ranges = sorted((min(own), max(own)) for own in lines)
     return tuple(
         _allowed(comment, number, bool(_OWN_LINE.match(line)), ranges, path)
@@ -472,7 +470,7 @@ def new_findings(findings: Iterable[Finding], baseline: Baseline) -> tuple[Findi
     )
     new = []
     for finding in findings:
-        identity = (normpath(finding.spot.path if finding.spot else ""), finding.rule, finding.saw)
+        identity = (normpath(finding.location.path if finding.location else ""), finding.rule, finding.saw)
         if left[identity] > 0:
             left[identity] -= 1
         else:

@@ -23,7 +23,7 @@ from firesteel.catalog.image import VersionRange
 from firesteel.errors import UsageError
 from firesteel.facts.evidence import Sources
 from firesteel.launch import EngineName
-from firesteel.rules import containers, exposure, flag_values, model_flags, releases
+from firesteel.rules import containers, exposure, flag_values, known_release, model_flags, releases
 from firesteel.rules.context import Context, Match
 from firesteel.units import parse_size
 from firesteel.values import NOT_EMPTY, Expand, ExpandText, FileValue, Texts, YamlFile
@@ -34,6 +34,7 @@ PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
     **flag_values.PREDICATES,
     **model_flags.PREDICATES,
     **releases.PREDICATES,
+    **known_release.PREDICATES,
 }
 """Conditions that matchers cannot express, by name: functions from a context to its matches."""
 

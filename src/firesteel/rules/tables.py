@@ -92,9 +92,9 @@ def _outcome(row: RowSchema, version: str, deciding: list[Rule], hardware: str) 
     # The upstream image of a release that has code for a GB10.
     suffix = "-cu130" if Version(version) < _PLAIN_TAG_SINCE else ""
     line = row.line.replace("{image}", f"vllm/vllm-openai:v{version}{suffix}")
-    (reading,) = read(line, row.what, images)
-    container = reading.launch.container
-    context = Context(reading.launch, hardware, identify(container.image, images) if container else None)
+    (parsed,) = read(line, row.what, images)
+    container = parsed.launch.container
+    context = Context(parsed.launch, hardware, identify(container.image, images) if container else None)
     hits = [rule for rule in deciding if matches(rule, context)]
     level = min((rule.level for rule in hits), key=SEVERITY.__getitem__, default=None)
     return level, tuple(rule.id for rule in hits)

@@ -18,7 +18,7 @@ from firesteel.catalog.image import identify
 from firesteel.engines.schema.releases import find_schema, release_ranges
 from firesteel.engines.schema.symbols import resolve_flag
 from firesteel.errors import escape_unprintable
-from firesteel.launch import Container, EngineName, Launch, Spot
+from firesteel.launch import Container, EngineName, Launch, Location
 from firesteel.reads.launches import Mention, NotRead
 from firesteel.reads.reader import ReadLaunch
 from firesteel.reads.stated import StatedMachine
@@ -40,29 +40,32 @@ Clash = tuple[ReadLaunch, str, str, str]
 
 
 def check_across(
-    readings: Sequence[ReadLaunch], machines: Sequence[StatedMachine], unread: Sequence[NotRead]
+    launches: Sequence[ReadLaunch], machines: Sequence[StatedMachine], unread: Sequence[NotRead]
 ) -> Iterator[Finding]:
     groups: dict[str, list[ReadLaunch]] = {}
     on_one_gpu: dict[str, list[ReadLaunch]] = {}
-    for reading, machine in zip(readings, machines, strict=True):
-        if reading.runs_with:
-            groups.setdefault(reading.runs_with, []).append(reading)
+    for parsed, machine in zip(launches, machines, strict=True):
+        if parsed.runs_with:
+            groups.setdefault(parsed.runs_with, []).append(parsed)
         # Another machine may have a GPU, or a card that is none, for each of them.
-        if reading.runs_with and (machine.kind != "other" or _gpu(reading.launch)):
-            on_one_gpu.setdefault(reading.runs_with, []).append(reading)
+        if parsed.runs_with and (machine.kind != "other" or _gpu(parsed.launch)):
+            on_one_gpu.setdefault(parsed.runs_with, []).append(parsed)
     for rule in _across_rules():
         if rule.when.across == "not-read":
             yield from (
-                _finding(rule, place.spot, place.spot.text, place.engine, place.why) for place in unread
+                _finding(rule, place.location, place.location.text, place.engine, place.why)
+                for place in unread
             )
         elif rule.when.across:
             for group in (on_one_gpu if rule.when.across == "memory-shares" else groups).values():
-                why = _ALTERNATIVES if len({reading.launch.model for reading in group}) == 1 else ""
-                for reading, key, saw, name in _CHECKS[rule.when.across](group):
-                    spot = (
-                        reading.spots.get(key) or reading.spots.get("image") or reading.spots.get("program")
+                why = _ALTERNATIVES if len({parsed.launch.model for parsed in group}) == 1 else ""
+                for parsed, key, saw, name in _CHECKS[rule.when.across](group):
+                    location = (
+                        parsed.locations.get(key)
+                        or parsed.locations.get("image")
+                        or parsed.locations.get("program")
                     )
-                    found = _finding(rule, spot, saw, name, saw, key)
+                    found = _finding(rule, location, saw, name, saw, key)
                     if why and found.level == "stop":
                         found = replace(found, level="warn", says=f"{found.says} ({why})")
                     yield found
@@ -73,14 +76,16 @@ def _across_rules() -> tuple[Rule, ...]:
     return tuple(rule for rule in rules() if rule.when.across)
 
 
-def _finding(rule: Rule, spot: Spot | None, saw: str, name: str, value: str, key: str = "") -> Finding:
+def _finding(
+    rule: Rule, location: Location | None, saw: str, name: str, value: str, key: str = ""
+) -> Finding:
     says = rule.says.replace("{name}", name).replace("{value}", value)
     return Finding(
         rule=rule.id,
         level=rule.level,
         says=escape_unprintable(says),
         instead=rule.instead,
-        spot=spot,
+        location=location,
         saw=escape_unprintable(saw),
         confidence=rule.confidence,
         sources=rule.sources,
@@ -92,10 +97,10 @@ def _finding(rule: Rule, spot: Spot | None, saw: str, name: str, value: str, key
 def _memory_shares(group: Sequence[ReadLaunch]) -> Iterator[Clash]:
     """More than all of the memory of one GPU, promised to several engines."""
     by_gpu: dict[str, list[tuple[ReadLaunch, float]]] = {}
-    for reading in group:
-        share = _share(reading.launch)
+    for parsed in group:
+        share = _share(parsed.launch)
         if share is not None:
-            by_gpu.setdefault(_gpu(reading.launch), []).append((reading, share))
+            by_gpu.setdefault(_gpu(parsed.launch), []).append((parsed, share))
     for shares in by_gpu.values():
         total = sum(share for _, share in shares)
         if len(shares) > 1 and total > 1:
@@ -151,11 +156,11 @@ def _overlap(first: str, second: str) -> bool:
 
 def _names(group: Sequence[ReadLaunch]) -> Iterator[Clash]:
     seen: set[str] = set()
-    for reading in group:
-        container = reading.launch.container
+    for parsed in group:
+        container = parsed.launch.container
         name = dict(container.options).get("name") if container else None
         if name and name in seen and "$" not in name:
-            yield reading, "option:name", name, name
+            yield parsed, "option:name", name, name
         seen.add(name or "")
 
 
@@ -201,10 +206,10 @@ _VARIABLE_PREDICATES = frozenset({"pinned-gid", "one-rail", "many-jit-jobs", "ex
 def check_mentions(mentions: Iterable[Mention], hardware: str | None) -> tuple[Finding, ...]:
     """A note for each obsolete name, once per line."""
     by_line = {
-        (mention.key, mention.value, mention.spot.line): mention for mention in reversed(tuple(mentions))
+        (mention.key, mention.value, mention.location.line): mention for mention in reversed(tuple(mentions))
     }
     return tuple(
-        replace(note, spot=mention.spot, saw=mention.spot.text)
+        replace(note, location=mention.location, saw=mention.location.text)
         for mention in reversed(by_line.values())
         for note in _notes(mention.key, mention.value, hardware)
     )

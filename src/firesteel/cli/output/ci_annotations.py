@@ -102,12 +102,12 @@ def _result(finding: Finding, rules: list[str]) -> dict[str, object]:
         "level": _SARIF_LEVELS[finding.level],
         "message": {"text": f"{finding.says}.{use}"},
     }
-    if finding.spot:
-        location = {
-            "artifactLocation": {"uri": quote(finding.spot.path)},
-            "region": {"startLine": finding.spot.line, "startColumn": finding.spot.column},
+    if finding.location:
+        physical = {
+            "artifactLocation": {"uri": quote(finding.location.path)},
+            "region": {"startLine": finding.location.line, "startColumn": finding.location.column},
         }
-        result["locations"] = [{"physicalLocation": location}]
+        result["locations"] = [{"physicalLocation": physical}]
     return result
 
 
@@ -116,11 +116,13 @@ def github(findings: Iterable[Finding], unread: Unread = ()) -> Iterator[str]:
     for name, error in unread:
         yield f"::warning file={_property(name)},title=not read::{_data(error.what)}"
     for finding in findings:
-        spot = finding.spot
-        location = f"file={_property(spot.path)},line={spot.line},col={spot.column}," if spot else ""
+        location = finding.location
+        properties = (
+            f"file={_property(location.path)},line={location.line},col={location.column}," if location else ""
+        )
         use = f". Use: {finding.instead}" if finding.instead else ""
         message = _data(f"{finding.says}{use}")
-        yield f"::{_GITHUB_LEVELS[finding.level]} {location}title={_property(finding.rule)}::{message}"
+        yield f"::{_GITHUB_LEVELS[finding.level]} {properties}title={_property(finding.rule)}::{message}"
 
 
 def _data(text: str) -> str:

@@ -311,9 +311,11 @@ def findings_view(findings: tuple[Finding, ...]) -> Group:
     for finding in findings:
         level = Text(f"{finding.level:<6}", LEVEL_STYLE[finding.level])
         views.append(level + Text(finding.rule, "bold") + Text(f": {finding.says}"))
-        spot = finding.spot
-        location = f"{escape_unprintable(spot.path)}:{spot.line}:{spot.column}" if spot else "found"
-        views.append(Text(f"      {location:<6} {finding.saw}"))
+        location = finding.location
+        shown = (
+            f"{escape_unprintable(location.path)}:{location.line}:{location.column}" if location else "found"
+        )
+        views.append(Text(f"      {shown:<6} {finding.saw}"))
         if finding.instead:
             views.append(Text(f"      use    {finding.instead}"))
         source = finding.sources[0]

@@ -111,19 +111,21 @@ class FactTableJson(Document, kw_only=True):
 
 
 def finding_json(finding: Finding) -> FindingJson:
-    spot = finding.spot
+    location = finding.location
     return FindingJson.of(
         finding,
-        file=spot.path if spot else None,
-        line=spot.line if spot else None,
-        column=spot.column if spot else None,
+        file=location.path if location else None,
+        line=location.line if location else None,
+        column=location.column if location else None,
         fixable=finding.fix is not None,
     )
 
 
 def machine_json(machine: StatedMachine) -> MachineJson:
-    spot = machine.spot
-    return MachineJson.of(machine, file=spot.path if spot else None, line=spot.line if spot else None)
+    location = machine.location
+    return MachineJson.of(
+        machine, file=location.path if location else None, line=location.line if location else None
+    )
 
 
 def check_json(result: CheckReport) -> CheckJson:
