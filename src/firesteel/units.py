@@ -151,7 +151,7 @@ def has_no_end(text: str) -> bool:
 
 
 def check_range(text: str) -> str:
-    """For schemas of files: the text, or ValueError."""
+    """Check a version range in a file: returns the text, or raises ValueError."""
     if _bounds(text) is not None:
         return text
     from packaging.specifiers import InvalidSpecifier, SpecifierSet

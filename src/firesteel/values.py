@@ -9,7 +9,7 @@
 A `Value` is a frozen `msgspec.Struct`: declared once, checked where bytes come in, encoded as it is. Scalars
 of YAML are text until the declaration gives them a type. Shorter forms that users may write (`10m`,
 `small: smollm2`) are expanded first, by the `Expand` in the annotation; then msgspec converts the file as a
-whole. Only when it refuses is the value walked beside its type (`_Walk`): msgspec reports one mistake, leaves
+whole. Only when it refuses are value and type walked together (`_Walk`): msgspec reports one mistake, leaves
 the keys of maps out of its path, and does not know `yes` and `on`.
 """
 
@@ -280,7 +280,7 @@ def _apply(own: list[Callable[[Any], Any]], inner: _Expansion | None, value: Any
 
 
 def _expand_member(kinds: tuple[Any, ...], inners: Mapping[Any, _Expansion], value: Any) -> Any:
-    """By the only kind beside None, or by the class that the value's tag names."""
+    """By the only kind besides None, or by the class that the value's tag names."""
     if value is None:
         return None
     kind = next((each for each in inners if len(kinds) == 2 or _takes_map(each, value)), None)

@@ -82,7 +82,7 @@ def test_against_a_plan_where_nothing_was_measured(run: Firesteel, tmp_path: Pat
     bare = replace(planned.run, figures=(), is_whole=False)
     keep(tmp_path / "home", StoredRun(bare), 4)
     refused = run("bench", "compare", "none", "--plan")
-    assert refused.code == 2 and "was interrupted before anything was measured" in refused.err
+    assert refused.code == 2 and "ended before a repetition of it counted" in refused.err
     assert "bench --resume none" in refused.err
     keep(tmp_path / "home", StoredRun(replace(bare, id="some"), planned.samples), 5)
     assert "inside the band" in run("bench", "compare", "some", "--plan").out

@@ -315,7 +315,7 @@ def test_absent_bytes_are_not_repaired(name: str, tmp_path: Path, environ: dict[
 def test_a_sound_checkpoint_is_left_alone(tmp_path: Path, run: Firesteel) -> None:
     folder = GOOD["nvfp4-modelopt"]().write(tmp_path / "model")
     ran = run("audit", str(folder), "--fix", "--out", str(tmp_path / "out"))
-    assert ran.code == 0 and "nothing to mend" in ran.out
+    assert ran.code == 0 and "nothing to repair" in ran.out
     assert not (tmp_path / "out").exists()
 
 

@@ -9,7 +9,7 @@
     with_adapters      proposals         LoRA adapters by the engine's own flags, mounted into its container
     across_sparks      proposals         several Sparks need their ranks, the host's network and RDMA
     on_rank            `up --cluster`    each host has its rank, its interfaces and the others' addresses
-    with_memory_flags  planner           vLLM and SGLang are told how much memory the plan gives them
+    with_memory_flags  planner           vLLM and SGLang get the memory that the plan gives them
     with_flags         `tune`            a candidate differs from the launch by the flags that are searched
     with_host_folders  `render`          the Hub's cache and compiled kernels where this user has them
     listening_on       `up --listen`     another address than loopback, and then with a key
@@ -143,7 +143,7 @@ def _refuse_assets(recipe: Recipe) -> None:
     for asset in recipe.assets:
         if asset.fetch_command:
             raise UsageError(
-                f"{recipe.name} needs {asset.name} beside its engine, which runs in no container here",
+                f"{recipe.name} needs {asset.name} in its container, and here it runs without one",
                 next="firesteel models",
             )
 
@@ -205,14 +205,14 @@ def with_user_options(launch: Launch, ask: Ask) -> Launch:
         flags["kv-cache-dtype"] = ask.kv_cache_dtype
     if ask.kv_cache_bytes is not None:
         if launch.engine != "vllm":
-            raise UsageError("only vLLM can be told the bytes of its cache", next="--engine vllm")
+            raise UsageError("only vLLM takes the size of its cache in bytes", next="--engine vllm")
         flags["kv-cache-memory-bytes"] = str(ask.kv_cache_bytes)
     changed = replace(launch, flags={**launch.flags, **flags}, version=ask.version or launch.version)
     return across_sparks(changed, ask.sparks or launch.sparks)
 
 
 def native(launch: Launch, program: EngineProgram) -> Launch:
-    """Served by a program of this machine, and held against that program's release.
+    """Served by a program of this machine, and checked against that program's release.
 
     A release that it does not tell is not known: that of the recipe's image would be a guess.
     """

@@ -2,8 +2,8 @@
 
 A model file contains the checkpoint's `config.json`, reduced to the keys that matter; layers and bytes are
 derived from it. Where a family's config is not supported yet, the file lists layers and tensors instead, and
-where nobody has published the tensors, bytes by role and the assumption behind them. It always gives a size
-published by somebody else, to compare ours with. An id is a Hub name; one file of a GGUF repository is
+where the tensors are not published, bytes by role and the assumption behind them. It always gives a size
+that others published, to compare ours with. An id is a Hub name; one file of a GGUF repository is
 identified by its quantization, as llama.cpp writes it: `unsloth/Qwen3-Coder-Next-GGUF:UD-Q4_K_XL`.
 """
 
@@ -185,7 +185,7 @@ class ModelFile(FileValue):
 
 
 class PublishedSize(FileValue):
-    """The size that somebody else published for these weights, to compare ours with."""
+    """The size that others published for these weights, to compare ours with."""
 
     source: Evidence
     bytes: PositiveInt | None = None

@@ -78,7 +78,7 @@ class RecipeRequests(FileValue, kw_only=True):
 
     @property
     def template(self) -> dict[str, Any]:
-        """What the chat template is told: `{"enable_thinking": True}`."""
+        """Arguments of the chat template: `{"enable_thinking": True}`."""
         return dict(self.per_request.get("chat_template_kwargs") or {})
 
     def launch_flags(self, engine: EngineName, version: str | None) -> dict[str, FlagValue]:

@@ -41,7 +41,7 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 @click.option("--sarif", is_flag=True, help="Print SARIF 2.1.0, for code scanning.")
 @click.option("--fix", is_flag=True, help="Show what a repair would do; with --out or --in-place, write it.")
 @click.option("--scales", is_flag=True, help="With --fix: give matrices that engines stack one global scale.")
-@click.option("--index", is_flag=True, help="With --fix: write the index anew, from what the files hold.")
+@click.option("--index", is_flag=True, help="With --fix: rewrite the index from what the files hold.")
 @click.option("--config", is_flag=True, help="With --fix: make config.json say what the tensors are.")
 @click.option(
     "--graft", metavar="OTHER", help="With --fix: take absent or damaged tensors from this checkpoint."
@@ -62,18 +62,18 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 @click.option("--undo", is_flag=True, help="Undo a repair in place.")
 @json_option
 def command(model: str, deep: bool, sarif: bool, fix: bool, undo: bool, as_json: bool, **repair: Any) -> int:
-    """Find what is wrong with a checkpoint: a folder, a GGUF file, or a Hub id; --fix mends it.
+    """Find what is wrong with a checkpoint: a folder, a GGUF file, or a Hub id; --fix repairs it.
 
     Reads headers, scales and small files, from the Hub by ranges. Says what an engine will do with each
-    mistake, and whether --fix can mend it.
+    mistake, and whether --fix can repair it.
 
-    --fix alone mends everything that needs no other checkpoint; --scales, --index, --config, --graft, --to
+    --fix alone repairs everything that needs no other checkpoint; --scales, --index, --config, --graft, --to
     and --shard-size choose. Without --out and --in-place it writes nothing and shows what it would do. The
     result is audited before it is kept.
 
     \b
-    Exits 0  nothing is wrong; with --fix: mended, or nothing to mend
-          1  it loads, and is worse than it should be; with --fix: something is left that it could not mend
+    Exits 0  nothing is wrong; with --fix: repaired, or nothing to repair
+          1  it loads, and is worse than it should be; with --fix: something is left that it could not repair
           3  an engine refuses it, or answers with garbage
     """
     _require_one_mode(deep, sarif, fix, undo, repair)
@@ -147,7 +147,7 @@ def _show_finding(found: CheckpointFinding, model: str) -> None:
     out.print(head + Text(f": {escape_unprintable(found.says)}{more}"))
     out.print(Text(f"      found  {escape_unprintable(found.evidence)}"))
     out.print(Text(f"      then   {found.effect}"))
-    out.print(Text(f"      mend   {escape_unprintable(_mend(found, model))}"))
+    out.print(Text(f"      fix    {escape_unprintable(typed(_mend(found, model)))}"))
     out.print(Text(f"      seen   {found.source}", style="dim"))
 
 
@@ -229,12 +229,12 @@ def _show_repair(report: RepairReport, options: RepairOptions) -> None:
             f"{worst.modules[0]} at a ratio of {worst.ratio:.3g}"
         )  # fmt: skip
     for check in report.mended:
-        out.print(f"mended   {check}")
+        out.print(f"repaired {check}")
     if report.written or not report.done:
         for found in report.left:
             out.print(f"left     {found.level} {found.check}: {found.says}")
     if not report.done and not report.left:
-        out.print("nothing to mend")
+        out.print("nothing to repair")
     if report.written:
         out.print(typed(f"next: firesteel audit {report.written}"), soft_wrap=True)
     elif report.done:

@@ -42,7 +42,7 @@ class _PromptLength(click.ParamType[int]):
     help=f"Say how long prompts are: {', '.join(_LENGTHS)}, or tokens as 30k.",
 )
 @click.option("--matters", type=click.Choice(get_args(Matter)), help="Say what matters most.")
-@click.option("--users", type=click.IntRange(1, 1024), help="Serve so many at once (default: by --who).")
+@click.option("--users", type=click.IntRange(1, 1024), help="Number of users at once (default: by --who).")
 @click.option("--takes", type=click.Choice(("image", "video", "audio")), help="Require that it takes this.")
 @click.option("--guides", is_flag=True, help="Hold the tables of two known guides against our plans.")
 @options.host_option

@@ -36,4 +36,6 @@ def command(name: str | None, everything: bool, path: Path | None, as_json: bool
         click.echo(f"nothing of {path} is running" if path else "nothing is running")
     if everything and (gateway := serve.gateway()):
         ends = f"it ends by Ctrl-C where it was started, or by kill {gateway.pid}"
-        click.echo(f"the gateway {gateway.url} goes on, and loads what it is asked for; {ends}", err=True)
+        click.echo(
+            f"the gateway {gateway.url} keeps running, and loads what it is asked for; {ends}", err=True
+        )

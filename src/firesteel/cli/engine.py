@@ -70,7 +70,8 @@ def install(what: str) -> None:
 def build(what: str, source: Path | None, cpu: bool) -> None:
     """Build llama.cpp from pinned sources for the GPU of this machine, or for its CPU.
 
-    An interrupted build goes on where it was. llama-bench, llama-quantize and ggml-rpc-server come along.
+    An interrupted build resumes where it left off. It also builds llama-bench,
+    llama-quantize and ggml-rpc-server.
     """
     _follow(engines.build_engine(what, source=source, for_cpu=cpu))
 
@@ -84,7 +85,7 @@ def remove(name: str) -> None:
 
 
 def _follow(events: AsyncIterator[BuildProgress | Path]) -> None:
-    with told_on_interrupt("the same command goes on where it was"):
+    with told_on_interrupt("the same command resumes where it left off"):
         folder = asyncio.run(last_of(events, Path))
     engine = engines.installed_engines()[folder]
     click.echo(f"{folder.name}: {engine.engine} {engine.version}, {'GPU' if engine.uses_gpu else 'CPU'}")

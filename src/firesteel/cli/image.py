@@ -296,7 +296,7 @@ def watch(path: Path | None, dry_run: bool, status: bool, again: str | None, as_
     if not status:
         for name, policy in policies.items():
             try:
-                with told_on_interrupt("the same command goes on where it was"):
+                with told_on_interrupt("the same command resumes where it left off"):
                     asyncio.run(_run_policy(path, name, policy, done[name], dry_run))
             except FiresteelError as error:  # the other images do not depend on it
                 problems.append(error)

@@ -34,7 +34,7 @@ SECTIONS = {
         "ps": "List what runs.",
         "logs": "Print what an engine wrote to its log; --why finds out why it did not start.",
         "down": "Stop a service, and wait until its memory is free again.",
-        "upgrade": "Try another release of the engine beside a running model; switch, keep, or go back.",
+        "upgrade": "Try another release of the engine next to a running model; switch, keep, or roll back.",
     },
     "Serve": {
         "serve": "Serve all models of a service file at one URL, loaded on demand; web page, keys, usage.",
@@ -48,7 +48,7 @@ SECTIONS = {
     "Weights": {
         "pull": "Download everything a model needs, so that it starts offline; --prune removes unused files.",
         "quantize": "Quantize a checkpoint to FP8, NVFP4 or MXFP4, without data and in bounded memory.",
-        "audit": "Find what is wrong with a checkpoint, from its headers and scales; --fix mends it.",
+        "audit": "Find what is wrong with a checkpoint, from its headers and scales; --fix repairs it.",
     },
     "Hosts": {
         "doctor": "Say what is wrong with this host, fix it with an undo, measure and watch it.",

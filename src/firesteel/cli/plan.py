@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     "--answer", "answer_tokens", type=options.TOKENS, help="They get answers of this length (default 512)."
 )
 @click.option("--shared", type=options.TOKENS, help="So much of each prompt is already in the prefix cache.")
-@click.option("--nodes", type=click.IntRange(1, 8), help="Split the model over so many Sparks.")
+@click.option("--nodes", type=click.IntRange(1, 8), help="Split the model over this many Sparks.")
 @click.option("--cluster", "is_cluster", is_flag=True, help="Split it over this host and all its nodes.")
 @options.json_option
 def command(

@@ -54,7 +54,7 @@ _WORST = 10
     type=options.PATH,
     help="For a GGUF label: the importance matrix that llama-imatrix made.",
 )
-@click.option("--threads", type=click.IntRange(1, 512), help="Use so many cores (default: all).")
+@click.option("--threads", type=click.IntRange(1, 512), help="Use this many cores (default: all).")
 @click.option(
     "--calibrate",
     "data",
@@ -83,7 +83,7 @@ def command(
     """Quantize a checkpoint, without calibration data and in bounded memory.
 
     MODEL is a folder with safetensors in BF16, FP16, FP32 or FP8 in blocks, or a Hub id that was pulled. The
-    result is a folder that vLLM and SGLang load. A run that was interrupted goes on when the same command is
+    result is a folder that vLLM and SGLang load. An interrupted run resumes when the same command is
     given again. For a GGUF label, MODEL is a GGUF file in 16 bits, and llama.cpp's quantizer makes another.
     Exits 3 when a matrix would stay as it is by accident.
     """

@@ -45,10 +45,10 @@ def command(
     unmeasured: bool,
     as_json: bool,
 ) -> int:
-    """Try another release of the engine beside a running MODEL; switch if it is as good, else keep.
+    """Try another release of the engine next to a running MODEL; switch if it is as good, else keep.
 
     Without --to the newest release is tried: of the image in its registry, of the embedded engine on PyPI, of
-    the programs that `firesteel engine` installed. The candidate starts beside the model, or after it where
+    the programs that `firesteel engine` installed. The candidate starts next to the model, or after it where
     both do not fit, is verified and measured against it. Clients of the gateway wait during the switch and
     see no error. The choice holds for every later start.
 

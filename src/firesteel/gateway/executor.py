@@ -310,7 +310,7 @@ class Executor:
         self._unservable = {model.name: model.why_not for model in config.models if model.why_not}
 
     def _set_timer(self) -> None:
-        """A timer that goes off too early costs one look; setting it anew for each request costs more."""
+        """A timer that goes off too early costs one look; resetting it for each request costs more."""
         now_s = uptime()
         tick_s = self._scheduler.next_tick_s(now_s)
         if tick_s is None or self._is_closed or (self._timer and self._timer_s <= tick_s):

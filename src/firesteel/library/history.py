@@ -117,7 +117,7 @@ def require_planned(run: BenchRun) -> None:
         raise UsageError(f"run {run.id}: its plan covers none of its figures", next=hint)
     if run.is_whole:
         raise UsageError(f"run {run.id}: all of its requests failed", next=f"firesteel bench show {run.id}")
-    what = f"run {run.id} was interrupted before anything was measured"
+    what = f"run {run.id} ended before a repetition of it counted"
     raise UsageError(what, next=f"firesteel bench --resume {run.id}")
 
 

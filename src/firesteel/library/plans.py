@@ -42,7 +42,7 @@ class PlannedModel(Value):
     best: Proposal
     others: tuple[Proposal, ...] = ()
     over_hosts: OverHosts | None = None
-    """Of a model over several hosts: compared with one alone and with replicas."""
+    """For a model over several hosts: compared with one host and with replicas."""
 
 
 def plan(
@@ -63,7 +63,7 @@ def propose(ask: Ask, on: Host) -> tuple[Proposal, ...]:
 
 
 def plan_model(ask: Ask, host_name: str | None = None, *, on_all_nodes: bool = False) -> PlannedModel:
-    """The same, with what `sparks` hosts gain; `on_all_nodes`: this host and the nodes of its cluster."""
+    """Plan a model, with what several hosts gain; `on_all_nodes`: this host and the nodes of its cluster."""
     ask, on = _on(ask, host_name, on_all_nodes)
     best, *others = propose(ask, on)
     if best.plan.launch.sparks == 1:
@@ -83,7 +83,7 @@ def plan_side_by_side(
 
 
 def exit_code_of(proposals: Sequence[Proposal]) -> int:
-    """As the first that can run would exit."""
+    """The exit code of the first one that can run."""
     return min(proposal.exit_code for proposal in proposals)
 
 
@@ -122,7 +122,7 @@ def _on(ask: Ask, host_name: str | None, on_all_nodes: bool) -> tuple[Ask, Host]
 
 
 def _same_recipe(ask: Ask, best: Proposal) -> str | None:
-    """The same recipe again, whatever else has the model's name."""
+    """The recipe's own name: several recipes may have the model's."""
     return best.recipe.name if best.recipe else ask.model
 
 
@@ -157,7 +157,7 @@ def _to_serve(ask: Ask, best: Proposal) -> str:
 
 
 def _to_fit(ask: Ask, best: Proposal) -> str:
-    """The same with a smaller context, next to fewer services, on two Sparks, or another recipe."""
+    """What to type so that it fits: a smaller context, fewer services, two Sparks, or another recipe."""
     from firesteel.planner.advice import alternative, how_to_fit
     from firesteel.run.preflight import held_bytes  # loads docker
 
@@ -282,7 +282,7 @@ def choose_for(
     takes: str | None = None,
     host_name: str | None = None,
 ) -> Choice:
-    """The same from who uses it, how long prompts are, and what matters. `takes`: besides text."""
+    """The recipe for a use: who uses it, how long prompts are, what matters. `takes`: besides text."""
     from firesteel.planner.choose import Use
 
     return choose(Use(who, prompt_tokens, matters, users, takes), host(host_name))

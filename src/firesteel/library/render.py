@@ -41,11 +41,11 @@ class Rendered(Value):
     nodes: tuple[NodeFile, ...] = ()
     """Over several hosts: a file for each of them."""
     files: Mapping[str, str] = {}
-    """By name, where it is more than one file."""
+    """Texts by file name, if it is more than one file."""
 
     @property
     def exit_code(self) -> int:
-        """Of the worst of its launches: one may not fit, or be stopped by a rule."""
+        """The exit code of its worst launch: one may not fit, or be stopped by a rule."""
         return max((proposal.exit_code for proposal in self.proposals), default=0)
 
 
@@ -241,7 +241,7 @@ def render_for_kubernetes(proposal: Proposal, cluster: Cluster | None = None) ->
 
 
 def _with_folders(proposal: Proposal) -> Proposal:
-    """With the folders of this user, as `up` would mount them."""
+    """The proposal with the folders of this user, as `up` would mount them."""
     from firesteel.edge.hub.cache import find_store
     from firesteel.run.spec import with_native_launch, with_user_folders
 

@@ -378,7 +378,7 @@ async def stop(plan: DownPlan) -> AsyncGenerator[Event]:
 
 
 def left_of(plan: DownPlan) -> str:
-    """What runs after an interruption: a supervisor that was asked to stop goes on stopping."""
+    """What runs after an interruption: a supervisor that was asked to stop still does."""
     from firesteel.run.service import load
 
     now = {service.name: load(find_home(), service.name) for service in plan.services}

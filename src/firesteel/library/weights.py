@@ -75,7 +75,7 @@ def repair_options(
 def repair(
     model: str, options: RepairOptions, *, on_progress: BytesDone = lambda done, total: None
 ) -> RepairReport:
-    """A checkpoint mended as far as the options say; written only where they say so."""
+    """Repair a checkpoint as far as the options say; it is written only with `out` or `in_place`."""
     from firesteel.workshop import repair as workshop
 
     return workshop.repair(model, options, on_progress=on_progress)
@@ -180,7 +180,7 @@ def run_job(
 
 
 def quantize(plan: QuantizationPlan, out: Path, *, threads: int | None = None) -> QuantizedCheckpoint:
-    """Write a quantized checkpoint and audit it; a run that was killed goes on."""
+    """Write a quantized checkpoint and audit it; a run that was killed is resumed."""
     from firesteel.workshop.kernels.native import load_kernel
 
     kernel = load_kernel(find_home().root / "kernels")

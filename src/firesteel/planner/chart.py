@@ -1,4 +1,4 @@
-"""A plan as a chart in SVG: what fills the memory, speed against the bandwidth limit, published quality. Pure."""
+"""A plan as a chart in SVG: what fills the memory, speed against the bandwidth limit, quality. Pure."""
 
 from __future__ import annotations
 

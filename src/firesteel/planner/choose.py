@@ -134,7 +134,7 @@ def choose(
         main_reason = max(reasons, key=reasons.count) if reasons else "it is empty"
         raise UsageError(
             f"nothing in the catalog serves this on {host.title}: {main_reason}",
-            next="shorter prompts, fewer users, or firesteel models",
+            next="add `--host gb10` to choose for a Spark; or ask for shorter prompts or fewer users",
         )
     ranked = sorted(candidates, key=lambda each: _rank(each, use))
     best = replace(ranked[0], why=_why_best(ranked[0], use))

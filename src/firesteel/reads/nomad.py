@@ -29,7 +29,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""What is never closed goes on to the end, so that it is searched for only once."""
+"""What is never closed extends to the end, so that it is searched for only once."""
 _STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 _OPTIONS = {"network_mode": "network", "ipc_mode": "ipc", "entrypoint": "entrypoint"}
 

@@ -45,7 +45,7 @@ class SourceFile(Value, dict=True):
 
     @cached_property
     def dotenv(self) -> Mapping[str, str]:
-        """The variables of `.env` beside a compose file."""
+        """The variables of the `.env` in its folder."""
         file = self.beside(".env")
         return parse_env_file(file.text) if file else {}
 

@@ -3,8 +3,8 @@
 `NearbyText` are the comments, the paragraph and the headings above a command. Most launches in the world
 are written for an H200 or for eight GPUs, and what wedges a Spark is right there, so `find_machine` looks for
 the machine that a text speaks of; `find_release` for the engine's release where the command does not say it.
-The nearest statement counts. A stop must be certain: if the text itself raises a doubt (`find_uncertainty`,
-`may_be_fork`), it is a warning.
+The nearest statement counts. A stop must be certain: if the text itself leaves it uncertain
+(`find_uncertainty`, `may_be_fork`), it is a warning.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class NearbyText:
                 yield heading, self.prose[heading]
 
     def builds_fork(self, engine: EngineName) -> bool:
-        """Whether the text, or a Dockerfile beside or above it, fetches a fork of the engine to build it."""
+        """Whether the text, or a Dockerfile in or above its folder, fetches a fork of the engine."""
         return {"llamacpp": "llama.cpp"}.get(engine, engine) in self._forks
 
     @cached_property
@@ -134,7 +134,7 @@ class NearbyText:
         return any(part in text for part in ("spark", "gb10", "gb-10", "gb_10", "121"))
 
     def mentions(self, pattern: re.Pattern[str]) -> bool:
-        """Whether the text does, or a README beside or above it; searched once for all of its launches."""
+        """Whether the text does, or a README in its folder or above; searched once for all its launches."""
         if pattern not in self._mentions:
             guides = filter(None, (self.file.beside(f"{up}README.md") for up in ("", "../", "../../")))
             texts = (self.file.text, *(guide.text for guide in guides))

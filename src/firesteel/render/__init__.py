@@ -1,9 +1,9 @@
 """Launch -> text: the same launch in the formats of other tools; charts; and the settings of clients.
 
 A module for each format (`docker`, `compose`, `kubernetes`, `systemd`, `sparkrun`, `dockerfile`, `factory`);
-`reads` is the inverse, and tests check it. `launch_facts` is what a format shows beside the launch: reasons,
-sizes, times, digests. Also public: `clients` and `client_config`, `charts` and `svg`. Pure and deterministic:
-the same launch gives the same text, byte for byte. It decides nothing and runs nothing.
+`reads` is the inverse, and tests check it. `launch_facts` is what a format shows besides the launch:
+reasons, sizes, times, digests. Also public: `clients` and `client_config`, `charts` and `svg`. Pure and
+deterministic: the same launch gives the same text, byte for byte. It decides nothing and runs nothing.
 """
 
 from firesteel.render.compose import compose

@@ -1,7 +1,7 @@
 """Launch -> a compose file with one service; `reads.compose` is the inverse.
 
 Compose expands `$NAME` itself and reads `$$` as one dollar. A variable without a value is passed on from the
-shell or from the `.env` file beside the compose file, so the file has no secrets; without the API key that
+shell or from the `.env` file next to the compose file, so the file has no secrets; without the API key that
 the engine requires, compose starts nothing. A failed start is repeated three times and not for ever: every
 attempt may leak memory on a GB10.
 Seen in https://github.com/compose-spec/compose-spec/blob/main/05-services.md and deploy.md, 2026-11-15.
@@ -51,7 +51,7 @@ def compose(launch: Launch, facts: LaunchFacts = NO_FACTS) -> str:
     head = heading(launch, facts, with_reasons=has_script(launch))
     if secrets:
         lines = ", ".join(f"{name}=..." for name in secrets)
-        head.append(f"Secrets: write {lines} into `.env` beside this file, and chmod 600 it")
+        head.append(f"Secrets: write {lines} into `.env` next to this file, and chmod 600 it")
     if folders := host_folders(launch):
         head.append(
             f"First, since docker would create them for root: mkdir -p {' '.join(map(quote, folders))}"

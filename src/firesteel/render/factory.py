@@ -1,7 +1,7 @@
 """The image factory as a workflow, as a systemd timer, and as the Kubernetes objects of a build runner. Pure.
 
 Each runs `firesteel image watch FILE`, which does what is due and ends. The Kubernetes objects are those of a
-Gitea Actions runner on a Spark: the runner with docker beside it, its permissions, and its two secrets from a
+Gitea Actions runner on a Spark: the runner with a docker sidecar, its permissions, and its two secrets from a
 secret store by external-secrets.
 Seen in the docs of GitHub Actions, Gitea Actions, act_runner, external-secrets 0.10, systemd.timer(5),
 2026-11-16.
@@ -22,7 +22,7 @@ REGISTRY_SECRET, TOKEN_SECRET = "registry-credentials", "act-runner-token"  # na
 _RUNNER_IMAGE, _DOCKER_IMAGE = "gitea/act_runner:0.2.13", "docker:28-dind"
 _HOUR_S, _DAY_S = 3600, 86400
 _MINUTES = 720
-"""An image with CUDA kernels takes hours on a Spark; what hangs ends some time."""
+"""An image with CUDA kernels takes hours on a Spark; a build that hangs is ended."""
 
 
 class FactoryJob(Value):
@@ -66,7 +66,7 @@ def workflow(job: FactoryJob) -> str:
                         {"name": "Fetch the policy", "uses": "actions/checkout@v4"},
                         explain(
                             {"name": "Build, compare, promote or refuse", "run": command},
-                            "exits 1 when a release was refused, so that somebody is told",
+                            "exits 1 when a release was rejected, so that the run fails visibly",
                         ),
                         {
                             "name": "Report",

@@ -1,7 +1,7 @@
 """Values -> YAML with comments, byte for byte the same every time.
 
-PyYAML writes no comments, and a reason belongs beside what it explains. Text that YAML could read as anything
-else is put in double quotes, as in JSON.
+PyYAML writes no comments, and a reason belongs next to what it explains. Text that YAML could read as
+anything else is put in double quotes, as in JSON.
 """
 
 from __future__ import annotations

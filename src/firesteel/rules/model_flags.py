@@ -81,7 +81,7 @@ _MANY_FAMILIES = ("deepseek_r1", "deepseek-r1", "llama3_json", "llama4_pythonic"
 
 
 def context_beyond_model(context: Context) -> list[Match]:
-    """More tokens than the model's config has; vLLM refuses, unless it is told otherwise."""
+    """More tokens than the model's config has; engines refuse it without a variable that allows it."""
     flag = "max-model-len" if context.launch.engine == "vllm" else "context-length"
     model = shipped().models.get(context.launch.model)
     asked = served_capacity(context.launch).context

@@ -130,7 +130,7 @@ def flags_of_a_fork(context: Context) -> list[Match]:
 
 
 def _last_release(engine: EngineName, name: str) -> str:
-    """Of a flag, or of one that this abbreviates, that was gone before the oldest known release."""
+    """The last release of a flag, or of one that it abbreviates, if that is older than all known releases."""
     older = _older_flags().get(engine, {})
     gone = older.get(name) or next((last for full, last in older.items() if full.startswith(name)), "")
     # Of several flags that begin with the name, the older releases may have had only one.

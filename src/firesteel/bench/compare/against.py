@@ -20,7 +20,7 @@ from firesteel.units import Band
 from firesteel.values import Value
 
 _NEAR_DEPTH = 1.5
-"""Published figures are shown beside a point if the depths differ by at most this factor."""
+"""Published figures are shown next to a point if the depths differ by at most this factor."""
 _PLANNED_DEPTH = 1024
 """The depth of a plan's decode figure; `planner.speed.DEPTH`."""
 _SAME_DEPTH = 2.0

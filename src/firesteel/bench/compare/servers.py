@@ -146,7 +146,7 @@ async def interleave(first: RunOrder, second: RunOrder) -> AsyncIterator[tuple[S
 
 QualityVerdict = Literal["first is better", "second is better", "cannot tell"]
 TOP_LOGPROBS = 20
-"""As many as vLLM and OpenAI give."""
+"""The most that vLLM and OpenAI give."""
 PROMPT_TOKENS = 64
 
 
@@ -157,7 +157,7 @@ _SIGNIFICANCE = 0.05
 _Z = 1.959964
 _REQUEST_S = 300
 _LEAST = 1e-6
-"""Engines print log probabilities with about six digits; a smaller divergence cannot be told from zero."""
+"""Engines print log probabilities with about six digits; a smaller divergence may be zero."""
 
 
 class QualityQuestion(FileValue, kw_only=True):
@@ -248,7 +248,7 @@ async def ask_alone(server: FoundServer, budget_s: float) -> tuple[Answer, ...]:
 
 
 def paired(first: Sequence[Answer], second: Sequence[Answer]) -> tuple[AskedPair, ...]:
-    """As many as both answered."""
+    """The prompts that both answered, with both answers."""
     asked = zip(_queue(), first, second, strict=False)
     return tuple(AskedPair(ask, one, other, pattern) for (ask, pattern), one, other in asked)
 
@@ -270,7 +270,7 @@ def _answer_tokens(pattern: str | None) -> int:
 
 
 async def _ask(server: FoundServer, prompt: str, tokens: int) -> Answer:
-    """With log probabilities where the engine gives them."""
+    """Ask with log probabilities if the engine gives them."""
     found, key = server
     subject = found.subject
     own = dict(_UNCACHED_REQUESTS.get(subject.engine or "", {}))

@@ -149,7 +149,7 @@ class Repetition(Struct):
         return "/".join(str(part) for part in (self.load.seed, self.point_index, *parts))
 
     async def _write_prompts(self) -> list[list[Prompt]]:
-        """For each conversation, the prompt of each turn."""
+        """Write the prompts of each conversation, one for each turn."""
         point, count, shared = self.point, self.point.users, ""
         if point.shared_tokens:  # equal in every repetition of the point
             tag = f"Shared by all of part {self.point_index} in {self.load.salt}"
@@ -313,7 +313,7 @@ class Repetition(Struct):
         return max(0.05, self._deadline - time.perf_counter())
 
     def _derive_timeouts(self) -> RequestTimeouts:
-        """As given, or derived from the plan and from earlier samples."""
+        """The timeouts that were given, or timeouts derived from the plan and from earlier samples."""
         if self.load.timeouts is not None:
             return self.load.timeouts
         point, good = self.point, [sample for sample in self.earlier if not sample.wrong]

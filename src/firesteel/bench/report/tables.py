@@ -128,7 +128,7 @@ def client_cost(client: Mapping[str, float]) -> str:
 
 # --- runs to share ---
 # llama-benchy's JSON and CSV as 0.4.0 writes them: https://github.com/eugr/llama-benchy. What Spark Arena
-# takes is that CSV beside a recipe of sparkrun, which uploads both (https://github.com/spark-arena/sparkrun,
+# takes is that CSV together with a recipe of sparkrun, which uploads both (https://github.com/spark-arena/sparkrun,
 # src/sparkrun/arena). All seen 2026-11-16.
 
 _FIGURES: Mapping[str, Callable[[PointFigures], MeasuredFigure | None]] = {

@@ -2,7 +2,7 @@
 Pure.
 
 What a file does not contain stays unknown, and what it measures differently is left out instead of being
-shown beside our figures: the notes of each run say what a reader must know about the tool. Every value is
+shown next to our figures: the notes of each run say what a reader must know about the tool. Every value is
 read through `FileNode`, which knows its place in the file for the error.
 """
 

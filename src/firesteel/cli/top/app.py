@@ -325,6 +325,6 @@ def keys(data: bytes) -> Iterator[str]:
 
 
 def end_of_day(now: float, days_back: int) -> float:
-    """The local midnight that ended the day so many days back."""
+    """The local midnight that ended the day this many days back."""
     today = time.localtime(now)
     return time.mktime((today.tm_year, today.tm_mon, today.tm_mday - days_back + 1, 0, 0, 0, 0, 0, -1)) - 1

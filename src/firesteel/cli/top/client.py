@@ -97,7 +97,7 @@ class RequestQuery(Value):
 
     model: str | None = None
     slower: float | None = None
-    """Only those that took so many seconds."""
+    """Only those that took this many seconds."""
     until: float | None = None
     """Seconds since 1970."""
 

@@ -72,7 +72,7 @@ class PackageSources(Value):
     root: str
     """The folder that holds the package."""
     files: Mapping[str, str]
-    """By path from the root."""
+    """Texts by path from the root."""
 
 
 class LlamaServerInfo(Value):

@@ -2,8 +2,7 @@
 
 A number alone does not identify a process, since the kernel reuses numbers. A Pid here is the number and the
 start time in clock ticks since boot, which together identify one process while the machine is up. In a
-`MemoryFile` a process tells others of the same user what no disk takes: a full one, a read-only one, one that
-does not answer.
+`MemoryFile` a process publishes data to others of the same user when the disk is full, read-only or stuck.
 """
 
 from __future__ import annotations
@@ -90,10 +89,10 @@ class ProcessMemory(Value):
     """Memory of a process and its children; what they share with each other counts once."""
 
     total_bytes: int
-    """With mapped files as if no other process had them: two engines may share their weights, but each needs
-    them."""
+    """Includes mapped files as if no other process had them: two engines may share their weights, but each
+    needs them."""
     own_bytes: int
-    """Without mapped files: what the host gets back when the process ends."""
+    """Excludes mapped files: what the host gets back when the process ends."""
 
 
 def memory(pid: Pid) -> ProcessMemory:
@@ -130,7 +129,7 @@ def tree(number: int) -> list[int]:
 
 
 def children(number: int) -> list[int]:
-    """Of all its threads."""
+    """The child processes of all its threads."""
     found: list[int] = []
     for task in Path(f"/proc/{number}/task").glob("*/children"):
         with suppress(OSError):  # it has ended
@@ -304,7 +303,7 @@ def oldest_child(pid: Pid) -> Pid | None:
 
 
 def started_at(pid: Pid) -> float:
-    """By the wall clock."""
+    """When it started, by the wall clock."""
     boot = next(
         int(line.split()[1])
         for line in Path("/proc/stat").read_text().splitlines()
@@ -325,7 +324,8 @@ class MemoryFile:
         return self._file
 
     def replace(self, content: bytes) -> None:
-        """In one system call, so that no reader sees half of it; NULs cover the rest of a longer one."""
+        """Replace it in one system call, so that no reader sees half of it. NULs cover the rest of longer
+        content."""
         os.pwrite(self._file, content.ljust(self._written_bytes, b"\0"), 0)
         self._written_bytes = max(self._written_bytes, len(content))
 

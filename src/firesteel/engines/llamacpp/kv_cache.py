@@ -51,11 +51,11 @@ class KvCells(Value):
     """The cache of all layers."""
 
     bytes_per_cell: Fraction
-    """In all layers that see every token."""
+    """Bytes of one cell in all layers that see every token."""
     cells: int
-    """Of those layers, in all streams."""
+    """Cells of those layers, in all streams."""
     window_bytes: int
-    """The layers that stop growing, in all streams."""
+    """Bytes of the layers that stop growing, in all streams."""
     state_bytes: int
     """Recurrent state of one sequence."""
     sequences: int
@@ -72,7 +72,7 @@ class KvCells(Value):
 
 
 class ComputeBuffers(Value):
-    """For one micro-batch."""
+    """The compute buffers for one micro-batch."""
 
     mask_bytes: int
     score_bytes: int

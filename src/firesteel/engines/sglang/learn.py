@@ -114,7 +114,7 @@ def _field_flag(tree: SourceTree, path: str, name: str, parts: list[ast.expr]) -
 
 
 def _draft_flag(hint: TypeHint, has_parser: bool) -> DraftFlag:
-    """In the order of SGLang's own tests."""
+    """The kind of a flag from its type hint, tested in the same order as SGLang does."""
     plain = hint.plain - {"None"}
     values = tuple(str(value) for value in hint.literals)
     if plain == {"Literal"}:

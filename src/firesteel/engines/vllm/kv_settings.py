@@ -229,7 +229,7 @@ def _is_hybrid_managed(
 
 
 def _unsure(launch: Launch, flags: Mapping[str, FlagValue], architecture: Architecture) -> str:
-    """The first reason to doubt the figures; they are still the best estimate."""
+    """The first reason why the figures may be wrong; they are still the best estimate."""
     release = parse_release(launch.version)
     if release is None:
         return "the release is not known"

@@ -175,7 +175,7 @@ class _SpecBuilder:
             case LinearAttention() | Mamba2():
                 return [self._mamba(layer)]
             case LatentAttention():
-                return self._latent_bytes(layer)
+                return self._latent_specs(layer)
             case SparseAttention():
                 index = KvSpec("mla", self._block, self._block * layer.indexer.head_dim * 2, variant=(1,))
                 return [self._attention("full", layer), index]
@@ -193,7 +193,7 @@ class _SpecBuilder:
         block_size = self._block if caches else self._context
         return KvSpec("mamba", block_size, max(state, self._page or 0), variant=(kind, state))
 
-    def _latent_bytes(self, layer: LatentAttention) -> list[KvSpec]:
+    def _latent_specs(self, layer: LatentAttention) -> list[KvSpec]:
         page_bytes = self._block * _latent_bytes(self._settings, layer)
         own = KvSpec("mla", self._block, page_bytes, variant=(layer.latent_dim,))
         if layer.indexer is None:

@@ -29,7 +29,7 @@ from firesteel.values import Value
 
 PIECE_BYTES = 1024 * 1024
 MAX_VALUE_CHARS = 2 * 1024 * 1024
-"""Of one key or one value. The longest real one is a `__metadata__` of some tens of kilobytes."""
+"""Limit for one key or one value. The longest real one is a `__metadata__` of some tens of kilobytes."""
 
 Pairs = tuple[tuple[str, object], ...]
 """A decoded JSON object: its members in order, so that duplicate keys can be detected."""
@@ -173,8 +173,8 @@ def _is_text(value: object) -> bool:
 MAX_HEADER_BYTES = 100_000_000
 """The format's own limit."""
 MAX_TENSORS = 400_000
-"""In one file. The largest real ones have 300,000: 512 experts per layer, three matrices each, four tensors
-per NVFP4 matrix, and shards of up to 50 GB."""
+"""Limit for one file. The largest real ones have 300,000: 512 experts per layer, three matrices each, four
+tensors per NVFP4 matrix, and shards of up to 50 GB."""
 MAX_NAMES_BYTES = 80 * 1024 * 1024
 MAX_SHAPES = 65_536
 MAX_DIMENSIONS = 16

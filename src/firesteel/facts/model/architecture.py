@@ -155,7 +155,7 @@ class Speech(Value):
     """Vectors that its encoder computes."""
     prompt_tokens: int
     cached_tokens: int = 0
-    """Vectors that each layer keeps for cross-attention, like so many tokens more."""
+    """Vectors that each layer keeps for cross-attention; they cost as much as that many tokens."""
 
 
 GroupedAttention = FullAttention | SlidingAttention | ChunkedAttention | SparseAttention

@@ -53,7 +53,7 @@ def run_elsewhere(home: Home, name: str, argv: list[str]) -> int:
     try:
         with interrupted_by_signals():
             code = subprocess.run(command, check=False).returncode
-    except KeyboardInterrupt:  # without a terminal nobody tells it, and a gateway would stay
+    except KeyboardInterrupt:  # without a terminal it gets no signal, and a gateway would stay
         asyncio.run(ssh.run(target, f"kill -TERM $(cat {pid_file})"))
         raise
     if code == SSH_FAILED:

@@ -35,7 +35,7 @@ from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.values import Value
 
 MAX_NODES = 8
-"""With this host: more Sparks are beyond what anybody has reported."""
+"""With this host: nobody has reported more Sparks in one cluster."""
 _NODE_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}\Z", re.IGNORECASE)
 
 
@@ -61,7 +61,7 @@ def check_name(name: str) -> None:
 
 
 def all_nodes(home: Home) -> tuple[ClusterNode, ...]:
-    """By name."""
+    """All nodes, sorted by name."""
     paths = sorted((home.root / "cluster").glob("*/node.json"))
     found = (read_state(path, ClusterNode) for path in paths)
     return tuple(node for node in found if node)
@@ -108,7 +108,7 @@ def local_name() -> str:
 
 Script = Literal["agent", "probe", "reaper"]
 NODE_FOLDER = ".local/share/firesteel/cluster"
-"""On a node, under its user's home."""
+"""The folder of firesteel on a node, under its user's home."""
 _SCRIPT_TIMEOUT_S = 60.0
 _RECEIVE = """
 import base64, json, os, sys
@@ -127,7 +127,7 @@ for name, text in files.items():
 
 @cache
 def _sources() -> dict[Script, tuple[str, bytes]]:
-    """By script: its name on a node, and its text."""
+    """For each script, its name on a node and its text."""
     here = Path(__file__).parent
     paths: dict[Script, Path] = {
         "agent": here / "agent.py", "probe": here / "probe.py", "reaper": Path(reaper.__file__),
@@ -155,7 +155,7 @@ class Channel(Value):
         return ssh.ssh_argv(self.target, shlex.join(command)) if self.target else command
 
     def session_argv(self, script: Script, *words: str) -> list[str]:
-        """The same for a session that lasts."""
+        """The same command for a long-lived session."""
         command = self._command(script, words)
         return ssh.session_argv(self.target, shlex.join(command)) if self.target else command
 

@@ -141,7 +141,7 @@ def rdma(path: Path) -> dict[str, Any]:
 
 
 def gids(port: Path) -> list[int]:
-    """The indices whose GID is RoCE v2 over IPv4. Told, never stored: they change when a link bounces."""
+    """The indices whose GID is RoCE v2 over IPv4. Reported, never stored: they change when a link bounces."""
     found = []
     for entry in children(str(port / "gid_attrs/types")):
         gid = read(str(port / "gids" / entry.name)) or ""
@@ -223,7 +223,7 @@ def echoed(where: str, port: int, size: int) -> str:
 
 
 def lost(where: str, port: int, patience_s: float = 3.0) -> int:
-    """Of `PACKETS` small ones, those that never came back."""
+    """How many of `PACKETS` small packets never came back."""
     seen: set[bytes] = set()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.settimeout(patience_s)

@@ -41,7 +41,7 @@ class RankHost(Value):
     name: str
     rank: int
     address: str
-    """On the link that joins it to the head."""
+    """Its address on the link that joins it to the head."""
     interface: str
     rails: tuple[str, ...]
     """Interfaces whose carrier is watched."""
@@ -118,7 +118,7 @@ def transport_of(members: Sequence[RankHost]) -> Transport:
 
 
 def engine_environment(launch: Launch, member: RankHost, allows_tcp: bool) -> dict[str, str]:
-    """Of a vLLM or SGLang rank: names of interfaces and devices differ from host to host.
+    """Environment of a vLLM or SGLang rank: interfaces and devices differ from host to host.
 
     NCCL_IB_GID_INDEX stays unset: NCCL finds it, and a stored one is wrong after a link has bounced
     (tonyd2wild kit#38, 2026-08-21). NCCL_NET=IB makes a silent fall-back to TCP an error.

@@ -62,7 +62,7 @@ MeasureEvent = Measuring | NotMeasured | HostMeasurement
 def measure(home: Home, size: int = _FILE_BYTES) -> Iterator[MeasureEvent]:
     """Stores the figures at the end."""
     if sim_folder():
-        raise HostNotReady("nothing can be measured on a simulated Spark", next="firesteel doctor --measure")
+        raise HostNotReady("nothing can be measured on a simulated Spark", next="leave out `--sim`")
     figures: list[HostMeasurement] = []
     for event in _measure(home, size):
         if isinstance(event, HostMeasurement):

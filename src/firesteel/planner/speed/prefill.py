@@ -92,7 +92,7 @@ class PromptModel(Value, dict=True):
         return parts
 
     def _read_ms(self, tokens: int) -> float:
-        """What it takes to read the weights that so many tokens need, as a decode step reads them."""
+        """What it takes to read the weights that this many tokens need, as a decode step reads them."""
         if tokens not in self._known_reads_ms:
             parts = terms(replace(self.reads, kv_bytes=0.0), self.bandwidth, 1, self.independence, tokens)
             self._known_reads_ms[tokens] = step_ms(self.engine, parts, self.decode_costs)[1]

@@ -38,7 +38,7 @@ class PrefillSpeed(Value):
 
     prompt_tokens: int
     tokens_per_s: Band
-    """Of those that are not cached."""
+    """Rate of the prompt tokens that are not cached."""
     ttft_ms: Band
     explanation: str
     cached_tokens: int = 0
@@ -87,11 +87,11 @@ class Speed(Value):
     """None for one user, or where the speed of prompts is not known."""
     prefill: PrefillSpeed | None = None
     requests_per_s: Band | None = None
-    """Of a model that embeds, scores or classifies texts: prompts of the length of `prefill` one by one; of
-    one that writes down sound: pieces of `sound_s`. Then nothing that is said of decoding applies. None: it
-    generates."""
+    """For models that do not generate text; None: it generates, and the figures of decoding apply. Embedding,
+    scoring and classifying models: prompts of the length of `prefill`, one by one. Transcription: pieces of
+    `sound_s`."""
     sound_s: int | None = None
-    """Seconds of sound in each request; None: it is not made for sound."""
+    """Seconds of audio in each request; None: it does not transcribe."""
     start_up: StartUp | None = None
 
     @property

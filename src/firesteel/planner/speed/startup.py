@@ -32,12 +32,12 @@ class StartUp(Value):
 
     @property
     def seconds(self) -> Band:
-        """Of a first start."""
+        """Duration of a first start."""
         return sum((phase.seconds for phase in self.phases), Band.exactly(0))
 
     @property
     def again_seconds(self) -> Band:
-        """Of a later start, with warm caches."""
+        """Duration of a later start, with warm caches."""
         return sum((phase.seconds for phase in self.phases if not phase.is_first_only), Band.exactly(0))
 
 

@@ -1,4 +1,4 @@
-"""The checks of an audit: level, what an engine does with such a checkpoint, what mends it, and the source.
+"""The checks of an audit: level, what an engine does with such a checkpoint, what repairs it, and the source.
 
 stop   the engine refuses the checkpoint, or answers with garbage
 warn   it loads, and is worse, larger or slower than it should be

@@ -176,7 +176,7 @@ def _numbers(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
 
 
 def _is_packed(name: str) -> bool:
-    """Block scales in E4M3 are zero where the weights of the block are small beside the rest."""
+    """Block scales in E4M3 are zero where the weights of the block are small compared with the rest."""
     return split_name(name)[1] == "weight_scale"
 
 

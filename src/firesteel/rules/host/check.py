@@ -31,7 +31,7 @@ class HostCheck(FileValue, kw_only=True):
     do: str
     """What to type."""
     undo: str | None = None
-    """How to take it back by hand; None: there is nothing to take back."""
+    """How to revert it by hand; None: there is nothing to revert."""
     confidence: Confidence
     sources: Sources
 
@@ -42,7 +42,7 @@ class HostChecksSchema(FileValue, kw_only=True):
 
 @cache
 def host_checks() -> dict[str, HostCheck]:
-    """By id, in the order of the files."""
+    """All checks by id, in the order of the files."""
     found: dict[str, HostCheck] = {}
     for path in shipped_data.names("checks"):
         for check in shipped_data.load(path, HostChecksSchema).checks:
@@ -70,9 +70,9 @@ class CheckVerdict(Value):
     evidence: str = ""
     """The line that was read."""
     needs: str = ""
-    """Of an unknown: what would let it be read. Of a skipped one: why."""
+    """If the level is unknown, what the check needs; if it is skipped, why."""
     values: Mapping[str, str] = {}
-    """For the check's texts."""
+    """Values that the texts of the check contain: `{clock}`."""
 
 
 Judge = Callable[[HostFacts], CheckVerdict]

@@ -1,7 +1,7 @@
 """Facts of a host -> what `doctor --fix` would change for a check. Pure: nothing is changed here.
 
 A plan has changes as values (files, links, kernel values, commands), each with its way back. A fix adds a
-file of its own rather than edit one of somebody else; where a setting belongs to another file or to
+file of its own rather than edit an existing one; where a setting belongs to another file or to
 NetworkManager, the plan says whose it is.
 """
 
@@ -36,7 +36,7 @@ class FixPlan(Value):
     check: str
     changes: tuple[Change, ...] = ()
     activate: tuple[tuple[str, ...], ...] = ()
-    """Run after the changes, so that they take effect; a failure is told."""
+    """Run after the changes, so that they take effect; a failure is reported."""
     deactivate: tuple[tuple[str, ...], ...] = ()
     """Run after they were taken back."""
     notes: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class FixPlan(Value):
     later: str = ""
     """When it takes effect, if not at once: `from the next login on`."""
     refused: str = ""
-    """Why it is not done: it belongs to somebody else; empty: it can be done."""
+    """Why it is not done: it belongs to another program; empty: it can be done."""
 
 
 def file(path: str, text: str, mode: int = 0o644) -> Change:

@@ -50,7 +50,7 @@ def clock_under_load(facts: HostFacts) -> CheckVerdict:
         return unknown("the hardware slows the GPU down: see the check `heat`", line)
     if clock < _LATCHED_MHZ and power < _LATCHED_W:
         return bad(line, clock=f"{clock:.0f}", why=_LATCH)
-    return bad(line, "note", clock=f"{clock:.0f}", why="a limit that somebody set, or a light load")
+    return bad(line, "note", clock=f"{clock:.0f}", why="a limit that was set, or a light load")
 
 
 def clock_locked(facts: HostFacts) -> CheckVerdict:
@@ -61,7 +61,7 @@ def clock_locked(facts: HostFacts) -> CheckVerdict:
         return _no_gpu(facts)
     locked = next((row for row in facts.busy if (row.reasons or 0) & ClockReason.APPLICATION_CLOCKS), None)
     if locked:
-        return bad(locked.line, who="somebody's `nvidia-smi -lgc` or `-ac`")
+        return bad(locked.line, who="`nvidia-smi -lgc` or `-ac`")
     return good("no unit sets the GPU's clocks")
 
 

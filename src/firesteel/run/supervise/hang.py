@@ -44,7 +44,7 @@ FROZEN_S = 30.0
 IDLE_CPU_SHARE = 0.01
 """Of one core. A frozen engine uses none; one that computes uses at least its share of a crowded host."""
 BLIND_S = 10.0
-"""Without a reading: the watch itself did not run (the host was suspended, say), and starts anew."""
+"""Without a reading: the watch itself did not run (the host was suspended, say), and starts over."""
 
 
 class ActivityReading(Value):

@@ -219,7 +219,7 @@ async def proof_digest(proposal: Proposal, home: Home, spec: ServiceSpec) -> str
 
 async def _engine(proposal: Proposal) -> str | None:
     launch = proposal.plan.launch
-    if launch.program:  # built or installed anew under the same path, it is another one
+    if launch.program:  # rebuilt or reinstalled under the same path, it is another one
         return f"{launch.program.version} {Path(launch.program.argv[0]).stat().st_mtime_ns}"
     return await image_id(launch.container.image) if launch.container else engine_package(proposal)
 

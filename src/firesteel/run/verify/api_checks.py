@@ -20,21 +20,22 @@ _THINKING = re.compile(r"</?(?:think|thinking|thought|reasoning)>|<\|channel\|?>
 _MUSING = re.compile(
     r"\W*(?:(?:okay|ok|alright|hmm|so)\b\W*)?the user (?:asks|asked|wants|is asking|says)\b", re.I
 )
-"""How thoughts begin, and answers do not."""
+"""Thoughts begin like this, answers do not."""
 _SPECIAL = re.compile(r"(?:<[|\uff5c]?[^<>\s]{1,40}>|\s)*")
 _MIN_SHARED_CHARS = 30
 """Answers to different questions do not begin with this many equal characters."""
 _SPARE_TOKENS, _SPARE_SHARE = 6, 0.08
-"""Of prompts: a text alone and in a conversation may be split differently at its ends."""
+"""How far token counts of prompts may differ: tokenizers may split the ends of a text differently in a
+conversation."""
 _MAX_CHARS_PER_TOKEN = 8
 """English has four to five; more than this means that tokens are missing."""
 _MAX_TEMPLATE_TOKENS = 800
-"""More than templates add with a default system prompt of a page. Our choice."""
+"""Chat templates add less than this, even with a default system prompt of a page. Our choice."""
 _TRAINING = frozenset(("base", "pt", "instruct", "it", "chat", "thinking", "reasoning", "draft"))
 """Parts of a name by which two models from the same weights are told apart."""
 _LOGPROB_SLACK = 0.05
 _NEVER = -1000.0
-"""Engines write as little for a token that was ruled out."""
+"""Engines write such a log probability for a token that was excluded."""
 
 
 def protocol(answers: Sequence[tuple[Answer, int]], names: Collection[str], level: Level) -> CheckResult:
@@ -168,8 +169,7 @@ def prompt_counts(answers: Mapping[str, Sequence[Answer]], level: Level) -> Chec
 
 
 def prompt_overhead(answer: Answer, counted: int | None) -> CheckResult | None:
-    """What a chat template adds to a prompt. A long default system prompt is added by some, so this is only
-    noted."""
+    """Check how many tokens the chat template adds; a note, since some add a long default system prompt."""
     if counted is None or answer.prompt_tokens is None:
         return None
     added = answer.prompt_tokens - counted
@@ -182,8 +182,9 @@ def prompt_overhead(answer: Answer, counted: int | None) -> CheckResult | None:
 def length(
     few: Answer, few_tokens: int, scored: Answer, tokens: int, firsts: Sequence[Answer]
 ) -> CheckResult | None:
-    """Whether `max_tokens` was kept to the token, by the tokens that `scored` came with. Both answers are to
-    one prompt, to which `firsts` wrote more."""
+    """Check that an answer ends exactly at `max_tokens`, counted with the tokens of `scored`.
+
+    Both answers are to one prompt, and `firsts` are longer answers to it."""
     name = "max_tokens"
     if few.reasoning or scored.reasoning or not scored.logprobs:
         return None
@@ -228,7 +229,7 @@ def logprobs(answer: Answer, level: Level) -> CheckResult:
 
 
 def _impossible(tokens: Sequence[TokenLogprob]) -> str | None:
-    """What no model can have found of the tokens that it chose as the likeliest."""
+    """The first reason why no model can have produced these log probabilities; None: they are possible."""
     values = {token.logprob for token in tokens}
     if len(tokens) > 4 and (values == {0.0} or max(values) <= _NEVER):
         return f"all {len(tokens)} tokens have the log probability {max(values):g}"
@@ -245,7 +246,7 @@ def _impossible(tokens: Sequence[TokenLogprob]) -> str | None:
 
 
 def _makes(written: str, answer: Answer) -> bool:
-    """Whether the tokens are the text: with thoughts before it, or the mark of the end after it."""
+    """Whether the tokens are the text, perhaps with thoughts before it or an end token after it."""
     text = answer.text.strip().rstrip("\ufffd")
     start = written.rfind(text) if answer.reasoning else 0
     rest = written[start + len(text) :]
@@ -274,7 +275,7 @@ def exact_json(answer: Answer, wanted: Mapping[str, str], level: Level) -> Check
 
 
 def samples_differ(samples: Sequence[Answer]) -> CheckResult:
-    """Several samples at a high temperature."""
+    """Samples at a high temperature must not all be equal."""
     texts = [sample.full_text.strip() for sample in samples]
     if not any(sample.text.strip() for sample in samples):
         return CheckResult("samples differ", True, "thoughts only, and no text to compare", "note")
@@ -286,7 +287,9 @@ def samples_differ(samples: Sequence[Answer]) -> CheckResult:
 
 
 def adapter(name: str, base: Answer, adapted: Answer, again: Answer) -> CheckResult:
-    """`base` and `again`: the model without the adapter, before and after it was asked."""
+    """Check that an adapter changes its own answers only.
+
+    `base` and `again` are answers of the model without the adapter, before and after `adapted`."""
     check = f"adapter {name}"
     if not checks.has_same_text(base, again):
         return CheckResult(

@@ -111,14 +111,14 @@ MEMORY_BYTES = 2**30
 """What units in flight may take together; the process itself takes about 100 MB more."""
 _SYNC_BYTES = 256 * 2**20
 _C_BYTES, _NUMPY_BYTES, _FP8_BYTES = 8, 48, 40
-"""For each weight of a unit: in the C kernel, in numpy, and where FP8 is dequantized first."""
+"""Memory for each weight of a unit: in the C kernel, in numpy, and if FP8 is dequantized first."""
 _SPARE_BYTES = 64 * 2**20
-"""Of disk, for tokenizer and other small files."""
+"""Disk space for the tokenizer and other small files."""
 
 
 class QuantizationProgress(Value):
     done_bytes: int
-    """Of the source."""
+    """Bytes of the source that are done."""
     total_bytes: int
     resumed_bytes: int
     """Done by an earlier run."""
@@ -279,7 +279,8 @@ class _Run:
     _known: tuple[object, float] = (None, 0.0)
 
     def _largest(self, pool: ThreadPoolExecutor, unit: QuantizeUnit) -> float:
-        """Of a group that is too large for one unit; its units follow each other, so one is remembered."""
+        """The largest value of a group that is too large for one unit. Its units follow each other, so one
+        group is cached."""
         if self._known[0] is not unit.group:
             blocks = [block for matrix in unit.group.matrices for block in row_blocks(matrix)]
             found = [pool.submit(self._worker.largest, block) for block in blocks]
@@ -303,7 +304,7 @@ class _Run:
         return cost
 
     def _sync(self) -> None:
-        """Of what is finished, in a separate thread: the others continue until the next one is due."""
+        """Sync what is finished in a separate thread; quantization continues until the next sync is due."""
         self._wait_for_sync()
         self._synced = self._syncer.submit(self._write_down, self._pending)
         self._entries += self._pending

@@ -70,7 +70,7 @@ class ImagePolicy(FileValue, kw_only=True):
     """How many promoted images are kept."""
     answers: AnswerPolicy = "equal"
     budget: Seconds = 240
-    """For measuring the candidate against the current image."""
+    """Seconds for measuring the candidate against the current image."""
 
 
 class FactoryFile(FileValue, kw_only=True):
@@ -211,14 +211,14 @@ class ReleaseProgress(Value):
     pin: str
     stage: Stage = "seen"
     why: tuple[str, ...] = ()
-    """Of a promoted or refused one."""
+    """Why it was promoted or refused."""
     figures: tuple[str, ...] = ()
-    """Of its comparison with the image that was current then."""
+    """Figures of its comparison with the image that was current then."""
     image_id: str = ""
     image_tag: str = ""
-    """Once it is promoted."""
+    """Set when it is promoted."""
     folder: str = ""
-    """Of its build."""
+    """The folder of its build."""
     attempts: int = 0
     """Actions at this stage that were begun and did not end."""
     ended_s: float = 0.0
@@ -269,7 +269,7 @@ FactoryAction = LookUpstream | ReleaseAction | RemoveImage
 
 
 class ActionResult(Value):
-    """Of any action; the fields that do not concern it are empty."""
+    """The result of any action; fields that do not apply to it are empty."""
 
     found: tuple[UpstreamRelease, ...] = ()
     image_id: str = ""
@@ -320,7 +320,7 @@ def _advance(candidate: ReleaseProgress, current: ReleaseProgress | None) -> Rel
 def _removable(
     policy: ImagePolicy, state: FactoryState, stock: ImageStock, name: str
 ) -> tuple[OwnImage, ...]:
-    """Of this policy's images only: others have their own policy, or none."""
+    """Images of this policy that can be removed; others have their own policy, or none."""
     refused = {found.image_id for found in state.releases if found.image_id}
     own = [image for image in stock.images if (image.recipe == name if image.tag else image.id in refused)]
     return removable(own, stock.used | state.candidates, stock.named, policy.keep)
