@@ -5,19 +5,15 @@ Those of a cluster take minutes and hosts (`cluster/test_page_as_written.py`, sl
 
 from __future__ import annotations
 
-import importlib
 import re
 import shlex
 from pathlib import Path
 
-import click
 import pytest
 
 import firesteel
-from firesteel.cli.main import COMMANDS
 from firesteel.service_file import on_nodes, read_service_file
 from tests.conftest import run_firesteel
-from tests.hosts.cluster.service import cluster_page_commands
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "doctor.md"
@@ -39,19 +35,6 @@ def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_library_has_what_the_page_shows() -> None:
     assert "firesteel.doctor()" in PAGE.read_text()
     assert firesteel.doctor(["heat"]).findings[0].check == "heat"
-
-
-def test_the_commands_of_the_cluster_page_have_these_options() -> None:
-    commands = cluster_page_commands()
-    assert len(commands) > 20
-    for words in commands:
-        rest = [word for word in words if word not in ("--on", "spark2")] if "--on" in words else words
-        at = next(index for index, word in enumerate(rest) if word in COMMANDS)
-        command = importlib.import_module(f"firesteel.cli.{rest[at]}").command
-        if isinstance(command, click.Group) and rest[at + 1] in command.list_commands(click.Context(command)):
-            at += 1
-            command = command.commands[rest[at]]
-        command.make_context("firesteel", rest[at + 1 :]).close()
 
 
 def test_the_service_file_of_the_cluster_page_is_one() -> None:

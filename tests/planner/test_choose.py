@@ -15,6 +15,7 @@ from firesteel.catalog.catalog import shipped
 from firesteel.errors import UsageError
 from firesteel.facts.host.hardware import hardware, idle_host
 from firesteel.planner.choose import Candidate, Choice, GuideClaim, Use, choose, guide_claims
+from firesteel.values import replace
 
 USES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("choose_uses.yaml").read_text())
 GB10 = idle_host(hardware("gb10"))
@@ -74,8 +75,13 @@ def test_every_figure_has_a_source_and_every_choice_a_reason(row: dict[str, Any]
 
 
 def test_what_cannot_be_served_says_why() -> None:
-    with pytest.raises(UsageError, match="nothing in the catalog serves this"):
+    with pytest.raises(UsageError, match="nothing in the catalog serves this") as long:
         choose(shipped(), GB10, Use("person", 5_000_000, "speed"))
+    assert long.value.next == "ask for shorter prompts or fewer users"
+    other = replace(GB10, hardware=None)
+    with pytest.raises(UsageError, match="nothing in the catalog serves this") as elsewhere:
+        choose(shipped(), other, Use("person", 5_000_000, "speed"))
+    assert "`--host gb10`" in elsewhere.value.next
 
 
 def test_a_model_with_a_safety_note_is_left_out_and_says_so() -> None:

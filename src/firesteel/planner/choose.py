@@ -132,9 +132,12 @@ def choose(
     if not candidates:
         reasons = list(left_out.values())
         main_reason = max(reasons, key=reasons.count) if reasons else "it is empty"
+        smaller = "ask for shorter prompts or fewer users"
         raise UsageError(
             f"nothing in the catalog serves this on {host.title}: {main_reason}",
-            next="add `--host gb10` to choose for a Spark; or ask for shorter prompts or fewer users",
+            next=smaller
+            if host.hardware == "gb10"
+            else f"add `--host gb10` to choose for a Spark, or {smaller}",
         )
     ranked = sorted(candidates, key=lambda each: _rank(each, use))
     best = replace(ranked[0], why=_why_best(ranked[0], use))

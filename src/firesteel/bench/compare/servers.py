@@ -144,15 +144,13 @@ async def interleave(first: RunOrder, second: RunOrder) -> AsyncIterator[tuple[S
             unfinished.reverse()
 
 
+# --- answers ---
+
 QualityVerdict = Literal["first is better", "second is better", "cannot tell"]
 TOP_LOGPROBS = 20
 """The most that vLLM and OpenAI give."""
-PROMPT_TOKENS = 64
-
-
-# --- answers ---
-
-ANSWER_TOKENS = 48
+ANSWER_TOKENS, PROMPT_TOKENS = 48, 64
+"""Limits of answers to questions and to open prompts."""
 _SIGNIFICANCE = 0.05
 _Z = 1.959964
 _REQUEST_S = 300
