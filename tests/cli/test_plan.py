@@ -361,6 +361,8 @@ def test_the_next_command_has_what_was_asked_for(firesteel: Firesteel) -> None:
     assert f"next: firesteel up {words}, on that machine; firesteel render {words} prints" in ran.out
     render = firesteel("render", *asked, "--host", "gb10")
     assert render.code == 0 and "vllm" in render.out and "--max-model-len 16384" in render.out
+    split = firesteel("plan", "gpt-oss-120b", "--engine", "vllm", "--nodes", "2", "--host", "gb10")
+    assert "; firesteel render gpt-oss-120b --engine vllm --nodes 2 prints" in split.out
     two = firesteel(
         "plan", "qwen3-235b-a22b", "--context", "32768", "--nodes", "1", "--host", "gb10", "--users", "1"
     )

@@ -144,11 +144,11 @@ def _to_serve(ask: Ask, best: Proposal) -> str:
     if not has_weights(best):
         return "firesteel up with the folder that holds its weights, or with its Hub id"
     served = shlex.join((*_model_words(ask, best), *_as_words(_launch_options(ask))))
-    joined = " --cluster" if best.plan.launch.sparks > 1 else ""
+    hosts = best.plan.launch.sparks
+    joined, split = (" --cluster", f" --nodes {hosts}") if hosts > 1 else ("", "")
     if best.plan.host.name != "local":
-        return (
-            f"firesteel up {served}{joined}, on that machine; firesteel render {served} prints its docker run"
-        )
+        rendered = f"firesteel render {served}{split} prints its docker run"
+        return f"firesteel up {served}{joined}, on that machine; {rendered}"
     if best.can_run:
         return f"firesteel up {served}{joined}"
     if best.stops:
