@@ -30,7 +30,7 @@ def main() -> None:
     stops: list[Finding] = []
     for name in sys.argv[1:]:
         folder = Path(name).resolve()
-        options = replace(OPTIONS, open_beside=partial(read_referenced, (folder,)))
+        options = replace(OPTIONS, open_sibling=partial(read_referenced, (folder,)))
         paths = find_files([folder])
         results = list(filter(None, (result_of(path, options) for path in paths)))
         kinds = Counter(machine.kind for result in results for machine in result.machines)

@@ -95,10 +95,10 @@ def test_a_release_has_no_flags_of_its_own() -> None:
 
 
 def test_a_dockerfile_above_that_builds_a_fork() -> None:
-    def open_beside(path: str, name: str) -> str | None:
+    def open_sibling(path: str, name: str) -> str | None:
         return "ARG VLLM_REPO=https://github.com/a/vllm.git" if name == "../Dockerfile" else None
 
-    assert "flag-in-no-release" not in rules_of(FLAG_OF_A_FORK, replace(ASKED, open_beside=open_beside))
+    assert "flag-in-no-release" not in rules_of(FLAG_OF_A_FORK, replace(ASKED, open_sibling=open_sibling))
 
 
 @pytest.mark.parametrize(

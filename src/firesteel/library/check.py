@@ -151,7 +151,7 @@ def _lint_options(what: Sequence[str], options: CheckOptions) -> LintOptions:
         select=known_patterns(options.select),
         ignore=known_patterns(options.ignore),
         level=options.level,
-        open_beside=partial(files.read_referenced, _folders(what)),
+        open_sibling=partial(files.read_referenced, _folders(what)),
     )
 
 

@@ -152,7 +152,7 @@ def _base_elsewhere(service: Node, depth: int) -> _Service:
     name, path = service.text_at("extends", "service"), service.word_at("extends", "file")
     if name is None or path is None:
         return _Service()
-    file = service.file.beside(path.text) if depth < MAX_FILES else None
+    file = service.file.sibling(path.text) if depth < MAX_FILES else None
     try:
         documents = parse_documents(file) if file else ()
     except UsageError:

@@ -79,7 +79,7 @@ def _starts(pod: Node, name: str, expander: _Expander) -> Iterator[EngineStart]:
 
 def _merge(pod: Iterable[DockerOption], container: Sequence[DockerOption]) -> Iterator[DockerOption]:
     """The GPUs of a container override the pod's. Its `/dev/shm` is mounted over the host's, where docker's
-    `--shm-size` would have no effect beside `--ipc=host`."""
+    `--shm-size` would have no effect with `--ipc=host`."""
     names = {option.name for option in container}
     inherited = [option for option in pod if option.name != "gpus" or "gpus" not in names]
     yield from inherited
@@ -289,11 +289,11 @@ _DEFAULT = re.compile(r'default\s+(?:"([^"\n]*)"|([\w.-]+))')
 
 
 def chart_starts(document: Node) -> Iterable[EngineStart] | None:
-    """`values.yaml` of a chart -> what its containers are given; None when no mapping has an image beside
+    """`values.yaml` of a chart -> what its containers are given; None when no mapping has an image next to
     arguments.
 
     Charts differ. What they share is a mapping with an image (`repository` and `tag`, or one text) and,
-    beside it, `command`, `args` or `extraArgs`. The chart of vLLM's production-stack has `modelSpec` with
+    next to it, `command`, `args` or `extraArgs`. The chart of vLLM's production-stack has `modelSpec` with
     `vllmConfig`, whose keys its template turns into flags.
     Seen in vllm-project/production-stack `helm/values.yaml` and
     `templates/deployment-vllm-multi.yaml`, and in vLLM's `examples/online_serving/chart-helm`, 2026-11-16.
@@ -318,7 +318,7 @@ def _walk(node: Node) -> Iterator[EngineStart]:
 
 
 def _image(node: Node) -> Word | None:
-    """`image: {repository: a, tag: b}`, or `repository` and `tag` beside the model."""
+    """`image: {repository: a, tag: b}`, or `repository` and `tag` next to the model."""
     holder = node if node.text_at("repository") else node.get("image")
     repository = holder.get("repository") if holder else None
     if holder is None or repository is None or repository.word is None or repository.text is None:
@@ -366,7 +366,7 @@ def is_template(source: SourceText) -> bool:
 
 def filled_template(file: SourceFile) -> SourceText:
     """The template with values of the chart's `values.yaml`; lines that only control it are blank."""
-    values_file = file.beside("../values.yaml") or file.beside("values.yaml")
+    values_file = file.sibling("../values.yaml") or file.sibling("values.yaml")
     try:
         documents = parse_documents(values_file) if values_file else ()
     except UsageError:

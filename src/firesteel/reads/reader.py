@@ -270,7 +270,7 @@ class LaunchReader:
     def _env_files(self, options: Sequence[docker.DockerOption]) -> Iterator[docker.DockerOption]:
         """`--env-file`: its variables, with the position of the option."""
         for option in options:
-            file = self.file.beside(option.value) if option.name == "env-file" and option.value else None
+            file = self.file.sibling(option.value) if option.name == "env-file" and option.value else None
             for name, value in parse_env_file(file.text).items() if file else ():
                 yield docker.DockerOption("env", f"{name}={value}", option.following or option.word)
 
@@ -285,7 +285,7 @@ class LaunchReader:
             return words
         near = words[index]
         name = host_path(path, container)
-        file = self.file.beside(name)
+        file = self.file.sibling(name)
         if file is None:
             self.missing.append((near, f"the flags in `{path}`"))
             return words

@@ -20,7 +20,7 @@ from firesteel.values import Value
 
 MAX_CHARACTERS = 2**20
 
-OpenBeside = Callable[[str], str | None]
+OpenSibling = Callable[[str], str | None]
 """Reads a file by its name relative to another; None where there is no such file."""
 Anchor = tuple[int, int]
 """An offset in a text, and the offset of that character in the file. The characters after it follow one by
@@ -32,21 +32,21 @@ class SourceFile(Value, dict=True):
 
     path: str
     text: str
-    open_beside: OpenBeside | None = None
+    open_sibling: OpenSibling | None = None
     """How to read a file that this one names; None: it cannot be read."""
 
-    def beside(self, name: str) -> SourceFile | None:
+    def sibling(self, name: str) -> SourceFile | None:
         """A file that this one names. One on another machine (`/etc/vllm.env`) is looked for by its name."""
         if name.startswith(("/", "~", "$")):
             name = name.rpartition("/")[2]
-        text = self.open_beside(name) if self.open_beside and name else None
+        text = self.open_sibling(name) if self.open_sibling and name else None
         is_readable = text is not None and len(text) <= MAX_CHARACTERS and "\0" not in text
         return SourceFile(name, text.replace("\r\n", "\n")) if text is not None and is_readable else None
 
     @cached_property
     def dotenv(self) -> Mapping[str, str]:
         """The variables of the `.env` in its folder."""
-        file = self.beside(".env")
+        file = self.sibling(".env")
         return parse_env_file(file.text) if file else {}
 
     @cached_property
@@ -178,7 +178,7 @@ def parse_env_file(text: str) -> dict[str, str]:
     return variables
 
 
-def source_file(text: str, path: str, open_beside: OpenBeside | None = None) -> SourceFile:
+def source_file(text: str, path: str, open_sibling: OpenSibling | None = None) -> SourceFile:
     """Accept text of a bounded size without zero bytes; normalize the byte order mark and line ends."""
     if len(text) > MAX_CHARACTERS:
         raise UsageError(
@@ -187,4 +187,4 @@ def source_file(text: str, path: str, open_beside: OpenBeside | None = None) -> 
         )
     if "\0" in text:
         raise UsageError(f"{path} is not text: it has zero bytes", next="give a script or a command line")
-    return SourceFile(path, text.removeprefix("\ufeff").replace("\r\n", "\n"), open_beside)
+    return SourceFile(path, text.removeprefix("\ufeff").replace("\r\n", "\n"), open_sibling)

@@ -112,7 +112,7 @@ class NearbyText:
 
     @cached_property
     def _forks(self) -> frozenset[str]:
-        images = filter(None, (self.file.beside(f"{up}Dockerfile") for up in ("", "../", "../../")))
+        images = filter(None, (self.file.sibling(f"{up}Dockerfile") for up in ("", "../", "../../")))
         texts = (self.file.text, *(image.text for image in images))
         return frozenset(fork["engine"] for text in texts for fork in _FORK.finditer(text))
 
@@ -136,7 +136,7 @@ class NearbyText:
     def mentions(self, pattern: re.Pattern[str]) -> bool:
         """Whether the text does, or a README in its folder or above; searched once for all its launches."""
         if pattern not in self._mentions:
-            guides = filter(None, (self.file.beside(f"{up}README.md") for up in ("", "../", "../../")))
+            guides = filter(None, (self.file.sibling(f"{up}README.md") for up in ("", "../", "../../")))
             texts = (self.file.text, *(guide.text for guide in guides))
             self._mentions[pattern] = any(pattern.search(text) for text in texts)
         return self._mentions[pattern]
@@ -164,7 +164,7 @@ class NearbyText:
     def hardware(self) -> list[Line]:
         """The values of keys such as `hardware`, on their line or indented below it; and those of the chart
         that a template belongs to."""
-        values = self.file.beside("../values.yaml") if ".Values" in self.file.text else None
+        values = self.file.sibling("../values.yaml") if ".Values" in self.file.text else None
         of_chart = _hardware(values.text.split("\n")) if values else ()
         return [*_hardware(self.lines), *((1, text) for _, text in of_chart)]
 

@@ -75,11 +75,11 @@ class LintOptions(Value):
     ignore: tuple[str, ...] = ()
     level: Level = "note"
     """The least severe level to report."""
-    open_beside: Callable[[str, str], str | None] | None = None
+    open_sibling: Callable[[str, str], str | None] | None = None
     """Reads the file that a file names, by the path of the one and the name in it; None where it cannot."""
 
     def opener(self, path: str) -> Callable[[str], str | None] | None:
-        return partial(self.open_beside, path) if self.open_beside else None
+        return partial(self.open_sibling, path) if self.open_sibling else None
 
     def includes(self, finding: Finding) -> bool:
         return (

@@ -114,11 +114,11 @@ def _drafter(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
 
 
 def _two_configs(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
-    beside = checkpoint.contents.modelopt_config
-    if beside is None or not checkpoint.config.get("quantization_config"):
+    modelopt = checkpoint.contents.modelopt_config
+    if modelopt is None or not checkpoint.config.get("quantization_config"):
         return
     try:
-        own, other = read_quantization(checkpoint.config), read_quantization(beside)
+        own, other = read_quantization(checkpoint.config), read_quantization(modelopt)
     except UnknownQuantization:
         return
     if own and other and (own.method, own.format) != (other.method, other.format):
