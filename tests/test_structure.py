@@ -160,3 +160,18 @@ def test_no_group_is_possessive() -> None:
     everywhere."""
     possessive = re.compile(r"\)(?:[*+?]|\{[\d,]+\})\+")
     assert [module for module in MODULES if possessive.search((PACKAGE / module).read_text("utf-8"))] == []
+
+
+def test_modules_that_docs_and_docstrings_name_exist() -> None:
+    """By a path from a package (`run/pull.py`); a name alone may be a file of an engine."""
+    root = PACKAGE.parents[1]
+    packages = "|".join(path.name for path in PACKAGE.iterdir() if path.is_dir())
+    named = re.compile(rf"`((?:{packages})/[\w/]+\.(?:py|md|js))`")
+    texts = [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.md"), *root.glob("*.md"), *root.glob("docs/*.md")]
+    missing = [
+        f"{path.relative_to(root)}: {name}"
+        for path in texts
+        for name in named.findall(path.read_text("utf-8"))
+        if not (PACKAGE / name).exists()
+    ]
+    assert not missing

@@ -161,7 +161,7 @@ class ServiceConfig(Value):
     """Bodies and buffers of all clients together."""
     alerts: AlertSettings = field(default_factory=AlertSettings)
     cors: tuple[str, ...] = ()
-    """Origins of web pages that may use the models (`web_origin.py`)."""
+    """Origins of web pages that may use the models (`gateway/http/access.py`)."""
     disk_folders: tuple[str, ...] = ()
     """Where weights and logs are."""
 

@@ -515,7 +515,7 @@ def load_time(proposal: Proposal, home: Home) -> LoadTime:
 class LoadClock:
     """Estimates the time until a load is verified, from planning on. During a download there is no estimate.
 
-    Durations of earlier loads are stored with the model's starts (`run/start/start_times.py`). During the
+    Durations of earlier loads are stored with the model's starts (`run/start.py`). During the
     engine's own start its progress is known; warm-up and verification are expected to take as long as the
     last time.
     """

@@ -2,6 +2,6 @@
 
 `judge` takes what `edge/contents.py` read and returns findings, the most severe first. Pure: `audit`
 shows them, `plan` and `up` use them before anything starts, `--fix` repairs those that it can verify.
-Public: `judge`, `checks` (as data, and their findings), `subject` (a checkpoint and what follows from it),
+Public: `judge`, `checks` (as data, and their findings), `audited` (a checkpoint and what follows from it),
 `scales`.
 """
