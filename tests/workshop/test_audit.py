@@ -148,13 +148,14 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path, environ: dict[str, str
 def test_the_command_prints_shows_and_exits(
     tmp_path: Path, run: Firesteel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = DAMAGED["gate-up-scales-differ"].make().write(tmp_path / "bad")
+    folder = DAMAGED["gate-up-scales-differ"].make().write(tmp_path / ("bad-" * 40))
     text = run("audit", str(folder))
     assert text.code == 3
     assert "shared-scales-differ" in text.out and "--scales" in text.out
     monkeypatch.setenv("FIRESTEEL_COMMAND", "./firesteel")
-    typed = " ".join(run("audit", str(folder)).out.split())
-    assert f"fix ./firesteel audit {folder} --fix --scales" in typed
+    typed = run("audit", str(folder)).out.splitlines()
+    assert f"      fix    ./firesteel audit {folder} --fix --scales" in typed, "a line to copy is not wrapped"
+    assert f"next: ./firesteel audit {folder} --fix, which shows what it would do" in typed
     document = json.loads(run("audit", str(folder), "--json").out)
     assert document["document"] == "firesteel.audit/1"
     assert document["findings"][0]["check"] == "shared-scales-differ"

@@ -137,7 +137,8 @@ def _show(report: AuditReport) -> None:
     out.print(f"{verdict}; {how} in {show_seconds(report.seconds)}")
     if report.mendable:
         out.print(
-            typed(f"next: firesteel audit {shlex.quote(report.model)} --fix, which shows what it would do")
+            typed(f"next: firesteel audit {shlex.quote(report.model)} --fix, which shows what it would do"),
+            soft_wrap=True,
         )
 
 
@@ -147,7 +148,7 @@ def _show_finding(found: CheckpointFinding, model: str) -> None:
     out.print(head + Text(f": {escape_unprintable(found.says)}{more}"))
     out.print(Text(f"      found  {escape_unprintable(found.evidence)}"))
     out.print(Text(f"      then   {found.effect}"))
-    out.print(Text(f"      fix    {escape_unprintable(typed(_mend(found, model)))}"))
+    out.print(Text(f"      fix    {escape_unprintable(typed(_mend(found, model)))}"), soft_wrap=True)
     out.print(Text(f"      seen   {found.source}", style="dim"))
 
 
@@ -239,4 +240,4 @@ def _show_repair(report: RepairReport, options: RepairOptions) -> None:
         out.print(typed(f"next: firesteel audit {report.written}"), soft_wrap=True)
     elif report.done:
         again = f"firesteel audit {report.model} --fix ... --out FOLDER, or --in-place"
-        out.print(typed(f"next: {again}; nothing was written"))
+        out.print(typed(f"next: {again}; nothing was written"), soft_wrap=True)

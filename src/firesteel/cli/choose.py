@@ -87,7 +87,7 @@ def command(
     sizes = f"--context {size.context} --users {size.users}"
     where = f" --host {host_name}" if host_name else ""
     command = "plan" if host_name else "up"
-    out.print(typed(f"\nnext: firesteel {command} {choice.best.name} {sizes}{where}"))
+    out.print(typed(f"\nnext: firesteel {command} {choice.best.name} {sizes}{where}"), soft_wrap=True)
 
 
 def _answer(question: str, answers: Iterable[str]) -> Any:

@@ -60,7 +60,7 @@ def add(
         f"{show_bytes(added.facts.memory_total_bytes)} of memory; {joined}"
     )
     err.print(f"copied to it: {show_bytes(added.sent_bytes)} of scripts, in {added.folder}; nothing else")
-    out.print(typed("next: firesteel cluster check"))
+    out.print(typed("next: firesteel cluster check"), soft_wrap=True)
 
 
 @command.command("list")
@@ -72,7 +72,7 @@ def list_nodes(as_json: bool) -> None:
         options.print_json(documents.hosts.ClusterListJson.of(nodes=nodes))
         return
     if not nodes:
-        out.print(typed("there are no nodes; next: firesteel cluster add spark2"))
+        out.print(typed("there are no nodes; next: firesteel cluster add spark2"), soft_wrap=True)
         return
     rows = [(node.name, node.host, node.user or "-", str(node.port or "-")) for node in nodes]
     out.print(table(("name", "host", "user", "port"), rows))

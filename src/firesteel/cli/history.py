@@ -39,7 +39,7 @@ def list_runs(is_all: bool, as_json: bool) -> None:
         options.print_json(documents.bench.HistoryJson.of(runs=runs, notes=notes))
         return
     if not runs:
-        out.print(typed("no runs yet; next: firesteel bench"))
+        out.print(typed("no runs yet; next: firesteel bench"), soft_wrap=True)
         return
     columns = ("name", "when", "model", "engine", "points", "samples", "")
     out.print(table(columns, map(_cells, runs)))

@@ -186,7 +186,7 @@ def _show(report: ImageReport, recipes: tuple[RecipeVerdict, ...]) -> None:
 
 
 def _next(text: str) -> None:
-    err.print(typed(f"next: {text}"))
+    err.print(typed(f"next: {text}"), soft_wrap=True)
 
 
 def _rows(report: ImageReport) -> list[tuple[str, str]]:

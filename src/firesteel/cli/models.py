@@ -61,4 +61,6 @@ def command(
     out.print(Text(_WORDS, style="dim"))
     where = f" --host {host_name}" if host_name else ""
     first = found.proposals[0].name
-    out.print(typed(f"\nfor {found.host.title}, best first; next: firesteel plan {first}{where}"))
+    out.print(
+        typed(f"\nfor {found.host.title}, best first; next: firesteel plan {first}{where}"), soft_wrap=True
+    )

@@ -33,7 +33,7 @@ def command(path: Path | None, as_json: bool) -> None:
     if gateway:
         out.print(typed(_gateway_line(gateway)))
     elif not rows:
-        out.print(typed("nothing is running; next: firesteel up"))
+        out.print(typed("nothing is running; next: firesteel up"), soft_wrap=True)
     if not rows:
         return
     out.print(
@@ -53,7 +53,9 @@ def command(path: Path | None, as_json: bool) -> None:
         if row.why:
             out.print(typed(f"{row.name}: {row.why}; next: {row.next}"), soft_wrap=True)
     for alarm in found.alarms:
-        out.print(typed(f"host: {alarm.check}: {alarm.says}; next: firesteel doctor {alarm.check}"))
+        out.print(
+            typed(f"host: {alarm.check}: {alarm.says}; next: firesteel doctor {alarm.check}"), soft_wrap=True
+        )
 
 
 def _figures_line(row: ServiceStatus) -> str:

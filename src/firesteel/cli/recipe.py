@@ -55,7 +55,7 @@ def new(
         click.echo(text, nl=False)
         click.echo("--write puts it into your own catalog", err=True)
     else:
-        out.print(typed(f"wrote {path}; next: firesteel recipe test {name}"))
+        out.print(typed(f"wrote {path}; next: firesteel recipe test {name}"), soft_wrap=True)
 
 
 @command.command("test")
@@ -153,4 +153,4 @@ def adopt(name: str, yes: bool, as_json: bool) -> None:
             documents.plans.RecipeAdoptJson.of(name=name, path=str(own), more_than_flags=recipe.more)
         )
         return
-    out.print(typed(f"wrote {own}; remove {recipe.path}; next: firesteel recipe test {name}"))
+    out.print(typed(f"wrote {own}; remove {recipe.path}; next: firesteel recipe test {name}"), soft_wrap=True)

@@ -87,7 +87,7 @@ def command(
     if plan.is_suggestion:
         best = plan.proposals[0]
         out.print(plan_view(best, plan.others))
-        out.print(typed(f"\nnext: firesteel up {best.name}"))
+        out.print(typed(f"\nnext: firesteel up {best.name}"), soft_wrap=True)
         return
     # Around everything: after an interruption, what runs must be looked up.
     with told_on_interrupt(lambda: run.what_is_left(plan.proposals)):
@@ -170,11 +170,11 @@ def _show(
         for report in reports:
             out.print(f"{report.name} is up on {node}: {report.url}")
     if is_file:
-        out.print(typed("\nnext: firesteel ps, and firesteel down --all when you are done"))
+        out.print(typed("\nnext: firesteel ps, and firesteel down --all when you are done"), soft_wrap=True)
         return
     name = started[0].report.name
     first = "firesteel ps; " if plan.cluster else ""
-    out.print(typed(f"\nnext: {first}firesteel down {name}, when you are done"))
+    out.print(typed(f"\nnext: {first}firesteel down {name}, when you are done"), soft_wrap=True)
 
 
 def _show_service(ready: ServiceReady) -> None:

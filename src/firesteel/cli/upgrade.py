@@ -89,4 +89,4 @@ def _show(result: UpgradeResult) -> None:
         hint = f"firesteel upgrade {name} --to {result.tried.version if result.tried else ''} --budget 15m"
     else:
         hint = f"firesteel logs {name}{'-next' if result.how == 'beside' else ''}"
-    err.print(typed(f"next: {hint}"))
+    err.print(typed(f"next: {hint}"), soft_wrap=True)

@@ -1,8 +1,8 @@
 """What one release of an engine accepts, and what an argument as typed means in it.
 
 A `Schema` is read from the sources of a release (the `learn` module of each engine), stored for every known
-release in an `EngineHistory`, and used by `resolve`. It describes what the parser of that release accepts,
-never whether it is a good idea.
+release in an `EngineHistory`, and used by `resolve_flag`. It describes what the parser of that release
+accepts, never whether it is a good idea.
 
 An argument as typed -> the flag that it means in one release.
 
