@@ -231,6 +231,8 @@ class _Run:
         self._pending_bytes = 0
         self._syncer = ThreadPoolExecutor(1)
         self._synced: Future[None] | None = None
+        self._known: tuple[object, float] = (None, 0.0)
+        """The group whose largest value was found last, and that value."""
 
     def finish(self) -> QuantizationResult:
         started = time.monotonic()
@@ -275,8 +277,6 @@ class _Run:
         if is_nvfp4(unit.blocks[0].matrix.scheme) and not unit.is_whole:
             largest = self._largest(pool, unit)
         return pool.submit(self._worker.quantize, unit, largest)
-
-    _known: tuple[object, float] = (None, 0.0)
 
     def _largest(self, pool: ThreadPoolExecutor, unit: QuantizeUnit) -> float:
         """The largest value of a group that is too large for one unit. Its units follow each other, so one
