@@ -6,22 +6,20 @@ A safetensors checkpoint says it in config.json, a GGUF in its keys.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from firesteel.facts.formats.gguf import ArrayInfo, model_layer_count
 from firesteel.facts.model.contents import StoredModule
 from firesteel.facts.model.tensors import Role, TensorGroup
-from firesteel.rules.checkpoint.audited import AuditedCheckpoint, is_linear
+from firesteel.rules.checkpoint.audited import AuditedCheckpoint
 from firesteel.rules.checkpoint.checks import CheckpointFinding, finding
 
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d{1,6})\.")
-_EXPERT = re.compile(r"^(.*\.experts)\.(\d{1,6})\.")
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+_EXPERT = re.compile(r"^(.*\.experts)\.(\d{1,6})\.(.*)")
 _PREFIX = re.compile(r"^(?:model\.|language_model\.|backbone\.|transformer\.|text_model\.)+")
 _EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-_KNOWN_SHARE = 0.7
-"""Of the matrices that are stored, so many must have a name that is known for the family; otherwise the
-checkpoint names its modules differently, and comparing them would find nothing but that."""
 
 
 def check_config(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
@@ -62,7 +60,7 @@ def _layers(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
         evidence = f"num_hidden_layers is {count}, and there are no tensors of layer {_listed(missing)}"
         yield finding("layers-missing", f"layer {missing[0]} is absent", evidence, None, len(missing))
     beyond = sorted(number for number in present if number >= count + checkpoint.drafter_layers)
-    if beyond:
+    if beyond and checkpoint.architecture is not None:  # families not known here may have several stacks
         evidence = f"num_hidden_layers is {count}, and there are tensors of layer {_listed(beyond)}"
         yield finding(
             "layers-beyond-config", "there are more layers than the config has", evidence, None, len(beyond)
@@ -73,26 +71,23 @@ def _experts(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
     count = checkpoint.whole_number(*_EXPERT_KEYS)
     if not count or count > 65_536:
         return
-    numbers: dict[str, set[int]] = {}
+    numbers: dict[tuple[str, str], set[int]] = {}
     for name, module in checkpoint.modules.items():
         expert = _EXPERT.match(name)
         if expert and module.role is Role.ROUTED_EXPERTS:
-            numbers.setdefault(expert[1], set()).add(int(expert[2]))
-    lacking = {parent: count - len(own) for parent, own in numbers.items() if max(own) < count > len(own)}
+            numbers.setdefault((expert[1], expert[3]), set()).add(int(expert[2]))
+    lacking = {place: count - len(own) for place, own in numbers.items() if max(own) < count > len(own)}
     if lacking:
-        parent = next(iter(lacking))
-        absent = [number for number in range(count) if number not in numbers[parent]]
-        evidence = f"the config has {count} experts; `{parent}` lacks {_listed(absent)}"
+        parent, leaf = next(iter(lacking))
+        absent = [number for number in range(count) if number not in numbers[parent, leaf]]
+        evidence = f"the config has {count} experts; `{parent}` lacks {_listed(absent)} ({leaf})"
         yield finding("experts-missing", "experts are absent", evidence, parent, sum(lacking.values()))
-    if extra := [parent for parent, own in numbers.items() if max(own) >= count]:
-        evidence = f"the config has {count} experts; `{extra[0]}` has number {max(numbers[extra[0]])}"
-        yield finding(
-            "experts-beyond-config",
-            "there are more experts than the config has",
-            evidence,
-            extra[0],
-            len(extra),
-        )
+    most = count + (checkpoint.whole_number("zero_expert_num") or 0)  # experts that pass their input on
+    if extra := {parent: max(own) for (parent, _), own in numbers.items() if max(own) >= most}:
+        parent = next(iter(extra))
+        evidence = f"the config has {count} experts; `{parent}` has number {extra[parent]}"
+        what = "there are more experts than the config has"
+        yield finding("experts-beyond-config", what, evidence, parent, len(extra))
 
 
 def _head(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
@@ -137,11 +132,9 @@ def _matrices(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
     wanted = [group for group in parameters.groups if _is_compared(group)]
     found = [(group, module) for group in wanted if (module := _find(stored, group)) is not None]
     matched = {module.name for _, module in found}
-    linear = [module for module in checkpoint.representatives if is_linear(module)]
-    if not found or len(matched) < _KNOWN_SHARE * len(linear):
+    if not found:
         return
-    absent = [group for group in wanted if _find(stored, group) is None]
-    if absent:
+    if absent := _absent(checkpoint, wanted, stored, matched):
         evidence = f"its config implies {absent[0].name} of {_shape(absent[0].shape)}"
         yield finding(
             "tensor-missing", f"`{absent[0].name}` is absent", evidence, absent[0].name, len(absent)
@@ -158,34 +151,80 @@ def _is_compared(group: TensorGroup) -> bool:
     """Matrices of the language model by their own name; one norm may stand for several."""
     if group.in_drafter or group.part in ("tower", "norm", "recurrence", "indexer", "other"):
         return False
+    if len(group.shape) == 1 or group.bits == 64:  # a bias or a table of indexes
+        return False
     return group.part in ("embedding", "router") or group.is_linear
+
+
+def _absent(
+    checkpoint: AuditedCheckpoint,
+    wanted: Sequence[TensorGroup],
+    stored: Mapping[str, StoredModule],
+    matched: set[str],
+) -> list[TensorGroup]:
+    """The matrices that are not stored under any name.
+
+    Publishers fuse and rename. What no layer has under its own name, while as many values are stored under
+    names that nothing implies, was renamed; what other layers have is missing in this one.
+    """
+    names = {_kind(group.name) for group in wanted if _find(stored, group) is not None}
+    lacking = [group for group in wanted if _find(stored, group) is None]
+    absent = [group for group in lacking if _kind(group.name) in names]
+    renamed = [group for group in lacking if _kind(group.name) not in names]
+    spare = sum(
+        sum(counts.values()) * (prod(module.shape) if module.shape else 2 * module.weight.bytes)
+        for module, counts in checkpoint.kinds.values()
+        if module.name not in matched and module.weight and len(module.weight.shape) > 1
+    )
+    return absent + (renamed if spare < sum(group.elements for group in renamed) else [])
+
+
+def _kind(name: str) -> str:
+    return _NUMBER.sub("#", name)
 
 
 def _find(stored: Mapping[str, StoredModule], group: TensorGroup) -> StoredModule | None:
     name = _PREFIX.sub("", group.name)
     for known in _other_names(name):
         module = stored.get(known)
-        if module is not None and module.weight is not None:
-            return module
+        if module is None or module.weight is None:
+            continue
+        split = ("k_proj", "v_proj") if name.endswith(".qkv_proj") and known != name else ()
+        others = [stored.get(known.removesuffix("q_proj") + leaf) for leaf in split]
+        return module if all(other and other.weight for other in others) else None
     return None
+
+
+_NUMBERED = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
+_FUSED = {
+    "gate_proj": "gate_up_proj", "up_proj": "gate_up_proj", "qkv_proj": "q_proj",
+    "in_proj_qkvz": "in_proj_qkv", "in_proj_ba": "in_proj_b",
+}  # fmt: skip
 
 
 def _other_names(name: str) -> Iterator[str]:
     """The names that publishers use for one matrix: fused or by expert, as one layer or as several."""
     yield name
     parent, _, leaf = name.rpartition(".")
+    is_down = leaf in ("down_proj", "w2")
+    for names in (_NUMBERED, _FUSED):
+        if leaf in names:
+            yield f"{parent}.{names[leaf]}"
+    block = parent
     if parent.endswith(".experts.0"):
-        yield f"{parent.removesuffix('.0')}.{'down_proj' if leaf in ('down_proj', 'w2') else 'gate_up_proj'}"
-        yield f"{parent.removesuffix('.0')}.{leaf}"
+        block = parent.removesuffix(".experts.0")
+        yield f"{block}.experts.{'down_proj' if is_down else 'gate_up_proj'}"
+        yield f"{block}.experts.{leaf}"
+    if leaf in ("gate_proj", "up_proj", "down_proj"):
+        yield f"{block}.{'output_linear' if is_down else 'input_linear'}"
     if parent.endswith(".experts"):
-        yield f"{parent}.0.{'down_proj' if leaf == 'down_proj' else 'gate_proj'}"
-    if leaf in ("in_proj_qkvz", "in_proj_ba"):
-        yield f"{parent}.{'in_proj_qkv' if leaf == 'in_proj_qkvz' else 'in_proj_b'}"
+        yield f"{parent}.0.{'down_proj' if is_down else 'gate_proj'}"
     if leaf == "router":
         yield f"{parent}.gate"
         yield f"{parent}.router.layer"
     if leaf == "gate":
         yield f"{parent}.router"
+        yield f"{parent}.router.gate"
 
 
 def _agrees(group: TensorGroup, module: StoredModule, experts: int) -> bool:
