@@ -30,7 +30,7 @@ def write_published(config: dict[str, Any], folder: Path, shard_bytes: int = 5 *
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0}}}')
-    (folder / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
+    (folder / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}", "eos_token": "a"}')
     rows = [
         row
         for group in parameters_of_config(config).groups

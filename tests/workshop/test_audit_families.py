@@ -21,6 +21,8 @@ from tests.workshop.published import Row, write_sparse
 
 FAMILIES: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("families.json").read_text("utf-8"))
 MATRIX = re.compile(r"layers\.\d+\..*(k_proj|o_proj|down_proj|w2|output_linear|dense)(\.weight)?\Z")
+VECTOR = re.compile(r"layers\.2\.(\w*norm\.weight|\w+\.q_proj\.bias)\Z")
+FOUR_LAYERS = [family for family in FAMILIES if FAMILIES[family]["config"].get("num_hidden_layers", 4) >= 4]
 NOT_NAMED = {"cosmos3_omni", "hrm_text", "jamba", "llama4", "longcat_flash", "nemotron_h", "step3p7"}
 """Their matrices have other names than those that are known for the family."""
 
@@ -55,7 +57,7 @@ def test_a_sound_checkpoint_is_not_stopped(family: str, tmp_path: Path) -> None:
     assert stops(write_family(family, tmp_path / family), {"HOME": str(tmp_path)}) == []
 
 
-@pytest.mark.parametrize("family", FAMILIES.keys() - NOT_NAMED)
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in NOT_NAMED])
 def test_a_matrix_that_is_missing_is_named(family: str, tmp_path: Path) -> None:
     layers: dict[str, set[str]] = {}
     for name, _, shape in read_header(family):
@@ -63,5 +65,14 @@ def test_a_matrix_that_is_missing_is_named(family: str, tmp_path: Path) -> None:
             layers.setdefault(re.sub(r"\d+", "#", name), set()).add(name)
     matrices = [name for names in layers.values() if len(names) > 1 for name in sorted(names)]
     for number, name in enumerate(matrices[:: max(1, len(matrices) // 6)]):
+        found = stops(write_family(family, tmp_path / str(number), leave_out=name), {"HOME": str(tmp_path)})
+        assert found, f"without {name} nothing is found"
+
+
+@pytest.mark.parametrize("family", [family for family in FOUR_LAYERS if family not in NOT_NAMED])
+def test_a_norm_or_a_bias_that_is_missing_is_named(family: str, tmp_path: Path) -> None:
+    vectors = [name for name, _, shape in read_header(family) if VECTOR.search(name) and len(shape) == 1]
+    assert vectors
+    for number, name in enumerate(vectors):
         found = stops(write_family(family, tmp_path / str(number), leave_out=name), {"HOME": str(tmp_path)})
         assert found, f"without {name} nothing is found"

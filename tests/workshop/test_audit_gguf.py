@@ -15,17 +15,17 @@ from firesteel.workshop.audit import audit
 from firesteel.workshop.repair import RepairOptions, repair
 from tests.edge.hub_server import serving
 
-HIDDEN, TOKENS, EXPERTS = 32, 40, 4
+HIDDEN, TOKENS, EXPERTS, LAYERS = 32, 40, 4, 6
 
 
 def made(path: Path, change: Callable[[dict[str, Any]], None] = lambda parts: None) -> Path:
-    """A tiny MoE with two layers and one MTP layer. `change` gets its parts before they are written."""
+    """A tiny MoE with five layers and one MTP layer. `change` gets its parts before they are written."""
     tensors = {
         "token_embd.weight": (TOKENS, HIDDEN),
         "output_norm.weight": (HIDDEN,),
         "output.weight": (TOKENS, HIDDEN),
     }
-    for layer in range(3):
+    for layer in range(LAYERS):
         tensors |= {
             f"blk.{layer}.attn_q.weight": (HIDDEN, HIDDEN), f"blk.{layer}.attn_norm.weight": (HIDDEN,),
             f"blk.{layer}.ffn_gate_inp.weight": (EXPERTS, HIDDEN),
@@ -33,11 +33,12 @@ def made(path: Path, change: Callable[[dict[str, Any]], None] = lambda parts: No
         }  # fmt: skip
     parts: dict[str, Any] = {
         "tensors": tensors, "tokens": [f"t{number}" for number in range(TOKENS)], "template": "{{ x }}",
-        "quantized": set(), "drop_layers": (),
+        "quantized": set(), "drop_layers": (), "end": TOKENS - 1,
     }  # fmt: skip
     change(parts)
     writer = GGUFWriter(path, "qwen3moe")
-    writer.add_block_count(3)
+    writer.add_block_count(LAYERS)
+    writer.add_eos_token_id(parts["end"])
     writer.add_nextn_predict_layers(1)
     writer.add_expert_count(EXPERTS)
     writer.add_embedding_length(HIDDEN)
@@ -71,11 +72,18 @@ def fewer_experts(parts: dict[str, Any]) -> None:
     parts["tensors"]["blk.1.ffn_up_exps.weight"] = (EXPERTS - 1, 2 * HIDDEN, HIDDEN)
 
 
+def narrow_head(parts: dict[str, Any]) -> None:
+    parts["tensors"]["output.weight"] = (TOKENS, HIDDEN // 2)
+
+
 CASES: dict[str, Callable[[dict[str, Any]], None]] = {
     "layers-missing": without("blk.1."),
-    "mtp-missing": without("blk.2."),
+    "mtp-missing": without("blk.5."),
     "experts-missing": fewer_experts,
     "router-quantized": lambda parts: parts["quantized"].add("blk.0.ffn_gate_inp.weight"),
+    "tensor-missing": without("blk.2.attn_q."),
+    "shape-contradicts-config": narrow_head,
+    "eos-beyond-vocabulary": lambda parts: parts.update(end=TOKENS),
     "tokenizer-missing": lambda parts: parts["tokens"].clear(),
     "tokenizer-beyond-embeddings": lambda parts: parts["tokens"].append("one too many"),
 }

@@ -11,6 +11,7 @@ from math import prod
 
 from firesteel.facts.formats.gguf import ArrayInfo, model_layer_count
 from firesteel.facts.model.contents import StoredModule
+from firesteel.facts.model.families import FAMILIES
 from firesteel.facts.model.tensors import Role, TensorGroup
 from firesteel.rules.checkpoint.audited import AuditedCheckpoint
 from firesteel.rules.checkpoint.checks import CheckpointFinding, finding
@@ -40,6 +41,8 @@ def check_config(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
         yield from _experts(checkpoint)
         yield from _head(checkpoint)
         yield from _matrices(checkpoint)
+        yield from _vectors(checkpoint)
+    yield from _class(checkpoint)
     yield from _vocabulary(checkpoint)
 
 
@@ -145,6 +148,48 @@ def _matrices(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
         evidence = f"stored {_shape(module.shape or ())}, and the config implies {_shape(group.shape)}"
         what = f"`{module.name}` has another shape than the config implies"
         yield finding("shape-contradicts-config", what, evidence, module.name, len(wrong))
+
+
+def _vectors(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    """Norms and biases that most layers have and a few lack, although the module around them is there."""
+    if checkpoint.architecture is None:
+        return
+    blocks: dict[str, set[int]] = {}
+    layers: dict[str, set[int]] = {}
+    for tensor in checkpoint.tensors():
+        match = _LAYER.search(tensor.name)
+        if match is None or tensor.role is Role.TOWER:
+            continue
+        number = int(match[1])
+        path = _kind(tensor.name)
+        while "." in path:
+            path = path.rpartition(".")[0]
+            blocks.setdefault(path, set()).add(number)
+        if tensor.role is Role.NORMS or tensor.name.endswith(".bias"):
+            layers.setdefault(_kind(tensor.name), set()).add(number)
+    for kind, present in layers.items():
+        module = kind.removesuffix(".weight").removesuffix(".bias")
+        around = blocks[module if kind.endswith(".bias") else module.rpartition(".")[0]]
+        missing = sorted(around - present)
+        if missing and len(missing) * 3 <= len(present):
+            evidence = f"{len(present)} layers have `{kind}`, and layer {_listed(missing)} does not"
+            yield finding("tensor-missing", f"`{kind}` is absent", evidence, kind, len(missing))
+            return
+
+
+def _class(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    """The class that vLLM builds by, where it is named after another model type."""
+    names = checkpoint.config.get("architectures")
+    model_type = str(checkpoint.config.get("model_type") or "").replace("_", "").replace("-", "").lower()
+    if not isinstance(names, list) or not names or not model_type:
+        return
+    named = str(names[0]).lower()
+    types = {each.replace("_", ""): each for each in FAMILIES}
+    of_class = max((each for each in types if named.startswith(each)), key=len, default=None)
+    if of_class and model_type in types and not named.startswith(model_type) and of_class not in model_type:
+        evidence = f"architectures has {str(names[0])[:80]}, model_type is {types[model_type]}"
+        what = f"the class is that of `{types[of_class]}`, the config that of `{types[model_type]}`"
+        yield finding("class-contradicts-config", what, evidence, "config.json")
 
 
 def _is_compared(group: TensorGroup) -> bool:
@@ -270,6 +315,7 @@ def check_gguf(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
         if promised > layers and not any(number >= layers for number in blocks):
             evidence = f"nextn_predict_layers is {promised - layers}, and no tensor belongs to one"
             yield finding("mtp-missing", "the MTP layers are absent", evidence)
+    yield from _gguf_shapes(checkpoint, name)
     experts = keys.get(f"{name}.expert_count")
     for tensor in tensors:
         is_stack = tensor.role is Role.ROUTED_EXPERTS and len(tensor.shape) == 3
@@ -286,6 +332,42 @@ def check_gguf(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
     yield from _tokens(checkpoint)
 
 
+def _gguf_shapes(checkpoint: AuditedCheckpoint, name: str) -> Iterator[CheckpointFinding]:
+    """Tensors that most blocks have; sizes of the embedding, the head and the feed-forward layers."""
+    keys, tensors = checkpoint.contents.metadata, list(checkpoint.tensors())
+    blocks: dict[str, set[int]] = {}
+    for tensor in tensors:
+        if match := _BLOCK.match(tensor.name):
+            blocks.setdefault(tensor.name[match.end() :], set()).add(int(match[1]))
+    whole = set().union(*blocks.values()) if blocks else set()
+    for kind, present in blocks.items():
+        missing = sorted(whole - present)
+        if missing and len(missing) == 1 and len(present) >= 4:
+            evidence = f"{len(present)} blocks have `{kind}`, and block {missing[0]} does not"
+            tensor_name = f"blk.{missing[0]}.{kind}"
+            yield finding("tensor-missing", f"`{tensor_name}` is absent", evidence, tensor_name)
+    width, inner = keys.get(f"{name}.embedding_length"), keys.get(f"{name}.feed_forward_length")
+    rows = {tensor.name: tensor.shape for tensor in tensors}
+    wanted: dict[str, tuple[object, object]] = {
+        "token_embd.weight": (None, width),
+        "output.weight": (rows.get("token_embd.weight", (None,))[0], width),
+    }
+    for tensor in tensors:
+        if re.fullmatch(r"blk\.\d+\.ffn_(gate|up)\.weight", tensor.name):
+            wanted[tensor.name] = (inner, width)
+        elif re.fullmatch(r"blk\.\d+\.ffn_down\.weight", tensor.name):
+            wanted[tensor.name] = (width, inner)
+    for tensor_name, sizes in wanted.items():
+        shape = rows.get(tensor_name)
+        if shape is None or len(shape) != 2:
+            continue
+        if any(type(size) is int and size != own for size, own in zip(sizes, shape, strict=True)):
+            evidence = f"stored {_shape(shape)}, and the keys imply {sizes[0] or 'any'} x {sizes[1] or 'any'}"
+            what = f"`{tensor_name}` has another shape than the keys imply"
+            yield finding("shape-contradicts-config", what, evidence, tensor_name)
+            return
+
+
 def _tokens(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
     keys = checkpoint.contents.metadata
     tokens = keys.get("tokenizer.ggml.tokens")
@@ -299,5 +381,9 @@ def _tokens(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
         evidence = f"{count:,} tokens, and the table has {table.shape[0]:,} rows"
         what = "the tokenizer has tokens that the embedding table lacks"
         yield finding("tokenizer-beyond-embeddings", what, evidence, table.name)
+    end = keys.get("tokenizer.ggml.eos_token_id")
+    if count is not None and type(end) is int and end >= count:
+        evidence = f"eos_token_id {end:,}, and there are {count:,} tokens"
+        yield finding("eos-beyond-vocabulary", "the end of an answer is no token of the model", evidence)
     if "tokenizer.chat_template" not in keys:
         yield finding("template-missing", "there is no chat template", "no key tokenizer.chat_template")
