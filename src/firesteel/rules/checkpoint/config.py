@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from firesteel.facts.formats.gguf import ArrayInfo, model_layer_count
+from firesteel.facts.model.config import known_model_types
 from firesteel.facts.model.contents import StoredModule
-from firesteel.facts.model.families import FAMILIES
 from firesteel.facts.model.tensors import Role, TensorGroup
 from firesteel.rules.checkpoint.audited import AuditedCheckpoint
 from firesteel.rules.checkpoint.checks import CheckpointFinding, finding
@@ -184,7 +184,7 @@ def _class(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
     if not isinstance(names, list) or not names or not model_type:
         return
     named = str(names[0]).lower()
-    types = {each.replace("_", ""): each for each in FAMILIES}
+    types = {each.replace("_", ""): each for each in known_model_types()}
     of_class = max((each for each in types if named.startswith(each)), key=len, default=None)
     if of_class and model_type in types and not named.startswith(model_type) and of_class not in model_type:
         evidence = f"architectures has {str(names[0])[:80]}, model_type is {types[model_type]}"
