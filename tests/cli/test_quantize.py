@@ -63,6 +63,23 @@ def test_what_cannot_be_done_says_what_to_type(firesteel: Firesteel, model: Path
     assert "--keep" in stopped.err
 
 
+def test_a_damaged_source_is_stopped_before_the_work(
+    firesteel: Firesteel, model: Path, tmp_path: Path
+) -> None:
+    tensors = made.fused(made.qwen3_moe(), 4)
+    tensors.pop("model.layers.1.input_layernorm.weight")
+    tensors.pop("model.layers.1.self_attn.o_proj.weight")
+    damaged = made.write_checkpoint(tmp_path / "damaged", made.QWEN3_MOE, tensors)
+    words = ("quantize", str(damaged), "--to", "nvfp4", "--out", str(tmp_path / "out"))
+    ran = firesteel(*words)
+    assert ran.code == 3 and "audit-tensor-missing" in ran.err
+    assert "--despite tensor-missing" in ran.err and not (tmp_path / "out").exists()
+    assert firesteel(*words, "--despite", "no-such-check").code == 2
+    done = firesteel(*words, "--despite", "tensor-missing")
+    assert done.code == 3, "the audit stops the result, too"
+    assert "audit: stop:" in done.out and f"firesteel audit {tmp_path / 'out'}" in done.err
+
+
 def test_without_numpy_it_says_what_to_install(firesteel: Firesteel, model: Path, tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()

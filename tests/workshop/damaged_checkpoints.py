@@ -202,7 +202,22 @@ def _text(name: str, text: str | None) -> Damage:
 
 
 _NVFP4, _MLA, _FP8, _OPT = "nvfp4-compressed-tensors", "mla-nvfp4", "fp8-dynamic", "nvfp4-modelopt"
+_BLOCKS = "fp8-block"
 _UP = f"{EXPERT}.up_proj"
+
+
+def _without_end(made: MadeCheckpoint) -> None:
+    made.texts["generation_config.json"] = "{}"
+    made.texts["tokenizer_config.json"] = json.dumps({"chat_template": "{{ messages }}"})
+
+
+def _group_size(size: int) -> Damage:
+    def damage(made: MadeCheckpoint) -> None:
+        for group in _section_of(made)["config_groups"].values():
+            group["weights"] = group["weights"] | {"group_size": size}
+
+    return damage
+
 
 DAMAGED: Mapping[str, Damaged] = {
     "gate-up-scales-differ": Damaged(_NVFP4, "shared-scales-differ", _unshare, "--scales"),
@@ -296,6 +311,24 @@ DAMAGED: Mapping[str, Damaged] = {
     ),
     "tokenizer-missing": Damaged(
         _NVFP4, "tokenizer-missing", _text("tokenizer.json", None), "--graft {good}"
+    ),
+    "end-missing": Damaged(_NVFP4, "eos-missing", _without_end),
+    "group-size-differs": Damaged(_NVFP4, "group-size-contradicts-config", _group_size(32)),
+    "block-size-differs": Damaged(
+        _BLOCKS,
+        "group-size-contradicts-config",
+        lambda made: _section_of(made).update(weight_block_size=[64, 64]),
+    ),
+    "blocks-of-compressed-tensors": Damaged(
+        _BLOCKS,
+        "layout-contradicts-config",
+        lambda made: made.config.update(
+            quantization_config=GOOD[_FP8]().config["quantization_config"],
+        ),
+    ),
+    "one-matrix-of-one-expert": Damaged(_NVFP4, "experts-missing", _drop(f"{EXPERT}.up_proj.")),
+    "class-of-another-family": Damaged(
+        _NVFP4, "class-contradicts-config", _config(architectures=["LlamaForCausalLM"])
     ),
     "templates-differ": Damaged(_NVFP4, "templates-differ", _text("chat_template.jinja", "{{ other }}")),
 }

@@ -47,7 +47,7 @@ def write_checkpoint(
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer.json").write_text('{"version": "1.0"}')
-    (folder / "generation_config.json").write_text('{"do_sample": true}')
+    (folder / "generation_config.json").write_text('{"do_sample": true, "eos_token_id": 2}')
     (folder / "chat_template.jinja").write_text("{{ messages }}")
     (folder / "LICENSE").write_text("a licence")
     if shards == 1:

@@ -16,7 +16,7 @@ from firesteel.facts.model.quantization import Quantization, read_quantization
 from firesteel.facts.model.tensors import TensorGroup
 
 CONFIGS = Path(__file__).parents[1] / "facts" / "configs"
-_SIZES = {"U8": 1, "F8_E4M3": 1, "BF16": 2, "F32": 4}
+_SIZES = {"U8": 1, "F8_E4M3": 1, "BF16": 2, "F32": 4, "I64": 8}
 Row = tuple[str, str, tuple[int, ...]]
 
 
@@ -30,7 +30,7 @@ def write_published(config: dict[str, Any], folder: Path, shard_bytes: int = 5 *
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0}}}')
-    (folder / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
+    (folder / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}", "eos_token": "a"}')
     rows = [
         row
         for group in parameters_of_config(config).groups
@@ -46,7 +46,7 @@ def write_published(config: dict[str, Any], folder: Path, shard_bytes: int = 5 *
             total, size = total + size, 0
     names = [f"model-{number:05}-of-{len(shards):05}.safetensors" for number in range(1, len(shards) + 1)]
     for name, held in zip(names, shards, strict=True):
-        _write_sparse(folder / name, held)
+        write_sparse(folder / name, held)
     weight_map = {row[0]: name for name, held in zip(names, shards, strict=True) for row in held}
     (folder / "model.safetensors.index.json").write_text(
         json.dumps({"metadata": {}, "weight_map": weight_map})
@@ -103,7 +103,7 @@ def _bytes(row: Row) -> int:
     return size
 
 
-def _write_sparse(path: Path, rows: list[Row]) -> None:
+def write_sparse(path: Path, rows: list[Row]) -> None:
     order = sorted(rows, key=lambda row: (-_SIZES[row[1]], row[0]))
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at, scalars, block_scales = 0, [], []

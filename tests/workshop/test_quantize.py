@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from numpy.typing import NDArray
 
 import firesteel
@@ -370,6 +371,34 @@ def test_experts_along_the_wrong_axis_stop_the_run(tmp_path: Path) -> None:
     error = refused(tmp_path, made.QWEN3_MOE, made.fused(made.qwen3_moe(), 4, transposed=True))
     assert error.exit_code == 3
     assert "another shape" in error.what
+
+
+def test_a_pattern_that_matches_nothing_is_refused(tmp_path: Path) -> None:
+    error = refused(tmp_path, made.LLAMA, made.llama(), keep=["lm_head", "dwn_proj"])
+    assert error.what.startswith("--keep dwn_proj matches no module")
+    assert error.next == "--keep down_proj"
+
+
+def test_an_adapter_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(FiresteelError, match="is a LoRA adapter") as raised:
+        open_source(str(tmp_path))
+    assert "--adapter" in raised.value.next
+
+
+def test_the_card_keeps_what_the_card_of_the_source_says(tmp_path: Path, c_kernel: Kernel) -> None:
+    source = made.write_checkpoint(tmp_path / "source", made.LLAMA, made.llama())
+    (source / "README.md").write_text(
+        "---\nlicense: other\nlicense_name: some-license\nlanguage:\n- en\n- de\nbase_model: org/original\n"
+        "tags: [chat, conversational]\nwidget:\n- text: hello\n---\n# a model\n"
+    )
+    quantize(source, tmp_path / "out", "nvfp4", c_kernel)
+    head = yaml.safe_load((tmp_path / "out/README.md").read_text().split("---")[1])
+    assert head == {
+        "license": "other", "license_name": "some-license", "language": ["en", "de"],
+        "base_model": "org/original", "base_model_relation": "quantized", "library_name": "vllm",
+        "tags": ["chat", "conversational", "compressed-tensors", "firesteel"],
+    }  # fmt: skip
 
 
 def test_gpt_oss_is_refused_by_name(tmp_path: Path) -> None:

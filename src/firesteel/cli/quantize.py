@@ -63,6 +63,12 @@ _WORST = 10
 )
 @click.option("--upload", "repository", metavar="ORG/NAME", help="Send the result to the Hub, privately.")
 @click.option("--public", is_flag=True, help="With --upload: create a public repository.")
+@click.option(
+    "--despite",
+    multiple=True,
+    metavar="CHECK",
+    help="Quantize although the audit of MODEL stops at this check; repeatable.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be written, to the byte, and write nothing.")
 @options.host_option
 @options.json_option
@@ -76,40 +82,41 @@ def command(
     data: str | None,
     repository: str | None,
     public: bool,
+    despite: tuple[str, ...],
     dry_run: bool,
     host_name: str | None,
     as_json: bool,
-) -> None:
+) -> int:
     """Quantize a checkpoint, without calibration data and in bounded memory.
 
     MODEL is a folder with safetensors in BF16, FP16, FP32 or FP8 in blocks, or a Hub id that was pulled. The
     result is a folder that vLLM and SGLang load. An interrupted run resumes when the same command is
     given again. For a GGUF label, MODEL is a GGUF file in 16 bits, and llama.cpp's quantizer makes another.
-    Exits 3 when a matrix would stay as it is by accident.
+    Exits 3 when the audit stops MODEL or the result, or a matrix would stay as it is by accident.
     """
     if weights.is_gguf_label(format_name):
         _quantize_gguf(model, format_name, folder, imatrix, threads, dry_run, as_json)
-        return
+        return 0
     if imatrix:
         raise UsageError("--imatrix is for GGUF labels", next="--to q4_k_m")
     if data:
         _calibrate(weights.plan_calibration(model, data, out=folder, host_name=host_name), as_json)
-        return
+        return 0
     job = weights.plan_job(
         model, format_name, out=folder, keep=keep, threads=threads, host_name=host_name,
-        repository=repository, is_public=public,
+        repository=repository, is_public=public, despite=despite,
     )  # fmt: skip
     if dry_run and as_json:
         options.print_json(documents.quantize.quantize_plan_json(job.plan, str(job.out), job.forecast))
-        return
+        return 0
     if not as_json:
         _show_plan(job)
     if job.only_uploads:
         _upload(job)
-        return
+        return 0
     weights.require_place(job)
     if dry_run:
-        return
+        return 0
     done = _run(job)
     if job.repository and done.can_be_published:
         _upload(job)
@@ -118,7 +125,9 @@ def command(
     else:
         _show_result(job, done.result)
         _show_audit(done.audit)
-        click.echo(typed(f"next: firesteel plan {job.out}"), err=True)
+        then = "plan" if done.can_be_published else "audit"
+        click.echo(typed(f"next: firesteel {then} {job.out}"), err=True)
+    return 0 if done.can_be_published else 3
 
 
 def _quantize_gguf(

@@ -9,8 +9,10 @@ reads get them all; what would take more is left out and counted.
 from __future__ import annotations
 
 import asyncio
+import glob
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from math import prod
@@ -348,6 +350,16 @@ def _read_gguf(path: Path) -> CheckpointContents:
             broken = WeightFile(path.name, first.size, defect=defect, why=error.what)
             return CheckpointContents(str(path), "gguf", (broken,))
     return _gguf_contents(str(path), header, path.stat().st_size)
+
+
+def gguf_parts(path: Path) -> list[tuple[Path, gguf.GgufHeader]]:
+    """The files of a GGUF and their headers; of one in parts, `path` is any of them."""
+    stem = re.sub(r"-\d{5}-of-(\d{5})\.gguf\Z", r"-*-of-\1.gguf", path.name)
+    parts = []
+    for part in sorted(path.parent.glob(glob.escape(stem).replace("[*]", "*"))):
+        with FileSource(part) as source:
+            parts.append((part, gguf.read_header(source)))
+    return parts
 
 
 def _gguf_contents(origin: str, header: gguf.GgufHeader, size: int) -> CheckpointContents:

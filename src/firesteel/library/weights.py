@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firesteel.edge.home import find_home
-from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.errors import FiresteelError, HostNotReady, Stopped, UsageError
 from firesteel.values import Value
 
 if TYPE_CHECKING:  # loaded only by those who use them
@@ -149,8 +149,12 @@ def plan_job(
     host_name: str | None = None,
     repository: str | None = None,
     is_public: bool = False,
+    despite: Sequence[str] = (),
 ) -> QuantizationJob:
-    """The plan with its folder, its kernel and a forecast for a host; `repository`: where to upload it."""
+    """The plan with its folder, its kernel and a forecast for a host; `repository`: where to upload it.
+
+    Raises Stopped where `audit` stops the source, unless `despite` names the check.
+    """
     _require_numpy()
     from firesteel.workshop.kernels.native import load_kernel
     from firesteel.workshop.quantize.results import require_upload
@@ -158,10 +162,24 @@ def plan_job(
     if repository:
         require_upload(repository)
     plan = plan_quantization(model, to, keep=keep)
+    require_sound(model, despite)
     kernel, threads = load_kernel(find_home().root / "kernels"), threads or _cores()
     forecast, why_not = _forecast(plan, host_name, kernel, threads)
     target = _target(out, f"{plan.source.name}-{to.upper()}")
     return QuantizationJob(plan, target, kernel, threads, forecast, why_not, repository, is_public)
+
+
+def require_sound(model: str, despite: Sequence[str] = ()) -> None:
+    """Raises Stopped for a source whose weights are damaged: hours of work would quantize the damage."""
+    if unknown := [check for check in despite if check not in known_checks()]:
+        raise UsageError(f"there is no check `{unknown[0]}`", next=f"firesteel audit {model}")
+    for found in audit(model).findings:
+        # Engines need a tokenizer, quantizing does not.
+        if found.level == "stop" and not found.check.startswith("tokenizer") and found.check not in despite:
+            raise Stopped(
+                f"audit-{found.check}: {found.says}: {found.effect}",
+                next=f"firesteel audit {model}; if the audit is wrong: --despite {found.check}",
+            )
 
 
 def require_place(job: QuantizationJob) -> None:

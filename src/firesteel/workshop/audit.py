@@ -15,16 +15,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from firesteel.edge.contents import local_folder, published_files, read_contents
+from firesteel.edge.contents import gguf_parts, local_folder, published_files, read_contents
+from firesteel.edge.hub.files import HubFile
 from firesteel.errors import UsageError
+from firesteel.facts.formats.gguf import BLOCK_SCALES, GGML_TYPES, GgufHeader
 from firesteel.facts.formats.number_bytes import (
     E4M3_MAX,
     ValueSummary,
     is_number_type,
     summarize,
+    summarize_blocks,
     value_of,
 )
 from firesteel.facts.model.contents import SCALES, CheckpointContents, WeightFile, split_name
+from firesteel.facts.model.tensors import Tensor
 from firesteel.rules.checkpoint.audited import AuditedCheckpoint
 from firesteel.rules.checkpoint.checks import CheckpointFinding
 from firesteel.rules.checkpoint.judge import CheckpointSummary, judge, summarize_checkpoint
@@ -38,6 +42,7 @@ except ImportError:  # then it takes longer
     np = None
 
 _PIECE = 8 * MIB
+_BLOCK_BYTES = {name: size for name, _, size in GGML_TYPES.values()}
 Progress = Callable[[int, int], None]
 
 
@@ -50,9 +55,9 @@ def read_everything(
             f"--deep reads every byte, and {contents.origin} is not on this disk",
             next=f"firesteel pull {contents.origin}",
         )
-    if contents.format == "gguf":
-        return replace(contents, is_deep=True)
     digests = published_files(folder, environ)
+    if contents.format == "gguf":
+        return _read_gguf(contents, folder, digests, on_progress)
     cut = ("truncated", "too long")
     readable = [file for file in contents.files if file.is_listed and file.tensors and file.defect not in cut]
     total, done = sum(file.bytes for file in readable), 0
@@ -79,6 +84,57 @@ def read_everything(
     return replace(
         contents, files=files, values=vectors, weight_values=weights, is_deep=True, read_bytes=done, unread=()
     )
+
+
+def _read_gguf(
+    contents: CheckpointContents, folder: Path, digests: Mapping[str, HubFile], on_progress: Progress
+) -> CheckpointContents:
+    """Every value that is a float, every scale of a block, and the digests that the Hub lists."""
+    path = Path(contents.origin)
+    if any(file.defect for file in contents.files):
+        return replace(contents, is_deep=True)
+    parts = gguf_parts(path if path.is_file() else folder / contents.files[0].name)
+    total, done = sum(part.stat().st_size for part, _ in parts), 0
+    weights: dict[str, ValueSummary] = {}
+    wrong: list[WeightFile] = []
+    for part, header in parts:
+        digest = digests.get(part.name)
+        hasher = digest.new_hash() if digest else None
+        for tensor, piece in _gguf_pieces(part, header):
+            if hasher:
+                hasher.update(piece)
+            if tensor and (found := _summarize_tensor(tensor, piece)):
+                weights[tensor.name] = weights[tensor.name].merged(found) if tensor.name in weights else found
+            done += len(piece)
+            on_progress(done, total)
+        if digest and hasher and hasher.hexdigest() != digest.digest:
+            why = f"the bytes of {part.name} are not those that were published"
+            wrong.append(WeightFile(part.name, part.stat().st_size, defect="wrong digest", why=why))
+    files = tuple(wrong) or contents.files
+    return replace(contents, files=files, weight_values=weights, is_deep=True, read_bytes=done)
+
+
+def _gguf_pieces(path: Path, header: GgufHeader) -> Iterator[tuple[Tensor | None, bytes]]:
+    """The whole file in order, in pieces of whole blocks; what lies between tensors has none."""
+    with path.open("rb", buffering=0) as source:
+        yield None, source.read(header.data_offset)
+        for tensor in header.tensors:
+            left, step = tensor.bytes, _PIECE // _BLOCK_BYTES[tensor.dtype] * _BLOCK_BYTES[tensor.dtype]
+            while left:
+                piece = source.read(min(step, left))
+                if not piece:
+                    return
+                left -= len(piece)
+                yield tensor, piece
+            os.posix_fadvise(source.fileno(), 0, source.tell(), os.POSIX_FADV_DONTNEED)
+            if padding := -source.tell() % header.alignment:
+                yield None, source.read(padding)
+
+
+def _summarize_tensor(tensor: Tensor, piece: bytes) -> ValueSummary | None:
+    if starts := BLOCK_SCALES.get(tensor.dtype):
+        return summarize_blocks(piece, _BLOCK_BYTES[tensor.dtype], starts)
+    return summarize_fast(tensor.dtype, piece) if is_number_type(tensor.dtype) else None
 
 
 def _pieces(path: Path, file: WeightFile) -> Iterator[tuple[str, str, str, bytes]]:

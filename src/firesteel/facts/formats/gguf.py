@@ -40,6 +40,14 @@ A quantized type packs a block of elements with their scale: Q4_1 puts 32 4-bit 
 and a 16-bit minimum into 20 bytes. Missing numbers were withdrawn.
 """
 
+BLOCK_SCALES: dict[str, tuple[int, ...]] = {
+    "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,),
+    "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,),
+    "IQ2_XXS": (0,), "IQ2_XS": (0,), "IQ2_S": (0,), "IQ3_XXS": (0,), "IQ3_S": (0,), "IQ1_S": (0,),
+    "IQ4_NL": (0,), "IQ4_XS": (0,), "TQ1_0": (52,), "TQ2_0": (64,),
+}  # fmt: skip
+"""Where the 16-bit floats of a block start: its scale, and its minimum. As in ggml's `ggml-common.h`."""
+
 MAX_HEADER_BYTES = 256 * 1024 * 1024
 MAX_KEYS = 65_536
 MAX_TENSORS = 100_000

@@ -87,6 +87,18 @@ def summarize(dtype: str, data: bytes) -> ValueSummary:
     )
 
 
+_NOT_FINITE_F16 = bytes(byte for byte in range(256) if byte & 0x7C == 0x7C)
+
+
+def summarize_blocks(blocks: bytes, block_bytes: int, starts: tuple[int, ...]) -> ValueSummary:
+    """The F16 scales that start at these bytes of each block: how many are infinite or no numbers."""
+    highs = [blocks[start + 1 :: block_bytes] for start in starts]  # with the exponent
+    broken = sum(len(high) - len(high.translate(None, _NOT_FINITE_F16)) for high in highs)
+    count = sum(map(len, highs))
+    zeros = count if blocks.count(0) == len(blocks) else 0
+    return ValueSummary(count, math.nan, math.nan, zeros=zeros, not_finite=broken)
+
+
 def value_of(dtype: str, bits: int) -> float:
     """The number that a bit pattern stands for."""
     match dtype:

@@ -209,6 +209,11 @@ def _block(values: ConfigValues, block: object) -> str:
     return _BLOCKS[block]
 
 
+def known_model_types() -> frozenset[str]:
+    """The values of `model_type` whose layers and shapes are known."""
+    return frozenset(FAMILIES)
+
+
 def as_published(model_type: str, text: Mapping[str, object]) -> Mapping[str, object]:
     if model_type == "whisper":
         return as_language_model(text)

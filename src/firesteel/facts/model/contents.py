@@ -147,7 +147,7 @@ _FUSED_PARTS = re.compile(
 )
 """Experts that are stored in one tensor have no `.weight`: `experts.gate_up_proj`, `..._blocks`."""
 _EXPERT = re.compile(r"(\.experts\.)\d+(\.)")
-PLAIN_TYPES = frozenset({"BF16", "F16", "F32", "F64"})
+PLAIN_TYPES = frozenset({"BF16", "F16", "F32", "F64", "I64"})
 
 
 class StoredModule(Value):

@@ -99,6 +99,9 @@ CHECKS: Mapping[str, CheckpointCheck] = {
     "shape-contradicts-config": CheckpointCheck(
         "stop", "the engine stops with a shape mismatch", _LOADER, "config"
     ),
+    "class-contradicts-config": CheckpointCheck(
+        "warn", "vLLM builds the class, transformers the model type: two different models", _LOADER, "config"
+    ),
     "head-missing": CheckpointCheck(
         "stop", "vLLM stops with `lm_head.weight` not initialized, or answers with garbage", _LOADER, "config"
     ),
@@ -120,6 +123,9 @@ CHECKS: Mapping[str, CheckpointCheck] = {
     ),
     "format-contradicts-config": CheckpointCheck(
         "stop", "the engine reads the weights with another layout: shape mismatch or garbage", _COMPRESSED
+    ),
+    "group-size-contradicts-config": CheckpointCheck(
+        "stop", "the engine allocates scales of another shape and stops", _COMPRESSED, "config"
     ),
     "configs-differ": CheckpointCheck(
         "warn",
@@ -266,6 +272,9 @@ CHECKS: Mapping[str, CheckpointCheck] = {
     ),
     "eos-differs": CheckpointCheck(
         "note", "an answer may go on after its end: generation_config lacks the tokenizer's end", _LOADER
+    ),
+    "eos-missing": CheckpointCheck(
+        "warn", "an answer ends only at its limit: no file says which token ends one", _LOADER, "config"
     ),
     "eos-beyond-vocabulary": CheckpointCheck(
         "warn", "an answer never ends by itself: the model cannot produce that token", _LOADER, "config"

@@ -124,6 +124,9 @@ def _end(checkpoint: AuditedCheckpoint, rows: int | None) -> Iterator[Checkpoint
     if rows and any(end >= rows for end in ends):
         evidence = f"eos_token_id {max(ends):,}, and the table has {rows:,} rows"
         yield finding("eos-beyond-vocabulary", "the end of an answer is no token of the model", evidence)
+    if tokenizer and tokenizer.has_template and not ends and tokenizer.eos is None:
+        evidence = "no eos_token_id in generation_config.json or config.json, no eos_token in the tokenizer"
+        yield finding("eos-missing", "no file says which token ends an answer", evidence)
     if tokenizer and ends and tokenizer.eos_id is not None and tokenizer.eos_id not in ends:
         own = f"the tokenizer's `{str(tokenizer.eos)[:40]}` is {tokenizer.eos_id}"
         evidence = f"{own}, eos_token_id is {sorted(ends)}"

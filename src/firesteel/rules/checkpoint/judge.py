@@ -14,12 +14,12 @@ from firesteel.rules.checkpoint.checks import CheckpointFinding
 from firesteel.rules.checkpoint.config import check_config, check_gguf
 from firesteel.rules.checkpoint.files import check_files, check_tokenizer
 from firesteel.rules.checkpoint.quantization import check_quantization
-from firesteel.rules.checkpoint.scales import check_scales
+from firesteel.rules.checkpoint.scales import check_scales, check_weights
 from firesteel.rules.rule import SEVERITY
 from firesteel.values import Value
 
 _FOR_SAFETENSORS = (check_files, check_config, check_quantization, check_scales, check_tokenizer)
-_FOR_GGUF = (check_files, check_gguf)
+_FOR_GGUF = (check_files, check_gguf, check_weights)
 
 
 def judge(checkpoint: CheckpointContents | AuditedCheckpoint) -> tuple[CheckpointFinding, ...]:

@@ -22,7 +22,7 @@ _METHODS: Mapping[WrittenAs, tuple[str, ...]] = {
     "modelopt": ("modelopt",),
     "mxfp4-blocks": ("mxfp4", "modelopt", "compressed-tensors", "fp8"),
     "gptq-awq": ("gptq", "awq", "modelopt"),
-    "block-fp8": ("fp8", "modelopt", "compressed-tensors"),
+    "block-fp8": ("fp8", "modelopt"),
     "fp8": ("fp8", "modelopt", "compressed-tensors", "bitsandbytes"),
 }
 """The `quant_method`s under which an engine reads a layout."""
@@ -60,6 +60,7 @@ def check_quantization(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFind
         return
     yield from _layout(checkpoint)
     yield from _by_module(checkpoint)
+    yield from _group_size(checkpoint)
     yield from _experts(checkpoint)
     yield from _ignore_list(checkpoint)
     yield from _targets(checkpoint)
@@ -170,6 +171,49 @@ def _by_module(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
         what = f"`{other[0].name}` is not stored as the config says"
         evidence = f"{_stored(other[0])}; the config says {wanted.name if wanted else ''}"
         yield finding("format-contradicts-config", what, evidence, other[0].name, len(other))
+
+
+def _group_size(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    """How many weights share a scale, as the config has it and as the tensors have it."""
+    declared = _declared_groups(checkpoint.section)
+    block = checkpoint.section.get("weight_block_size")
+    wrong = []
+    for module in checkpoint.quantized:
+        weight, scale = module.weight, module.parts.get("weight_scale") or module.parts.get("scales")
+        inverse = module.parts.get("weight_scale_inv")
+        if weight is None or len(weight.shape) < 2:
+            continue
+        if inverse is not None and isinstance(block, list) and len(block) == len(inverse.shape) == 2:
+            sizes = [
+                -(-size // step) for size, step in zip(weight.shape, block, strict=True) if type(step) is int
+            ]
+            if sizes and tuple(sizes) != inverse.shape:
+                wrong.append(
+                    (module, f"weight_block_size {block} makes {sizes} scales of {list(inverse.shape)}")
+                )
+        elif scale is not None and len(declared) == 1 and "weight_packed" in module.parts:
+            (group,) = declared
+            columns = weight.shape[-1] * (8 if weight.dtype == "I32" else 2)
+            if scale.shape[-1] > 1 and scale.shape[-1] * group != columns:
+                stored = columns // scale.shape[-1]
+                wrong.append((module, f"group_size is {group}, and {stored} weights share a scale"))
+    if wrong:
+        module, evidence = wrong[0]
+        what = "the config has another group size than the tensors"
+        yield finding("group-size-contradicts-config", what, evidence, module.name, len(wrong))
+
+
+def _declared_groups(section: Mapping[str, object]) -> set[int]:
+    """Of compressed-tensors: the group sizes of the weights, where all groups have 4 bits."""
+    groups = section.get("config_groups")
+    sizes: set[int] = set()
+    for group in groups.values() if isinstance(groups, Mapping) else ():
+        weights = group.get("weights") if isinstance(group, Mapping) else None
+        if not isinstance(weights, Mapping) or weights.get("num_bits") != 4:
+            return set()
+        if type(size := weights.get("group_size")) is int:
+            sizes.add(size)
+    return sizes
 
 
 def _same_format(wanted: str, module: StoredModule) -> bool:

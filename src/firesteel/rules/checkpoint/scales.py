@@ -172,7 +172,7 @@ def _numbers(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
         name, values = max(full.items(), key=lambda item: item[1].at_maximum / item[1].count)
         evidence = f"{values.at_maximum:,} of {values.count:,} block scales are 448, E4M3's largest"
         yield finding("scale-saturated", f"`{name}` is saturated", evidence, name, len(full))
-    yield from _weights(checkpoint)
+    yield from check_weights(checkpoint)
 
 
 def _is_packed(name: str) -> bool:
@@ -180,7 +180,7 @@ def _is_packed(name: str) -> bool:
     return split_name(name)[1] == "weight_scale"
 
 
-def _weights(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+def check_weights(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
     """What a deep audit read."""
     values = checkpoint.contents.weight_values
     broken = [name for name, summary in values.items() if summary.not_finite]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from math import prod
 from typing import Any
 
@@ -90,6 +91,7 @@ def sort_tensors(source: SourceCheckpoint, format: QuantizedFormat, keep: Sequen
             f"`{source.model_type}` cannot be quantized: {family.refuse}", next="firesteel models"
         )
     patterns = [part.strip() for pattern in keep for part in pattern.split(",") if part.strip()]
+    _require_matches(source, patterns)
     sorter = _Sorter(source, format, ModulePatterns.parse(patterns))
     parts = list(sorter.parts())
     matrices = [part for part in parts if isinstance(part, Matrix)]
@@ -99,6 +101,20 @@ def sort_tensors(source: SourceCheckpoint, format: QuantizedFormat, keep: Sequen
         raise UsageError(f"nothing of {source.name} would be quantized", next="firesteel quantize --help")
     _require_whole_groups(matrices, kept)
     return SortedTensors(tuple(matrices), tuple(kept))
+
+
+def _require_matches(source: SourceCheckpoint, patterns: Sequence[str]) -> None:
+    """What a pattern was meant to keep would be quantized if it is misspelled."""
+    modules = {split_leaf(tensor.name)[0]: tensor for tensor in source.tensors}
+    for pattern in patterns:
+        if any(map(ModulePatterns.parse([pattern]).match, modules)):
+            continue
+        leaves = {module.rpartition(".")[2] for module, tensor in modules.items() if len(tensor.shape) > 1}
+        close = get_close_matches(pattern.rpartition(".")[2], sorted(leaves), 1)
+        raise UsageError(
+            f"--keep {pattern} matches no module of {source.name}",
+            next=f"--keep {close[0]}" if close else f"one of: {', '.join(sorted(leaves)[:12])}",
+        )
 
 
 def _refuse_quantized(source: SourceCheckpoint, format: QuantizedFormat) -> None:

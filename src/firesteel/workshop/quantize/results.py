@@ -211,17 +211,26 @@ def readme(plan: QuantizationPlan, result: QuantizationResult) -> str:
     return "\n".join(lines)
 
 
+_CARRIED = ("license", "license_name", "license_link", "language", "pipeline_tag", "tags")
+_CARD_KEY = re.compile(r"^([A-Za-z_]+):(.*(?:\n(?:[ -].*|))*)", re.M)
+
+
 def _front_matter(plan: QuantizationPlan) -> list[str]:
-    """The license of the source, as its model card states it."""
+    """License, languages and tags as the model card of the source states them."""
     try:
         text = (plan.source.folder / "README.md").read_text("utf-8", errors="replace")
     except OSError:
         text = ""
-    head = text.split("\n---", 1)[0] if text.startswith("---") else ""
-    license = [line for line in head.splitlines() if line.startswith("license")]
+    head = text.removeprefix("---").split("\n---", 1)[0] if text.startswith("---") else ""
+    found = {match[1]: match[2].rstrip() for match in _CARD_KEY.finditer(head)}
     is_hub_id = not plan.source.origin.startswith((".", "/", "~"))
-    base = [f"base_model: {plan.source.origin}"] if is_hub_id else []
-    return ["---", *license, *base, "library_name: vllm", "tags: [compressed-tensors, firesteel]", "---", ""]
+    base = f" {plan.source.origin}" if is_hub_id else found.get("base_model", "")
+    tags = re.findall(r"[\w.:+-]*\w", found.pop("tags", ""))
+    lines = [f"{key}:{found[key]}" for key in _CARRIED if key in found]
+    if base:
+        lines += [f"base_model:{base}", "base_model_relation: quantized"]
+    tags = list(dict.fromkeys([*tags, "compressed-tensors", "firesteel"]))
+    return ["---", *lines, "library_name: vllm", f"tags: [{', '.join(tags)}]", "---", ""]
 
 
 # --- upload ---

@@ -93,6 +93,12 @@ def _find(model: str, environ: Mapping[str, str]) -> tuple[Path, str]:
 
 def _read_config(folder: Path) -> Mapping[str, Any]:
     path = folder / "config.json"
+    if (folder / "adapter_config.json").exists():
+        raise UsageError(
+            f"{folder} is a LoRA adapter, which engines load next to its base model in 16 bits",
+            next="quantize the base model and serve both: firesteel up BASE --adapter NAME=FOLDER; or merge "
+            "them first, with merge_and_unload() of peft",
+        )
     if not path.is_file():
         raise UsageError(
             f"{folder} has no config.json", next="name a folder with config.json and safetensors"
