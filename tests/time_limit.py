@@ -23,7 +23,7 @@ import pytest
 
 LIMIT_S = float(os.environ.get("FIRESTEEL_TEST_LIMIT_S", "600"))
 """Of each of set-up, test and tear-down: far more than any takes on a busy machine."""
-_GRACE_S = LIMIT_S / 10
+grace_s = 60.0
 """For a failure to be caught and reported."""
 Wrapper = Generator[None, Any, Any]
 
@@ -52,7 +52,7 @@ def _limit(item: pytest.Item, what: str) -> Iterator[None]:
 
     def fail(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGALRM, end)
-        signal.setitimer(signal.ITIMER_REAL, _GRACE_S)
+        signal.setitimer(signal.ITIMER_REAL, grace_s)
         _show_where(problem)
         pytest.fail(problem)
 

@@ -8,6 +8,8 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -106,15 +108,14 @@ def test_two_processes_write_at_once(home: Home) -> None:
 
 
 @pytest.fixture
-def history(home: Home) -> History:
-    made = open_history(home)
-    for at, name in enumerate(("20261114-a", "20261114-b", "20261115-c")):
-        run = stored_run(name, [50.0, 51.0, 52.0]).run
-        made.begin(replace(run, began=f"2026-11-15T10:00:0{at}+00:00"))
-    made.begin(
-        replace(stored_run("20261116-theirs", [1.0]).run, began="2026-11-16T00:00:00"), origin="reported"
-    )
-    return made
+def history(home: Home) -> Iterator[History]:
+    with open_history(home) as made:
+        for at, name in enumerate(("20261114-a", "20261114-b", "20261115-c")):
+            run = stored_run(name, [50.0, 51.0, 52.0]).run
+            made.begin(replace(run, began=f"2026-11-15T10:00:0{at}+00:00"))
+        theirs = stored_run("20261116-theirs", [1.0]).run
+        made.begin(replace(theirs, began="2026-11-16T00:00:00"), origin="reported")
+        yield made
 
 
 @pytest.mark.parametrize(
@@ -161,10 +162,9 @@ def test_an_id_with_a_path_creates_no_file(home: Home, history: History, name: s
 def test_a_deleted_run_leaves_nothing(home: Home, history: History) -> None:
     history.add("20261115-c", sample(0, 0, 50.0))
     assert history.delete("20261115") == "20261115-c"
-    file = sqlite3.connect(home.root / "history.db")
-    for table in ("points", "samples", "figures"):
-        assert not file.execute(f"SELECT 1 FROM {table} WHERE run = '20261115-c'").fetchall()
-    file.close()
+    with closing(sqlite3.connect(home.root / "history.db")) as file:
+        for table in ("points", "samples", "figures"):
+            assert not file.execute(f"SELECT 1 FROM {table} WHERE run = '20261115-c'").fetchall()
 
 
 def test_a_run_cannot_begin_twice(history: History) -> None:
@@ -202,9 +202,8 @@ def test_a_file_damaged_in_the_middle_is_renamed(home: Home) -> None:
 
 def test_a_newer_file_is_left_alone(home: Home) -> None:
     open_history(home).close()
-    file = sqlite3.connect(home.root / "history.db")
-    file.execute("PRAGMA user_version = 99")
-    file.close()
+    with closing(sqlite3.connect(home.root / "history.db")) as file:
+        file.execute("PRAGMA user_version = 99")
     with pytest.raises(UsageError, match=r"another release of firesteel: its schema is 99") as told:
         open_history(home)
     assert told.value.next
@@ -212,9 +211,8 @@ def test_a_newer_file_is_left_alone(home: Home) -> None:
 
 def test_the_database_of_another_program_is_left_alone(home: Home) -> None:
     home.root.mkdir()
-    file = sqlite3.connect(home.root / "history.db")
-    file.execute("CREATE TABLE bookmarks (url TEXT)")
-    file.close()
+    with closing(sqlite3.connect(home.root / "history.db")) as file:
+        file.execute("CREATE TABLE bookmarks (url TEXT)")
     with pytest.raises(UsageError, match="another program"):
         open_history(home)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -233,11 +234,10 @@ def test_own_runs_are_read_back(tmp_path: Path) -> None:
 def test_impossible_figures_are_ignored(tmp_path: Path, lie: dict[str, object]) -> None:
     home = Home(tmp_path)
     measured(home, "a" * 32)
-    file = sqlite3.connect(tmp_path / "history.db")
-    (text,) = file.execute("SELECT text FROM figures").fetchone()
-    file.execute("UPDATE figures SET text = ?", (json.dumps({**json.loads(text), **lie}),))
-    file.commit()
-    file.close()
+    with closing(sqlite3.connect(tmp_path / "history.db")) as file:
+        (text,) = file.execute("SELECT text FROM figures").fetchone()
+        file.execute("UPDATE figures SET text = ?", (json.dumps({**json.loads(text), **lie}),))
+        file.commit()
     assert read_own_runs(home) == {}
 
 
@@ -250,7 +250,6 @@ def test_a_damaged_history_is_ignored(tmp_path: Path, damage: bytes) -> None:
 def test_a_newer_history_is_ignored(tmp_path: Path) -> None:
     home = Home(tmp_path)
     measured(home, "a" * 32)
-    file = sqlite3.connect(tmp_path / "history.db")
-    file.execute("PRAGMA user_version = 99")
-    file.close()
+    with closing(sqlite3.connect(tmp_path / "history.db")) as file:
+        file.execute("PRAGMA user_version = 99")
     assert read_own_runs(home) == {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -71,10 +71,11 @@ class Gateway:
 
 
 @pytest.fixture
-async def gateway(tmp_path: Path) -> Gateway:
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     gateway = Gateway(tmp_path)
     await gateway.sampler.sample()  # the first has nothing to compare with
-    return gateway
+    yield gateway
+    await gateway.sampler.close()
 
 
 def stream(meter: Meter, pieces: int, key: str = "laptop") -> None:

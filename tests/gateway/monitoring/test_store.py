@@ -10,6 +10,7 @@ import stat
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -36,8 +37,9 @@ QUARTER, DAY, MONTH = RANGES["15m"], RANGES["24h"], RANGES["30d"]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> CurveStore:
-    return CurveStore(tmp_path / "home" / "curves.db")
+def store(tmp_path: Path) -> Iterator[CurveStore]:
+    with closing(CurveStore(tmp_path / "home" / "curves.db")) as store:
+        yield store
 
 
 def row(start: int, tokens: float = 50.0, model: str = "coder") -> CurveRow:
@@ -105,9 +107,9 @@ def test_a_pause_loses_nothing_of_the_step_that_it_interrupted(store: CurveStore
     fill(store, T0, T0 + 100)  # the last 40 s are not rolled up yet
     store.close()
     later = T0 + 3 * 3600
-    again = CurveStore(tmp_path / "home" / "curves.db")
-    fill(again, later, later + 10, tokens=0.0)
-    assert value(again, "tokens_per_s", T0, later + 10, "24h") == 10.0
+    with closing(CurveStore(tmp_path / "home" / "curves.db")) as again:
+        fill(again, later, later + 10, tokens=0.0)
+        assert value(again, "tokens_per_s", T0, later + 10, "24h") == 10.0
     with closing(sqlite3.connect(tmp_path / "home" / "curves.db")) as database:
         query = "SELECT seconds FROM curves WHERE step_s = 300 AND start = ?"
         assert database.execute(query, (T0,)).fetchone() == (100.0,)
@@ -140,11 +142,11 @@ for number in itertools.count():
     written += [int(line) for line in child.stdout if line.endswith("\n")]
     child.wait()
     child.stdout.close()
-    store = CurveStore(tmp_path / "curves.db")
     now = written[-1] + 10
-    found = store.query(QUARTER, now)["coder"]
-    assert {start for start in written if start >= QUARTER.start(now)} <= found.keys()
-    assert store.add([row(now)], now + 5) is None
+    with closing(CurveStore(tmp_path / "curves.db")) as store:
+        found = store.query(QUARTER, now)["coder"]
+        assert {start for start in written if start >= QUARTER.start(now)} <= found.keys()
+        assert store.add([row(now)], now + 5) is None
 
 
 @pytest.mark.parametrize("content", [b"this is no database" * 100, b"\0" * 8192])
@@ -166,13 +168,13 @@ def test_a_file_that_was_removed_is_created_again(store: CurveStore, tmp_path: P
 
 def test_a_disk_that_refuses_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    store = CurveStore(tmp_path / "file" / "curves.db")
-    problem = store.add([row(T0)], T0 + 5)
-    assert problem and "cannot be written" in problem
-    assert store.add([row(T0 + 5)], T0 + 10) is None
-    (tmp_path / "file").unlink()
-    assert store.add([row(T0 + 10)], T0 + 15) is None
-    assert store.query(QUARTER, T0 + 15)["coder"]
+    with closing(CurveStore(tmp_path / "file" / "curves.db")) as store:
+        problem = store.add([row(T0)], T0 + 5)
+        assert problem and "cannot be written" in problem
+        assert store.add([row(T0 + 5)], T0 + 10) is None
+        (tmp_path / "file").unlink()
+        assert store.add([row(T0 + 10)], T0 + 15) is None
+        assert store.query(QUARTER, T0 + 15)["coder"]
 
 
 def test_only_the_models_that_were_asked_for(store: CurveStore) -> None:
