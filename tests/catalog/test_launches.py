@@ -112,7 +112,7 @@ def test_assets_need_a_container() -> None:
     with pytest.raises(InvalidFile, match=r"x\.yaml:8: `xllamacpp` is no container"):
         overlay(CATALOG, [("recipes/x.yaml", embedded + asset)])
     (recipe,) = find(CATALOG, "smollm2")
-    with pytest.raises(UsageError, match="smollm2 needs scipy beside its engine"):
+    with pytest.raises(UsageError, match="smollm2 needs scipy in its container"):
         from_recipe(CATALOG, replace(recipe, assets=(Asset("package", "scipy", "why"),)), Ask())
 
 

@@ -260,6 +260,6 @@ def test_a_gateway_that_goes_on_is_told(firesteel: Firesteel, tmp_path: Path) ->
     with lock(lock_path(home)):
         write_address(home, Address("http://127.0.0.1:9", ("small",), has_keys=False, pid=os.getpid()))
         ran = firesteel("down", "--all")
-        assert ran.code == 0 and "goes on, and loads what it is asked for; it ends by Ctrl-C" in ran.err
+        assert ran.code == 0 and "keeps running, and loads what it is asked for; it ends by Ctrl-C" in ran.err
         assert f"kill {os.getpid()}" in ran.err
-    assert "goes on" not in firesteel("down", "--all").err
+    assert "keeps running" not in firesteel("down", "--all").err

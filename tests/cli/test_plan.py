@@ -124,7 +124,7 @@ def test_a_chart(firesteel: Firesteel, config: str, tmp_path: Path) -> None:
         (["--users", "1000000000000"], "the limit is 1,024"),
         (["--engine", "llamacpp"], "llamacpp does not read safetensors"),
         (["--quant", "q4_k_m", "--engine", "vllm"], "vllm does not read gguf"),
-        (["--quant", "q4_k_m", "--kv-cache-memory-bytes", "1"], "only vLLM can be told"),
+        (["--quant", "q4_k_m", "--kv-cache-memory-bytes", "1"], "only vLLM takes the size"),
         (["--quant", "q4_k_m", "--nodes", "2"], "images are built without RPC"),
         (["--nodes", "3"], "cannot be split over 3"),
         (["--weights-bytes", "1000"], "cannot be this model"),
