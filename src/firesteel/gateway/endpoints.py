@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from firesteel.gateway.admin.meter import ModelCounters
 from firesteel.gateway.http.body_edits import ParameterRules
 from firesteel.gateway.interfaces import Counting, Endpoint, PendingRequest, ServerApiName
-from firesteel.gateway.key_limits import RateLimit, TokenBucket
+from firesteel.gateway.key_limits import RateLimit, Reservation, TokenBucket
 from firesteel.gateway.service_config import ModelConfig, ModelParameters, RunningModel
 from firesteel.values import replace
 
@@ -97,6 +97,12 @@ class ModelEndpoints:
                 parameters=endpoint.parameters if own is None else _rules(own),
             )
         return found
+
+    @staticmethod
+    def limited(endpoint: Endpoint, max_tokens: int) -> Endpoint:
+        """For a request whose answer may have no more tokens."""
+        rules = endpoint.parameters or ParameterRules(ModelParameters())
+        return replace(endpoint, parameters=rules.limited(max_tokens))
 
     def release(self, endpoint: Endpoint) -> None:
         self.busy[endpoint.replica] -= 1
@@ -229,8 +235,9 @@ class RequestRecord:
     request's identity."""
 
     __slots__ = (
-        "asked", "counters", "endpoint", "endpoints", "fallback", "is_between", "loaded_s", "loads_since",
-        "request", "retries", "tried", "unreachable_since", "waits_since", "was_in_flight",
+        "answer_limit", "asked", "counters", "endpoint", "endpoints", "fallback", "is_between", "loaded_s",
+        "loads_since", "request", "reservation", "retries", "tried", "unreachable_since", "waits_since",
+        "was_in_flight",
     )  # fmt: skip
 
     def __init__(self, request: PendingRequest) -> None:
@@ -241,7 +248,9 @@ class RequestRecord:
         """In flight: when its engine failed. Between: it was granted, and waits for another replica."""
         self.unreachable_since = 0.0
         """By `monotonic`; 0: its engine could always be reached."""
-        self.retries = 0
+        self.retries = self.answer_limit = 0
+        """The limit: of an answer that sets none and cannot be counted while it is made; 0: none."""
+        self.reservation: Reservation | None = None
         self.tried: tuple[str, ...] = ()
         """Models that could not serve it."""
         self.fallback = ""
