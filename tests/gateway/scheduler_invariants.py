@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from firesteel.gateway.scheduler.events import (
@@ -79,6 +80,17 @@ def full_means_full(world: World, effect: Effect) -> None:
         others = len(world.waiting) - 1
         if others < world.limits.queue:
             raise Broken("full_means_full", f"{effect} with {others} waiting")
+
+
+def fair_shares(world: World, effect: Effect) -> None:
+    """A full queue rejects a request of the key that has most, for the model of which it has most."""
+    if isinstance(effect, RejectRequest) and effect.kind == "full":
+        assert isinstance(effect.request, int)
+        model, key = world.waiting[effect.request][0], world.keys[effect.request]
+        by_key = Counter(world.keys[request] for request in world.waiting)
+        by_model = Counter(name for request, (name, _) in world.waiting.items() if world.keys[request] == key)
+        if by_key[key] < max(by_key.values()) or by_model[model] < max(by_model.values()):
+            raise Broken("fair_shares", f"{effect} of {key!r} for {model}: {by_key}, {by_model}")
 
 
 def a_failed_load_waits(world: World, effect: Effect) -> None:
@@ -172,6 +184,7 @@ EACH_EFFECT = (
     nothing_lost_nothing_doubled,
     the_stale_serve_nobody_new,
     full_means_full,
+    fair_shares,
     a_failed_load_waits,
     no_load_for_the_departed,
     never_together_never_meet,

@@ -39,6 +39,7 @@ INVARIANTS = (
     "the_stale_serve_nobody_new",
     "a_failed_load_waits",
     "full_means_full",
+    "fair_shares",
     "no_polling_needed",
 )
 
@@ -222,6 +223,25 @@ MUTATIONS = (
             "self.retry_s = now_s + min(_LAST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self.fails - 1, 10))\n",
             "self.retry_s = now_s\n",
         ),
+    ),
+    mutation(
+        "lets one key fill the queue",
+        "fair_shares",
+        (
+            "scheduler",
+            "last = self._requests.last_of_most(self._states.values(), state, event.key)",
+            "last = None",
+        ),
+    ),
+    mutation(
+        "lets the requests for one model fill the queue",
+        "fair_shares",
+        ("scheduler", "crowded.keys.get(key, 0) < state.keys.get(key, 0) + 2", "True"),
+    ),
+    mutation(
+        "keeps the share of requests that were served",
+        "fair_shares",
+        ("scheduler", "            _subtract(self._by_key, key, count)\n", "            pass\n"),
     ),
     mutation(
         "counts a request that left as waiting",

@@ -102,6 +102,8 @@ class World:
         self.waiting: dict[int, tuple[str, float]] = {}
         """Who is owed an answer: which model, since when."""
         self.busy: dict[int, str] = {}
+        self.keys: dict[int, str] = {}
+        """Whose request each is."""
         self.strangers = 0
         self.read_strangers: int | None = None
         """What the strangers held at the last reading, if that reading tells the truth of now."""
@@ -334,8 +336,15 @@ class World:
         self.asked += 1
         names = [*self.entries, "nobody"] if self.rnd.random() < 0.05 else [*self.entries]
         self.handle(
-            RequestArrived(self.asked, name or self.rnd.choice(names), self.rnd.choice((0, 0, 0, 1, 5)))
+            RequestArrived(
+                self.asked, name or self.rnd.choice(names), self.rnd.choice((0, 0, 0, 1, 5)), self._key()
+            )
         )
+
+    def _key(self) -> str:
+        """One key asks most."""
+        key = self.keys[self.asked] = self.rnd.choice(("", "", "", "x", "y"))
+        return key
 
     def leave(self) -> None:
         if self.waiting:
@@ -349,7 +358,8 @@ class World:
         """Its engine failed; the scheduler may know that already, or not."""
         if self.busy:
             request = self.rnd.choice([*self.busy])
-            self.handle(RequestReturned(request, self.busy[request], self.rnd.choice((0, 1))))
+            model, key = self.busy[request], self.keys.get(request, "")
+            self.handle(RequestReturned(request, model, self.rnd.choice((0, 1)), key))
 
     def in_phase(self, phase: str) -> list[str]:
         return [name for name, entry in self.entries.items() if entry.phase == phase and entry.is_ours]

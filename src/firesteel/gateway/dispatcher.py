@@ -223,7 +223,8 @@ class RequestDispatcher:
 
     def _enqueue(self, record: RequestRecord) -> None:
         request = record.request
-        self.executor.submit(record, request.model, request.caller.priority)
+        caller = request.caller
+        self.executor.submit(record, request.model, caller.priority, caller.name)
         if record.endpoint is None and request in self._records:
             self._begin_waiting(record)
             request.update_wait_status(self._wait_status(request.model))
@@ -285,7 +286,7 @@ class RequestDispatcher:
         record.endpoint = None
         self._begin_waiting(record)
         request.update_wait_status(WaitStatus(f"{request.model} has failed and is restarted"))
-        self.executor.hold(record, request.model, request.caller.priority)
+        self.executor.hold(record, request.model, request.caller.priority, request.caller.name)
         return True
 
     def keep_alive(self, model: str, seconds: float, caller: Caller) -> Rejection | None:

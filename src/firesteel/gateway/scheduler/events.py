@@ -44,6 +44,8 @@ class RequestArrived(Struct):
     """Any value that identifies it among active requests."""
     model: str
     priority: int = 0
+    key: str = ""
+    """Whose request it is: keys share the queue."""
 
 
 class RequestAbandoned(Struct):
@@ -65,6 +67,7 @@ class RequestReturned(Struct):
     request: Hashable
     model: str
     priority: int = 0
+    key: str = ""
 
 
 class ModelLoaded(Value):

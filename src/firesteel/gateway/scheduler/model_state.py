@@ -30,6 +30,7 @@ class Waiter(Struct):
     priority: int
     sequence: int
     """Arrival order, for requests with the same timestamp."""
+    key: str = ""
 
 
 class ModelState(Struct, eq=False):
@@ -50,11 +51,13 @@ class ModelState(Struct, eq=False):
     load_s: float = 0.0
     busy: set[Hashable] = set()
     waiting: OrderedDict[Hashable, Waiter] = field(default_factory=OrderedDict)
-    """In order of arrival. Changed only by `Requests`, which keeps the next two in step. Not a plain `dict`:
-    finding its first key is slow once many before it were deleted."""
+    """In order of arrival. Changed only by `Requests`, with the next three. Not a plain `dict`: finding its
+    first key is slow once many before it were deleted."""
     oldest: Waiter | None = None
     priorities: dict[int, int] = {}
-    """How many of the waiting requests have each priority."""
+    """How many of the waiting requests have each priority..."""
+    keys: dict[str, int] = {}
+    """... and are of each key."""
     requested_s: float | None = None
     """When it was requested by name or because it is pinned. In the future after a failed load."""
     idle_s: float = 0.0
