@@ -99,6 +99,9 @@ class Play:
     def unload(self, model: str) -> list[str]:
         return self.handle(LoadRequested(model, False))
 
+    def cancel(self, model: str) -> list[str]:
+        return self.handle(LoadRequested(model, False, cancels=True))
+
     def memory(self, available: int, keep: int = 0) -> list[str]:
         return self.handle(MemoryReading(available, keep))
 

@@ -51,7 +51,7 @@ def busy_is_never_unloaded(world: World, effect: Effect) -> None:
         if world.served_by(effect.model):
             raise Broken("busy_is_never_unloaded", str(effect))
         entry = world.entries[effect.model]
-        if not entry.is_ours or (entry.phase != "ready" and not entry.is_crashed):
+        if not entry.is_ours or (entry.phase != "ready" and not (entry.is_crashed or entry.is_cancelled)):
             raise Broken("busy_is_never_unloaded", f"{effect} while {entry.phase}")
 
 
@@ -114,7 +114,8 @@ def nothing_is_forgotten(world: World, effects: list[Effect]) -> None:
 def no_load_for_the_departed(world: World, effect: Effect) -> None:
     if isinstance(effect, LoadModel):
         entry = world.entries[effect.model]
-        if not world.waiters(effect.model) and entry.requested_s is None and not entry.model.pinned:
+        is_kept = entry.model.pinned and not entry.was_cancelled
+        if not world.waiters(effect.model) and entry.requested_s is None and not is_kept:
             raise Broken("no_load_for_the_departed", str(effect))
 
 
@@ -147,7 +148,7 @@ def one_load_at_a_time(world: World, effect: Effect) -> None:
 def pinned_stay(world: World, effect: Effect) -> None:
     if isinstance(effect, UnloadModel):
         entry = world.entries[effect.model]
-        may_go = entry.is_stale or entry.is_removed or entry.is_crashed
+        may_go = entry.is_stale or entry.is_removed or entry.is_crashed or entry.is_cancelled
         if entry.model.pinned and not may_go:
             raise Broken("pinned_stay", str(effect))
 
@@ -157,7 +158,13 @@ def dwell_is_kept(world: World, effect: Effect) -> None:
     if not isinstance(effect, UnloadModel):
         return
     entry, now_s = world.entries[effect.model], world.now_s
-    is_told = entry.is_stale or entry.is_removed or entry.is_crashed or entry.is_unload_requested
+    is_told = (
+        entry.is_cancelled
+        or entry.is_stale
+        or entry.is_removed
+        or entry.is_crashed
+        or entry.is_unload_requested
+    )
     is_expired = entry.model.ttl_s is not None and now_s >= entry.idle_s + entry.model.ttl_s
     meets = any(
         world.conflict(effect.model, name) and other.holds_memory for name, other in world.entries.items()

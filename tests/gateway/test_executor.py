@@ -439,3 +439,25 @@ def _free_ports(count: int) -> list[int]:
     for each in sockets:
         each.close()
     return ports
+
+
+async def test_a_load_is_cancelled_while_it_runs_and_the_next_one_begins(tmp_path: Path) -> None:
+    """The API answered 202 and finished the load first."""
+    it = bench(tmp_path, replace(CONFIG, ceiling_bytes=100 * MIB))
+    it.behave(
+        "load one",
+        "print(json.dumps({'doing': {'phase': 'launch', 'words': 'x', 'eta_s': 1}}), flush=True)\n"
+        "sys.stdin.read()\n(folder / 'taken back').touch()\nsys.exit(130)",
+    )
+    await it.executor.start()
+    it.executor.handle(RequestArrived("a", "one"))
+    it.executor.handle(RequestArrived("b", "two"))
+    await it.listener.until(lambda: it.listener.progress)
+    it.executor.handle(LoadRequested("one", False, cancels=True))
+    assert [each.kind for each in it.listener.rejected_] == ["cancelled"]
+    await it.listener.until(lambda: it.listener.granted_)
+    assert it.listener.granted_ == [("b", "two")] and (tmp_path / "taken back").exists()
+    assert it.calls == ["load one", "unload one", "load two"]
+    assert [job[:2] for job in it.listener.finished_jobs] == [("one", "unloaded"), ("two", "loaded")]
+    assert it.executor.phase("one") == "off" and it.executor.generation("one") is not None
+    await it.executor.close(keep=True)

@@ -77,7 +77,8 @@ _SEEN = (
     "LoadModel", "GrantRequest", "ModelCrashed", "LoadFailed", "RequestAbandoned", "ConfigChanged",
     "MemoryReading", "LoadRequested",
     "unloaded: for another", "unloaded: idle too long", "unloaded: by name", "unloaded: the file changed",
-    "unloaded: after a crash", "rejected: unknown", "rejected: full", "rejected: too large",
+    "unloaded: after a crash", "unloaded: cancelled", "rejected: cancelled",
+    "rejected: unknown", "rejected: full", "rejected: too large",
     "rejected: no memory", "rejected: failed",
 )  # fmt: skip
 
@@ -222,6 +223,30 @@ MUTATIONS = (
             "model_state",
             "self.retry_s = now_s + min(_LAST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self.fails - 1, 10))\n",
             "self.retry_s = now_s\n",
+        ),
+    ),
+    mutation(
+        "loads a pinned model again whose load was cancelled",
+        "no_load_for_the_departed",
+        ("model_state", "elif self.is_pinned and not was_cancelled:", "elif self.is_pinned:"),
+    ),
+    mutation(
+        "keeps those waiting whose load was cancelled",
+        "no_hang bounded_wait no_load_for_the_departed nothing_lost_nothing_doubled",
+        (
+            "scheduler",
+            '            self._requests.reject(state, "cancelled", why, None, out)\n',
+            "            state.waiting.clear()\n",
+        ),
+    ),
+    mutation(
+        "takes the memory of a cancelled load for free",
+        "never_over_the_ceiling one_load_at_a_time nothing_lost_nothing_doubled busy_is_never_unloaded",
+        (
+            "scheduler",
+            "            self._start_unload(state, now_s, out)\n            return\n",
+            "            out.append(UnloadModel(state.name)), state.set_off(now_s)\n"
+            "            self._current_capacity = None\n            return\n",
         ),
     ),
     mutation(

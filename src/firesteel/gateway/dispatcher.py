@@ -61,6 +61,7 @@ _STATUS_OF_REJECTION = {
     "too large": (422, "does_not_fit"),
     "no memory": (503, "no_room"),
     "failed": (503, "load_failed"),
+    "cancelled": (422, "load_cancelled"),
 }
 """Not 5xx where a retry cannot help: clients repeat those by themselves."""
 _UNSTREAMED = 32_768
@@ -400,7 +401,7 @@ class RequestDispatcher:
         if config.is_outside:
             why = f"`{model}` runs at {config.urls[0]}, outside firesteel; start or stop it there"
             return Rejection(409, "not_ours", why)
-        self.executor.handle(LoadRequested(model, is_loaded))
+        self.executor.handle(LoadRequested(model, is_loaded, cancels=not is_loaded))
         return None
 
     def set_pinned(self, model: str, is_pinned: bool) -> Rejection | None:
@@ -483,6 +484,7 @@ FALLBACK_REASONS: dict[str, FallbackReason] = {
     "no memory": "full",
     "too large": "down",
     "failed": "down",
+    "cancelled": "down",
 }
 """Why the scheduler rejects a request."""
 

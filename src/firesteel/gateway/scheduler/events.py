@@ -20,7 +20,7 @@ from firesteel.gateway.service_config import ModelConfig
 from firesteel.values import Value
 
 ModelPhase = Literal["off", "loading", "ready", "unloading"]
-RejectionKind = Literal["unknown", "full", "too large", "no memory", "failed"]
+RejectionKind = Literal["unknown", "full", "too large", "no memory", "failed", "cancelled"]
 """too large: impossible with this service file; no memory: not now, others hold it; failed: it does not
 run."""
 
@@ -105,6 +105,8 @@ class LoadRequested(Value):
 
     model: str
     is_loaded: bool
+    cancels: bool = False
+    """Of an unload: end a load under way, and do not wait for it."""
 
 
 class ConfigChanged(Value):
@@ -159,7 +161,8 @@ class LoadModel(Value):
 
 
 class UnloadModel(Value):
-    """Stop what runs, or clean up after a crash; ends with `ModelUnloaded` once the memory is free."""
+    """Stop what runs or loads, or clean up after a crash; ends with `ModelUnloaded` once its memory is
+    free."""
 
     model: str
 

@@ -149,7 +149,7 @@ class Scheduler:
                     case ModelCrashed():
                         self._crashed(state, event, now_s, out)
                     case LoadRequested():
-                        self._load_requested(state, event.is_loaded, now_s)
+                        self._load_requested(state, event, now_s, out)
 
     def _arrived(self, event: RequestArrived | RequestReturned, now_s: float, out: list[Effect]) -> None:
         state = self._states.get(event.model)
@@ -231,7 +231,16 @@ class Scheduler:
         state.enter("loading", now_s)
         state.why, state.is_returning = why, True
 
-    def _load_requested(self, state: ModelState, is_loaded: bool, now_s: float) -> None:
+    def _load_requested(
+        self, state: ModelState, event: LoadRequested, now_s: float, out: list[Effect]
+    ) -> None:
+        is_loaded = event.is_loaded
+        if state.phase == "loading" and event.cancels and not is_loaded:
+            state.requested_s, state.is_cancelled = None, True
+            why = f"the load of `{state.name}` was cancelled. The next request loads it again"
+            self._requests.reject(state, "cancelled", why, None, out)
+            self._start_unload(state, now_s, out)
+            return
         if state.is_outside or state.is_removed or (state.is_pinned and not is_loaded):
             return
         if state.phase in ("off", "unloading"):
