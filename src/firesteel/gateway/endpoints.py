@@ -55,7 +55,7 @@ class ModelEndpoints:
         self, request: PendingRequest, replica_health: Callable[[str], Sequence[bool]]
     ) -> Endpoint | None:
         """None if no replica answers. The prefix and the health are computed only if there is a choice."""
-        index: int | None = 0
+        index: int | None = 0 if self.endpoints else None
         if self._replicas is not None:
             prefix = request.prefix if self._by_prefix else 0
             health = replica_health(request.model)
@@ -116,7 +116,7 @@ def model_endpoints(
     """Of an outside model from the file; of one of ours from where it was started. `apis`: what servers were
     found to speak, by URL, where the file does not say."""
     # Several URLs of one of ours: it runs on as many nodes.
-    urls = (running.url,) if running and not model.is_outside and len(model.urls) == 1 else model.urls
+    urls = (running.url,) if running and not model.is_outside and len(model.urls) < 2 else model.urls
     key = _outside_key(model.key) if model.is_outside else running.key if running else None
     found = next((apis[url] for url in urls if url in apis), ())
     return ModelEndpoints(replace(model, speaks=found) if found and not model.speaks else model, urls, key)

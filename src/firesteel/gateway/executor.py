@@ -145,6 +145,8 @@ class Executor:
     def change(self, config: ServiceConfig) -> None:
         """Apply a changed service file. Models that did not change keep running."""
         before, listen = self._by_name, self.config.listen
+        models = (_with_load_time(model, before.get(model.name)) for model in config.models)
+        config = replace(config, models=tuple(models))
         self._set_config(config)
         if config.listen != listen:
             self._listener.noted("", f"`listen` is now {config.listen}; restart the gateway to apply it")
@@ -323,6 +325,12 @@ class Executor:
     def _tick(self) -> None:
         self._timer = None
         self.handle(events.TimePassed())
+
+
+def _with_load_time(model: ModelConfig, before: ModelConfig | None) -> ModelConfig:
+    """Of a command the reader of the file knows no load time; the last one here still applies."""
+    is_same = before is not None and before.identity == model.identity and "cmd" in model.ask
+    return replace(model, load_s=before.load_s) if before is not None and is_same else model
 
 
 def _scheduled_models(config: ServiceConfig) -> tuple[ModelConfig, ...]:

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 
 from firesteel.edge.home import Home
 from firesteel.edge.host.process import uptime
-from firesteel.gateway.discovery import OwnServices, find_apis, identity_of
+from firesteel.gateway.discovery import OwnServices, find_apis, is_identity_of
 from firesteel.gateway.interfaces import ServerApiName, WaitStatus
 from firesteel.gateway.loader.process import (
     ExpectedRelease,
@@ -186,7 +186,7 @@ class ModelJobs:
     async def _stop_stale(self, model: ModelConfig) -> None:
         """Stop an instance of this name that no longer matches the service file."""
         service = await self._service(model.name)
-        if service and identity_of(service.spec) != model.identity:
+        if service and not is_identity_of(model.identity, service.spec):
             self.note(model.name, f"stopping another {model.name} on {service.spec.url} first")
             await self._stop(model.name)
 
@@ -227,8 +227,7 @@ class ModelJobs:
         try:
             service, identity = await self._service(name), self.identities.get(name)
             # Ours has ended, and another program was started under its name: not ours to stop.
-            was_replaced = service is not None and identity not in (None, identity_of(service.spec))
-            if not was_replaced:
+            if service is None or identity is None or is_identity_of(identity, service.spec):
                 await self._stop(name)
         finally:
             self.running.pop(name, None)
