@@ -290,7 +290,7 @@ async def test_cutting_streams_does_not_escape_the_limit(tmp_path: Path) -> None
             client.close()
             while it.dispatcher._records:
                 await asyncio.sleep(0.01)
-        assert statuses == [200, 200, 429, 429, 429, 429]
+        assert statuses == sorted(statuses) and 1 <= statuses.count(200) <= 2
 
 
 async def _get(it: Running, path: bytes, key: str) -> tuple[int, bytes]:
@@ -422,7 +422,7 @@ async def test_forty_requests_at_once_stay_within_a_budget(tmp_path: Path, field
         assert account.spent <= 1000 and account.reserved == 0
         if "max_tokens" in fields:
             assert (served, account.spent) == (1000 // 110, 1000 // 110 * 110)
-        if fields.get("stream") and "max_tokens" not in fields and fields.get("model") != "silent":
+        if fields.get("stream") and "max_tokens" not in fields:
             assert account.spent >= 990, "an answer without a limit goes on until nothing is left"
             assert any(b"budget_exceeded" in body and b"[DONE]" not in body for _, body in answers)
         await asyncio.to_thread(it.log.close)

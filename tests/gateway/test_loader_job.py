@@ -589,7 +589,7 @@ def test_a_model_on_nodes_is_loaded_and_has_as_many_endpoints(tmp_path: Path) ->
     running = RunningModel("http://192.168.100.11:8000", 0, key="k")
     endpoints = model_endpoints(far, running).endpoints
     assert [endpoint.address for endpoint in endpoints] == [
-        ("192.168.100.11", 8000),
-        ("192.168.100.12", 8000),
+        ("192.168.100.11", far.ask["port"]),
+        ("192.168.100.12", far.ask["port"]),
     ]
     assert all(b"Bearer k" in endpoint.headers for endpoint in endpoints)

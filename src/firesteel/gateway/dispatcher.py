@@ -581,6 +581,8 @@ class Accounting:
         the same."""
         caller, usage, now = request.caller, outcome.usage, time.time()
         key, route = caller.name, route_kind(request.path)
+        if held is not None and usage is not None and usage.prompt_tokens is None:
+            usage.prompt_tokens = held.prompt  # of a stream that was cut, at a server that counts at the end
         (counters or self.meter.counters(request.model, key)).finish(route, outcome)
         if held is not None:
             over = self.limiter.settle(held, charged_tokens(usage), time.monotonic(), now)
