@@ -21,6 +21,7 @@ import pytest
 from firesteel.edge.home import Home
 from firesteel.gateway.serve import ServeEvent, ServeOptions, serve_file
 from firesteel.run.endpoints import free_port
+from firesteel.run.service import load
 from tests.conftest import know_bandwidth, run_firesteel
 
 SERVER = """
@@ -242,3 +243,25 @@ async def test_an_edit_above_a_model_does_not_reload_it_and_an_adopted_one_is_fo
     async with served(tmp_path, WHISPER + VOICE) as it:
         assert exists(server) and await it.state("voice") == "ready"
         assert (await it.ask("voice"))[0] == 200 and not it.processes()
+
+
+async def test_a_load_is_cancelled_while_its_engine_starts(tmp_path: Path) -> None:
+    """Unload was grey, and the API finished the load first; everything waited behind it."""
+    program = "'import time; time.sleep(600)'"
+    slow = f"  slow: {{cmd: [{sys.executable}, -c, {program}, '${{PORT}}'], memory: 60MiB}}\n"
+    async with served(tmp_path, slow + VOICE) as it:
+        home = Home(tmp_path / "home")
+        waiting = asyncio.ensure_future(it.ask("slow"))
+        await until(lambda: (service := load(home, "slow")) and service.state and service.state.engine)
+        other = asyncio.ensure_future(it.ask("voice"))
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{it.url}/api/models/slow/unload") as response,
+        ):
+            assert response.status == 202
+        status, answer = await waiting
+        assert status == 422 and answer["error"]["code"] == "load_cancelled", answer
+        assert (await other)[0] == 200, "there was no room for both"
+        service = load(home, "slow")
+        assert service is None or service.phase == "dead"
+        assert await it.state("slow") == "off"
