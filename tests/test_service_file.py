@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firesteel.errors import UsageError
-from firesteel.service_file import asks, chosen, on_nodes, read_service_file
+from firesteel.service_file import asks, chosen, on_nodes, read_service_file, with_ports
 from firesteel.service_settings import FallbackEntry, ParameterEntry
 from firesteel.units import GIB
 
@@ -78,12 +78,16 @@ def test_no_mistake_is_told_in_the_words_of_the_schema() -> None:
 
 def test_no_model_gets_the_gateways_own_port() -> None:
     file = read_service_file("f", "listen: 127.0.0.1:8000\nmodels:\n  a: {recipe: x}")
-    assert asks(file)["a"].port == 8001
+    assert with_ports(file, asks(file))["a"].port == 8001
 
 
-def test_every_model_of_ours_has_a_port_of_its_own() -> None:
-    ports = {name: ask.port for name, ask in asks(read_service_file("f", GOOD)).items()}
-    assert ports == {"coder": 8000, "small": 8001, "third": 8002}
+def test_a_port_is_written_or_taken_when_the_model_starts() -> None:
+    file = read_service_file("f", GOOD)
+    assert {name: ask.port for name, ask in asks(file).items()} == {
+        "coder": None, "small": 8001, "third": None,
+    }  # fmt: skip
+    ports = {name: ask.port for name, ask in with_ports(file, asks(file)).items()}
+    assert ports == {"coder": 8000, "small": 8001, "third": 8002}, "where it is written down before"
 
 
 def test_those_that_were_named_are_started() -> None:
@@ -359,9 +363,11 @@ def test_models_on_other_hosts() -> None:
     file = read_service_file("f", text)
     assert {name: ask.sparks for name, ask in asks(file).items()} == {"big": 2, "near": None}
     there = on_nodes(file)
-    assert there["far"].urls == ("http://192.168.100.11:8001",) and there["far"].ask.context == 512
-    assert there["pair"].urls == ("http://127.0.0.1:8002", "http://192.168.100.11:8002")
-    assert asks(file)["near"].port == 8003, "ports do not depend on where a model runs"
+    far, pair = there["far"].ask.port, there["pair"].ask.port
+    assert there["far"].urls == (f"http://192.168.100.11:{far}",) and there["far"].ask.context == 512
+    assert there["pair"].urls == (f"http://127.0.0.1:{pair}", f"http://192.168.100.11:{pair}")
+    more = HOSTS + "models:\n  first: {recipe: smollm2, node: spark2}\n" + text[len(HOSTS + "models:\n") :]
+    assert on_nodes(read_service_file("f", more))["far"] == there["far"], "no place in the file counts"
 
 
 @pytest.mark.parametrize(

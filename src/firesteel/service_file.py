@@ -30,6 +30,7 @@ import re
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Annotated, Literal, get_args
+from zlib import crc32
 
 from msgspec import Meta
 
@@ -55,7 +56,7 @@ from firesteel.service_settings import (
 )
 from firesteel.service_settings import size as parse_bytes
 from firesteel.units import MIB
-from firesteel.values import Expand, FileValue, KeyPath, PositiveInt, Value, YamlFile
+from firesteel.values import Expand, FileValue, KeyPath, PositiveInt, Value, YamlFile, replace
 
 
 class NodeModel(Value):
@@ -459,44 +460,55 @@ def port_of(address: str) -> int:
 
 
 def asks(file: ServiceFile) -> dict[str, Ask]:
-    """What this host starts, by name, each on a port that it has every time."""
-    return {name: ask for name, ask in _all_asks(file).items() if not file.models[name].node}
+    """What this host starts, by name. One without a `port` takes a free one when it starts."""
+    return {name: _ask(name, entry, entry.port) for name, entry in file.models.items() if _is_started(entry)}
+
+
+def _is_started(entry: ModelEntry) -> bool:
+    return entry.recipe is not None and not entry.node
+
+
+def with_ports(file: ServiceFile, asks: Mapping[str, Ask]) -> dict[str, Ask]:
+    """For what is written down before anything runs: the same with a port for each, in the order of the
+    file."""
+    taken = {*written_ports(file), *(ask.port for ask in asks.values())}
+    free = (port for port in range(FIRST_PORT, FIRST_PORT + 1000) if port not in taken)
+    return {name: replace(ask, port=ask.port or next(free)) for name, ask in asks.items()}
 
 
 def on_nodes(file: ServiceFile) -> dict[str, NodeModel]:
-    """What the hosts of the file start, by name."""
-    return {
-        name: NodeModel(ask, {node: file.hosts[node] for node in nodes})
-        for name, ask in _all_asks(file).items()
-        if (nodes := file.models[name].node)
-    }
+    """What the hosts of the file start, by name. Each has a port that follows from its name: the gateway is
+    on another host than the one that could find a free one."""
+    taken = {*written_ports(file)}
+    found: dict[str, NodeModel] = {}
+    for name, entry in sorted(file.models.items()):
+        if entry.recipe and entry.node:
+            port = entry.port or FIRST_PORT + crc32(name.encode()) % 1000
+            while entry.port is None and port in taken:
+                port += 1
+            taken.add(port)
+            found[name] = NodeModel(_ask(name, entry, port), {node: file.hosts[node] for node in entry.node})
+    return {name: found[name] for name in file.models if name in found}
 
 
-def own_ports(file: ServiceFile) -> dict[str, int]:
-    """Of the models that are started, by a recipe or a command."""
-    taken = {port_of(file.listen), *(entry.port for entry in file.models.values())}
-    free = (port for port in range(FIRST_PORT, FIRST_PORT + 1000) if port not in taken)
-    ours = {name: entry for name, entry in file.models.items() if entry.recipe or entry.cmd}
-    return {name: entry.port or next(free) for name, entry in ours.items()}
+def written_ports(file: ServiceFile) -> tuple[int, ...]:
+    """Those of the models, and the gateway's own."""
+    ports = (entry.port for entry in file.models.values())
+    return (port_of(file.listen), *(port for port in ports if port is not None))
 
 
-def _all_asks(file: ServiceFile) -> dict[str, Ask]:
-    ports = own_ports(file)
-    return {
-        name: Ask(
-            entry.recipe,
-            entry.context,
-            entry.users,
-            ports[name],
-            name=name,
-            sparks=entry.nodes,
-            runtime="native" if entry.engine_path else entry.runtime,
-            engine_path=entry.engine_path,
-            adapters=tuple(AdapterReference(*each) for each in entry.adapters.items()),
-        )
-        for name, entry in file.models.items()
-        if entry.recipe
-    }
+def _ask(name: str, entry: ModelEntry, port: int | None) -> Ask:
+    return Ask(
+        entry.recipe,
+        entry.context,
+        entry.users,
+        port,
+        name=name,
+        sparks=entry.nodes,
+        runtime="native" if entry.engine_path else entry.runtime,
+        engine_path=entry.engine_path,
+        adapters=tuple(AdapterReference(*each) for each in entry.adapters.items()),
+    )
 
 
 def chosen(file: ServiceFile, names: tuple[str, ...]) -> dict[str, Ask]:

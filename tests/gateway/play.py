@@ -69,8 +69,8 @@ class Play:
         )
         return [_text(effect) for effect in effects]
 
-    def ask(self, request: int, model: str, priority: int = 0) -> list[str]:
-        return self.handle(RequestArrived(request, model, priority))
+    def ask(self, request: int, model: str, priority: int = 0, key: str = "") -> list[str]:
+        return self.handle(RequestArrived(request, model, priority, key))
 
     def leave(self, request: int) -> list[str]:
         return self.handle(RequestAbandoned(request))
@@ -98,6 +98,9 @@ class Play:
 
     def unload(self, model: str) -> list[str]:
         return self.handle(LoadRequested(model, False))
+
+    def cancel(self, model: str) -> list[str]:
+        return self.handle(LoadRequested(model, False, cancels=True))
 
     def memory(self, available: int, keep: int = 0) -> list[str]:
         return self.handle(MemoryReading(available, keep))

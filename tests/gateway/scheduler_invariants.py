@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from firesteel.gateway.scheduler.events import (
@@ -50,7 +51,7 @@ def busy_is_never_unloaded(world: World, effect: Effect) -> None:
         if world.served_by(effect.model):
             raise Broken("busy_is_never_unloaded", str(effect))
         entry = world.entries[effect.model]
-        if not entry.is_ours or (entry.phase != "ready" and not entry.is_crashed):
+        if not entry.is_ours or (entry.phase != "ready" and not (entry.is_crashed or entry.is_cancelled)):
             raise Broken("busy_is_never_unloaded", f"{effect} while {entry.phase}")
 
 
@@ -81,6 +82,17 @@ def full_means_full(world: World, effect: Effect) -> None:
             raise Broken("full_means_full", f"{effect} with {others} waiting")
 
 
+def fair_shares(world: World, effect: Effect) -> None:
+    """A full queue rejects a request of the key that has most, for the model of which it has most."""
+    if isinstance(effect, RejectRequest) and effect.kind == "full":
+        assert isinstance(effect.request, int)
+        model, key = world.waiting[effect.request][0], world.keys[effect.request]
+        by_key = Counter(world.keys[request] for request in world.waiting)
+        by_model = Counter(name for request, (name, _) in world.waiting.items() if world.keys[request] == key)
+        if by_key[key] < max(by_key.values()) or by_model[model] < max(by_model.values()):
+            raise Broken("fair_shares", f"{effect} of {key!r} for {model}: {by_key}, {by_model}")
+
+
 def a_failed_load_waits(world: World, effect: Effect) -> None:
     """Before it is tried again; unless somebody says so, or changed it."""
     if isinstance(effect, LoadModel):
@@ -102,7 +114,8 @@ def nothing_is_forgotten(world: World, effects: list[Effect]) -> None:
 def no_load_for_the_departed(world: World, effect: Effect) -> None:
     if isinstance(effect, LoadModel):
         entry = world.entries[effect.model]
-        if not world.waiters(effect.model) and entry.requested_s is None and not entry.model.pinned:
+        is_kept = entry.model.pinned and not entry.was_cancelled
+        if not world.waiters(effect.model) and entry.requested_s is None and not is_kept:
             raise Broken("no_load_for_the_departed", str(effect))
 
 
@@ -135,7 +148,7 @@ def one_load_at_a_time(world: World, effect: Effect) -> None:
 def pinned_stay(world: World, effect: Effect) -> None:
     if isinstance(effect, UnloadModel):
         entry = world.entries[effect.model]
-        may_go = entry.is_stale or entry.is_removed or entry.is_crashed
+        may_go = entry.is_stale or entry.is_removed or entry.is_crashed or entry.is_cancelled
         if entry.model.pinned and not may_go:
             raise Broken("pinned_stay", str(effect))
 
@@ -145,7 +158,13 @@ def dwell_is_kept(world: World, effect: Effect) -> None:
     if not isinstance(effect, UnloadModel):
         return
     entry, now_s = world.entries[effect.model], world.now_s
-    is_told = entry.is_stale or entry.is_removed or entry.is_crashed or entry.is_unload_requested
+    is_told = (
+        entry.is_cancelled
+        or entry.is_stale
+        or entry.is_removed
+        or entry.is_crashed
+        or entry.is_unload_requested
+    )
     is_expired = entry.model.ttl_s is not None and now_s >= entry.idle_s + entry.model.ttl_s
     meets = any(
         world.conflict(effect.model, name) and other.holds_memory for name, other in world.entries.items()
@@ -172,6 +191,7 @@ EACH_EFFECT = (
     nothing_lost_nothing_doubled,
     the_stale_serve_nobody_new,
     full_means_full,
+    fair_shares,
     a_failed_load_waits,
     no_load_for_the_departed,
     never_together_never_meet,

@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +20,8 @@ import pytest
 
 from firesteel.edge.home import Home
 from firesteel.gateway.serve import ServeEvent, ServeOptions, serve_file
+from firesteel.run.endpoints import free_port
+from firesteel.run.service import load
 from tests.conftest import know_bandwidth, run_firesteel
 
 SERVER = """
@@ -64,6 +67,7 @@ class Served:
     url: str
     events: list[ServeEvent]
     record: Path
+    file: Path
 
     def processes(self) -> list[list[Any]]:
         """Of each start: the server, its child, and its variable."""
@@ -102,10 +106,10 @@ async def until(is_so: Any) -> None:
 
 
 @asynccontextmanager
-async def served(folder: Path, models: str) -> AsyncIterator[Served]:
+async def served(folder: Path, models: str, *, keeps: bool = False) -> AsyncIterator[Served]:
     script, record, file = folder / "server.py", folder / "record", folder / "service.yaml"
     script.write_text(SERVER)
-    record.touch()
+    record.write_text("")
     command = f"[{sys.executable}, {script}, '${{PORT}}', {record}]"
     file.write_text(
         f"memory: {{ceiling: 100MiB}}\nqueue: {{min_dwell: 1s}}\nmodels:\n{models}".replace("CMD", command)
@@ -113,9 +117,10 @@ async def served(folder: Path, models: str) -> AsyncIterator[Served]:
     home, ends, listens = Home(folder / "home"), asyncio.Event(), asyncio.Event()
     know_bandwidth(home)
     events: list[ServeEvent] = []
+    options = ServeOptions(file, listen="127.0.0.1:0", keep_models=keeps)
 
     async def follow() -> None:
-        async for event in serve_file(ServeOptions(file, listen="127.0.0.1:0"), home, ends):
+        async for event in serve_file(options, home, ends):
             events.append(event)
             if event.kind == "listening":
                 listens.set()
@@ -128,11 +133,12 @@ async def served(folder: Path, models: str) -> AsyncIterator[Served]:
             waiting.cancel()
         if task.done():
             task.result()
-        yield Served(next(each.url for each in events if each.url), events, record)
+        yield Served(next(each.url for each in events if each.url), events, record, file)
     finally:
         ends.set()
         await asyncio.wait_for(task, PATIENCE_S)
-        run_firesteel(home.root, "down", "--all")
+        if not keeps:
+            run_firesteel(home.root, "down", "--all")
 
 
 @pytest.fixture(autouse=True)
@@ -142,8 +148,6 @@ def _own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def ports(count: int) -> list[int]:
-    import socket
-
     sockets = [socket.socket() for _ in range(count)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
@@ -208,3 +212,56 @@ async def test_one_that_does_not_start_says_why(tmp_path: Path) -> None:
         status, answer = await it.ask("voice")
         assert status in (422, 503) and "exited with code 127" in answer["error"]["message"], answer
         assert await it.state("voice") == "off"
+
+
+VOICE = "  voice: {cmd: CMD, health: /ready, memory: 60MiB, env: {VOICE: 'p${PORT}'}}\n"
+WHISPER = "  whisper: {cmd: CMD, health: /ready, memory: 60MiB}\n"
+
+
+async def test_a_port_is_taken_when_a_model_loads(tmp_path: Path) -> None:
+    """Ports went by the place in the file: one that another program had made the model fail."""
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken = free_port(Home(tmp_path / "home"))
+        other.bind(("127.0.0.1", taken))
+        other.listen()
+        async with served(tmp_path, VOICE) as it:
+            status, answer = await it.ask("voice")
+            assert status == 200, answer
+            assert int(it.processes()[0][2][1:]) != taken
+
+
+async def test_an_edit_above_a_model_does_not_reload_it_and_an_adopted_one_is_found(tmp_path: Path) -> None:
+    """Every model below a new one was stopped and loaded again, also when it was pinned."""
+    async with served(tmp_path, VOICE, keeps=True) as it:
+        assert (await it.ask("voice"))[0] == 200
+        text = it.file.read_text()
+        it.file.write_text(text.replace("models:\n", "models:\n  above: {cmd: 'x ${PORT}', memory: 9MiB}\n"))
+        await until(lambda: any(event.kind == "file" for event in it.events))
+        assert (await it.ask("voice"))[0] == 200 and len(it.processes()) == 1
+        (server, _, _) = it.processes()[0]
+    async with served(tmp_path, WHISPER + VOICE) as it:
+        assert exists(server) and await it.state("voice") == "ready"
+        assert (await it.ask("voice"))[0] == 200 and not it.processes()
+
+
+async def test_a_load_is_cancelled_while_its_engine_starts(tmp_path: Path) -> None:
+    """Unload was grey, and the API finished the load first; everything waited behind it."""
+    program = "'import time; time.sleep(600)'"
+    slow = f"  slow: {{cmd: [{sys.executable}, -c, {program}, '${{PORT}}'], memory: 60MiB}}\n"
+    async with served(tmp_path, slow + VOICE) as it:
+        home = Home(tmp_path / "home")
+        waiting = asyncio.ensure_future(it.ask("slow"))
+        await until(lambda: (service := load(home, "slow")) and service.state and service.state.engine)
+        other = asyncio.ensure_future(it.ask("voice"))
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{it.url}/api/models/slow/unload") as response,
+        ):
+            assert response.status == 202
+        status, answer = await waiting
+        assert status == 422 and answer["error"]["code"] == "load_cancelled", answer
+        assert (await other)[0] == 200, "there was no room for both"
+        service = load(home, "slow")
+        assert service is None or service.phase == "dead"
+        assert await it.state("slow") == "off"

@@ -100,7 +100,9 @@ class Recorder:
 
 def model_config(name: str, **more: Any) -> ModelConfig:
     size = more.pop("bytes", 60 * MIB)
-    return ModelConfig(name, name, ("http://127.0.0.1:1",), size, 1.0, ask={"name": name}, **more)
+    return ModelConfig(
+        name, name, ("http://127.0.0.1:1",), size, ask={"name": name}, **{"load_s": 1.0, **more}
+    )
 
 
 CONFIG = ServiceConfig(
@@ -439,3 +441,42 @@ def _free_ports(count: int) -> list[int]:
     for each in sockets:
         each.close()
     return ports
+
+
+async def test_a_load_is_cancelled_while_it_runs_and_the_next_one_begins(tmp_path: Path) -> None:
+    """The API answered 202 and finished the load first."""
+    it = bench(tmp_path, replace(CONFIG, ceiling_bytes=100 * MIB))
+    it.behave(
+        "load one",
+        "print(json.dumps({'doing': {'phase': 'launch', 'words': 'x', 'eta_s': 1}}), flush=True)\n"
+        "sys.stdin.read()\n(folder / 'taken back').touch()\nsys.exit(130)",
+    )
+    await it.executor.start()
+    it.executor.handle(RequestArrived("a", "one"))
+    it.executor.handle(RequestArrived("b", "two"))
+    await it.listener.until(lambda: it.listener.progress)
+    it.executor.handle(LoadRequested("one", False, cancels=True))
+    assert [each.kind for each in it.listener.rejected_] == ["cancelled"]
+    await it.listener.until(lambda: it.listener.granted_)
+    assert it.listener.granted_ == [("b", "two")] and (tmp_path / "taken back").exists()
+    assert it.calls == ["load one", "unload one", "load two"]
+    assert [job[:2] for job in it.listener.finished_jobs] == [("one", "unloaded"), ("two", "loaded")]
+    assert it.executor.phase("one") == "off" and it.executor.generation("one") is not None
+    await it.executor.close(keep=True)
+
+
+async def test_a_save_keeps_how_long_a_command_took_to_load(tmp_path: Path) -> None:
+    """It was 60 s again after each."""
+    command = replace(model_config("one", load_s=60.0), ask={"name": "one", "cmd": ("x",)})
+    config = replace(CONFIG, models=(command,))
+    it = bench(tmp_path, config)
+    text = "print(json.dumps({'up': {'url': 'http://127.0.0.1:1', 'bytes': 9, 'load_s': 3.5}}))\nsys.exit()"
+    it.behave("load one", text)
+    await it.executor.start()
+    it.executor.handle(RequestArrived(1, "one"))
+    await it.listener.until(lambda: it.listener.granted_)
+    it.executor.change(config)
+    assert it.executor.config.by_name["one"].load_s == 3.5
+    it.executor.change(replace(config, models=(replace(command, identity="other"),)))
+    assert it.executor.config.by_name["one"].load_s == 60.0
+    await it.executor.close(keep=True)

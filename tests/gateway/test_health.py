@@ -16,7 +16,14 @@ from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.edge.measured_memory import save_measured_memory
 from firesteel.facts.host.memory import MeasuredMemory
-from firesteel.gateway.discovery import OwnServices, find_apis, identity, identity_of, is_answering, measured
+from firesteel.gateway.discovery import (
+    OwnServices,
+    find_apis,
+    identity,
+    is_answering,
+    is_identity_of,
+    measured,
+)
 from firesteel.gateway.endpoints import model_endpoints
 from firesteel.gateway.health import Health, ServiceObservation, Verdict, judge, observe
 from firesteel.gateway.loader.process import ProcessLoader
@@ -297,7 +304,9 @@ async def test_what_a_start_took_is_read_without_the_planner(
     ):
         (home.root / "measured_memory.json").write_text(broken)
         assert measured(home, service) == (70 * MIB, "planned")
-    assert identity_of(service.spec) == identity("0" * 32, URL, False)
+    assert is_identity_of(identity("0" * 32, URL, False), service.spec)
+    assert is_identity_of(identity("0" * 32, "", False), service.spec), "any port will do"
+    assert not is_identity_of(identity("0" * 32, "http://127.0.0.1:2", False), service.spec)
 
 
 # --- servers at a URL ---

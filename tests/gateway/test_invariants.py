@@ -39,6 +39,7 @@ INVARIANTS = (
     "the_stale_serve_nobody_new",
     "a_failed_load_waits",
     "full_means_full",
+    "fair_shares",
     "no_polling_needed",
 )
 
@@ -76,7 +77,8 @@ _SEEN = (
     "LoadModel", "GrantRequest", "ModelCrashed", "LoadFailed", "RequestAbandoned", "ConfigChanged",
     "MemoryReading", "LoadRequested",
     "unloaded: for another", "unloaded: idle too long", "unloaded: by name", "unloaded: the file changed",
-    "unloaded: after a crash", "rejected: unknown", "rejected: full", "rejected: too large",
+    "unloaded: after a crash", "unloaded: cancelled", "rejected: cancelled",
+    "rejected: unknown", "rejected: full", "rejected: too large",
     "rejected: no memory", "rejected: failed",
 )  # fmt: skip
 
@@ -222,6 +224,49 @@ MUTATIONS = (
             "self.retry_s = now_s + min(_LAST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self.fails - 1, 10))\n",
             "self.retry_s = now_s\n",
         ),
+    ),
+    mutation(
+        "loads a pinned model again whose load was cancelled",
+        "no_load_for_the_departed",
+        ("model_state", "elif self.is_pinned and not was_cancelled:", "elif self.is_pinned:"),
+    ),
+    mutation(
+        "keeps those waiting whose load was cancelled",
+        "no_hang bounded_wait no_load_for_the_departed nothing_lost_nothing_doubled",
+        (
+            "scheduler",
+            '            self._requests.reject(state, "cancelled", why, None, out)\n',
+            "            state.waiting.clear()\n",
+        ),
+    ),
+    mutation(
+        "takes the memory of a cancelled load for free",
+        "never_over_the_ceiling one_load_at_a_time nothing_lost_nothing_doubled busy_is_never_unloaded",
+        (
+            "scheduler",
+            "            self._start_unload(state, now_s, out)\n            return\n",
+            "            out.append(UnloadModel(state.name)), state.set_off(now_s)\n"
+            "            self._current_capacity = None\n            return\n",
+        ),
+    ),
+    mutation(
+        "lets one key fill the queue",
+        "fair_shares",
+        (
+            "scheduler",
+            "last = self._requests.last_of_most(self._states.values(), state, event.key)",
+            "last = None",
+        ),
+    ),
+    mutation(
+        "lets the requests for one model fill the queue",
+        "fair_shares",
+        ("scheduler", "crowded.keys.get(key, 0) < state.keys.get(key, 0) + 2", "True"),
+    ),
+    mutation(
+        "keeps the share of requests that were served",
+        "fair_shares",
+        ("scheduler", "            _subtract(self._by_key, key, count)\n", "            pass\n"),
     ),
     mutation(
         "counts a request that left as waiting",

@@ -82,10 +82,13 @@ async def test_a_file_comes_to_models_with_their_bytes(
     planned = firesteel.propose(Ask("smollm2", 2048, port=8000, name="one"), firesteel.host())[0]
     assert one.bytes == round(planned.plan.memory.needed.expected)
     assert (one.context, one.users, one.engine) == (2048, planned.plan.cache.users, "llamacpp")
-    assert (one.urls, two.urls) == (("http://127.0.0.1:8000",), ("http://127.0.0.1:8812",))
+    assert (one.urls, two.urls) == ((), ("http://127.0.0.1:8812",))
     assert (one.ttl_s, one.preload, one.pinned, one.cancel) == (600, True, False, "drain")
     assert (two.ttl_s, two.preload, two.pinned, two.cancel) == (None, False, True, "cancel")
     assert one.identity != two.identity and one.bytes < two.bytes
+    file.write_text(FILE.replace("models:\n", "models:\n  above: {recipe: smollm2, context: 1024}\n"))
+    changed = (await ProcessLoader().read(str(file))).by_name
+    assert [changed[name].identity for name in ("one", "two")] == [one.identity, two.identity]
     assert big.why_not and big.why_not.kind == "does not fit" and "room for 500.0 MiB" in big.why_not.what
     assert odd.why_not and "nothing called `nonsense`" in odd.why_not.what
     assert (one.why_not, two.why_not, far.why_not) == (None, None, None)
@@ -586,7 +589,7 @@ def test_a_model_on_nodes_is_loaded_and_has_as_many_endpoints(tmp_path: Path) ->
     running = RunningModel("http://192.168.100.11:8000", 0, key="k")
     endpoints = model_endpoints(far, running).endpoints
     assert [endpoint.address for endpoint in endpoints] == [
-        ("192.168.100.11", 8000),
-        ("192.168.100.12", 8000),
+        ("192.168.100.11", far.ask["port"]),
+        ("192.168.100.12", far.ask["port"]),
     ]
     assert all(b"Bearer k" in endpoint.headers for endpoint in endpoints)

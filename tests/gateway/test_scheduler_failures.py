@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from firesteel.gateway.scheduler.events import ModelLoaded
 from tests.gateway.play import scheduled
 
 from .play import Play
@@ -212,3 +213,41 @@ def test_the_pause_after_a_crash_ends_with_max_wait() -> None:
     began_s = play.now_s
     assert play.tick_when_due() == ["load a"]
     assert play.now_s - began_s == 3.0
+
+
+# -- a load that is cancelled --
+
+
+def test_a_cancelled_load_makes_room_at_once_and_the_queue_behind_it_goes_on() -> None:
+    """It was finished first, and everything waited behind it."""
+    play = Play(A, B)
+    play.ask(1, "a")
+    play.ask(2, "b")
+    assert play.cancel("a") == ["reject 1 cancelled", "unload a"]
+    assert play.gone("a") == ["load b"]
+    assert play.loaded("b") == ["grant 2"]
+
+
+def test_a_cancelled_load_was_no_failure() -> None:
+    play = Play(A)
+    play.ask(1, "a")
+    play.cancel("a")
+    play.gone("a")
+    assert play.ask(2, "a") == ["load a"], "no pause"
+
+
+def test_who_asks_while_it_is_taken_back_is_waited_for() -> None:
+    play = Play(A)
+    play.ask(1, "a")
+    play.cancel("a")
+    assert play.ask(2, "a") == []
+    assert play.handle(ModelLoaded("a")) == [], "its child was quicker than its cancellation"
+    assert play.gone("a") == ["load a"]
+
+
+def test_a_pinned_model_stays_off_when_its_load_was_cancelled() -> None:
+    play = Play(scheduled("kept", 50, pinned=True))
+    assert play.first == ["load kept"]
+    assert play.cancel("kept") == ["unload kept"] and play.gone("kept") == []
+    assert play.after(1000).tick() == []
+    assert play.load("kept") == ["load kept"]

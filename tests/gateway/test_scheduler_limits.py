@@ -163,3 +163,38 @@ def test_a_reading_in_the_midst_of_an_unload_does_not_count_its_memory_twice() -
     assert play.memory(50) == []
     assert play.gone("a") == []  # 50 are free, and b takes 55
     assert play.memory(56) == ["load b"]
+
+
+# -- shares of the queue --
+
+
+def test_one_key_does_not_fill_the_queue() -> None:
+    """Others got 503, even for models that would have fitted."""
+    play = Play(A, B, queue=4)
+    play.ask(1, "a", key="many")
+    for request in (2, 3, 4):
+        assert play.ask(request, "a", key="many") == []
+    assert play.ask(5, "a", key="few") == ["reject 4 full"], "the last one of the key with most"
+    assert play.ask(6, "b", key="few") == ["reject 3 full"]
+    assert play.ask(7, "b", key="few") == ["reject 7 full"], "two each"
+    assert play.ask(8, "b", key="new") == ["reject 2 full"]
+    assert play.ask(9, "a", key="new") == ["reject 9 full"], "nobody has two more than it"
+
+
+def test_one_model_does_not_fill_the_queue() -> None:
+    play = Play(A, B, queue=3)
+    for request in (1, 2, 3):
+        play.ask(request, "a")
+    assert play.ask(4, "b") == ["reject 3 full"]
+    assert play.ask(5, "b") == ["reject 5 full"]
+
+
+def test_keys_take_turns_when_their_model_is_ready() -> None:
+    play = Play(A)
+    play.ask(1, "a", key="many")
+    for request in (2, 3, 4):
+        play.after(1).ask(request, "a", key="many")
+    play.after(1).ask(5, "a", key="few")
+    play.ask(6, "a", priority=1, key="many")
+    granted = play.loaded("a")
+    assert granted == ["grant 6", "grant 1", "grant 5", "grant 2", "grant 3", "grant 4"]

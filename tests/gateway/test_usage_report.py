@@ -31,10 +31,11 @@ from firesteel.gateway.admin.api import usage_response
 from firesteel.gateway.admin.request_log import ChargeJournal, RequestLog, log_path, recent
 from firesteel.gateway.admin.usage import UsageQuery, csv_text, parse_query, read_report, spent_tokens
 from firesteel.gateway.dispatcher import Accounting
-from firesteel.gateway.interfaces import Caller, RequestOutcome, Usage
-from firesteel.gateway.key_limits import KeyLimits, TokenBudget
+from firesteel.gateway.interfaces import Caller, Rejection, RequestOutcome, Usage
+from firesteel.gateway.key_limits import KeyLimits, TokenBudget, TokenNeed
 from firesteel.gateway.keys import KeyRing, add_key, keys_path
 
+NEVER = datetime(2100, 1, 1).timestamp()
 CLOCKS_CHANGE = "2026-10-25"
 """25 hours in Berlin."""
 
@@ -72,20 +73,21 @@ def _simulate_week(home: Home, clock: Clock, seed: int) -> Accounting:
     dice = random.Random(seed)
     ring = KeyRing.read(keys_path(home))
     log = RequestLog(log_path(home), journal=home.root / "gateway" / "charges.jsonl")
-    accounting = Accounting(home, ring, log, logs_prompts=False)
+    accounting = Accounting(home, ring, log, lambda model, text: None, logs_prompts=False)
     callers = [key.caller(()) for key in ring.keys.values()]
     end = clock.now + 7 * 86_400
     while clock.now < end:
         clock.now += dice.expovariate(1 / 600)
         request = Ended(dice.choice(("coder", "small")), dice.choice(callers))
         caller = request.caller
-        if caller.has_budget and accounting.check_budget(caller):
+        held = accounting.reserve(caller, TokenNeed(1)) if caller.has_reservation else None
+        if isinstance(held, Rejection):
             accounting.record(cast(Any, request), RequestOutcome("refused", 429))
             continue
         outcome = RequestOutcome(dice.choice(("whole", "whole", "left", "broke", "refused")), 200)
         if dice.random() < 0.9 and outcome.how != "refused":
             outcome.usage = Usage(dice.randrange(5000), dice.randrange(800), dice.randrange(100))
-        accounting.record(cast(Any, request), outcome)
+        accounting.record(cast(Any, request), outcome, held=held)
         if outcome.how == "refused":
             continue
         name = (str(datetime.fromtimestamp(clock.now).date()), caller.name, request.model)
@@ -115,7 +117,7 @@ def test_a_week_of_usage_adds_up_to_what_was_charged(home: Home) -> None:
     assert len(days) == 8 and CLOCKS_CHANGE in days, "a week that begins in the morning touches eight days"
     assert report.timezone == "CET, UTC+01:00"
 
-    accounts = accounting.budgets.accounts
+    accounts = accounting.limiter.budgets.accounts
     today = str(datetime.fromtimestamp(clock.now).date())
     assert accounts["daily"].spent == sum(
         tokens for (day, key, _), tokens in clock.charged.items() if (day, key) == (today, "daily")
@@ -272,12 +274,12 @@ def test_kill_nine_loses_no_charge_and_none_counts_twice(home: Home, batch_s: st
         writer.wait()
         charged += int(said[-1]) if said else 300
         RequestLog(path, journal=journal).close()
-        spent = spent_tokens(path, "team", 0)
+        spent = spent_tokens(path, "team", 0, NEVER)
         # The one that it had charged and not printed yet.
         assert charged <= spent / 2 <= charged + 1
         charged = spent // 2
     RequestLog(path, journal=journal).close()
-    assert spent_tokens(path, "team", 0) == 2 * charged, "what was restored is not restored again"
+    assert spent_tokens(path, "team", 0, NEVER) == 2 * charged, "what was restored is not restored again"
 
 
 VALUES = (1.0, "team", "m", "chat", 200, "whole", "", 0, 0.0, 0.1, 0.2, 5, 6, 7, 8, 0, 0, 0.0)

@@ -63,6 +63,9 @@ class Entry:
     is_returning: bool = False
     is_crashed: bool = False
     is_unload_requested: bool = False
+    is_cancelled: bool = False
+    was_cancelled: bool = False
+    """Its last load, and nobody has asked for it since."""
     is_removed: bool = False
     requested_s: float | None = None
     idle_s: float = 0.0
@@ -102,6 +105,8 @@ class World:
         self.waiting: dict[int, tuple[str, float]] = {}
         """Who is owed an answer: which model, since when."""
         self.busy: dict[int, str] = {}
+        self.keys: dict[int, str] = {}
+        """Whose request each is."""
         self.strangers = 0
         self.read_strangers: int | None = None
         """What the strangers held at the last reading, if that reading tells the truth of now."""
@@ -131,6 +136,7 @@ class World:
         entry = self.entries[name]
         entry.phase, entry.since_s, entry.truly = "off", self.now_s, 1.0
         entry.is_returning = entry.is_crashed = entry.is_unload_requested = False
+        entry.was_cancelled, entry.is_cancelled = entry.is_cancelled, False
         if entry.is_removed:
             del self.entries[name]
         elif entry.model.is_outside:
@@ -175,6 +181,8 @@ class World:
         was, entry.model, entry.is_removed = entry.model, model, False
         if model.identity != was.identity:
             entry.failed_s = None
+        if model.pinned and not was.pinned:
+            entry.was_cancelled = False
         if model.pinned:
             entry.is_unload_requested = False
         if not entry.is_ours and not model.is_outside:
@@ -249,8 +257,8 @@ class World:
             case ModelCrashed() if entry.phase == "loading" and not event.is_returning:
                 self._load_failed(entry)
                 entry.is_crashed = True
-            case LoadRequested() if entry.is_ours and not entry.is_removed:
-                self._request(entry, event.is_loaded)
+            case LoadRequested() if entry.is_ours:
+                self._request(entry, event)
             case _:
                 pass
 
@@ -279,8 +287,15 @@ class World:
             else entry.measured
         )
 
-    def _request(self, entry: Entry, is_loaded: bool) -> None:
-        if entry.model.pinned and not is_loaded:
+    def _request(self, entry: Entry, event: LoadRequested) -> None:
+        is_loaded = event.is_loaded
+        if entry.phase == "loading" and event.cancels and not is_loaded:
+            entry.requested_s, entry.is_cancelled = None, True
+            self.counts["cancelled"] += 1
+            return
+        if is_loaded and not entry.is_removed:
+            entry.was_cancelled = False
+        if entry.is_removed or (entry.model.pinned and not is_loaded):
             return
         if entry.phase in ("off", "unloading"):
             entry.requested_s = self.now_s if is_loaded else None
@@ -315,6 +330,8 @@ class World:
     def _why_unloaded(self, entry: Entry) -> str:
         if entry.is_crashed:
             return "after a crash"
+        if entry.is_cancelled:
+            return "cancelled"
         if entry.is_stale or entry.is_removed:
             return "the file changed"
         if entry.is_unload_requested:
@@ -334,8 +351,15 @@ class World:
         self.asked += 1
         names = [*self.entries, "nobody"] if self.rnd.random() < 0.05 else [*self.entries]
         self.handle(
-            RequestArrived(self.asked, name or self.rnd.choice(names), self.rnd.choice((0, 0, 0, 1, 5)))
+            RequestArrived(
+                self.asked, name or self.rnd.choice(names), self.rnd.choice((0, 0, 0, 1, 5)), self._key()
+            )
         )
+
+    def _key(self) -> str:
+        """One key asks most."""
+        key = self.keys[self.asked] = self.rnd.choice(("", "", "", "x", "y"))
+        return key
 
     def leave(self) -> None:
         if self.waiting:
@@ -349,7 +373,8 @@ class World:
         """Its engine failed; the scheduler may know that already, or not."""
         if self.busy:
             request = self.rnd.choice([*self.busy])
-            self.handle(RequestReturned(request, self.busy[request], self.rnd.choice((0, 1))))
+            model, key = self.busy[request], self.keys.get(request, "")
+            self.handle(RequestReturned(request, model, self.rnd.choice((0, 1)), key))
 
     def in_phase(self, phase: str) -> list[str]:
         return [name for name, entry in self.entries.items() if entry.phase == phase and entry.is_ours]
@@ -422,7 +447,7 @@ class World:
 
     def want(self) -> None:
         name = self.rnd.choice([*self.entries])
-        self.handle(LoadRequested(name, self.rnd.random() < 0.6))
+        self.handle(LoadRequested(name, self.rnd.random() < 0.6, cancels=self.rnd.random() < 0.5))
 
     def read(self) -> None:
         if self.rnd.random() < 0.5:

@@ -61,6 +61,12 @@ def _parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Paramet
     help="Limit tokens a day or a month, in this host's time zone.",
 )
 @click.option(
+    "--at-once",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Limit requests at once, waiting or served.",
+)
+@click.option(
     "--expires",
     metavar="30d",
     callback=_parsed(serve.parse_expiry),
@@ -82,6 +88,7 @@ def add(
     requests: RateLimit | None,
     tokens: RateLimit | None,
     budget: TokenBudget | None,
+    at_once: int | None,
     expires: datetime | None,
     priority: int,
     as_json: bool,
@@ -93,7 +100,7 @@ def add(
         name,
         scope="admin" if admin else "metrics" if metrics else "inference",
         models=models or None,
-        limits=serve.KeyLimits(requests, tokens, budget),
+        limits=serve.KeyLimits(requests, tokens, budget, at_once),
         priority=priority,
         expires=expires,
     )
@@ -118,7 +125,19 @@ def list_(as_json: bool) -> None:
         return
     from firesteel.cli.output.show import out, table  # slow to load, and `add` prints no table
 
-    columns = ("name", "id", "scope", "models", "rate", "tokens", "budget", "priority", "created", "expires")
+    columns = (
+        "name",
+        "id",
+        "scope",
+        "models",
+        "rate",
+        "tokens",
+        "budget",
+        "at once",
+        "priority",
+        "created",
+        "expires",
+    )
     out.print(table(columns, map(_key_cells, found)))
 
 
@@ -137,7 +156,12 @@ def revoke(name: str, as_json: bool) -> None:
 def _key_cells(key: Key) -> list[str]:
     limits = key.limits
     models = "all" if key.models is None else ", ".join(key.models)
-    rates = [str(limits.requests or "-"), str(limits.tokens or "-"), str(limits.budget or "-")]
+    rates = [
+        str(limits.requests or "-"),
+        str(limits.tokens or "-"),
+        str(limits.budget or "-"),
+        str(limits.at_once or "-"),
+    ]
     expires = f"{key.expires}, expired" if key.expires_s <= time.time() else key.expires or "never"
     return [key.name, key.id, key.scope, models, *rates, str(key.priority), key.created, expires]
 
@@ -194,7 +218,8 @@ def _show_usage(report: UsageReport) -> None:
         click.echo(typed("nothing was used; next: firesteel serve"))
     for budget in report.budgets:
         share = f"{budget.spent:,} of {budget.tokens:,} tokens this {budget.period}"
-        rest = f"{budget.left:,} left; the next {budget.period} begins {budget.ends}"
+        rest = f"{budget.over:,} over it" if budget.over else f"{budget.left:,} left"
+        rest = f"{rest}; the next {budget.period} begins {budget.ends}"
         click.echo(f"{budget.key}: {share}, {rest}")
 
 

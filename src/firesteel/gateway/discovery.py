@@ -25,12 +25,14 @@ Basis = Literal["host", "process", "planned"]
 
 
 def identity(launch: str, url: str, is_guarded_by_key: bool) -> str:
-    """Distinguishes launches as `up` does: what is started, where, and who may reach it."""
+    """Distinguishes launches: what is started, where, and who may reach it. `url` is empty where the file has
+    no port: the model takes one when it loads, and any will do."""
     return _digest((launch, url, is_guarded_by_key))
 
 
-def identity_of(spec: ServiceSpec) -> str:
-    return identity(spec.launch, spec.url, spec.is_guarded_by_key)
+def is_identity_of(wanted: str, spec: ServiceSpec) -> bool:
+    """Whether that is what should run."""
+    return wanted in (identity(spec.launch, url, spec.is_guarded_by_key) for url in ("", spec.url))
 
 
 def outside_identity(urls: Iterable[str], model: str | None, key: str | None) -> str:

@@ -24,7 +24,7 @@ from firesteel.gateway.admin.request_log import RequestLog, charged_tokens, log_
 from firesteel.gateway.admin.usage import spent_tokens
 from firesteel.gateway.endpoints import ModelEndpoints, RequestRecord, model_endpoints
 from firesteel.gateway.executor import Executor, ModelView
-from firesteel.gateway.http.body_edits import estimated_tokens
+from firesteel.gateway.http.body_edits import ParameterRules, answer_size, estimated_tokens
 from firesteel.gateway.http.routes import OLLAMA_PATHS
 from firesteel.gateway.interfaces import (
     Caller,
@@ -34,10 +34,11 @@ from firesteel.gateway.interfaces import (
     PendingRequest,
     Rejection,
     RequestOutcome,
+    Usage,
     WaitStatus,
 )
 from firesteel.gateway.jobs import JobResult
-from firesteel.gateway.key_limits import Budgets, RateLimiter
+from firesteel.gateway.key_limits import STEP, KeyLimiter, Reservation, TokenNeed
 from firesteel.gateway.keys import (
     KeyRing,
     check_admin,
@@ -48,7 +49,7 @@ from firesteel.gateway.keys import (
 from firesteel.gateway.monitoring.monitoring import Monitoring, memory
 from firesteel.gateway.monitoring.store import CurveRange
 from firesteel.gateway.scheduler.events import LoadRequested, RejectRequest, RequestAbandoned
-from firesteel.gateway.service_config import ServiceConfig
+from firesteel.gateway.service_config import ModelConfig, ModelParameters, ServiceConfig
 from firesteel.gateway.state import GatewayState, WaitingRequest
 from firesteel.values import replace
 
@@ -60,8 +61,13 @@ _STATUS_OF_REJECTION = {
     "too large": (422, "does_not_fit"),
     "no memory": (503, "no_room"),
     "failed": (503, "load_failed"),
+    "cancelled": (422, "load_cancelled"),
 }
 """Not 5xx where a retry cannot help: clients repeat those by themselves."""
+_UNSTREAMED = 32_768
+"""Tokens of an answer that sets no limit, from a server whose context is not known..."""
+_SHORT = 4_096
+"""... and how many such a server must be able to make: below that, the answer is given a limit."""
 _REVOKED = Rejection(401, "invalid_api_key", "this key was revoked.")
 
 
@@ -77,8 +83,8 @@ class RequestDispatcher:
     ) -> None:
         """`notify` gets a model's name (or an empty string) and a message for the operator."""
         self.home, self._ring, self._notify = home, ring, notify
-        self.accounting = Accounting(home, ring, log, logs_prompts=logs_prompts)
-        self.meter, self._rates = self.accounting.meter, self.accounting.rates
+        self.accounting = Accounting(home, ring, log, notify, logs_prompts=logs_prompts)
+        self.meter, self._rates = self.accounting.meter, self.accounting.limiter.rates
         self.subscribers = Subscribers()
         self.is_draining = False
         self.page_files: Mapping[bytes, GatewayResponse] = {}
@@ -173,7 +179,7 @@ class RequestDispatcher:
         if caller.models is not None and (rejection := check_model_access(caller, asked, request.model)):
             request.rejected(rejection)
             return
-        if caller.has_budget and (rejection := self.accounting.check_budget(caller)):
+        if caller.has_reservation and (rejection := self._reserve(record)):
             request.rejected(rejection)
             return
         limit = self._contexts.get(asked)
@@ -182,6 +188,30 @@ class RequestDispatcher:
                 request.rejected(rejection)
             return
         self._enqueue(record)
+
+    def _reserve(self, record: RequestRecord) -> Rejection | None:
+        """When a request is complete, not before: a key that has used its budget can still ask for its
+        usage."""
+        request = record.request
+        config = self.executor.model_config(request.model)
+        need = _need(request, config, record.asked)
+        if isinstance(need, Rejection):
+            return need
+        held = self.accounting.reserve(request.caller, need)
+        if isinstance(held, Rejection):
+            return held
+        record.reservation = held
+        answer = held.budget - need.prompt
+        if need.is_stream and held.is_open and held.tokens:
+            request.meter(held)
+        elif held.is_open and held.budget and answer < (need.most if config and config.context else _SHORT):
+            record.answer_limit = answer
+        return None
+
+    def extend(self, request: PendingRequest) -> Rejection | None:
+        record = self._records.get(request)
+        held = record.reservation if record is not None else None
+        return None if held is None else self.accounting.extend(held)
 
     def check_direct(self, model: str, caller: Caller, *, is_path: bool) -> Rejection | None:
         view = self._visible_model(model.encode(), caller)
@@ -194,7 +224,8 @@ class RequestDispatcher:
 
     def _enqueue(self, record: RequestRecord) -> None:
         request = record.request
-        self.executor.submit(record, request.model, request.caller.priority)
+        caller = request.caller
+        self.executor.submit(record, request.model, caller.priority, caller.name)
         if record.endpoint is None and request in self._records:
             self._begin_waiting(record)
             request.update_wait_status(self._wait_status(request.model))
@@ -205,7 +236,8 @@ class RequestDispatcher:
             return
         self._stop_waiting(record)
         self.executor.finish(record) if record.is_between else self.executor.handle(RequestAbandoned(record))
-        self.accounting.record(request, RequestOutcome("left", waited_s=waited_s, total_s=waited_s))
+        outcome = RequestOutcome("left", waited_s=waited_s, total_s=waited_s)
+        self.accounting.record(request, outcome, held=record.reservation)
 
     def retry(self, request: PendingRequest, reason: FallbackReason) -> bool:
         """By another replica while there are retries left, or by the fallback of its model."""
@@ -255,7 +287,7 @@ class RequestDispatcher:
         record.endpoint = None
         self._begin_waiting(record)
         request.update_wait_status(WaitStatus(f"{request.model} has failed and is restarted"))
-        self.executor.hold(record, request.model, request.caller.priority)
+        self.executor.hold(record, request.model, request.caller.priority, request.caller.name)
         return True
 
     def keep_alive(self, model: str, seconds: float, caller: Caller) -> Rejection | None:
@@ -277,11 +309,11 @@ class RequestDispatcher:
         endpoint = record.endpoint
         outcome.loaded_s = record.loaded_s
         if endpoint is None:
-            self.accounting.record(request, outcome)
+            self.accounting.record(request, outcome, held=record.reservation)
             return
         record.endpoints.release(endpoint)
         self.executor.finish(record)
-        self.accounting.record(request, outcome, endpoint.replica, record.counters)
+        self.accounting.record(request, outcome, endpoint.replica, record.counters, record.reservation)
 
     # --- for the executor ---
 
@@ -299,6 +331,8 @@ class RequestDispatcher:
             return
         if record.asked != model:
             endpoint = endpoints.by_another_name(endpoint, record.fallback or record.asked)
+        if record.answer_limit:
+            endpoint = endpoints.limited(endpoint, record.answer_limit)
         counters = self.meter.counters(model, request.caller.name)
         record.endpoint, record.endpoints, record.counters = endpoint, endpoints, counters
         request.granted(endpoint, counters)
@@ -367,7 +401,7 @@ class RequestDispatcher:
         if config.is_outside:
             why = f"`{model}` runs at {config.urls[0]}, outside firesteel; start or stop it there"
             return Rejection(409, "not_ours", why)
-        self.executor.handle(LoadRequested(model, is_loaded))
+        self.executor.handle(LoadRequested(model, is_loaded, cancels=not is_loaded))
         return None
 
     def set_pinned(self, model: str, is_pinned: bool) -> Rejection | None:
@@ -450,6 +484,7 @@ FALLBACK_REASONS: dict[str, FallbackReason] = {
     "no memory": "full",
     "too large": "down",
     "failed": "down",
+    "cancelled": "down",
 }
 """Why the scheduler rejects a request."""
 
@@ -504,31 +539,35 @@ class Fallbacks:
 class Accounting:
     """What requests cost their keys: rate limits and budgets, metrics, charges and the request log."""
 
-    def __init__(self, home: Home, ring: KeyRing, log: RequestLog, *, logs_prompts: bool) -> None:
+    def __init__(
+        self, home: Home, ring: KeyRing, log: RequestLog, notify: Callable[[str, str], None],
+        *, logs_prompts: bool,
+    ) -> None:  # fmt: skip
         self.meter = Meter()
         self.log = log
-        self.rates, self.budgets = RateLimiter(), Budgets()
+        self.limiter = KeyLimiter()
         self._log_path = log_path(home)
-        self._logs_prompts = logs_prompts
+        self._logs_prompts, self._notify = logs_prompts, notify
         self.use_limits(ring)
 
     def use_limits(self, ring: KeyRing) -> None:
-        limits = ring.limits()
-        self.rates.change(limits, time.monotonic())
-        budgets = {name: each.budget for name, each in limits.items() if each.budget}
-        self.budgets.change(budgets, self._spent, time.time())
+        self.limiter.change(ring.limits(), self._spent, time.monotonic(), time.time())
 
-    def _spent(self, key: str, since: float) -> int:
+    def _spent(self, key: str, since: float, until: float) -> int:
         """A log that cannot be read is moved aside and recreated by its thread, which reports it."""
         try:
-            return spent_tokens(self._log_path, key, since)
+            return spent_tokens(self._log_path, key, since, until)
         except sqlite3.Error:
             return 0
 
-    def check_budget(self, caller: Caller) -> Rejection | None:
-        """When a request is complete, not before: a key that has used its budget can still ask for its
-        usage."""
-        return self.budgets.admit(caller.name, time.time())
+    def reserve(self, caller: Caller, need: TokenNeed) -> Reservation | Rejection:
+        return self.limiter.reserve(caller.name, need, time.monotonic(), time.time())
+
+    def extend(self, held: Reservation) -> Rejection | None:
+        if self.limiter.extend(held, time.monotonic(), time.time()):
+            return None
+        why = f"key `{held.key}` has used its budget. The answer ends here; see `firesteel serve usage`."
+        return Rejection(429, "budget_exceeded", why)
 
     def record(
         self,
@@ -536,18 +575,45 @@ class Accounting:
         outcome: RequestOutcome,
         replica: int = 0,
         counters: ModelCounters | None = None,
+        held: Reservation | None = None,
     ) -> None:
         """A request has ended. It is charged and logged with the same time, so that the sums of a day are
         the same."""
         caller, usage, now = request.caller, outcome.usage, time.time()
         key, route = caller.name, route_kind(request.path)
+        if held is not None and usage is not None and usage.prompt_tokens is None:
+            usage.prompt_tokens = held.prompt  # of a stream that was cut, at a server that counts at the end
         (counters or self.meter.counters(request.model, key)).finish(route, outcome)
-        is_charged = False
-        if usage is not None:
-            if key in self.rates.limited:
-                self.rates.charge(key, charged_tokens(usage), time.monotonic())
-            if caller.has_budget:
-                is_charged = True
-                self.budgets.charge(key, charged_tokens(usage), now)
+        if held is not None:
+            over = self.limiter.settle(held, charged_tokens(usage), time.monotonic(), now)
+            if over:
+                self._notify("", f"key `{key}` is {over:,} tokens over its budget: {_why_over(held, usage)}")
+        is_charged = usage is not None and caller.has_budget
         prompt = bytes(request.body) if self._logs_prompts else None
         self.log.add(now, key, request.model, route, outcome, replica, prompt, is_charged)
+
+
+def _why_over(held: Reservation, usage: Usage | None) -> str:
+    prompt_tokens = usage.prompt_tokens if usage is not None else None
+    if prompt_tokens is None or prompt_tokens <= held.prompt:
+        return "an answer was longer than its request allowed"
+    return f"a prompt was estimated at {held.prompt:,} tokens and had {prompt_tokens:,}"
+
+
+def _need(request: PendingRequest, config: ModelConfig | None, asked: str) -> TokenNeed | Rejection:
+    """What a request may cost. Forms, with sounds and pictures, and the
+    requests of an open connection have no prompt whose tokens could be estimated."""
+    body = request.body
+    if body[:1] not in (b"{", b" ", b"\n", b"\r", b"\t"):
+        return TokenNeed(0)
+    prompt = estimated_tokens(body)
+    own = config.alias_parameters.get(asked, config.parameters) if config is not None else ModelParameters()
+    rules = ParameterRules(own).of(route_kind(request.path))
+    if rules is None:
+        return TokenNeed(prompt)
+    size = answer_size(body, rules)
+    if isinstance(size, Rejection):
+        return size
+    context = config.context if config is not None else None
+    unstreamed = max(1, context - prompt) if context else _UNSTREAMED
+    return TokenNeed(prompt, size.tokens, STEP if size.is_stream else unstreamed, size.is_stream)

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from firesteel.gateway.admin.meter import ModelCounters
 from firesteel.gateway.http.body_edits import ParameterRules
 from firesteel.gateway.interfaces import Counting, Endpoint, PendingRequest, ServerApiName
-from firesteel.gateway.key_limits import RateLimit, TokenBucket
+from firesteel.gateway.key_limits import RateLimit, Reservation, TokenBucket
 from firesteel.gateway.service_config import ModelConfig, ModelParameters, RunningModel
 from firesteel.values import replace
 
@@ -55,7 +55,7 @@ class ModelEndpoints:
         self, request: PendingRequest, replica_health: Callable[[str], Sequence[bool]]
     ) -> Endpoint | None:
         """None if no replica answers. The prefix and the health are computed only if there is a choice."""
-        index: int | None = 0
+        index: int | None = 0 if self.endpoints else None
         if self._replicas is not None:
             prefix = request.prefix if self._by_prefix else 0
             health = replica_health(request.model)
@@ -98,6 +98,12 @@ class ModelEndpoints:
             )
         return found
 
+    @staticmethod
+    def limited(endpoint: Endpoint, max_tokens: int) -> Endpoint:
+        """For a request whose answer may have no more tokens."""
+        rules = endpoint.parameters or ParameterRules(ModelParameters())
+        return replace(endpoint, parameters=rules.limited(max_tokens))
+
     def release(self, endpoint: Endpoint) -> None:
         self.busy[endpoint.replica] -= 1
 
@@ -110,7 +116,7 @@ def model_endpoints(
     """Of an outside model from the file; of one of ours from where it was started. `apis`: what servers were
     found to speak, by URL, where the file does not say."""
     # Several URLs of one of ours: it runs on as many nodes.
-    urls = (running.url,) if running and not model.is_outside and len(model.urls) == 1 else model.urls
+    urls = (running.url,) if running and not model.is_outside and len(model.urls) < 2 else model.urls
     key = _outside_key(model.key) if model.is_outside else running.key if running else None
     found = next((apis[url] for url in urls if url in apis), ())
     return ModelEndpoints(replace(model, speaks=found) if found and not model.speaks else model, urls, key)
@@ -229,8 +235,9 @@ class RequestRecord:
     request's identity."""
 
     __slots__ = (
-        "asked", "counters", "endpoint", "endpoints", "fallback", "is_between", "loaded_s", "loads_since",
-        "request", "retries", "tried", "unreachable_since", "waits_since", "was_in_flight",
+        "answer_limit", "asked", "counters", "endpoint", "endpoints", "fallback", "is_between", "loaded_s",
+        "loads_since", "request", "reservation", "retries", "tried", "unreachable_since", "waits_since",
+        "was_in_flight",
     )  # fmt: skip
 
     def __init__(self, request: PendingRequest) -> None:
@@ -241,7 +248,9 @@ class RequestRecord:
         """In flight: when its engine failed. Between: it was granted, and waits for another replica."""
         self.unreachable_since = 0.0
         """By `monotonic`; 0: its engine could always be reached."""
-        self.retries = 0
+        self.retries = self.answer_limit = 0
+        """The limit: of an answer that sets none and cannot be counted while it is made; 0: none."""
+        self.reservation: Reservation | None = None
         self.tried: tuple[str, ...] = ()
         """Models that could not serve it."""
         self.fallback = ""

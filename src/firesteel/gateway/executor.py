@@ -67,8 +67,8 @@ class Executor:
         self._scheduler = Scheduler(_scheduled_models(config), _scheduler_limits(config), uptime())
         self._jobs = ModelJobs(loader, listener, home, self._job_finished, pause_s)
         self._events: deque[events.SchedulerEvent] = deque()
-        self._held: dict[str, dict[Hashable, tuple[int, float]]] = {}
-        """Requests whose engine failed, by model: their priority, and since when."""
+        self._held: dict[str, dict[Hashable, tuple[int, str, float]]] = {}
+        """Requests whose engine failed, by model: their priority and key, and since when."""
         self._is_handling = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
@@ -94,12 +94,12 @@ class Executor:
 
     # --- events ---
 
-    def submit(self, request: Hashable, model: str, priority: int) -> None:
+    def submit(self, request: Hashable, model: str, priority: int, key: str = "") -> None:
         """`RequestArrived` in a third of its time, if the model is open: every request passes here."""
         if not self._is_handling and self._scheduler.try_grant(request, model, uptime()):
             self._listener.granted(request, model)
         else:
-            self.handle(events.RequestArrived(request, model, priority))
+            self.handle(events.RequestArrived(request, model, priority, key))
 
     def finish(self, request: Hashable) -> None:
         """`RequestFinished`, likewise; if something follows from it, the next event brings it up."""
@@ -129,22 +129,24 @@ class Executor:
             self._is_handling = False
         self._set_timer()
 
-    def hold(self, request: Hashable, model: str, priority: int) -> None:
+    def hold(self, request: Hashable, model: str, priority: int, key: str = "") -> None:
         """Its engine failed before it answered. It waits until a health check that begins from now on has
         seen what runs: it is granted again if the engine is there, and waits for its return if not."""
-        self._held.setdefault(model, {})[request] = (priority, uptime())
+        self._held.setdefault(model, {})[request] = (priority, key, uptime())
 
     def checked(self, model: str, began_s: float) -> None:
         """A health check that began at `began_s` has reported what it saw of this model."""
         held = self._held.get(model, {})
-        for request, (priority, held_s) in tuple(held.items()):
+        for request, (priority, key, held_s) in tuple(held.items()):
             if held_s <= began_s:
                 del held[request]
-                self.handle(events.RequestReturned(request, model, priority))
+                self.handle(events.RequestReturned(request, model, priority, key))
 
     def change(self, config: ServiceConfig) -> None:
         """Apply a changed service file. Models that did not change keep running."""
         before, listen = self._by_name, self.config.listen
+        models = (_with_load_time(model, before.get(model.name)) for model in config.models)
+        config = replace(config, models=tuple(models))
         self._set_config(config)
         if config.listen != listen:
             self._listener.noted("", f"`listen` is now {config.listen}; restart the gateway to apply it")
@@ -323,6 +325,12 @@ class Executor:
     def _tick(self) -> None:
         self._timer = None
         self.handle(events.TimePassed())
+
+
+def _with_load_time(model: ModelConfig, before: ModelConfig | None) -> ModelConfig:
+    """Of a command the reader of the file knows no load time; the last one here still applies."""
+    is_same = before is not None and before.identity == model.identity and "cmd" in model.ask
+    return replace(model, load_s=before.load_s) if before is not None and is_same else model
 
 
 def _scheduled_models(config: ServiceConfig) -> tuple[ModelConfig, ...]:

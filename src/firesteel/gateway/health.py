@@ -11,7 +11,7 @@ import asyncio
 
 from firesteel.edge.home import Home
 from firesteel.edge.host.process import uptime
-from firesteel.gateway.discovery import OwnServices, find_apis, identity_of, is_answering, running_model
+from firesteel.gateway.discovery import OwnServices, find_apis, is_answering, is_identity_of, running_model
 from firesteel.gateway.endpoints import model_endpoints
 from firesteel.gateway.executor import Executor
 from firesteel.gateway.loader.process import Loader, LoaderFailed
@@ -56,7 +56,7 @@ def observe(service: Service | None, identity: str, *, was_supervised: bool) -> 
     why = (state.why or hang_of(state) or "") if state and service.phase != "dead" else death(state)
     return ServiceObservation(
         service.phase,
-        identity_of(service.spec) == identity,
+        is_identity_of(identity, service.spec),
         service.spec.url,
         why,
         state is not None and state.why == STOP_REQUESTED,

@@ -55,6 +55,8 @@ class Caller(Value):
     is_for_metrics: bool = False
     """It may read /metrics, and nothing else."""
     has_budget: bool = False
+    has_reservation: bool = False
+    """Its requests are held against limits of its key until they end."""
 
 
 class Rejection(Value):
@@ -145,6 +147,16 @@ class RequestOutcome(Struct):
     """The part of `waited_s` in which its model was loaded. Set by the dispatcher."""
 
 
+class Allowance(Struct):
+    """Of a stream whose answer has no limit of its own: what its key has for it."""
+
+    prompt: int
+    """Tokens, as estimated."""
+    tokens: int
+    """Prompt and answer may have so many before there must be more."""
+    used: int = 0
+
+
 class WaitStatus(Value):
     """Progress for a client that waits."""
 
@@ -191,6 +203,9 @@ class PendingRequest(Protocol):
     def falls_back(self, model: str, fallback: str, reason: FallbackReason) -> None:
         """Another model serves it; the client is informed."""
 
+    def meter(self, allowance: Allowance) -> None:
+        """Count its stream as it arrives, and ask `Dispatcher.extend` for more when that is used up."""
+
     def stop(self, rejection: Rejection) -> None:
         """End it now, waiting or served; the client gets the reason if the response format allows it."""
 
@@ -228,6 +243,9 @@ class Dispatcher(Protocol):
     def retry(self, request: PendingRequest, reason: FallbackReason) -> bool:
         """Its server cannot answer it, and nothing was passed on. True: another replica or another model
         will; `granted` or `rejected` follows, never before this returns."""
+
+    def extend(self, request: PendingRequest) -> Rejection | None:
+        """A metered stream has used its allowance. None: it has more; otherwise why it ends."""
 
     def keep_alive(self, model: str, seconds: float, caller: Caller) -> Rejection | None:
         """A client says how long a model stays loaded without requests, until the service file is read again:

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 
 from firesteel.edge.home import Home
 from firesteel.edge.host.process import uptime
-from firesteel.gateway.discovery import OwnServices, find_apis, identity_of
+from firesteel.gateway.discovery import OwnServices, find_apis, is_identity_of
 from firesteel.gateway.interfaces import ServerApiName, WaitStatus
 from firesteel.gateway.loader.process import (
     ExpectedRelease,
@@ -29,7 +29,9 @@ from firesteel.gateway.loader.process import (
 )
 from firesteel.gateway.scheduler.events import LoadFailed, ModelLoaded, ModelUnloaded, RejectRequest
 from firesteel.gateway.service_config import ModelConfig, Reason, RunningModel
-from firesteel.run.service import Service, load
+from firesteel.run import service as services
+from firesteel.run.service import Service
+from firesteel.units import show_seconds
 
 _STOP_ATTEMPTS = 3
 _NO_RESULT = Reason("the loader ended without a result")
@@ -99,7 +101,11 @@ class ModelJobs:
 
     def start_unload(self, name: str, waiting_models: Iterable[str]) -> None:
         """`waiting_models`: the models that wait for its memory."""
-        self._start(name, self._unload(name, " and ".join(waiting_models)))
+        load = self._tasks.get(name)
+        if load is not None:
+            self._loading.discard(name)
+            load.cancel()
+        self._start(name, self._unload(name, " and ".join(waiting_models), load))
 
     async def close(self, *, keep: bool) -> None:
         """Cancel loads, and finish unloads. Stop what this gateway started, unless `keep`."""
@@ -151,12 +157,15 @@ class ModelJobs:
             await self._stop_remains(name)
         finally:
             took_s = uptime() - began_s
-            if isinstance(event, LoadFailed):
+            if self._tasks.get(name) is not asyncio.current_task():  # an unload has taken its place
+                self._listener.noted(name, f"the load of {name} was cancelled after {show_seconds(took_s)}")
+            elif isinstance(event, LoadFailed):
                 self._listener.noted(name, f"{name} did not load: {event.why}")
                 self._listener.job_finished(name, "failed", took_s, reason)
+                self._end(event)
             else:
                 self._listener.job_finished(name, "loaded", took_s, "")
-            self._end(event)
+                self._end(event)
 
     async def _bring_up(self, model: ModelConfig) -> RunningModel:
         self._update_progress(model.name, LoadProgress("plan", "planning", None))
@@ -177,7 +186,7 @@ class ModelJobs:
     async def _stop_stale(self, model: ModelConfig) -> None:
         """Stop an instance of this name that no longer matches the service file."""
         service = await self._service(model.name)
-        if service and identity_of(service.spec) != model.identity:
+        if service and not is_identity_of(model.identity, service.spec):
             self.note(model.name, f"stopping another {model.name} on {service.spec.url} first")
             await self._stop(model.name)
 
@@ -187,7 +196,7 @@ class ModelJobs:
             await self._stop(name)
 
     async def _service(self, name: str) -> Service | None:
-        service = await asyncio.to_thread(load, self._home, name)
+        service = await asyncio.to_thread(services.load, self._home, name)
         return service if service and service.phase != "dead" else None
 
     def learn_apis(self, name: str, url: str, apis: tuple[ServerApiName, ...]) -> None:
@@ -205,16 +214,20 @@ class ModelJobs:
 
     # --- unloading ---
 
-    async def _unload(self, name: str, waiting_models: str) -> None:
+    async def _unload(self, name: str, waiting_models: str, load: asyncio.Task[None] | None) -> None:
+        """`load`: one that is cancelled; its child takes back what it has begun."""
         began_s = uptime()
+        if load is not None:
+            self.progress[name] = WaitStatus(f"cancelling the load of {name}")
+            await asyncio.gather(load, return_exceptions=True)
+            self.identities.pop(name, None)
         self._listener.noted(
             name, f"{name} is unloading" + (f" to make room for {waiting_models}" if waiting_models else "")
         )
         try:
             service, identity = await self._service(name), self.identities.get(name)
             # Ours has ended, and another program was started under its name: not ours to stop.
-            was_replaced = service is not None and identity not in (None, identity_of(service.spec))
-            if not was_replaced:
+            if service is None or identity is None or is_identity_of(identity, service.spec):
                 await self._stop(name)
         finally:
             self.running.pop(name, None)

@@ -83,8 +83,15 @@ class Key(Value):
         if self.scope == "metrics":
             return Caller(self.name, models=frozenset(), is_for_metrics=True)
         models = None if self.models is None else frozenset(_allowed(self.models, names))
-        has_budget = self.limits.budget is not None
-        return Caller(self.name, self.scope == "admin", models, self.priority, has_budget=has_budget)
+        limits = self.limits
+        return Caller(
+            self.name,
+            self.scope == "admin",
+            models,
+            self.priority,
+            has_budget=limits.budget is not None,
+            has_reservation=limits.is_reserved,
+        )
 
 
 def _allowed(patterns: Iterable[str], names: Iterable[str]) -> Iterator[str]:
@@ -213,6 +220,7 @@ class _KeyJson(Value):
     created: str = ""
     budget: str | None = None
     expires: str = ""
+    at_once: int | None = None
 
 
 class _KeysDocument(Value):
@@ -234,10 +242,12 @@ def _parse(data: bytes) -> dict[str, Key]:
 
 def _key(row: _KeyJson) -> Key:
     _check_values(row.name, row.models, row.priority)
+    if row.at_once is not None and row.at_once < 1:
+        raise ValueError(f"`at_once` of key `{row.name}` is not a positive number")
     if not _DIGEST.fullmatch(row.sha256):
         raise ValueError(f"`sha256` of key `{row.name}` is not a digest")
     budget = parse_budget(row.budget) if row.budget is not None else None
-    limits = KeyLimits(_rate(row.requests), _rate(row.tokens), budget)
+    limits = KeyLimits(_rate(row.requests), _rate(row.tokens), budget, row.at_once)
     if row.expires and datetime.fromisoformat(row.expires).tzinfo is None:
         raise ValueError(f"`expires` of key `{row.name}` has no time zone")
     return Key(row.name, row.sha256, row.scope, row.models, limits, row.priority, row.created, row.expires)
@@ -262,6 +272,7 @@ def _write_keys(path: Path, keys: Mapping[str, Key]) -> None:
             key.created,
             str(key.limits.budget) if key.limits.budget else None,
             key.expires,
+            key.limits.at_once,
         )
         for key in keys.values()
     )
@@ -329,6 +340,7 @@ class KeyRing:
         self.on_change: Callable[[str], None] = lambda text: None
         """Gets the message about a change that a request has made it see."""
         self._names: tuple[str, ...] = ()
+        self._seen_s = -inf
         self._set_keys(keys)
 
     @classmethod
@@ -414,8 +426,10 @@ class KeyRing:
 
         An invalid file leaves the keys unchanged: a typing error must neither admit nor lock out a client.
         """
-        if self._clock() >= self._next_expiry:
+        now = self._clock()
+        if now >= self._next_expiry or now < self._seen_s:  # or the clock was set back
             self._forget_callers()
+        self._seen_s = now
         stamp = _stamp(self.path)
         if stamp == self._stamp:
             return None

@@ -15,13 +15,11 @@ import ctypes
 import gc
 import json
 import os
-import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Literal
 
 from firesteel.edge.home import Home, Locked, lock, write_text
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady, Stopped, UsageError
@@ -436,9 +434,6 @@ class ServiceFileWatch:
 
 # --- a service file for models that were only named ---
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
-"""The names that a service file allows; any other is refused there, and no service can have it."""
-
 
 def write_service_file(models: Iterable[str], home: Home) -> Path:
     """`serve MODEL...`: a service file for models that were only named. Loads no PyYAML: the gateway's
@@ -447,7 +442,7 @@ def write_service_file(models: Iterable[str], home: Home) -> Path:
     As JSON, which is YAML too and quotes what must be quoted.
     """
     models = tuple(models)
-    entries = {_plain(model): _entry(model, home) for model in models}
+    entries = {_plain(model): {"recipe": model} for model in models}
     if len(entries) < len(models):
         raise UsageError(
             "two of these models have the same name", next="write a service file that names each"
@@ -455,19 +450,6 @@ def write_service_file(models: Iterable[str], home: Home) -> Path:
     path = home.root / "serve.yaml"
     write_text(path, json.dumps({"models": entries}, indent=1))
     return path
-
-
-def _entry(model: str, home: Home) -> dict[str, Any]:
-    """Keeps the port of a service that runs: with another port it would be another launch, and be stopped."""
-    name = _plain(model)
-    service = load(home, name) if _NAME.match(name) else None
-    if service is None or service.phase == "dead":
-        return {"recipe": model}
-    try:
-        port = urlsplit(service.spec.url).port
-    except ValueError:  # another program has overwritten the service's file
-        port = None
-    return {"recipe": model, "port": port} if port else {"recipe": model}
 
 
 def _plain(model: str) -> str:

@@ -89,7 +89,7 @@ class ModelConfig(Value):
     identity: str
     """Changes with anything that needs a restart; what runs is then stale. Other changes apply in place."""
     urls: tuple[str, ...]
-    """Without `/v1`. A model of ours has one."""
+    """Without `/v1`. A model of ours has one if the file gives its port."""
     bytes: int = 0
     """Planned; for an outside model the size in the file. The measured size replaces it once it has run with
     the same identity."""

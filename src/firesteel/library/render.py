@@ -139,10 +139,11 @@ def _asks(models: Sequence[str], ask: Ask) -> list[Ask]:
 
 
 def _asks_of_file(models: Sequence[str], file: Path, form: str) -> list[Ask]:
-    from firesteel.service_file import asks, read_service_file  # loads PyYAML
+    from firesteel.service_file import asks, read_service_file, with_ports  # loads PyYAML
 
     hint = "firesteel models, to list models that need no file"
-    known = asks(read_service_file(str(file), read_text(file, next=hint)))
+    content = read_service_file(str(file), read_text(file, next=hint))
+    known = with_ports(content, asks(content))
     unknown = [name for name in models if name not in known]
     if unknown or not known:
         missing = f"`{', '.join(unknown)}`" if unknown else "any model"

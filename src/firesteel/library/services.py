@@ -106,7 +106,7 @@ def _with_file(path: Path, rows: tuple[ServiceStatus, ...]) -> tuple[ServiceStat
         name: ServiceStatus(
             name,
             "not running",
-            f"http://127.0.0.1:{ask.port}/v1",
+            f"http://127.0.0.1:{ask.port}/v1" if ask.port else "",
             next=f"firesteel up -f {shlex.quote(str(path))} {name}",
         )
         for name, ask in asks(file).items()

@@ -7,16 +7,17 @@ Docker's published ports bypass a host firewall, so without a key the whole netw
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from firesteel.catalog.launches import listening_on
+from firesteel.catalog.launches import DEFAULT_PORT, listening_on
 from firesteel.edge.home import Home
+from firesteel.edge.host.process import port_is_free
 from firesteel.errors import FiresteelError, HostNotReady, Stopped, UsageError
 from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK
-from firesteel.run.service import Service, pick
+from firesteel.run.service import Service, all_services, pick
 from firesteel.values import replace
 
 if TYPE_CHECKING:  # asking a server needs no planner
@@ -32,6 +33,28 @@ def reached_at(address: str, port: int) -> str:
     parsed = _parsed_address(address)
     host = LOOPBACK if parsed.is_unspecified else str(parsed)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+_PORTS = 1000
+
+
+def free_port(home: Home, avoid: Collection[int] = ()) -> int:
+    """One that no program has now, and no service, which may be restarting."""
+    taken = {*avoid, *(port_of(service) for service in all_services(home) if service.phase != "dead")}
+    ports = (port for port in range(DEFAULT_PORT, DEFAULT_PORT + _PORTS) if port not in taken)
+    found = next((port for port in ports if port_is_free(port)), None)
+    if found is None:
+        what = f"no port from {DEFAULT_PORT} to {DEFAULT_PORT + _PORTS - 1} is free"
+        raise HostNotReady(what, next="give the model a `port`")
+    return found
+
+
+def port_of(service: Service) -> int | None:
+    """None: another program has overwritten the service's file."""
+    try:
+        return urlsplit(service.spec.url).port
+    except ValueError:
+        return None
 
 
 def listening(proposal: Proposal, address: str) -> Proposal:

@@ -29,7 +29,7 @@ from firesteel.planner.advice import require_runnable
 from firesteel.planner.propose import Proposal
 from firesteel.run.damage import audit_pulled, explain_with_digests
 from firesteel.run.down import remove_files, stop_and_remove, stop_processes
-from firesteel.run.endpoints import listening
+from firesteel.run.endpoints import free_port, listening, port_of
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
 from firesteel.run.preflight import held_bytes, preflight
 from firesteel.run.pull import pull_launch
@@ -50,7 +50,7 @@ from firesteel.run.start import adopt_all, start_failure, start_supervisor, wait
 from firesteel.run.supervise import boot
 from firesteel.run.verify.after_start import warm_and_verify
 from firesteel.run.weights import staged_files
-from firesteel.service_file import ServiceFile, chosen
+from firesteel.service_file import ServiceFile, chosen, written_ports
 from firesteel.units import show_bytes
 from firesteel.values import replace
 from firesteel.workspace import Workspace
@@ -369,7 +369,10 @@ def plan_all(
     file: ServiceFile, names: tuple[str, ...], workspace: Workspace, running: Iterable[Service]
 ) -> list[Proposal]:
     """The best way to serve each model, in the file's order, in the memory that those before it leave."""
+    running = tuple(running)
     ready = {service.name for service in running if service.phase == "ready"}
+    ports = {service.name: port_of(service) for service in running if service.phase != "dead"}
+    taken_ports = [*written_ports(file)]
     external_bytes = sum(entry.memory or 0 for entry in file.models.values() if entry.addresses)
     ceiling, host = file.memory.ceiling, workspace.host()
     available = host.room_bytes
@@ -379,6 +382,9 @@ def plan_all(
     taken = 0
     for name, ask in chosen(file, names).items():
         rest = replace(host, memory_available_bytes=host.keep_free_bytes + max(0, available - taken))
+        if ask.port is None:
+            ask = replace(ask, port=ports.get(name) or free_port(workspace.home, taken_ports))
+            taken_ports.append(ask.port or 0)
         # What runs already holds its memory: it is planned on the host as it is.
         propose = workspace.propose_joined if ask.sparks else workspace.propose
         best = propose(ask, host if name in ready else rest)[0]

@@ -104,6 +104,9 @@ class FakeDispatcher:
         self.abandoned.append(request)
         self.changed.set()
 
+    def extend(self, request: PendingRequest) -> Rejection | None:
+        raise AssertionError("no request is metered")
+
     def hold(self, request: PendingRequest, *, was_sent: bool) -> bool:
         return False
 

@@ -16,7 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.gateway.http.body import SEARCH_BYTES, edited
-from firesteel.gateway.http.body_edits import ParameterRules, estimated_tokens, parameter_edits, request_usage
+from firesteel.gateway.http.body_edits import (
+    AnswerSize,
+    ParameterRules,
+    answer_size,
+    estimated_tokens,
+    parameter_edits,
+    request_usage,
+)
 from firesteel.gateway.http.limits import HttpLimits
 from firesteel.gateway.http.usage import UsageFilter
 from firesteel.gateway.interfaces import Counting, Endpoint, Rejection, Usage
@@ -154,7 +161,7 @@ def test_embeddings_have_no_parameters() -> None:
     assert ParameterRules(ModelParameters(fixed={"temperature": 0})).of("embedding") is None
 
 
-NAMES = ("model", "user", "temperature", "seed", "n", "max_tokens", "n_predict", 'é"\\', "tools")
+NAMES = ("model", "user", "temperature", "seed", "top_p", "max_tokens", "n_predict", 'é"\\', "tools")
 SCALARS = st.none() | st.booleans() | st.integers(-5, 200) | st.floats(-2, 2) | st.text(max_size=8)
 JSON = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
@@ -164,7 +171,7 @@ JSON = st.recursive(
 @given(
     st.dictionaries(st.sampled_from(NAMES), JSON, max_size=9),
     st.dictionaries(st.sampled_from(("temperature", "seed")), SCALARS, max_size=2),
-    st.dictionaries(st.sampled_from(("temperature", "n")), SCALARS, max_size=2),
+    st.dictionaries(st.sampled_from(("temperature", "top_p")), SCALARS, max_size=2),
     st.sets(st.sampled_from(("user", 'é"\\'))),
     st.none() | st.integers(1, 100),
     st.sampled_from((None, 2)),
@@ -478,3 +485,56 @@ async def _ask_with_official_clients(url: str) -> None:
 def _shape(event: bytes) -> object:
     """The names of its fields, in their order."""
     return list(json.loads(event[6:])) if event.startswith(b"data: {") else event
+
+
+@pytest.mark.parametrize(
+    ("asked", "sent"),
+    [
+        ({"max_tokens": 50, "n": 2}, {"max_tokens": 5, "n": 2}),
+        ({"n": 5}, {"max_tokens": 2, "n": 5}),
+        ({"max_tokens": 2, "n": 5}, {"max_tokens": 2, "n": 5}),
+        ({"best_of": 3, "max_tokens": 9}, {"best_of": 3, "max_tokens": 3}),
+        ({"prompt": ["a", "b"], "max_tokens": 9}, {"prompt": ["a", "b"], "max_tokens": 5}),
+        ({"prompt": [1, 2, 3], "max_tokens": 9}, {"prompt": [1, 2, 3], "max_tokens": 9}),
+        ({"n": 1e1}, {"n": 1e1, "max_tokens": 1}),
+        ({"n": None}, {"n": None, "max_tokens": 10}),
+    ],
+)
+def test_a_limit_is_for_all_answers_together(asked: dict[str, Any], sent: dict[str, Any]) -> None:
+    """`limits.max_tokens: 10` gave 500 tokens with `n: 50`."""
+    rules = ParameterRules(ModelParameters(max_tokens=10)).of("completion")
+    assert rules is not None
+    body = json.dumps(asked).encode()
+    edits = parameter_edits(body, rules)
+    assert not isinstance(edits, Rejection)
+    assert json.loads(b"".join(edited(body, edits))) == sent
+
+
+def test_more_answers_than_tokens_are_refused() -> None:
+    rules = ParameterRules(ModelParameters(max_tokens=10)).of("chat")
+    assert rules is not None
+    refused = parameter_edits(b'{"n": 50}', rules)
+    assert isinstance(refused, Rejection) and refused.status == 400 and "50 answers" in refused.why
+
+
+@pytest.mark.parametrize(
+    ("body", "parameters", "size"),
+    [
+        ({"max_tokens": 7, "n": 3}, {}, AnswerSize(21)),
+        ({"max_tokens": 7, "max_completion_tokens": 9}, {}, AnswerSize(9)),
+        ({"stream": True}, {}, AnswerSize(None, True)),
+        ({"max_tokens": None}, {"defaults": {"max_tokens": 5}}, AnswerSize(5)),
+        ({"max_tokens": 50}, {"max_tokens": 8}, AnswerSize(8)),
+        ({"n": 2}, {"max_tokens": 8}, AnswerSize(8)),
+        ({"max_tokens": 50}, {"fixed": {"max_tokens": 3}}, AnswerSize(3)),
+        ({"max_tokens": 50}, {"strip": ("max_tokens",)}, AnswerSize(None)),
+        ({"n_predict": -1}, {}, AnswerSize(None)),
+    ],
+    ids=str,
+)
+def test_how_long_answers_may_become(
+    body: dict[str, Any], parameters: dict[str, Any], size: AnswerSize
+) -> None:
+    rules = ParameterRules(ModelParameters(**parameters)).of("chat")
+    assert rules is not None
+    assert answer_size(json.dumps(body).encode(), rules) == size

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from firesteel.gateway.http.usage import HEAD_BYTES, TAIL_BYTES, find_usage
+from firesteel.gateway.http.usage import HEAD_BYTES, TAIL_BYTES, RunningCount, find_usage
 from firesteel.gateway.interfaces import Usage
 
 LIE: Any = {"prompt_tokens": 999, "completion_tokens": 999, "input_tokens": 999, "output_tokens": 999}
@@ -195,3 +195,35 @@ def test_the_embedded_engines_answers(embedded_engine: int) -> None:
     counted = _ends(_post(port, "/v1/chat/completions", with_usage), True)
     assert counted is not None
     assert (counted.prompt_tokens, counted.completion_tokens) == (chat["prompt_tokens"], 8)
+
+
+def _deltas(count: int, **usage: int) -> bytes:
+    event = b'data: {"choices":[{"delta":{"content":"x"}}]%b}\n\n'
+    return b"".join(
+        event
+        % (
+            b',"usage":{"prompt_tokens":%d,"completion_tokens":%d}' % (usage["prompt"], n + 1)
+            if usage
+            else b""
+        )
+        for n in range(count)
+    )
+
+
+@pytest.mark.parametrize("size", [1, 7, 60, 10_000])
+@pytest.mark.parametrize("usage", [{}, {"prompt": 30}])
+def test_a_stream_is_counted_while_it_arrives(size: int, usage: dict[str, int]) -> None:
+    count, stream = RunningCount(20, is_response=False), _deltas(50, **usage)
+    pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+    counts = [count.take(piece) for piece in pieces]
+    assert counts == sorted(counts) and counts[-1] == (30 if usage else 20) + 50
+
+
+@pytest.mark.parametrize(("limit", "events"), [(25, 2), (24, 1), (23, 1), (22, 1)])
+def test_a_piece_that_is_too_much_is_cut_behind_an_event(limit: int, events: int) -> None:
+    """One that has begun is passed on whole."""
+    count, event = RunningCount(20, is_response=False), _deltas(1)
+    assert count.take(3 * event + event[:5]) == 23
+    rest = event[5:] + 4 * event
+    assert count.take(rest) == 28
+    assert count.take_back(rest, limit) == len(events * event) - 5

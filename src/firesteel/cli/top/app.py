@@ -234,9 +234,9 @@ class TopApp:
         model = self._selected()
         if model is None:
             return
-        if model.phase == "off":
+        if model.phase == "off" and not model.requested:
             self._choose(message=f"{model.name} is not loaded")
-        elif model.pinned:
+        elif model.pinned and model.phase != "loading":
             self._choose(message=f"{model.name} is pinned, so it stays loaded; p unpins it")
         else:
             self._change(model, "unload")
@@ -247,7 +247,8 @@ class TopApp:
 
     def _change(self, model: ModelStatus, action: Action) -> None:
         """In a separate thread: the gateway answers at once, or hangs."""
-        said = f"asked the gateway to {action} {model.name}"
+        is_cancel = action == "unload" and model.phase in ("loading", "off")
+        said = f"asked the gateway to {'cancel the load of' if is_cancel else action} {model.name}"
         if action == "unload" and model.busy:
             said += f"; it first finishes {model.busy} requests"
         if action in ("pin", "unpin"):

@@ -53,7 +53,7 @@ KEYS = "q quit  ↑↓ model  l load  u unload  p pin  tab log/requests/queue  ?
 HELP = (
     "↑ ↓ or j k      select a model",
     "l               load it; says first what would be unloaded for it",
-    "u               unload it; it first finishes its requests",
+    "u               unload it; it first finishes its requests; or cancel its load",
     "p               pin it, so that it stays loaded, or unpin it",
     "tab             below: its log, the requests, or who waits",
     "1 2 3           curves of the last 15 minutes, 24 hours, 30 days",

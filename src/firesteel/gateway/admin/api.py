@@ -2,7 +2,7 @@
 
     GET  /api/health                                    whether the gateway runs; needs no key
     GET  /api/state                                     models, memory, queue
-    POST /api/models/NAME/load     .../unload           202 with the model's state
+    POST /api/models/NAME/load     .../unload           202 with the model's state; an unload cancels a load
     POST /api/models/unload                             202; all that are not pinned, once they are idle
     POST /api/models/NAME/pin      .../unpin            202; until the service file is read again
     GET  /api/models/NAME/logs?lines=100&follow=1       the engine's output; follow: as events

@@ -61,6 +61,8 @@ class BudgetStatus(Value):
     period: BudgetPeriod
     spent: int
     left: int
+    over: int
+    """By how much it was exceeded: prompts that were longer than estimated."""
     ends: str
     """When the next period begins."""
 
@@ -149,20 +151,21 @@ def _select(path: Path, query: str, values: list[str]) -> list[Any]:
         return database.execute(query.format(table), values).fetchall()
 
 
-def spent_tokens(path: Path, key: str, since: float) -> int:
-    """What a key was charged since a midnight."""
-    day = str(datetime.fromtimestamp(since).date())
+def spent_tokens(path: Path, key: str, since: float, until: float) -> int:
+    """What a key was charged from one midnight to another; not on days to which the clock had jumped."""
+    days = [str(datetime.fromtimestamp(at).date()) for at in (since, until)]
     tokens = "coalesce(sum(prompt_tokens + completion_tokens), 0)"
-    rows = _select(path, f"SELECT {tokens} FROM {{}} WHERE key = ? AND day >= ?", [key, day])
+    where = "key = ? AND day >= ? AND day < ?"
+    rows = _select(path, f"SELECT {tokens} FROM {{}} WHERE {where}", [key, *days])
     return rows[0][0] if rows else 0
 
 
 def _budget_status(path: Path, key: str, budget: TokenBudget, now: float) -> BudgetStatus:
     began, ends = period_of(now, budget.period)
-    spent = spent_tokens(path, key, began)
-    left = max(0, budget.tokens - spent)
+    spent = spent_tokens(path, key, began, ends)
+    left = budget.tokens - spent
     next_period = datetime.fromtimestamp(ends).astimezone().isoformat(timespec="seconds")
-    return BudgetStatus(key, budget.tokens, budget.period, spent, left, next_period)
+    return BudgetStatus(key, budget.tokens, budget.period, spent, max(0, left), max(0, -left), next_period)
 
 
 def csv_text(report: UsageReport) -> str:

@@ -14,11 +14,12 @@ from enum import Enum
 from time import monotonic
 
 from firesteel.gateway.http.head import ResponseHead
-from firesteel.gateway.http.request_body import EndpointBody
+from firesteel.gateway.http.request_body import ContentFilter, EndpointBody
 from firesteel.gateway.http.translation import MAX_ANSWER_BYTES
 from firesteel.gateway.http.upstream import PIECES, Upstream
-from firesteel.gateway.http.usage import TAIL_BYTES, ResponseTail
+from firesteel.gateway.http.usage import TAIL_BYTES, ResponseTail, RunningCount
 from firesteel.gateway.interfaces import (
+    Allowance,
     Endpoint,
     FallbackReason,
     GatewayResponse,
@@ -105,8 +106,11 @@ class Attempt:
         if self.upstream is not None:
             self.upstream.stop_forwarding()
 
-    def take(self, piece: bytes) -> None:
-        """Measure a piece, and keep its end."""
+    def new_filter(self) -> ContentFilter | None:
+        return self.body.new_filter(self.endpoint, is_metered=False)
+
+    def take(self, piece: bytes) -> bytes:
+        """Measure a piece, and keep its end. Return what is passed on of it."""
         if self._arrivals:
             self.measure_forwarded()
         now = monotonic()
@@ -118,13 +122,16 @@ class Attempt:
         tail.append(piece if size <= TAIL_BYTES else tail.end_of(piece))
         if len(tail) > PIECES:
             tail.trim()
+        return piece
 
     def begin_stream(self, first_s: float, path: bytes) -> None:
         """The piece that was taken is the first of a stream that is passed on."""
-        target = self.body.translation.target if self.body.translation is not None else path
-        self._tail.is_response = target == b"/v1/responses"
+        self._tail.is_response = self._target(path) == b"/v1/responses"
         if self._recorder is not None:
             self._recorder.first(first_s)
+
+    def _target(self, path: bytes) -> bytes:
+        return self.body.translation.target if self.body.translation is not None else path
 
     def measure_forwarded(self) -> None:
         """What the upstream has written by itself; the tail has it already."""
@@ -207,6 +214,39 @@ class Attempt:
         if self._arrivals:
             self.measure_forwarded()
         return self._tail.usage(self.is_stream, is_whole)
+
+
+class MeteredAttempt(Attempt):
+    """Its stream ends where its key has no tokens left: its answer has no limit of its own."""
+
+    def __init__(
+        self,
+        path: bytes,
+        allowance: Allowance,
+        extend: Callable[[], bool],
+        endpoint: Endpoint,
+        recorder: LatencyRecorder | None,
+        body: EndpointBody,
+    ) -> None:
+        """`extend`: called when the allowance is used up; whether it is larger now."""
+        super().__init__(endpoint, recorder, body)
+        self._allowance, self._extend = allowance, extend
+        self._count = RunningCount(allowance.prompt, is_response=self._target(path) == b"/v1/responses")
+        self._has_ended = False
+
+    def new_filter(self) -> ContentFilter | None:
+        """Without the framing of its server, it can end after any event."""
+        return self.body.new_filter(self.endpoint, is_metered=True)
+
+    def take(self, piece: bytes) -> bytes:
+        allowance = self._allowance
+        if self._has_ended or not self.is_stream:
+            return b"" if self._has_ended else super().take(piece)
+        allowance.used = self._count.take(piece)
+        if allowance.used >= allowance.tokens and not self._extend():
+            piece = piece[: self._count.take_back(piece, allowance.tokens)]
+            self._has_ended = True
+        return super().take(piece)
 
 
 _RETRYABLE: dict[int, FallbackReason] = {429: "full", 502: "down", 503: "down", 504: "down"}

@@ -2,6 +2,7 @@
 
     rules = ParameterRules(config.parameters)
     parameter_edits(body, rules.of("chat")) -> edits of the body, or why it is rejected
+    answer_size(body, rules.of("chat")) -> how long its answers may become
     request_usage(body, "continuous") -> the edit that asks the engine for token counts
 
 Edits are made by position, like the model's name (`body.py`): everything else stays byte for byte, and a body
@@ -19,7 +20,7 @@ from firesteel.gateway.http.body import STREAM, STREAM_OPTIONS, Edit, find_near_
 from firesteel.gateway.interfaces import Counting, Rejection
 from firesteel.gateway.service_config import ModelParameters
 from firesteel.gateway.translate.values import dump
-from firesteel.values import Value
+from firesteel.values import Value, replace
 
 MAX_BRACKETS = 100_000
 """Of one body: 30 ms."""
@@ -33,6 +34,8 @@ _OF_RECIPES = {
 """A recipe's settings are those of chat completions; these APIs have only some of them."""
 _MAX_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
 """The names of one limit: OpenAI's, its newer ones, and llama.cpp's."""
+_CHOICES = ("n", "best_of", "n_cmpl")
+"""How many answers a prompt gets, each up to that limit; the last one is llama.cpp's."""
 
 _SPACE = rb"[ \t\r\n]*+"
 _STRING = rb'"(?>(?:[^"\\]++|\\.)*)"'
@@ -44,7 +47,9 @@ _NEXT = re.compile(_SPACE + rb"([,}])" + _SPACE)
 
 
 class _Invalid(Exception):
-    pass
+    def __init__(self, why: str, advice: str = "Send one JSON object.") -> None:
+        super().__init__(why)
+        self.advice = advice
 
 
 class _Member(Value):
@@ -127,6 +132,12 @@ class ParameterRules:
         self._parameters = parameters
         self._by_kind: dict[str, RouteRules] = {}
 
+    def limited(self, max_tokens: int) -> ParameterRules:
+        """The same, and no more tokens than this."""
+        own = self._parameters.max_tokens
+        limit = max_tokens if own is None else min(own, max_tokens)
+        return ParameterRules(replace(self._parameters, max_tokens=limit))
+
     def of(self, kind: str) -> RouteRules | None:
         """None: this kind of route has no parameters."""
         if kind not in _GENERATES:
@@ -178,8 +189,9 @@ def parameter_edits(body: bytes, rules: RouteRules) -> list[Edit] | Rejection:
     """
     try:
         members = list(_members(body))
+        limit = _limit_of_each(body, members, rules)
     except _Invalid as error:
-        return Rejection(400, "bad_body", f"The body {error}. Send one JSON object.")
+        return _bad_body(error)
     last = {member.name: index for index, member in enumerate(members)}
     removed: list[bool] = []
     edits: list[Edit] = []
@@ -191,7 +203,7 @@ def parameter_edits(body: bytes, rules: RouteRules) -> list[Edit] | Rejection:
         removed.append(name in rules.stripped or (is_ruled and index != last[name]))
         if removed[-1]:
             continue
-        new = _new_value(name, value, rules)
+        new = _new_value(name, value, rules, limit)
         if new is None and value == b"null" and is_ruled:
             removed[-1] = True  # the same as if it were not there
             continue
@@ -200,7 +212,7 @@ def parameter_edits(body: bytes, rules: RouteRules) -> list[Edit] | Rejection:
             edits.append((member.value, member.end, new))
     tools = next((body[each.value : each.end] for each in members if each.name == "tools"), b"[]")
     has_tools = tools not in (b"[]", b"null")
-    added = _added(rules, rules.for_tools if has_tools else rules.defaults, given)
+    added = _added(rules, rules.for_tools if has_tools else rules.defaults, given, limit)
     edits += _removals(members, removed)
     if added:
         text = b",".join(b"%b:%b" % (dump(name), value) for name, value in added.items())
@@ -209,11 +221,14 @@ def parameter_edits(body: bytes, rules: RouteRules) -> list[Edit] | Rejection:
     return edits
 
 
-def _new_value(name: str, value: bytes, rules: RouteRules) -> bytes | None:
+def _bad_body(error: _Invalid) -> Rejection:
+    return Rejection(400, "bad_body", f"The body {error}. {error.advice}")
+
+
+def _new_value(name: str, value: bytes, rules: RouteRules, limit: int | None) -> bytes | None:
     """None: it stays as it is."""
     if name in rules.fixed:
         return rules.fixed[name]
-    limit = rules.max_tokens
     if limit is None or name not in _MAX_TOKENS or value == b"null":
         return None
     # Anything but a whole number up to the limit: an engine might take `-1`, `1e9` or "99999" for one.
@@ -221,15 +236,93 @@ def _new_value(name: str, value: bytes, rules: RouteRules) -> bytes | None:
     return None if is_within else b"%d" % limit
 
 
-def _added(rules: RouteRules, defaults: Mapping[str, bytes], given: set[str]) -> dict[str, bytes]:
+def _added(
+    rules: RouteRules, defaults: Mapping[str, bytes], given: set[str], limit: int | None
+) -> dict[str, bytes]:
     added = {name: value for name, value in rules.fixed.items() if name not in given}
     has_max_tokens = any(name in given or name in added for name in _MAX_TOKENS)
     for name, value in defaults.items():
         if name not in given and name not in added and not (has_max_tokens and name in _MAX_TOKENS):
-            added[name] = value
-    if rules.max_tokens is not None and not has_max_tokens:
-        added.setdefault(rules.max_tokens_name, b"%d" % rules.max_tokens)
+            is_limited = limit is not None and name in _MAX_TOKENS
+            added[name] = b"%d" % min(limit or 0, _number(value) or 0) if is_limited else value
+    if limit is not None and not has_max_tokens:
+        added.setdefault(rules.max_tokens_name, b"%d" % limit)
     return added
+
+
+def _limit_of_each(body: bytes, members: list[_Member], rules: RouteRules) -> int | None:
+    """The limit of tokens is for all answers to a request together."""
+    if rules.max_tokens is None:
+        return None
+    choices = _answers(body, members, rules)
+    if choices > rules.max_tokens:
+        why = f"asks for {choices} answers, and all together may have {rules.max_tokens} tokens"
+        raise _Invalid(why, "Ask for fewer.")
+    return rules.max_tokens // choices
+
+
+def _answers(body: bytes, members: list[_Member], rules: RouteRules) -> int:
+    """To one request: choices of each prompt, and prompts. Of a name that is there twice the larger one."""
+    values = [(each.name, body[each.value : each.end]) for each in members]
+    values = [each for each in values if each[0] not in rules.stripped and each[0] not in rules.fixed]
+    given = {name for name, _ in values}
+    values += [each for each in rules.defaults.items() if each[0] not in given] + [*rules.fixed.items()]
+    choices = max((_number(value) or 1 for name, value in values if name in _CHOICES), default=1)
+    return choices * max((_prompts(value) for name, value in values if name == "prompt"), default=1)
+
+
+def _number(value: bytes) -> int | None:
+    """As engines read it: some take `1e3` or "1000" for 1000."""
+    try:
+        number = float(json.loads(value))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return int(number) if 0 <= number < 2**53 else None
+
+
+def _prompts(value: bytes) -> int:
+    """Of a completion: each text, or list of tokens, of a list gets its own answer."""
+    if not value.startswith(b"["):
+        return 1
+    try:
+        prompts = json.loads(value)
+    except (ValueError, RecursionError):
+        return 1
+    return len(prompts) if prompts and not isinstance(prompts[0], int) else 1
+
+
+class AnswerSize(Value):
+    """How long all answers to a request may become together."""
+
+    tokens: int | None
+    """None: it sets no limit."""
+    is_stream: bool = False
+
+
+def answer_size(body: bytes, rules: RouteRules) -> AnswerSize | Rejection:
+    """`rules`: of the model, which may set a limit or have a default.
+
+    For keys with limits, which a body that can be read in two ways must not escape: engines take the last of
+    two keys with one name, however it is spelled.
+    """
+    try:
+        members = list(_members(body))
+        limit = _limit_of_each(body, members, rules)
+        answers = _answers(body, members, rules)
+    except _Invalid as error:
+        return _bad_body(error)
+    names = [member.name for member in members]
+    for name in ("stream", *_MAX_TOKENS, *_CHOICES):
+        if names.count(name) > 1:
+            return Rejection(400, "ambiguous_body", f"The body has `{name}` twice. Send it once.")
+    values = {member.name: body[member.value : member.end] for member in members}
+    values = {**rules.defaults, **{k: v for k, v in values.items() if v != b"null"}, **rules.fixed}
+    values = {name: value for name, value in values.items() if name not in rules.stripped}
+    asked = [number for name in _MAX_TOKENS if (number := _number(values.get(name, b""))) is not None]
+    each = max(asked, default=limit)
+    each = each if limit is None or each is None else min(each, limit)
+    is_stream = values.get("stream") == b"true"
+    return AnswerSize(None if each is None else each * answers, is_stream)
 
 
 def _removals(members: list[_Member], removed: list[bool]) -> Iterator[Edit]:

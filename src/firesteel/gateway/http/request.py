@@ -7,12 +7,15 @@ dispatcher's `PendingRequest` and the upstream's `ResponseReceiver`.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from math import inf
 from time import monotonic
 from typing import Protocol
 
-from firesteel.gateway.http.attempt import Attempt, Judgement, Retry, judge
+from firesteel.gateway.http.attempt import Attempt, Judgement, MeteredAttempt, Retry, judge
 from firesteel.gateway.http.body import ModelField
 from firesteel.gateway.http.direct import DRAIN_IDLE_S, GOING_AWAY, UPGRADE, switching_head
 from firesteel.gateway.http.head import ProtocolError, RequestHead, ResponseHead
@@ -30,6 +33,7 @@ from firesteel.gateway.http.routes import Route
 from firesteel.gateway.http.translation import EVENTS, Dialect, OllamaCall
 from firesteel.gateway.http.upstream import ChunkBoundaries, ConnectionPool, Upstream
 from firesteel.gateway.interfaces import (
+    Allowance,
     Caller,
     Dispatcher,
     Endpoint,
@@ -114,6 +118,7 @@ class Request:
     _wait_status = WaitStatus("waiting")
     _extra_headers = b""
     _bytes_in = 0
+    _new_attempt: Callable[[Endpoint, LatencyRecorder | None, EndpointBody], Attempt] = Attempt
     _waits_since = _waited_s = _commented = 0.0
     _body: RequestBody
     _reply: Reply
@@ -192,6 +197,21 @@ class Request:
         if self._reply.state is OPEN:
             self._wait_status = WaitStatus(f"{fallback} answers in place of {model} ({reason})")
             self.write_comment()
+
+    def meter(self, allowance: Allowance) -> None:
+        self._new_attempt = partial(MeteredAttempt, self.path, allowance, self._extend)
+
+    def _extend(self) -> bool:
+        """Whether a metered stream may go on; if not, it ends when what it may have is written."""
+        why = self._client.dispatcher.extend(self) if self.state is ANSWERING else None
+        if why is not None:
+            asyncio.get_running_loop().call_soon(self._end_metered, self._attempt, why)
+        return why is None
+
+    def _end_metered(self, attempt: Attempt | None, why: Rejection) -> None:
+        if self.state is ANSWERING and self._attempt is attempt:
+            self._reply.flush()
+            self.stop(why)
 
     def stop(self, rejection: Rejection = STOPPING) -> None:
         """End it before its response is complete; tell the client if the format allows it."""
@@ -339,7 +359,7 @@ class Request:
             self._waited_s = monotonic() - self._began
             self._answer(body, "refused" if isinstance(body, Rejection) else "whole")
             return
-        self._attempt = attempt = Attempt(endpoint, recorder, body)
+        self._attempt = attempt = self._new_attempt(endpoint, recorder, body)
         self._waited_s = attempt.last - self._began
         upstream = pool.take(endpoint)
         if upstream is None:
@@ -404,7 +424,7 @@ class Request:
         if stream_head is None or (reply.state is OPEN and (head.status != 200 or not head.is_stream)):
             return self._collect(attempt, head, COLLECTING)
         self.state = ANSWERING
-        return reply.begin(stream_head, body.new_filter(attempt.endpoint) if head.is_stream else None)
+        return reply.begin(stream_head, attempt.new_filter() if head.is_stream else None)
 
     def _take_error(self, attempt: Attempt, head: ResponseHead) -> ChunkBoundaries | None:
         """None: the client gets it."""
@@ -430,7 +450,7 @@ class Request:
             attempt.pass_through(piece)
             self._reply.forward(piece)
             return
-        attempt.take(piece)
+        piece = attempt.take(piece)
         if attempt.first_s is None and state is not KEEPING:  # an answer has begun: nothing is sent again
             client, body = self._client, self._body
             body.content = bytes(body.content[:KEPT_BYTES]) if client.limits.keeps_bodies else b""

@@ -37,12 +37,15 @@ class EndpointBody(Value):
     translation: Translation | None = None
     """The endpoint does not speak the client's API, and gets this instead of the edited body."""
 
-    def new_filter(self, endpoint: Endpoint) -> ContentFilter | None:
-        """For a response that is a stream; each sending needs its own."""
+    def new_filter(self, endpoint: Endpoint, *, is_metered: bool) -> ContentFilter | None:
+        """For a response that is a stream; each sending needs its own. One that is metered comes without the
+        framing of its server, so that it can end after any event."""
         if self.translation is not None:
             return self.translation.stream()
         usage = self.usage
         if usage is None or not (usage.strips_event or usage.strips_fields):
+            if is_metered:
+                return UsageFilter(endpoint.counting, strips_event=False, strips_fields=False)
             return None
         return UsageFilter(
             endpoint.counting, strips_event=usage.strips_event, strips_fields=usage.strips_fields

@@ -103,6 +103,55 @@ class ResponseTail(list[bytes]):
         return len(_DELTA.findall(text))
 
 
+_RUNNING = re.compile(
+    rb'(?<!\\)"(prompt_tokens|input_tokens|prompt_n|cache_n|completion_tokens|output_tokens|predicted_n)"'
+    rb":\s?([0-9]{1,15})"
+)
+_PROMPTS = (b"prompt_tokens", b"input_tokens")
+_ANSWERS = (b"completion_tokens", b"output_tokens", b"predicted_n")
+_MAX_LINE_BYTES = 64 * 1024
+
+
+class RunningCount:
+    """The tokens of a stream so far, prompt and answer, for a key whose limit may end it: what the engine
+    says in its events, and no less than a token for each delta."""
+
+    __slots__ = ("_before", "_counts", "_delta", "_deltas", "_partial", "_prompt")
+
+    def __init__(self, prompt_tokens: int, *, is_response: bool) -> None:
+        """The prompt as estimated, until the engine has counted it."""
+        self._prompt, self._deltas, self._partial = prompt_tokens, 0, b""
+        self._delta = _RESPONSES_DELTA if is_response else _DELTA
+        self._counts: dict[bytes, int] = {}
+        self._before = 0, b"", self._counts
+
+    def take(self, piece: bytes) -> int:
+        self._before = self._deltas, self._partial, {**self._counts}
+        data = self._partial + piece
+        end = data.rfind(b"\n") + 1 or (len(data) if len(data) > _MAX_LINE_BYTES else 0)
+        lines, self._partial = data[:end], data[end:]
+        self._deltas += len(self._delta.findall(lines))
+        counts = self._counts
+        for name, value in _RUNNING.findall(lines):
+            counts[name] = max(counts.get(name, 0), int(value))
+        prompt = max(counts.get(b"prompt_n", 0) + counts.get(b"cache_n", 0), self._most(*_PROMPTS))
+        return (prompt or self._prompt) + max(self._deltas, self._most(*_ANSWERS))
+
+    def take_back(self, piece: bytes, limit: int) -> int:
+        """How much of the last piece may be passed on with a limit of tokens: whole events. One that has
+        begun before is one of them."""
+        self._deltas, self._partial, self._counts = self._before
+        position, has_begun = 0, bool(self._partial)
+        while (end := piece.find(b"\n\n", position) + 2) >= 2:
+            if self.take(piece[position:end]) > limit and not has_begun:
+                break
+            position, has_begun = end, False
+        return position
+
+    def _most(self, *names: bytes) -> int:
+        return max(self._counts.get(name, 0) for name in names)
+
+
 def find_usage(tail: bytes, is_stream: bool, head: bytes = b"") -> Usage | None:
     """From the last `TAIL_BYTES` of a response, and what is missing there from the first `HEAD_BYTES`."""
     usage = _find_common(tail, is_stream)

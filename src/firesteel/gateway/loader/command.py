@@ -18,12 +18,12 @@ from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
 from firesteel.edge.http import engine_client
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady
-from firesteel.gateway.discovery import identity, identity_of, running_model
+from firesteel.gateway.discovery import identity, is_identity_of, running_model
 from firesteel.gateway.loader.child import say
 from firesteel.hosts.cluster.on_nodes import key_of_nodes
 from firesteel.launch import LOOPBACK, Ask
 from firesteel.run.down import stop_and_remove
-from firesteel.run.endpoints import reached_at
+from firesteel.run.endpoints import free_port, reached_at
 from firesteel.run.report import Report, write_report
 from firesteel.run.service import ServiceSpec, folder_of, load, write_spec
 from firesteel.run.spec import REAPER
@@ -44,7 +44,8 @@ class CommandJob(Value):
 
     name: str
     cmd: tuple[str, ...]
-    port: int
+    port: int | None
+    """None: a free one, taken when it is loaded."""
     health: str
     memory_bytes: int
     floor_bytes: int = 0
@@ -55,10 +56,13 @@ class CommandJob(Value):
     """Another host's, of a model on a `node`: the command watches it there and stops it at its end."""
     secrets: str = ""
     """The file with the key that it asks for."""
+    avoid: tuple[int, ...] = ()
+    """Ports of others in the file."""
 
     @property
     def url(self) -> str:
-        return reached_at(self.address, self.port)
+        """Empty before it has a port."""
+        return reached_at(self.address, self.port) if self.port else ""
 
     @property
     def is_remote(self) -> bool:
@@ -112,7 +116,7 @@ async def load_command(job: CommandJob, home: Home) -> None:
 
 async def _load(job: CommandJob, home: Home) -> None:
     running = load(home, job.name)
-    if running and running.phase == "ready" and identity_of(running.spec) == job.identity:
+    if running and running.phase == "ready" and is_identity_of(job.identity, running.spec):
         say({"up": plain(replace(running_model(home, running), is_found=True))})
         return
     await stop_and_remove(home, job.name)
@@ -120,6 +124,8 @@ async def _load(job: CommandJob, home: Home) -> None:
         key_of_nodes(home, job.name)
     else:
         _check_host(job)
+    if job.port is None:
+        job = replace(job, port=free_port(home, job.avoid))
     began, spec = process.uptime(), job.spec()
     try:
         await _start(spec, home)
@@ -145,7 +151,7 @@ def _check_host(job: CommandJob) -> None:
             f"{job.name} needs {show_bytes(job.memory_bytes)}, and {show_bytes(available)} are available",
             next="firesteel ps",
         )
-    if not process.port_is_free(job.port):
+    if job.port and not process.port_is_free(job.port):
         raise HostNotReady(
             f"port {job.port} is taken", next=f"another `port` for `{job.name}` in {job.path or 'the file'}"
         )

@@ -48,7 +48,7 @@ from firesteel.planner.memory.measured import launch_key
 from firesteel.planner.plan import Plan
 from firesteel.planner.propose import Proposal
 from firesteel.run.down import freed_bytes
-from firesteel.run.endpoints import reached_at
+from firesteel.run.endpoints import free_port, port_of, reached_at
 from firesteel.run.events import PhaseDone, PhaseProgress, PlanReady, ServiceReady
 from firesteel.run.service import Service, all_services, folder_of, read_proof
 from firesteel.run.service import load as find_service
@@ -61,8 +61,8 @@ from firesteel.service_file import (
     ServiceFile,
     asks,
     on_nodes,
-    own_ports,
     read_service_file,
+    written_ports,
 )
 from firesteel.service_settings import AlertEntry, ParameterEntry
 from firesteel.units import MIB, Band, show_bytes
@@ -91,16 +91,16 @@ def read(path: str, home: Home) -> ServiceConfig:
     ceiling = _ceiling(file, host, [running[name] for name in file.models if name in running], external_bytes)
     # Each model is planned as if it ran alone: which of them run together is the scheduler's decision.
     alone = replace(host, memory_available_bytes=host.keep_free_bytes + max(0, ceiling - external_bytes))
-    ask_by_name, node_models, port_by_name = asks(file), on_nodes(file), own_ports(file)
+    ask_by_name, node_models, avoid = asks(file), on_nodes(file), written_ports(file)
     return ServiceConfig(
         path=path,
         listen=file.listen,
         ceiling_bytes=ceiling,
         keep_free_bytes=host.keep_free_bytes,
         models=tuple(
-            _own_model(path, entry, ask_by_name[name], workspace, alone)
+            _own_model(path, entry, ask_by_name[name], avoid, workspace, alone)
             if name in ask_by_name
-            else _command_model(path, name, entry, port_by_name[name], host, ceiling - external_bytes)
+            else _command_model(path, name, entry, avoid, host, ceiling - external_bytes)
             if entry.cmd
             else _job_model(node_job(path, node_models[name], home), entry, node_models[name].urls)
             if name in node_models and not node_models[name].has_here
@@ -158,18 +158,19 @@ def _external_model(
 
 
 def _command_model(
-    path: str, name: str, entry: ModelEntry, port: int, host: Host, room_bytes: int
+    path: str, name: str, entry: ModelEntry, avoid: tuple[int, ...], host: Host, room_bytes: int
 ) -> ModelConfig:
     assert entry.cmd is not None and entry.memory is not None
     floor_bytes = host.keep_free_bytes // 2
     job = CommandJob(
-        name, entry.cmd, port, entry.health or "/health", entry.memory, floor_bytes, entry.env, path
-    )
+        name, entry.cmd, entry.port, entry.health or "/health", entry.memory, floor_bytes, entry.env, path,
+        avoid=avoid,
+    )  # fmt: skip
     why_not = None
     if entry.memory > room_bytes:
         what = f"{name} needs {show_bytes(entry.memory)}; there is room for {show_bytes(max(0, room_bytes))}"
         why_not = Reason(what, f"less `memory` for `{name}` in {path}", "does not fit")
-    return _job_model(job, entry, (job.url,), why_not)
+    return _job_model(job, entry, (job.url,) if job.port else (), why_not)
 
 
 def _job_model(
@@ -192,12 +193,14 @@ def _job_model(
     )
 
 
-def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, host: Host) -> ModelConfig:
-    assert ask.name is not None and ask.port is not None
+def _own_model(
+    path: str, entry: ModelEntry, ask: Ask, avoid: tuple[int, ...], workspace: Workspace, host: Host
+) -> ModelConfig:
+    assert ask.name is not None
     bare = ModelConfig(
         ask.name,
         "",
-        (reached_at(LOOPBACK, ask.port),),
+        (reached_at(LOOPBACK, ask.port),) if ask.port else (),
         pinned=entry.pinned,
         preload=entry.preload,
         ttl_s=entry.ttl,
@@ -216,7 +219,7 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
             tuple(adapter.name for adapter in best.adapters),
             launch.engine,
         ),
-        identity=_identity(best),
+        identity=_identity(best, ask.port),
         bytes=round(best.plan.memory.needed.expected),
         load_s=load_time(best, workspace.home).all_s or _UNKNOWN_LOAD_S,
         engine=launch.engine,
@@ -225,7 +228,7 @@ def _own_model(path: str, entry: ModelEntry, ask: Ask, workspace: Workspace, hos
         planned=planned_figures(best.plan),
         ask={
             "name": ask.name, "recipe": ask.model, "context": ask.context, "users": ask.users,
-            "port": ask.port, "path": path, "identity": _identity(best),
+            "port": ask.port, "avoid": avoid, "path": path, "identity": _identity(best, ask.port),
             "runtime": ask.runtime, "engine_path": ask.engine_path, "sparks": ask.sparks,
             "fallback": entry.fallback_recipe, "adapters": entry.adapters,
         },
@@ -252,9 +255,9 @@ def _range(band: Band) -> PlannedRange:
     return PlannedRange(band.low, band.expected, band.high)
 
 
-def _identity(proposal: Proposal) -> str:
-    launch = proposal.plan.launch
-    return identity(launch_key(launch), reached_at(LOOPBACK, launch.port), False)
+def _identity(proposal: Proposal, port: int | None) -> str:
+    url = reached_at(LOOPBACK, port) if port else ""
+    return identity(launch_key(proposal.plan.launch), url, False)
 
 
 def _objection(proposal: Proposal) -> Reason | None:
@@ -281,7 +284,10 @@ class Job(Value):
 
     name: str
     recipe: str
-    port: int
+    port: int | None = None
+    """None: a free one, taken when it is loaded."""
+    avoid: tuple[int, ...] = ()
+    """Ports of others in the file."""
     context: int | None = None
     users: int | None = None
     path: str = ""
@@ -296,6 +302,7 @@ class Job(Value):
 def read_job(text: str) -> Job | CommandJob:
     try:
         fields = json.loads(text)
+        fields["avoid"] = tuple(fields.get("avoid", ()))
         return CommandJob(**{**fields, "cmd": tuple(fields["cmd"])}) if "cmd" in fields else Job(**fields)
     except (ValueError, TypeError) as error:
         raise UsageError(f"no job to load: {error}", next="firesteel serve") from None
@@ -322,12 +329,12 @@ async def _bring_up(job: Job, home: Home) -> None:
     workspace = Workspace(home)
     host = await asyncio.to_thread(workspace.host)
     ask = Ask(
-        job.recipe, job.context, job.users, job.port, name=job.name,
+        job.recipe, job.context, job.users, _port(job, home), name=job.name,
         runtime=job.runtime, engine_path=job.engine_path, sparks=job.sparks,
         adapters=tuple(AdapterReference(*each) for each in job.adapters.items()),
     )  # fmt: skip
     proposals = (workspace.propose_joined if job.sparks else workspace.propose)(ask, host)
-    chosen = next((found for found in proposals if _identity(found) == job.identity), proposals[0])
+    chosen = next((found for found in proposals if _identity(found, job.port) == job.identity), proposals[0])
     clock = LoadClock(load_time(chosen, home), process.uptime())
     options = RunOptions(service_file=job.path, is_swapped_in=True)
     started = (
@@ -354,6 +361,14 @@ async def _bring_up(job: Job, home: Home) -> None:
                 )
             running = replace(running_model(home, service), is_found=event.already, load_s=load_s)
             say({"up": plain(running)})
+
+
+def _port(job: Job, home: Home) -> int:
+    """What runs already keeps its own."""
+    if job.port is not None:
+        return job.port
+    running = find_service(home, job.name)
+    return (port_of(running) if running and running.phase != "dead" else None) or free_port(home, job.avoid)
 
 
 async def _after_others(name: str, home: Home) -> None:

@@ -250,11 +250,12 @@ function actionCell(cell, app) {
     model = now;
     const off = isOff(model);
     const isOurs = !model.outside && model.phase !== "cannot";
-    const isWaiting = off && model.requested && !model.pinned;
+    const isLoading = model.phase === "loading";
+    const isWaiting = isLoading || (off && model.requested && !model.pinned);
     const label = isWaiting ? "Cancel" : off ? "Load" : "Unload";
     put(primary, label);
     attribute(primary, "aria-label", `${label} ${isWaiting ? "the load of " : ""}${model.name}`);
-    primary.disabled = !isOurs || (off ? !isWaiting && (Boolean(model.why_not) || model.requested) : model.phase !== "ready" || model.pinned);
+    primary.disabled = !isOurs || (off ? !isWaiting && (Boolean(model.why_not) || model.requested) : !isLoading && (model.phase !== "ready" || model.pinned));
     put(pin, model.pinned ? "Unpin" : "Pin");
     attribute(pin, "aria-label", `${model.pinned ? "Unpin" : "Pin"} ${model.name}`);
     pin.disabled = !isOurs;

@@ -20,7 +20,7 @@ from firesteel.gateway.service_config import ModelConfig
 from firesteel.values import Value
 
 ModelPhase = Literal["off", "loading", "ready", "unloading"]
-RejectionKind = Literal["unknown", "full", "too large", "no memory", "failed"]
+RejectionKind = Literal["unknown", "full", "too large", "no memory", "failed", "cancelled"]
 """too large: impossible with this service file; no memory: not now, others hold it; failed: it does not
 run."""
 
@@ -44,6 +44,8 @@ class RequestArrived(Struct):
     """Any value that identifies it among active requests."""
     model: str
     priority: int = 0
+    key: str = ""
+    """Whose request it is: keys share the queue."""
 
 
 class RequestAbandoned(Struct):
@@ -65,6 +67,7 @@ class RequestReturned(Struct):
     request: Hashable
     model: str
     priority: int = 0
+    key: str = ""
 
 
 class ModelLoaded(Value):
@@ -102,6 +105,8 @@ class LoadRequested(Value):
 
     model: str
     is_loaded: bool
+    cancels: bool = False
+    """Of an unload: end a load under way, and do not wait for it."""
 
 
 class ConfigChanged(Value):
@@ -156,7 +161,8 @@ class LoadModel(Value):
 
 
 class UnloadModel(Value):
-    """Stop what runs, or clean up after a crash; ends with `ModelUnloaded` once the memory is free."""
+    """Stop what runs or loads, or clean up after a crash; ends with `ModelUnloaded` once its memory is
+    free."""
 
     model: str
 

@@ -30,6 +30,7 @@ class Waiter(Struct):
     priority: int
     sequence: int
     """Arrival order, for requests with the same timestamp."""
+    key: str = ""
 
 
 class ModelState(Struct, eq=False):
@@ -50,11 +51,13 @@ class ModelState(Struct, eq=False):
     load_s: float = 0.0
     busy: set[Hashable] = set()
     waiting: OrderedDict[Hashable, Waiter] = field(default_factory=OrderedDict)
-    """In order of arrival. Changed only by `Requests`, which keeps the next two in step. Not a plain `dict`:
-    finding its first key is slow once many before it were deleted."""
+    """In order of arrival. Changed only by `Requests`, with the next three. Not a plain `dict`: finding its
+    first key is slow once many before it were deleted."""
     oldest: Waiter | None = None
     priorities: dict[int, int] = {}
-    """How many of the waiting requests have each priority."""
+    """How many of the waiting requests have each priority..."""
+    keys: dict[str, int] = {}
+    """... and are of each key."""
     requested_s: float | None = None
     """When it was requested by name or because it is pinned. In the future after a failed load."""
     idle_s: float = 0.0
@@ -67,6 +70,8 @@ class ModelState(Struct, eq=False):
     is_conflicting: bool = False
     """It runs together with a model from the same `never_together` group."""
     is_removed: bool = False
+    is_cancelled: bool = False
+    """Its load: it stays off until somebody asks for it again, also if it is pinned."""
     is_returning: bool = False
     _measured: tuple[str, int] | None = None
     """The identity that was measured, and its bytes."""
@@ -181,12 +186,13 @@ class ModelState(Struct, eq=False):
     def set_off(self, now_s: float) -> None:
         """Nothing of it runs any more; the service file applies from here on."""
         self.is_unload_requested = self.is_conflicting = self.is_returning = False
+        was_cancelled, self.is_cancelled = self.is_cancelled, False
         self.enter("off", now_s)
         self.is_outside = self.config.is_outside
         if self.is_outside:
             self.identity = self.config.identity
             self.enter("ready", now_s)
-        elif self.is_pinned:
+        elif self.is_pinned and not was_cancelled:
             self.requested_s = max(now_s, self.retry_s)
 
     def fail(self, why: str, now_s: float) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from math import inf
+from typing import TypeVar
 
 from firesteel.gateway.scheduler.capacity import Capacity, LoadPreview, MemoryBudget, preview_load
 from firesteel.gateway.scheduler.events import (
@@ -41,6 +42,7 @@ from firesteel.gateway.scheduler.events import (
 from firesteel.gateway.scheduler.model_state import ModelState, Waiter, new_model_state
 from firesteel.gateway.service_config import ModelConfig
 from firesteel.units import show_seconds
+from firesteel.values import replace
 
 
 class Scheduler:
@@ -147,15 +149,21 @@ class Scheduler:
                     case ModelCrashed():
                         self._crashed(state, event, now_s, out)
                     case LoadRequested():
-                        self._load_requested(state, event.is_loaded, now_s)
+                        self._load_requested(state, event, now_s, out)
 
     def _arrived(self, event: RequestArrived | RequestReturned, now_s: float, out: list[Effect]) -> None:
         state = self._states.get(event.model)
         rejection = check_admission(event, state, self._capacity, self._requests.waiting, now_s)
+        if state is not None and rejection is not None and rejection.kind == "full":
+            last = self._requests.last_of_most(self._states.values(), state, event.key)
+            if last is not None:
+                self._requests.remove(last)
+                out.append(replace(rejection, request=last))
+                rejection = None
         if rejection:
             out.append(rejection)
         elif state is not None:
-            self._requests.enqueue(state, event.request, event.priority, now_s)
+            self._requests.enqueue(state, event, now_s)
 
     def _loaded(self, state: ModelState, measured_bytes: int | None, now_s: float, out: list[Effect]) -> None:
         if state.phase == "unloading":
@@ -223,7 +231,16 @@ class Scheduler:
         state.enter("loading", now_s)
         state.why, state.is_returning = why, True
 
-    def _load_requested(self, state: ModelState, is_loaded: bool, now_s: float) -> None:
+    def _load_requested(
+        self, state: ModelState, event: LoadRequested, now_s: float, out: list[Effect]
+    ) -> None:
+        is_loaded = event.is_loaded
+        if state.phase == "loading" and event.cancels and not is_loaded:
+            state.requested_s, state.is_cancelled = None, True
+            why = f"the load of `{state.name}` was cancelled. The next request loads it again"
+            self._requests.reject(state, "cancelled", why, None, out)
+            self._start_unload(state, now_s, out)
+            return
         if state.is_outside or state.is_removed or (state.is_pinned and not is_loaded):
             return
         if state.phase in ("off", "unloading"):
@@ -401,6 +418,7 @@ class Requests:
 
     def __init__(self) -> None:
         self.waiting = 0
+        self._by_key: dict[str, int] = {}
         self._states: dict[Hashable, ModelState] = {}
         self._sequence = 0
 
@@ -412,15 +430,34 @@ class Requests:
         state.use(now_s)
         self._states[request] = state
 
-    def enqueue(self, state: ModelState, request: Hashable, priority: int, now_s: float) -> None:
+    def enqueue(self, state: ModelState, event: RequestArrived | RequestReturned, now_s: float) -> None:
+        request, priority, key = event.request, event.priority, event.key
         if request in self._states:
             raise ValueError(f"request {request!r} is already active")
         self._sequence += 1
-        waiter = state.waiting[request] = Waiter(now_s, priority, self._sequence)
+        waiter = state.waiting[request] = Waiter(now_s, priority, self._sequence, key)
         state.oldest = state.oldest or waiter
         state.priorities[priority] = state.priorities.get(priority, 0) + 1
+        state.keys[key] = state.keys.get(key, 0) + 1
+        self._by_key[key] = self._by_key.get(key, 0) + 1
         self._states[request] = state
         self.waiting += 1
+
+    def last_of_most(self, states: Iterable[ModelState], state: ModelState, key: str) -> Hashable | None:
+        """The request that makes room in a full queue for one of this key and model: the last one of the key
+        with most requests, for the model of which it has most. None: this key has as many, for this model."""
+        most = max(self._by_key, key=self._by_key.__getitem__, default=key)
+        if self._by_key.get(most, 0) < self._by_key.get(key, 0) + 2:
+            most = key
+        crowded = max(states, key=lambda each: each.keys.get(most, 0))
+        if most == key and crowded.keys.get(key, 0) < state.keys.get(key, 0) + 2:
+            return None
+        waiting = reversed(crowded.waiting.items())
+        return next((request for request, waiter in waiting if waiter.key == most), None)
+
+    def remove(self, request: Hashable) -> None:
+        """Of those that wait."""
+        self._dequeue(self._states[request], request)
 
     def finish(self, request: Hashable, now_s: float) -> ModelState | None:
         """Return its model, or None if the scheduler has nothing to reconsider."""
@@ -442,13 +479,16 @@ class Requests:
         state.busy.clear()
 
     def grant_all(self, state: ModelState, max_wait_s: float, now_s: float, out: list[Effect]) -> None:
-        """By priority, then age. Requests that have waited longer than `max_wait_s` go first, by age
-        alone."""
+        """By priority, then in turns of the keys, each by age. Requests that have waited longer than
+        `max_wait_s` go first, by age alone."""
+        turns: dict[str, int] = {}
 
-        def rank(entry: tuple[Hashable, Waiter]) -> tuple[bool, int, float]:
+        def rank(entry: tuple[Hashable, Waiter]) -> tuple[bool, int, int, float]:
             waiter = entry[1]
-            is_overdue = now_s >= waiter.arrived_s + max_wait_s
-            return not is_overdue, 0 if is_overdue else -waiter.priority, waiter.arrived_s
+            if now_s >= waiter.arrived_s + max_wait_s:
+                return False, 0, 0, waiter.arrived_s
+            turn = turns[waiter.key] = turns.get(waiter.key, 0) + 1
+            return True, -waiter.priority, turn, waiter.arrived_s
 
         granted = sorted(state.waiting.items(), key=rank)
         self._dequeue_all(state)
@@ -480,17 +520,29 @@ class Requests:
         self.waiting -= 1
         if waiter is state.oldest:
             state.oldest = next(iter(state.waiting.values()), None)
-        state.priorities[waiter.priority] -= 1
-        if not state.priorities[waiter.priority]:
-            del state.priorities[waiter.priority]
+        _subtract(state.priorities, waiter.priority, 1)
+        _subtract(state.keys, waiter.key, 1)
+        _subtract(self._by_key, waiter.key, 1)
 
     def _dequeue_all(self, state: ModelState) -> None:
         for request in state.waiting:
             del self._states[request]
+        for key, count in state.keys.items():
+            _subtract(self._by_key, key, count)
         self.waiting -= len(state.waiting)
         state.waiting.clear()
         state.priorities.clear()
+        state.keys.clear()
         state.oldest = None
+
+
+T = TypeVar("T")
+
+
+def _subtract(counts: dict[T, int], name: T, count: int) -> None:
+    counts[name] -= count
+    if not counts[name]:
+        del counts[name]
 
 
 _OUTSIDE_RETRY_S = 5.0

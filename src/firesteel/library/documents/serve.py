@@ -55,6 +55,8 @@ class KeyJson(Document, kw_only=True):
     tokens: str | None
     budget: str | None
     """Tokens of prompts and answers: `5000000/month`."""
+    at_once: int | None
+    """Requests under way."""
     priority: int
     created: str
     expires: str | None
@@ -92,6 +94,7 @@ def key_json(key: Key) -> KeyJson:
         requests=str(limits.requests) if limits.requests else None,
         tokens=str(limits.tokens) if limits.tokens else None,
         budget=str(limits.budget) if limits.budget else None,
+        at_once=limits.at_once,
         expires=key.expires or None,
     )
 
