@@ -89,7 +89,6 @@ async def test_the_servers_own_api_is_forwarded(gateway: RunningGateway, client:
         ("chat/completions", "responses", {"messages": [], "stop": ["x"]}, "stop"),
         ("chat/completions", "responses", {"messages": [], "seed": 5}, "seed"),
         ("chat/completions", "messages", {}, "messages"),
-        ("messages/count_tokens", "chat", {"messages": []}, "count_tokens"),
     ],
 )
 async def test_what_cannot_be_translated_is_named(
