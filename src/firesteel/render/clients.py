@@ -28,6 +28,22 @@ class ConfigFolder(FileValue, kw_only=True):
     default: str
 
 
+class Life(FileValue, kw_only=True):
+    """What a client takes for a sign of life while it waits for the first event of a stream."""
+
+    counts: Literal["bytes", "events"]
+    """Bytes: comments keep it. Events: they do not."""
+    leaves_after: int | None = None
+    """Seconds without one; None: none was seen, up to the wait that was tried."""
+    tried: int
+    """Seconds of loading that it was seen to survive, with our settings."""
+    versions: tuple[str, ...]
+    agents: tuple[str, ...] = ()
+    """The names before the version in its `User-Agent`."""
+    event: str | None = None
+    """The type of an event that these versions were seen to ignore, and to take for a sign of life."""
+
+
 class KnownClient(FileValue, kw_only=True):
     title: str
     speaks: Literal["chat", "messages", "responses"]
@@ -39,6 +55,8 @@ class KnownClient(FileValue, kw_only=True):
     """The files that it reads; the first that exists is changed."""
     new_file: str | None = None
     """The file to create where none exists."""
+    life: Life | None = None
+    """None: not tried."""
     sources: Sources
 
     @property
@@ -53,6 +71,17 @@ def client_names() -> tuple[str, ...]:
 @cache
 def load_client(name: str) -> KnownClient:
     return shipped_data.load(f"clients/{name}.yaml", KnownClient)
+
+
+def keepalive_events() -> dict[str, str]:
+    """By the first word of a `User-Agent`; of versions that were seen to accept the event, and no others."""
+    lives = [life for name in client_names() if (life := load_client(name).life) and life.event]
+    return {
+        f"{agent}/{version}": str(life.event)
+        for life in lives
+        for agent in life.agents
+        for version in life.versions
+    }
 
 
 MAX_OUTPUT = 16_384

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from time import monotonic
 from typing import Any
 
 import pytest
 
 from firesteel.values import replace
-from tests.gateway.http.kit import EngineConnection, RunningGateway, answer
+from tests.gateway.http.kit import EngineConnection, RunningGateway, answer, request
+from tests.gateway.http.request_world import World
 
 GUARD = b'{"error":{"code":400,"message":"Unable to generate parser for this template. %b"}}'
 AT_THE_HEAD = GUARD % b"System message must be at the beginning."
@@ -202,3 +204,94 @@ async def test_a_count_of_the_engine_is_passed_on(gateway: RunningGateway) -> No
     raw = await gateway.client()
     got = await raw.ask(b'{"model":"m","messages":[]}', path=b"/v1/messages/count_tokens")
     assert got.body == b'{"input_tokens":7}' and got.value(b"x-firesteel-estimate") is None
+
+
+WAITING = b'{"model":"m","stream":true,"input":"x"}'
+KNOWN = b"User-Agent: codex_exec/0.169.0 (Debian; x86_64) dumb"
+
+
+@pytest.mark.parametrize(
+    ("agent", "path", "is_kept"),
+    [
+        (KNOWN, b"/v1/responses", True),
+        (KNOWN, b"/v1/chat/completions", False),
+        (b"user-agent: codex_exec/0.170.0", b"/v1/responses", False),
+        (b"X-Agent: codex_exec/0.169.0", b"/v1/responses", False),
+    ],
+    ids=["known", "another API", "a version that was not seen", "not its name"],
+)
+async def test_an_event_only_for_versions_that_were_seen_to_accept_it(
+    agent: bytes, path: bytes, is_kept: bool
+) -> None:
+    """330 s and 900 s of loading: something every five seconds."""
+    world = World()
+    world.server.keepalives = {"codex_exec/0.169.0": "keepalive"}
+    world.send(request(WAITING, agent, path=path))
+    began, sizes = monotonic(), []
+    for seconds in range(2, 900, 5):
+        world.request.tick(began + seconds)
+        sizes.append(len(world.transport.written))
+    written = world.transport.written
+    assert sizes == sorted(set(sizes)), "each tick wrote something"
+    assert written.count(b": ") >= len(sizes)
+    events = written.count(b'event: keepalive\ndata: {"type":"keepalive"}\n\n')
+    assert events == (len(sizes) if is_kept else 0)
+    world.client_leaves()
+    world.end()
+
+
+NAMESPACE = {
+    "type": "namespace",
+    "name": "multi_agent_v1",
+    "tools": [{"type": "function", "name": "spawn_agent", "parameters": {"type": "object"}}],
+}
+CALLED = {"name": "multi_agent_v1__spawn_agent", "arguments": "{}"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_tools_that_codex_sends_by_default(gateway: RunningGateway, stream: bool) -> None:
+    """0.169.0: `namespace` has functions, `web_search` is OpenAI's own. Calls get their namespace back."""
+    call = {"id": "c1", "type": "function", "function": CALLED}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    whole = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+    delta = {"tool_calls": [{"index": 0, **call}]}
+    chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": "tool_calls"}]}]
+
+    async def script(connection: EngineConnection) -> None:
+        await connection.receive()
+        if stream:
+            events = b"".join(b"data: %b\n\n" % json.dumps(each).encode() for each in chunks)
+            await connection.send(answer(events + b"data: [DONE]\n\n", b"Content-Type: text/event-stream"))
+        else:
+            await connection.send(answer(json.dumps(whole).encode()))
+
+    gateway.engine.script = script
+    assert gateway.dispatcher.endpoint
+    gateway.dispatcher.endpoint = replace(gateway.dispatcher.endpoint, speaks=("chat",))
+    before = {"type": "function_call", "call_id": "c0", "namespace": "multi_agent_v1", "name": "spawn_agent"}
+    asked = {
+        "model": "m",
+        "stream": stream,
+        "tool_choice": "auto",
+        "input": [
+            text("user", "u"),
+            before,
+            {"type": "function_call_output", "call_id": "c0", "output": "ok"},
+        ],
+        "tools": [{"type": "function", "name": "get_goal"}, NAMESPACE, {"type": "web_search"}],
+    }
+    raw = await gateway.client()
+    got = await raw.ask(json.dumps(asked).encode(), path=b"/v1/responses")
+    assert got.status == 200, got.body
+    (received,) = gateway.engine.received
+    sent = json.loads(received.body)
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["get_goal", "multi_agent_v1__spawn_agent"]
+    assert sent["messages"][1]["tool_calls"][0]["function"]["name"] == "multi_agent_v1__spawn_agent"
+    if stream:
+        events = [json.loads(line[6:]) for line in got.body.splitlines() if line.startswith(b"data: ")]
+        items = [each["item"] for each in events if each["type"].startswith("response.output_item")]
+        assert [each["status"] for each in items] == ["in_progress", "completed"]
+    else:
+        items = json.loads(got.body)["output"]
+    assert all((each["namespace"], each["name"]) == ("multi_agent_v1", "spawn_agent") for each in items)
+    assert items[-1]["arguments"] == "{}"

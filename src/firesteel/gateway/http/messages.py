@@ -254,6 +254,11 @@ def wait_comment(wait_status: WaitStatus) -> bytes:
     return f": {line}\n\n".encode()
 
 
+def keepalive_event(name: str) -> bytes:
+    """An event of a type that the client does not know, and ignores."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), _json({"type": name}))
+
+
 def _json(value: dict[str, object]) -> bytes:
     """In ASCII, so that every parser sees one line."""
     return json.dumps(value, separators=(",", ":")).encode("ascii")

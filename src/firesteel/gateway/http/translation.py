@@ -24,7 +24,7 @@ from firesteel.gateway.interfaces import Endpoint, GatewayResponse, Rejection, S
 from firesteel.gateway.translate.messages_client import MESSAGES_CLIENT
 from firesteel.gateway.translate.messages_server import MESSAGES_SERVER
 from firesteel.gateway.translate.ollama import OllamaRequest, loaded_response, translate_request, waiting_line
-from firesteel.gateway.translate.responses_client import RESPONSES_CLIENT
+from firesteel.gateway.translate.responses_client import RESPONSES_CLIENT, namespaced_tools
 from firesteel.gateway.translate.responses_server import RESPONSES_SERVER
 from firesteel.gateway.translate.shape import shaped
 from firesteel.gateway.translate.stream import CHAT_CLIENT, StreamTranslator, error_text, wants_usage
@@ -216,6 +216,8 @@ def _translate(route: Route, body: bytes, endpoint: Endpoint, model: str) -> Tra
         name if isinstance(name, str) else model, time.time, time.time(), uuid4().hex, wants_usage(request)
     )
     chat = client.request(request)
+    if api == "responses" and (tools := namespaced_tools(request)):
+        context = replace(context, tools=tools)
     chat["model"] = _served_name(endpoint, model)
     if "chat" in endpoint.speaks and route.kind != "chat":
         chat = shaped("chat", chat)
