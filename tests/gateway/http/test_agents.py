@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from firesteel.values import replace
-from tests.gateway.http.kit import EngineConnection, RunningGateway, answer, request
+from tests.gateway.http.kit import EngineConnection, RunningGateway, answer, chunked, event, request
 from tests.gateway.http.request_world import World
 
 GUARD = b'{"error":{"code":400,"message":"Unable to generate parser for this template. %b"}}'
@@ -295,3 +295,24 @@ async def test_the_tools_that_codex_sends_by_default(gateway: RunningGateway, st
         items = json.loads(got.body)["output"]
     assert all((each["namespace"], each["name"]) == ("multi_agent_v1", "spawn_agent") for each in items)
     assert items[-1]["arguments"] == "{}"
+
+
+@pytest.mark.parametrize(
+    ("last", "how"),
+    [
+        (b"data: [DONE]\n\n", "whole"),
+        (b"event: response.completed\ndata: {}\n\n", "whole"),
+        (b"event: message_stop\ndata: {}\n\n", "whole"),
+        (b'data: {"text":"data: [DONE]"}\n\n', "left"),
+    ],
+)
+async def test_a_client_that_leaves_after_the_last_event_has_its_answer(last: bytes, how: str) -> None:
+    """Codex closes the connection at `response.completed`, before the end of the stream."""
+    world = World()
+    world.send(request(b'{"model":"m","stream":true}'))
+    world.grant(pooled=True)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    world.engine_sends(head + chunked(event("a")) + chunked(last))
+    world.client_leaves()
+    assert [outcome.how for outcome in world.outcomes] == [how]
+    world.end()

@@ -91,6 +91,11 @@ class Attempt:
         if self.upstream is not None:
             self.upstream.resume()
 
+    def has_last_event(self) -> bool:
+        """Whether a stream was passed on to its last event."""
+        self.measure_forwarded()
+        return self.is_stream and self._tail.has_last_event()
+
     def is_whole_answer_coming(self) -> bool:
         """Whether a response of known length is on its way: the engine has finished."""
         return self.upstream is not None and self.upstream.has_length()

@@ -232,8 +232,9 @@ class Request:
             self._client.watch_leaving(self)
             attempt.resume()
         else:
+            has_all = self.state is ANSWERING and attempt.has_last_event()
             attempt.drop()
-            self._finish("left")
+            self._finish("whole" if has_all else "left")
 
     def client_sent(self, data: bytes) -> bool:
         """Bytes of a WebSocket. Return whether the client may send more; otherwise it is resumed."""
