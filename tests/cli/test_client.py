@@ -10,7 +10,9 @@ import openai
 import pytest
 
 from firesteel.edge.home import Home
-from firesteel.gateway.client_target import of_service
+from firesteel.gateway.address import Address
+from firesteel.gateway.client_target import find_target, of_service
+from firesteel.gateway.keys import add_key, keys_path
 from firesteel.launch import EngineName
 from firesteel.render.clients import client_names
 from firesteel.run.report import Report
@@ -127,6 +129,20 @@ def test_a_dead_service_does_not_count(firesteel: Firesteel, tmp_path: Path) -> 
     folder.mkdir(parents=True)
     write_spec(folder, spec_of("gone", "vllm", DOCKER))
     assert "nothing is running" in firesteel("client", "opencode").err
+
+
+def test_a_key_counts_before_the_gateway_sees_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`key add` and at once `client`: the client was configured without one."""
+    monkeypatch.delenv("FIRESTEEL_API_KEY", raising=False)
+    home = Home(tmp_path / "home")
+    workspace, address = Workspace(home), Address("http://127.0.0.1:9", ("m",), False, 1)
+    assert find_target(workspace, (), address).endpoint.key is None
+    add_key(keys_path(home), "anna")
+    target = find_target(workspace, (), address)
+    assert target.endpoint.key == "FIRESTEEL_API_KEY"
+    assert "does not say the context" in target.note
+    monkeypatch.setenv("FIRESTEEL_API_KEY", "fs-x")
+    assert "does not say" not in find_target(workspace, (), address).note
 
 
 SCRIPT = "docker run img bash -c x"

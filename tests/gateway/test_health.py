@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 import time
@@ -19,6 +20,7 @@ from firesteel.facts.host.memory import MeasuredMemory
 from firesteel.gateway.discovery import (
     OwnServices,
     find_apis,
+    find_context,
     identity,
     is_answering,
     is_identity_of,
@@ -35,7 +37,7 @@ from firesteel.gateway.scheduler.events import (
     ModelUnloaded,
     RequestArrived,
 )
-from firesteel.gateway.service_config import ModelConfig, ServiceConfig
+from firesteel.gateway.service_config import ModelConfig, ModelParameters, ServiceConfig
 from firesteel.run.service import Service, ServiceSpec, ServiceState, folder_of, load, write_spec
 from firesteel.run.start import start_supervisor
 from firesteel.units import MIB
@@ -379,6 +381,45 @@ async def test_what_a_server_speaks(statuses: dict[str, str], apis: tuple[str, .
     async with Server(statuses) as server:
         assert await find_apis(server.url, b"Authorization: Bearer k\r\n") == apis
         assert sorted(server.asked) == sorted((CHAT, MESSAGES, RESPONSES))
+
+
+def json_of(value: object) -> str:
+    text = json.dumps(value)
+    return f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n\r\n{text}"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "context"),
+    [
+        ({"/v1/models": json_of({"data": [{"id": "x"}, {"id": "m", "max_model_len": 131072}]})}, 131072),
+        ({"/v1/models": json_of({"data": [{"id": "file.gguf", "context_length": 4096}]})}, 4096),
+        ({"/v1/models": json_of({"data": [{"id": "m", "meta": {"n_ctx": 8192, "n_ctx_train": 1}}]})}, 8192),
+        ({"/props": json_of({"default_generation_settings": {"n_ctx": 2048}})}, 2048),
+        ({"/v1/models": json_of({"data": [{"id": "x", "max_model_len": 1}, {"id": "y"}]})}, None),
+        ({"/v1/models": json_of({"data": [{"id": "m", "max_model_len": "many"}]})}, None),
+        ({"/v1/models": json_of([]), "/props": "HTTP/1.1 200 OK\r\n\r\n{"}, None),
+        ({}, None),
+    ],
+)
+async def test_the_context_that_a_server_says(statuses: dict[str, str], context: int | None) -> None:
+    async with Server(statuses) as server:
+        assert await find_context(server.url, "m") == context
+    assert await find_context(server.url, "m") is None, "nobody is there any more"
+
+
+async def test_the_context_of_an_outside_model_is_shown(tmp_path: Path) -> None:
+    said = json_of({"data": [{"id": "m", "max_model_len": 131072}]})
+    async with Server({"/health": OK, "/v1/models": said, CHAT: BAD}) as server:
+        for limit, shown in ((None, 131072), (65536, 65536)):
+            config = outside(server.url)
+            model = replace(config.models[0], parameters=ModelParameters(context=limit))
+            it = bench(tmp_path, replace(config, models=(model,)))
+            health = Health(it.executor, ProcessLoader(), Home(tmp_path / "home"))
+            for _ in range(3):
+                await health.check_outside()
+            (view,) = it.executor.views()
+            assert view.config.context == shown
+        assert server.asked.count("/v1/models") == 2, "once each time that it comes up"
 
 
 async def test_what_an_outside_server_speaks_is_asked_once_each_time_that_it_comes_up(tmp_path: Path) -> None:

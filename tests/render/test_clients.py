@@ -22,8 +22,10 @@ from firesteel.render.client_config import apply_edit, merge_settings, render_se
 from firesteel.render.clients import (
     ClientEndpoint,
     ClientSettings,
+    Option,
     SettingEdit,
     client_names,
+    keepalive_events,
     load_client,
     settings,
 )
@@ -332,3 +334,89 @@ def test_one_value_is_set_and_nothing_else(value: Any, path: list[str], new: Any
     assert client_config.read_jsonc(changed, "-") == wanted
     if path[0] not in value:
         assert all(changed.count(mark) >= text.count(mark) for mark in ("// x", "/* } */", '// "a": 1,'))
+
+
+# --- settings from data ---
+
+SMALL = ClientEndpoint("http://127.0.0.1:8080/v1", "coder", 4096, requests={"reasoning_effort": "low"})
+
+
+def test_the_settings_that_the_agents_need() -> None:
+    env = rendered("claude-code", SMALL)["env"]
+    assert env["CLAUDE_CODE_ATTRIBUTION_HEADER"] == "0", "its first line changes with each session"
+    assert env["CLAUDE_STREAM_IDLE_TIMEOUT_MS"] == "1800000"
+    assert env["CLAUDE_CODE_EFFORT_LEVEL"] == "low"
+    assert "CLAUDE_CODE_EFFORT_LEVEL" not in rendered("claude-code", PLAIN)["env"]
+    codex = rendered("codex", SMALL)
+    assert codex["web_search"] == "disabled" and codex["features"]["multi_agent"] is False
+    assert codex["model_providers"]["firesteel"]["stream_idle_timeout_ms"] == 1_800_000
+    assert codex["model_reasoning_effort"] == "low"
+    (pi,) = rendered("pi", FULL)["providers"]["firesteel"]["models"]
+    assert (pi["contextWindow"], pi["maxTokens"], pi["input"]) == (131_072, 16_384, ["text", "image"])
+    assert rendered("pi", PLAIN)["providers"]["firesteel"]["models"] == [{"id": "small"}]
+    assert not any("requests should say" in note for note in settings("claude-code", SMALL).notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("aider", ["OPENAI_API_BASE=http://127.0.0.1:8080/v1", "AIDER_MODEL=openai/coder"]),
+        ("goose", ["OPENAI_HOST=http://127.0.0.1:8080", "GOOSE_MODEL=coder", "GOOSE_CONTEXT_LIMIT=4096"]),
+        ("qwen-code", ["OPENAI_BASE_URL=http://127.0.0.1:8080/v1", "OPENAI_MODEL=coder"]),
+    ],
+)
+def test_clients_with_variables(name: str, lines: list[str]) -> None:
+    text = render_settings(settings(name, SMALL), "env").splitlines()
+    assert all(f"export {line}" in text for line in lines)
+
+
+def test_a_context_that_is_too_small_is_said_before_the_first_request() -> None:
+    def says(name: str, context: int | None) -> bool:
+        endpoint = ClientEndpoint("http://x/v1", "coder", context)
+        return any("before your first word" in note for note in settings(name, endpoint).notes)
+
+    assert says("claude-code", 4096) and says("opencode", 8192) and not says("aider", 4096)
+    assert not says("claude-code", 32_768) and not says("claude-code", None)
+
+
+QUIET: tuple[Option, ...] = ("quiet",)
+
+
+def test_offered_settings_are_written_only_if_they_are_asked_for() -> None:
+    def env(options: tuple[Option, ...]) -> Any:
+        return json.loads(render_settings(settings("claude-code", PLAIN, options), "json"))["env"]
+
+    git = "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS"
+    assert git not in env(()) and env(("stable-prompt",))[git] == "1"
+    assert any("--stable-prompt: " in note for note in settings("claude-code", PLAIN).notes)
+    assert any("chatgpt.com" in note for note in settings("codex", PLAIN).notes)
+    assert not any("chatgpt.com" in note for note in settings("codex", PLAIN, QUIET).notes)
+    with pytest.raises(UsageError, match="has no settings for --quiet"):
+        settings("zed", PLAIN, QUIET)
+
+
+def test_what_was_never_run_is_labelled() -> None:
+    labelled = {
+        name for name in client_names() if any("untried" in note for note in settings(name, PLAIN).notes)
+    }
+    assert labelled == {"zed", "open-webui"}
+
+
+LLM = "# mine\n- model_id: other\n  model_name: x\n  api_base: http://y/v1\n"
+
+
+def test_llm_has_a_list_of_models() -> None:
+    text = merge_settings(LLM, settings("llm", SMALL), "yaml-list", "extra-openai-models.yaml")
+    coder, other = yaml.safe_load(text)
+    assert coder["model_id"] == "coder" and coder["api_base"] == SMALL.url and coder["can_stream"] is True
+    assert other == {"model_id": "other", "model_name": "x", "api_base": "http://y/v1"}
+    assert text.startswith("# mine\n") and LLM.removeprefix("# mine\n") in text
+    assert merge_settings(text, settings("llm", SMALL), "yaml-list", "x") == text
+    moved = ClientEndpoint("http://other/v1", "coder")
+    again = yaml.safe_load(merge_settings(text, settings("llm", moved), "yaml-list", "x"))
+    assert [each.get("api_base") for each in again] == ["http://other/v1", "http://y/v1"]
+
+
+def test_events_only_for_versions_that_were_seen_to_accept_them() -> None:
+    assert keepalive_events()["codex_exec/0.169.0"] == "keepalive"
+    assert not any(agent.startswith("claude") for agent in keepalive_events())

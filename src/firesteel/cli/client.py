@@ -26,6 +26,10 @@ from firesteel.library import clients, documents
     "--write", is_flag=True, help="Write it to the client's own file, and keep a copy of the old one."
 )
 @click.option("--file", type=options.FILE, help="With --write: write to this file.")
+@click.option("--quiet", is_flag=True, help="Turn off telemetry, update checks and the like.")
+@click.option(
+    "--stable-prompt", is_flag=True, help="Leave out what changes in the prompt from session to session."
+)
 @options.json_option
 def command(
     name: str,
@@ -37,6 +41,8 @@ def command(
     provider: str,
     write: bool,
     file: Path | None,
+    quiet: bool,
+    stable_prompt: bool,
     as_json: bool,
 ) -> None:
     """Print the configuration that points a client at a model, or write it to the client's file.
@@ -46,8 +52,9 @@ def command(
     key.
     """
     found = clients.configure_client(
-        name, model, url=url, direct=direct, context=context, key=key, provider=provider, file=file
-    )
+        name, model, url=url, direct=direct, context=context, key=key, provider=provider, file=file,
+        options=clients.offered(quiet=quiet, stable_prompt=stable_prompt),
+    )  # fmt: skip
     written, backup = clients.write_client(found) if write else (False, None)
     if as_json:
         options.print_json(documents.serve.client_json(found, written, backup))

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from firesteel.errors import UsageError
 from firesteel.gateway.address import Address
+from firesteel.gateway.keys import KeyRing, keys_path
 from firesteel.launch import Ask
 from firesteel.planner.propose import Proposal
 from firesteel.render.clients import ClientEndpoint
@@ -83,8 +84,11 @@ def of_service(workspace: Workspace, service: Service, context: int | None = Non
 def _of_gateway(
     workspace: Workspace, gateway: Address, model: str, context: int | None, service: Service | None
 ) -> ClientTarget:
-    key = KEY_VARIABLE if gateway.has_keys else None
+    # The gateway sees a new key a few seconds later than it is written.
+    has_keys = gateway.has_keys or not KeyRing.read(keys_path(workspace.home)).is_open
+    key = KEY_VARIABLE if has_keys else None
     url = _local_url(gateway.url)
+    is_silent = context is None and key is not None and not os.environ.get(key)
     context = context or asyncio.run(_offered_context(url, model, key))
     endpoint = ClientEndpoint(f"{url}/v1", model, context, key=key)
     if service:
@@ -99,7 +103,9 @@ def _of_gateway(
     note = f"this is the gateway, which loads `{model}` when a request asks for it"
     if others := [name for name in gateway.models if name != model]:
         note += f"; it serves {', '.join(others)} too, by name"
-    if key:
+    if is_silent:
+        note += f"; without {KEY_VARIABLE} it does not say the context: export it, and run this again"
+    elif key:
         note += f"; set {KEY_VARIABLE} to a key from `firesteel serve key add NAME`"
     return ClientTarget(endpoint, "gateway", note)
 

@@ -121,15 +121,53 @@ async def find_apis(url: str, headers: bytes = b"") -> tuple[ServerApiName, ...]
     return found if len(found) < len(_PATHS) else ()
 
 
-async def _status(url: str, method: bytes = b"GET", headers: bytes = b"", body: bytes = b"") -> int | None:
+_CONTEXT_KEYS = ("max_model_len", "context_length", "context_window")
+"""vLLM, SGLang and this gateway; OpenRouter and LM Studio; others."""
+_MAX_BODY_BYTES = 256 * 1024
+
+
+async def find_context(url: str, model: str, headers: bytes = b"") -> int | None:
+    """What a server says of its context: in its list of models, or llama.cpp in `/props`. None: nothing."""
+    listed = await _json(f"{url}/v1/models", headers)
+    rows = [row for row in _member(listed, "data", list) or () if isinstance(row, dict)]
+    named = [row for row in rows if row.get("id") == model] or (rows if len(rows) == 1 else [])
+    for row in named:
+        found = [row.get(key) for key in _CONTEXT_KEYS]
+        found.append(_member(row.get("meta"), "n_ctx", int))
+        if context := next((value for value in found if type(value) is int and value > 0), None):
+            return context
+    settings = _member(await _json(f"{url}/props", headers), "default_generation_settings", dict)
+    context = _member(settings, "n_ctx", int)
+    return context if context and context > 0 else None
+
+
+def _member(value: Any, name: str, kind: type) -> Any:
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if type(found) is kind else None
+
+
+async def _json(url: str, headers: bytes) -> Any:
+    """None: there is none."""
     try:
         async with asyncio.timeout(_TIMEOUT_S):
-            return await _send(url, method, headers, body)
+            status, body = await _send(url, b"GET", headers, b"", is_read=True)
+            return json.loads(body) if status == 200 else None
     except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         return None
 
 
-async def _send(url: str, method: bytes, headers: bytes, body: bytes) -> int:
+async def _status(url: str, method: bytes = b"GET", headers: bytes = b"", body: bytes = b"") -> int | None:
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            return (await _send(url, method, headers, body))[0]
+    except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        return None
+
+
+async def _send(
+    url: str, method: bytes, headers: bytes, body: bytes, *, is_read: bool = False
+) -> tuple[int, bytes]:
+    """Status, and the body if it is read."""
     parts = urlsplit(url)
     is_tls = parts.scheme == "https"
     port = parts.port or (443 if is_tls else 80)
@@ -138,6 +176,13 @@ async def _send(url: str, method: bytes, headers: bytes, body: bytes) -> int:
         head = f"{parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n".encode("ascii")
         writer.write(b"%b %b%b\r\n%b" % (method, head, headers, body))
         line = (await reader.readuntil(b"\r\n")).split(b" ", 2)
-        return int(line[1]) if len(line) > 1 and line[0].startswith(b"HTTP/1.") else 0
+        status = int(line[1]) if len(line) > 1 and line[0].startswith(b"HTTP/1.") else 0
+        if not is_read:
+            return status, b""
+        await reader.readuntil(b"\r\n\r\n")
+        parts_read = bytearray()
+        while len(parts_read) < _MAX_BODY_BYTES and (piece := await reader.read(_MAX_BODY_BYTES)):
+            parts_read += piece
+        return status, bytes(parts_read)
     finally:
         writer.close()

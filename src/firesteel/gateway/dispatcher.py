@@ -25,6 +25,7 @@ from firesteel.gateway.admin.usage import spent_tokens
 from firesteel.gateway.endpoints import ModelEndpoints, RequestRecord, model_endpoints
 from firesteel.gateway.executor import Executor, ModelView
 from firesteel.gateway.http.body_edits import ParameterRules, answer_size, estimated_tokens
+from firesteel.gateway.http.messages import prompt_too_long
 from firesteel.gateway.http.routes import OLLAMA_PATHS
 from firesteel.gateway.interfaces import (
     Caller,
@@ -493,8 +494,9 @@ def check_length(request: PendingRequest, asked: str, limit: int) -> Rejection |
     """`limit`: tokens of a prompt that the model or alias takes."""
     if (tokens := estimated_tokens(request.body)) <= limit:
         return None
-    why = f"the prompt has about {tokens:,} tokens, estimated from its length; `{asked}` takes {limit:,}."
-    return Rejection(400, "context_length_exceeded", why)
+    return prompt_too_long(
+        tokens, limit, f"`{asked}` takes that many; the prompt is estimated from its length."
+    )
 
 
 class Fallbacks:

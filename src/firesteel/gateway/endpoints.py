@@ -34,6 +34,8 @@ _COUNTING: dict[str, Counting] = {
     "sglang": "continuous or null",
     "llamacpp": "timings",
 }
+_MOVES_SYSTEM = ("vllm", "sglang")
+"""vLLM 0.28.0 and SGLang 0.5.21, where the template wants one system message at the head (their sources)."""
 
 
 class ModelEndpoints:
@@ -141,7 +143,7 @@ def _endpoint(model: ModelConfig, url: str, key: str | None, index: int) -> Endp
         timeouts=model.timeouts,
         speaks=model.speaks,
         parameters=_rules(model.parameters),
-        has_longer="too_long" in model.fallbacks,
+        moves_system=model.engine in _MOVES_SYSTEM,
     )
 
 

@@ -194,6 +194,12 @@ class Executor:
         """What outside servers and commands were found to speak, by URL."""
         return self._jobs.apis
 
+    def learn_context(self, name: str, context: int | None) -> None:
+        self._jobs.contexts[name] = context
+
+    def knows_context(self, name: str) -> bool:
+        return name in self._jobs.contexts
+
     def learn_apis(self, name: str, url: str, apis: tuple[ServerApiName, ...]) -> None:
         self._jobs.learn_apis(name, url, apis)
 
@@ -240,6 +246,12 @@ class Executor:
     def _view(self, model: ModelConfig, status: events.ScheduledModel | None) -> ModelView:
         jobs, name = self._jobs, model.name
         running, progress, note = jobs.running.get(name), jobs.progress.get(name), jobs.notes.get(name, "")
+        # What its server says, and no more than the file allows.
+        known = [
+            each for each in (model.context or jobs.contexts.get(name), model.parameters.context) if each
+        ]
+        if known and min(known) != model.context:
+            model = replace(model, context=min(known))
         return ModelView(model, status, running, progress, note)
 
     def phase(self, name: str) -> str:

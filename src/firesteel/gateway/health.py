@@ -11,7 +11,14 @@ import asyncio
 
 from firesteel.edge.home import Home
 from firesteel.edge.host.process import uptime
-from firesteel.gateway.discovery import OwnServices, find_apis, is_answering, is_identity_of, running_model
+from firesteel.gateway.discovery import (
+    OwnServices,
+    find_apis,
+    find_context,
+    is_answering,
+    is_identity_of,
+    running_model,
+)
 from firesteel.gateway.endpoints import model_endpoints
 from firesteel.gateway.executor import Executor
 from firesteel.gateway.loader.process import Loader, LoaderFailed
@@ -131,6 +138,8 @@ class Health:
         self._misses: dict[tuple[str, str], int] = {}
         """Consecutive failed checks, by model and URL."""
         self._is_down: set[str] = set()
+        self._asked: set[tuple[str, str]] = set()
+        """Outside models and the addresses that were asked for their context."""
         self._adopted_s = -_ADOPT_S
 
     async def start(self) -> None:
@@ -156,6 +165,9 @@ class Health:
         for _, service in looks:
             if service and service.spec.is_command and service.phase == "ready":
                 await self._find_apis(service.name, service.spec.url)
+                if not self._executor.knows_context(service.name):
+                    context = await find_context(service.spec.url, service.name)
+                    self._executor.learn_context(service.name, context)
         for name, (was_supervised, service) in zip(names, looks, strict=True):
             # Nothing may have begun or ended while the files were read.
             if generations[name] is not None and generations[name] == self._executor.generation(name):
@@ -202,10 +214,19 @@ class Health:
             self._misses[pair] = 0 if answer else misses
         for model in outside:
             answering = [url for url in model.urls if not self._misses.get((model.name, url))]
-            if answering and not model.speaks:
-                (endpoint, *_) = model_endpoints(model, None).endpoints
-                await self._find_apis(model.name, answering[0], endpoint.headers)
+            if answering:
+                await self._ask(model, answering[0])
             self._report_outside(model)
+
+    async def _ask(self, model: ModelConfig, url: str) -> None:
+        """What an outside server says of itself; once for each time that it comes up."""
+        (endpoint, *_) = model_endpoints(model, None).endpoints
+        if self._executor.phase(model.name) != "ready" or (model.name, url) not in self._asked:
+            self._asked.add((model.name, url))
+            name = model.model or model.name
+            self._executor.learn_context(model.name, await find_context(url, name, endpoint.headers))
+        if not model.speaks:
+            await self._find_apis(model.name, url, endpoint.headers)
 
     async def _find_apis(self, name: str, url: str, headers: bytes = b"") -> None:
         """Once for each time that it comes up; a load asks before it ends."""

@@ -113,10 +113,10 @@ class Endpoint(Value):
     timeouts: Timeouts = Timeouts()
     parameters: ParameterRules | None = None
     """What is changed in the bodies of requests; None: nothing."""
-    has_longer: bool = False
-    """Another model serves requests that are too long for this one."""
     speaks: tuple[ServerApiName, ...] = ()
     """Other APIs are translated to the first of these; empty: everything is forwarded."""
+    moves_system: bool = False
+    """It moves system messages of Anthropic's API to the head of the prompt."""
 
 
 class Usage(Struct):

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 
 from firesteel.edge.home import Home
 from firesteel.edge.host.process import uptime
-from firesteel.gateway.discovery import OwnServices, find_apis, is_identity_of
+from firesteel.gateway.discovery import OwnServices, find_apis, find_context, is_identity_of
 from firesteel.gateway.interfaces import ServerApiName, WaitStatus
 from firesteel.gateway.loader.process import (
     ExpectedRelease,
@@ -86,6 +86,8 @@ class ModelJobs:
         self.notes: dict[str, str] = {}
         self.started = OwnServices(home)
         self.apis: dict[str, tuple[ServerApiName, ...]] = {}
+        self.contexts: dict[str, int | None] = {}
+        """Of models whose servers are not ours, as these say."""
         """What servers that are not our engines were found to speak, by URL; empty: everything."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._loading: set[str] = set()
@@ -172,8 +174,10 @@ class ModelJobs:
         async with aclosing(self._loader.load(model)) as messages:
             async for message in messages:
                 if isinstance(message, RunningModel):
-                    if "cmd" in model.ask and not model.speaks:
-                        self.learn_apis(model.name, message.url, await find_apis(message.url))
+                    if "cmd" in model.ask:
+                        self.contexts[model.name] = await find_context(message.url, model.model or model.name)
+                        if not model.speaks:
+                            self.learn_apis(model.name, message.url, await find_apis(message.url))
                     return message
                 self._update_progress(model.name, message)
         raise LoaderFailed(_NO_RESULT, is_sudden=True)

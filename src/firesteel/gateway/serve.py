@@ -126,7 +126,7 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
         server = HttpServer(
             dispatcher, buffered_limits(config.gateway_bytes, keeps_bodies=options.logs_prompts)
         )
-        server.origins = origins
+        server.origins, server.keepalives = origins, config.keepalives
         stack.push_async_callback(_drain, server, dispatcher, end_streams)
         stack.push_async_callback(health.close)
         await health.start()
@@ -143,6 +143,7 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
             executor.change(changed)
             dispatcher.config_changed()
             server.change_buffers(changed.gateway_bytes)
+            server.keepalives = changed.keepalives
             if options.cors is None:
                 server.origins = _safe_origins(changed.cors, ring, events)
             for event in _unservable(changed):

@@ -164,6 +164,9 @@ class ServiceConfig(Value):
     """Origins of web pages that may use the models (`gateway/http/access.py`)."""
     disk_folders: tuple[str, ...] = ()
     """Where weights and logs are."""
+    keepalives: Mapping[str, str] = {}
+    """By `User-Agent` (its first word): the event that keeps this version of a client, which leaves
+    if it gets only comments."""
 
     @property
     def by_name(self) -> dict[str, ModelConfig]:

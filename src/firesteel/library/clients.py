@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -12,7 +13,7 @@ from firesteel.errors import UsageError
 from firesteel.library.run import services
 from firesteel.library.serve import gateway
 from firesteel.render import client_config, clients
-from firesteel.render.clients import ClientSettings, KnownClient
+from firesteel.render.clients import ClientSettings, KnownClient, Option
 from firesteel.run.endpoints import base_url
 from firesteel.values import Value, replace
 from firesteel.workspace import find_workspace
@@ -73,8 +74,10 @@ def configure_client(
     key: str | None = None,
     provider: str = "firesteel",
     file: Path | None = None,
+    options: Collection[Option] = (),
 ) -> ConfiguredClient:
-    """Settings that point a client at a model. `key`: the variable that has the key; `file`: not its own."""
+    """Settings that point a client at a model. `key`: the variable that has the key; `file`: not its own;
+    `options`: settings that are only offered."""
     from firesteel.gateway.client_target import KEY_VARIABLE  # the planner
 
     for value, pattern, option in (
@@ -91,9 +94,15 @@ def configure_client(
         base = base_url(url)
         endpoint = replace(endpoint, url=f"{base}/v1" if not urlsplit(base).path else url.rstrip("/"))
     client = clients.load_client(name)
-    settings = clients.settings(name, endpoint)
+    settings = clients.settings(name, endpoint, options)
     target = replace(target, endpoint=endpoint)
     return ConfiguredClient(name, client, target, settings, file or _config_path(client))
+
+
+def offered(*, quiet: bool, stable_prompt: bool) -> tuple[Option, ...]:
+    """The settings that are written only if they are asked for."""
+    chosen: dict[Option, bool] = {"quiet": quiet, "stable-prompt": stable_prompt}
+    return tuple(name for name, is_chosen in chosen.items() if is_chosen)
 
 
 def write_client(configured: ConfiguredClient) -> tuple[bool, Path | None]:

@@ -393,13 +393,31 @@ def _last_line(node: yaml.Node) -> int:
     return int(end.line) - (1 if end.column == 0 and end.line > node.start_mark.line else 0)
 
 
+_LIST = "models:\n"
+"""A file that is a list is edited as the list under this key, which YAML does not indent."""
+
+
+def _read_list(text: str, path: str) -> dict[str, Any]:
+    return read_yaml(_LIST + text, path)
+
+
+def _edit_list(text: str, change: SettingEdit, path: str) -> str:
+    return edit_yaml(_LIST + text, change, path).removeprefix(_LIST)
+
+
+def _write_list(value: dict[str, Any]) -> str:
+    return "\n".join(yaml_text.sequence(value["models"], 0)) + "\n"
+
+
 _WRITERS: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "json": write_jsonc,
     "toml": write_toml,
     "yaml": write_yaml,
+    "yaml-list": _write_list,
 }
 _EDITORS: Mapping[str, _Editor] = {
     "json": _Editor(read_jsonc, edit_jsonc),
     "toml": _Editor(read_toml, edit_toml),
     "yaml": _Editor(read_yaml, edit_yaml, as_read),
+    "yaml-list": _Editor(_read_list, _edit_list, as_read),
 }

@@ -9,23 +9,74 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from firesteel import shipped_data
+from firesteel.errors import UsageError
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.values import FileValue, Value
 
-Format = Literal["json", "toml", "yaml", "env"]
-_ORDER = ("opencode", "claude-code", "codex", "continue", "zed", "open-webui", "openai")
+Format = Literal["json", "toml", "yaml", "yaml-list", "env"]
+Option = Literal["quiet", "stable-prompt"]
+_ORDER = (
+    "opencode", "claude-code", "codex", "continue", "qwen-code", "cline", "pi", "goose", "aider", "llm",
+    "zed", "open-webui", "openai",
+)  # fmt: skip
 
 
 class ConfigFolder(FileValue, kw_only=True):
     variable: str
     """The environment variable that moves the folder."""
     default: str
+
+
+class Life(FileValue, kw_only=True):
+    """What a client takes for a sign of life while it waits for the first event of a stream."""
+
+    counts: Literal["bytes", "events"]
+    """Bytes: comments keep it. Events: they do not."""
+    leaves_after: int | None = None
+    """Seconds without one; None: none was seen, up to the wait that was tried."""
+    tried: int
+    """Seconds of loading that it was seen to survive, with our settings."""
+    versions: tuple[str, ...]
+    agents: tuple[str, ...] = ()
+    """The names before the version in its `User-Agent`."""
+    event: str | None = None
+    """The type of an event that these versions were seen to ignore, and to take for a sign of life."""
+
+
+class OwnPrompt(FileValue, kw_only=True):
+    """What a client sends before the user's first word: system prompt and tools."""
+
+    characters: int
+    tools: int
+    versions: tuple[str, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Estimated: 4 characters each."""
+        return self.characters // 4
+
+
+class SettingTemplate(FileValue, kw_only=True):
+    """`{url}`, `{model}` and so on in a value are those of the endpoint (`_values`); what needs one that is
+    not known is left out. `{true}` and `{1800000}` are no texts."""
+
+    path: tuple[str, ...]
+    value: Any
+    action: Literal["set", "keep", "list"] = "set"
+
+
+class OfferedSettings(FileValue, kw_only=True):
+    """Written only if they are asked for."""
+
+    says: str
+    """What they do, and what the user or the model loses by them."""
+    settings: tuple[SettingTemplate, ...]
 
 
 class KnownClient(FileValue, kw_only=True):
@@ -39,6 +90,18 @@ class KnownClient(FileValue, kw_only=True):
     """The files that it reads; the first that exists is changed."""
     new_file: str | None = None
     """The file to create where none exists."""
+    life: Life | None = None
+    """None: not tried."""
+    prompt: OwnPrompt | None = None
+    settings: tuple[SettingTemplate, ...] = ()
+    offers: Mapping[Option, OfferedSettings] = {}
+    asks: tuple[str, ...] = ()
+    """Public names that it was seen to ask for."""
+    run: str | None = None
+    """How it is started with these settings, if not by its name alone."""
+    notes: tuple[str, ...] = ()
+    untried: bool = False
+    """It was never run with these settings."""
     sources: Sources
 
     @property
@@ -53,6 +116,17 @@ def client_names() -> tuple[str, ...]:
 @cache
 def load_client(name: str) -> KnownClient:
     return shipped_data.load(f"clients/{name}.yaml", KnownClient)
+
+
+def keepalive_events() -> dict[str, str]:
+    """By the first word of a `User-Agent`; of versions that were seen to accept the event, and no others."""
+    lives = [life for name in client_names() if (life := load_client(name).life) and life.event]
+    return {
+        f"{agent}/{version}": str(life.event)
+        for life in lives
+        for agent in life.agents
+        for version in life.versions
+    }
 
 
 MAX_OUTPUT = 16_384
@@ -106,8 +180,98 @@ class ClientSettings(Value):
     """What the file cannot do: a variable to export, an address to consider."""
 
 
-def settings(client: str, endpoint: ClientEndpoint) -> ClientSettings:
-    return _CLIENTS[client](endpoint)
+def settings(client: str, endpoint: ClientEndpoint, options: Collection[Option] = ()) -> ClientSettings:
+    """`options`: settings that are only offered, such as those that quiet telemetry."""
+    known, values = load_client(client), _values(endpoint)
+    if client in _CLIENTS:
+        own = _CLIENTS[client](endpoint)
+    else:
+        own = ClientSettings((), (*_export(endpoint), *_unsaid(endpoint)))
+    templates = [*known.settings, *(each for name in options for each in _offer(client, name).settings)]
+    edits = [*own.edits]
+    for template in templates:
+        if (value := _filled(template.value, values)) is not None:
+            path = tuple(str(_filled(name, values)) for name in template.path)
+            edits.append(SettingEdit(path, value, template.action))
+    return ClientSettings(tuple(edits), (*_about(known, endpoint, options), *own.notes))
+
+
+def _offer(client: str, option: Option) -> OfferedSettings:
+    known = load_client(client)
+    if option not in known.offers:
+        raise UsageError(f"{known.title} has no settings for --{option}", next=f"firesteel client {client}")
+    return known.offers[option]
+
+
+def _about(known: KnownClient, endpoint: ClientEndpoint, options: Collection[Option]) -> Iterator[str]:
+    values = _values(endpoint)
+    if known.untried:
+        yield f"untried: {known.title} was never run with these settings here; they follow its documentation"
+    if known.prompt and endpoint.context and endpoint.context < known.prompt.tokens + _LEAST_ROOM:
+        yield (
+            f"{endpoint.model} has {endpoint.context:,} tokens of context, and {known.title}"
+            f" {known.prompt.versions[-1]} sends about {known.prompt.tokens:,} before your first word:"
+            f" serve it with `context: {_round_up(known.prompt.tokens + 4 * _LEAST_ROOM)}` or more"
+        )
+    if known.run and (run := _filled(known.run, values)):
+        yield f"run it as: {run}"
+    yield from (text for note in known.notes if (text := _filled(note, values)))
+    for name, offer in known.offers.items():
+        yield offer.says if name in options else f"--{name}: {offer.says}"
+    if known.asks and "quiet" not in options:
+        yield f"on its own it asks for {', '.join(known.asks)}"
+
+
+_LEAST_ROOM = 2048
+"""Tokens for a question and an answer. Our choice."""
+
+
+def _round_up(tokens: int) -> int:
+    return -(-tokens // 8192) * 8192
+
+
+def _values(endpoint: ClientEndpoint) -> Mapping[str, object]:
+    """What templates may name."""
+    return {
+        "url": endpoint.url,
+        "root": endpoint.root,
+        "model": endpoint.model,
+        "provider": endpoint.provider,
+        "context": endpoint.context,
+        "context_text": _text(endpoint.context),
+        "output": endpoint.output,
+        "output_text": _text(endpoint.output),
+        "key": endpoint.key,
+        "key_or_none": endpoint.key or "none",
+        "secret": f"${endpoint.key}" if endpoint.key else "none",
+        "effort": endpoint.requests.get("reasoning_effort"),
+        "images": endpoint.images,
+        "reasoning": endpoint.reasoning,
+        "inputs": {None: None, True: ["text", "image"], False: ["text"]}[endpoint.images],
+    }
+
+
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+_LITERAL = re.compile(r"\{(true|false|[0-9]+)\}")
+
+
+def _filled(value: Any, values: Mapping[str, object]) -> Any:
+    """None: it needs what is not known."""
+    if isinstance(value, dict):
+        filled = {key: _filled(inner, values) for key, inner in value.items()}
+        return {key: inner for key, inner in filled.items() if inner is not None}
+    if isinstance(value, list):
+        return [inner for each in value if (inner := _filled(each, values)) is not None]
+    if not isinstance(value, str):
+        return value
+    if literal := _LITERAL.fullmatch(value):
+        return json.loads(literal[1])
+    if whole := _PLACEHOLDER.fullmatch(value):
+        return values[whole[1]]
+    names = _PLACEHOLDER.findall(value)
+    if any(values[name] is None for name in names):
+        return None
+    return _PLACEHOLDER.sub(lambda match: str(values[match[1]]), value)
 
 
 def _without_none(**values: object) -> dict[str, object]:
@@ -156,16 +320,16 @@ def _claude_code(endpoint: ClientEndpoint) -> ClientSettings:
         ANTHROPIC_DEFAULT_HAIKU_MODEL=endpoint.model,
         CLAUDE_CODE_MAX_CONTEXT_TOKENS=_text(endpoint.context),
         CLAUDE_CODE_MAX_OUTPUT_TOKENS=_text(endpoint.output),
-        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
     )
-    # A command that prints the key: without one, Claude Code asks for a login.
-    helper = f"printenv {endpoint.key}" if endpoint.key else "echo no-key-needed"
+    # A command that prints the key: without one, Claude Code asks for a login, and it repeats one that fails.
+    missing = f"echo {endpoint.key}-is-not-exported"
+    helper = f"printenv {endpoint.key} || {missing}" if endpoint.key else "echo no-key-needed"
     edits = [
         *(SettingEdit(("env", name), value) for name, value in env.items()),
         SettingEdit(("apiKeyHelper",), helper),
     ]
     note = "unset ANTHROPIC_AUTH_TOKEN and ANTHROPIC_API_KEY: they override it and are sent to this server"
-    return ClientSettings(tuple(edits), (*_export(endpoint), note, *_unsaid(endpoint)))
+    return ClientSettings(tuple(edits), (*_export(endpoint), note, *_unsaid(endpoint, "reasoning_effort")))
 
 
 def _text(number: int | None) -> str | None:
@@ -180,8 +344,6 @@ def _codex(endpoint: ClientEndpoint) -> ClientSettings:
     if endpoint.context:
         edits.append(SettingEdit(("model_context_window",), endpoint.context))
     prefix = ("model_providers", endpoint.provider)
-    if effort := endpoint.requests.get("reasoning_effort"):
-        edits.append(SettingEdit(("model_reasoning_effort",), effort))
     edits += [SettingEdit((*prefix, name), value) for name, value in provider.items()]
     if endpoint.key is None:
         edits.append(SettingEdit((*prefix, "env_key"), None, "drop"))

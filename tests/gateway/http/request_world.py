@@ -91,6 +91,7 @@ class FakePool:
         self.upstreams: list[Upstream] = []
         self.connecting: list[Connecting] = []
         self.unasked: set[object] = set()
+        self.shapes: dict[object, object] = {}
 
     def take(self, endpoint: Endpoint) -> Upstream | None:
         return self.idle.pop() if self.idle else None

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from firesteel.gateway.http.attempt import Attempt, Judgement, Retry, judge
+from firesteel.gateway.http.attempt import Attempt, Judgement, Reshape, Retry, judge
 from firesteel.gateway.http.body_edits import UsageRequest
 from firesteel.gateway.http.request import RequestState
 from firesteel.gateway.http.request_body import EndpointBody
@@ -41,7 +41,7 @@ def sent(world: World) -> None:
 
 def keeping(world: World) -> None:
     world.send(request())
-    world.grant(pooled=True, has_longer=True)
+    world.grant(pooled=True)
     world.engine_sends(answer(TOO_LONG, status=b"400 Bad Request")[:-1])
 
 
@@ -324,9 +324,14 @@ async def test_only_the_server_that_rejected_token_counts_is_not_asked_for_them(
 
 def attempt(**changes: Any) -> Attempt:
     usage = changes.pop("usage", None)
-    return Attempt(Endpoint("m", ADDRESS, **changes), None, EndpointBody(usage=usage))
+    shape = changes.pop("shape", None)
+    found = Attempt(Endpoint("m", ADDRESS, **changes), None, EndpointBody(usage=usage))
+    found.shape = shape
+    return found
 
 
+REFUSED = b"System message must be at the beginning."
+NO_SYSTEM = b"System role not supported"
 USAGE = UsageRequest((0, 0, b""), True, False)
 JUDGED = [
     ("passed on", 404, None, {}, True, Judgement.PASS_ON),
@@ -335,20 +340,25 @@ JUDGED = [
     ("down, but the client has a part", 503, None, {}, False, Judgement.PASS_ON),
     ("an unknown field", 422, None, {"usage": USAGE}, True, Judgement.ASK_AGAIN),
     ("an unknown field, comments sent", 400, None, {"usage": USAGE}, False, Judgement.ASK_AGAIN),
-    ("a field that it knows", 400, None, {"usage": USAGE, "counting": "timings"}, True, Judgement.PASS_ON),
-    ("maybe too long", 400, None, {"has_longer": True}, True, Judgement.KEEP),
+    ("a field that it knows", 400, None, {"usage": USAGE, "counting": "timings"}, True, Judgement.KEEP),
+    ("maybe too long", 400, None, {}, True, Judgement.KEEP),
     (
         "asked again before it is kept",
         400,
         None,
-        {"has_longer": True, "usage": USAGE},
+        {"usage": USAGE},
         True,
         Judgement.ASK_AGAIN,
     ),
-    ("maybe too long, but the client has a part", 400, None, {"has_longer": True}, False, Judgement.PASS_ON),
-    ("too long", 400, TOO_LONG, {"has_longer": True}, True, Retry("too_long")),
-    ("too long, but the client has a part", 400, TOO_LONG, {"has_longer": True}, False, Judgement.PASS_ON),
-    ("not too long", 400, b"temperature", {"has_longer": True}, True, Judgement.PASS_ON),
+    ("maybe too long, but the client has a part", 400, None, {}, False, Judgement.PASS_ON),
+    ("too long", 400, TOO_LONG, {}, True, Retry("too_long")),
+    ("too long, but the client has a part", 400, TOO_LONG, {}, False, Judgement.PASS_ON),
+    ("not too long", 400, b"temperature", {}, True, Judgement.PASS_ON),
+    ("a shape that the template refuses", 400, REFUSED, {}, True, Reshape("first")),
+    ("refused again", 400, REFUSED, {"shape": "first"}, True, Judgement.PASS_ON),
+    ("no system role", 400, NO_SYSTEM, {"shape": "first"}, True, Reshape("none")),
+    ("no system role, again", 400, NO_SYSTEM, {"shape": "none"}, True, Judgement.PASS_ON),
+    ("refused, but the client has a part", 400, REFUSED, {}, False, Judgement.PASS_ON),
 ]
 
 
@@ -357,6 +367,10 @@ JUDGED = [
     [pytest.param(*row[1:], id=row[0]) for row in JUDGED],
 )
 def test_judge(
-    status: int, body: bytes | None, changes: dict[str, Any], nothing_sent: bool, judgement: Judgement | Retry
+    status: int,
+    body: bytes | None,
+    changes: dict[str, Any],
+    nothing_sent: bool,
+    judgement: Judgement | Retry | Reshape,
 ) -> None:
     assert judge(status, body, attempt(**changes), nothing_sent=nothing_sent) == judgement

@@ -14,6 +14,7 @@ from enum import Enum
 from time import monotonic
 
 from firesteel.gateway.http.head import ResponseHead
+from firesteel.gateway.http.messages import prompt_too_long
 from firesteel.gateway.http.request_body import ContentFilter, EndpointBody
 from firesteel.gateway.http.translation import MAX_ANSWER_BYTES
 from firesteel.gateway.http.upstream import PIECES, Upstream
@@ -27,6 +28,7 @@ from firesteel.gateway.interfaces import (
     Rejection,
     Usage,
 )
+from firesteel.gateway.translate.shape import SystemRole
 from firesteel.values import Value
 
 _MAX_ERROR_BYTES = 64 * 1024
@@ -42,8 +44,12 @@ class Attempt:
     connecting: asyncio.Task[None] | None = None
     has_reconnected = False
     """A reused connection was closed before a byte of the response; that happens to each request once."""
+    was_changed = False
+    """It is sent a second time, in another way: one of the next two."""
     without_counts = False
     """It is sent a second time as it came: the server rejected the question for token counts."""
+    shape: SystemRole | None = None
+    """It is sent a second time in this shape: the model's template refused the one that it had."""
     first_s: float | None = None
     """From the arrival of the request to the first byte of a response that is passed on."""
     bytes_out = 0
@@ -57,7 +63,7 @@ class Attempt:
     def __init__(self, endpoint: Endpoint, recorder: LatencyRecorder | None, body: EndpointBody) -> None:
         self.endpoint = endpoint
         self.body = body
-        self._recorder = recorder
+        self.recorder = recorder
         self.last = monotonic()
         """When the engine was last heard of, or its client read again."""
         self._tail = ResponseTail()
@@ -85,6 +91,11 @@ class Attempt:
         self.last = monotonic()  # it was the client that was slow
         if self.upstream is not None:
             self.upstream.resume()
+
+    def has_last_event(self) -> bool:
+        """Whether a stream was passed on to its last event."""
+        self.measure_forwarded()
+        return self.is_stream and self._tail.has_last_event()
 
     def is_whole_answer_coming(self) -> bool:
         """Whether a response of known length is on its way: the engine has finished."""
@@ -114,8 +125,8 @@ class Attempt:
         if self._arrivals:
             self.measure_forwarded()
         now = monotonic()
-        if self._recorder is not None and self.is_stream and self.first_s is not None:
-            self._recorder.gap(now - self.last)
+        if self.recorder is not None and self.is_stream and self.first_s is not None:
+            self.recorder.gap(now - self.last)
         self.last = now
         size, tail = len(piece), self._tail
         self.bytes_out += size
@@ -127,8 +138,8 @@ class Attempt:
     def begin_stream(self, first_s: float, path: bytes) -> None:
         """The piece that was taken is the first of a stream that is passed on."""
         self._tail.is_response = self._target(path) == b"/v1/responses"
-        if self._recorder is not None:
-            self._recorder.first(first_s)
+        if self.recorder is not None:
+            self.recorder.first(first_s)
 
     def _target(self, path: bytes) -> bytes:
         return self.body.translation.target if self.body.translation is not None else path
@@ -139,8 +150,8 @@ class Attempt:
         if not arrivals:
             return
         self.bytes_out += sum(map(len, self._tail[-len(arrivals) :]))
-        if self._recorder is not None:
-            self._recorder.record_gaps(self.last, arrivals)
+        if self.recorder is not None:
+            self.recorder.record_gaps(self.last, arrivals)
         self.last = arrivals[-1]
         arrivals.clear()
 
@@ -164,11 +175,21 @@ class Attempt:
 
     def engine_error(self, model: str) -> Rejection:
         head, body = self.collected()
+        if head.status == 400 and _TOO_LONG.search(body):
+            return self._too_long(body, model)
         text = body[:_QUOTED_BYTES].decode("utf-8", "replace").strip()
         why = f"the engine answered HTTP {head.status}: {text}"
         return Rejection(
             head.status if head.status >= 400 else 502, "engine_error", why, src=f"engine:{model}"
         )
+
+    def _too_long(self, body: bytes, model: str) -> Rejection:
+        found = {name: pattern.search(body) for name, pattern in _LENGTHS.items()}
+        prompt, answer, limit = (
+            int(match[match.lastindex or 0]) if match else None for match in found.values()
+        )
+        said = body[:_QUOTED_BYTES].decode("utf-8", "replace").strip()
+        return prompt_too_long(prompt, limit, f"The engine answered: {said}", answer, src=f"engine:{model}")
 
     def is_between_events(self, *, is_framed: bool) -> bool:
         """Whether what has arrived ends with a whole event. `is_framed`: it is passed on with its chunks,
@@ -259,6 +280,30 @@ _TOO_LONG = re.compile(
 """vLLM, SGLang, llama.cpp (`exceed_context_size_error`), OpenAI and Anthropic, in their errors 400."""
 
 
+_LENGTHS = {
+    "prompt": re.compile(
+        rb"(?:input|request|prompt) \((\d+) tokens"
+        rb"|(\d+) (?:tokens )?(?:in|from) the (?:messages|input|prompt)"
+        rb"|(?:has|passed|contains) (?:at least )?(\d+) input tokens",
+        re.IGNORECASE,
+    ),
+    "answer": re.compile(
+        rb"(\d+) (?:tokens )?(?:in|for) the completion|requested (\d+) output tokens|`?max_tokens`?=(\d+)",
+        re.I,
+    ),
+    "limit": re.compile(rb"context (?:length|size|window)(?: of| is| is only)? ?\(?(\d+)", re.IGNORECASE),
+}
+"""In the same errors: tokens of the prompt, of the answer that was asked for, and what fits."""
+_REFUSED_SHAPE = re.compile(
+    rb"system message must|roles must alternate|message role|unknown role|role[^.]{0,24}not supported"
+    rb"|generate parser for this template",
+    re.IGNORECASE,
+)
+"""What templates say to a conversation that they do not take (Qwen's, Mistral's, Gemma's), as vLLM, SGLang
+and llama.cpp repeat it in their errors 400."""
+_NO_SYSTEM = re.compile(rb"system role (?:is )?not supported", re.IGNORECASE)
+
+
 class Judgement(Enum):
     PASS_ON = "pass on"
     """The client gets the error."""
@@ -274,11 +319,23 @@ class Retry(Value):
     reason: FallbackReason
 
 
-def judge(status: int, body: bytes | None, attempt: Attempt, *, nothing_sent: bool) -> Judgement | Retry:
+class Reshape(Value):
+    """Send it to the same server in the shape that every template takes (`translate/shape.py`)."""
+
+    system: SystemRole
+
+
+def judge(
+    status: int, body: bytes | None, attempt: Attempt, *, nothing_sent: bool
+) -> Judgement | Retry | Reshape:
     """`body`: of an error that was kept; None: only its head has arrived. `nothing_sent`: no part of an
     answer has reached the client, so it may get another one."""
     if body is not None:
-        return Retry("too_long") if nothing_sent and _TOO_LONG.search(body) else Judgement.PASS_ON
+        if not nothing_sent:
+            return Judgement.PASS_ON
+        if _TOO_LONG.search(body):
+            return Retry("too_long")
+        return _reshape(body, attempt) or Judgement.PASS_ON
     if status in _REJECTED and attempt.body.usage is not None and attempt.endpoint.counting == "at the end":
         # A server that is not one of our engines may reject what we added; it has not processed the request.
         return Judgement.ASK_AGAIN
@@ -286,5 +343,12 @@ def judge(status: int, body: bytes | None, attempt: Attempt, *, nothing_sent: bo
         return Judgement.PASS_ON
     if (reason := _RETRYABLE.get(status)) is not None:
         return Retry(reason)
-    may_be_too_long = status == 400 and attempt.endpoint.has_longer and attempt.body.translation is None
-    return Judgement.KEEP if may_be_too_long else Judgement.PASS_ON
+    return Judgement.KEEP if status == 400 else Judgement.PASS_ON
+
+
+def _reshape(body: bytes, attempt: Attempt) -> Reshape | None:
+    """Each shape is tried once. A translated request has the first already."""
+    tried = attempt.shape or ("first" if attempt.body.translation is not None else None)
+    if tried != "none" and _NO_SYSTEM.search(body):
+        return Reshape("none")
+    return Reshape("first") if tried is None and _REFUSED_SHAPE.search(body) else None

@@ -9,6 +9,7 @@ does.
 from __future__ import annotations
 
 import asyncio
+import re
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
@@ -17,7 +18,14 @@ from firesteel.gateway.http.access import cors_lines, model_in_query, preflight_
 from firesteel.gateway.http.body import ModelField, find_model
 from firesteel.gateway.http.direct import direct_request
 from firesteel.gateway.http.head import RequestHead
-from firesteel.gateway.http.messages import CLOSE, CONTINUE, KEEP_ALIVE, rejection_response, response_bytes
+from firesteel.gateway.http.messages import (
+    CLOSE,
+    CONTINUE,
+    KEEP_ALIVE,
+    keepalive_event,
+    rejection_response,
+    response_bytes,
+)
 from firesteel.gateway.http.request import Request
 from firesteel.gateway.http.request_reader import MAX_AHEAD, RequestReader
 from firesteel.gateway.http.routes import (
@@ -42,6 +50,7 @@ _WRITE_AHEAD = 16 * 1024
 
 _PEER_CHECK_S, _MAX_PEER_CHECK_S = 0.001, 5.0
 _DISCARD_EVERY_S = 0.001
+_USER_AGENT = re.compile(rb"^user-agent:[ \t]*([!-~]{1,100})", re.IGNORECASE | re.MULTILINE)
 """Between two reads of rejected requests; a read is at most 256 KiB."""
 
 
@@ -216,6 +225,14 @@ class ClientConnection(asyncio.Protocol):
         if head is None or not head.keeps_alive:
             return False
         return not (self._server.is_draining or self._is_half_closed)
+
+    def keepalive(self) -> bytes:
+        """The event that this client takes for a sign of life; empty: comments are enough, or all that is
+        known to be safe."""
+        events, head = self._server.keepalives, self._head
+        agent = _USER_AGENT.search(head.lines) if events and head is not None else None
+        name = events.get(agent[1].decode("ascii", "replace"), "") if agent else ""
+        return keepalive_event(name) if name else b""
 
     def begin_tunnel(self, deadline: float) -> None:
         """From here on the client's bytes are the server's."""

@@ -8,6 +8,7 @@ comments.
 from __future__ import annotations
 
 import json
+import re
 import time
 from functools import lru_cache
 from http import HTTPStatus
@@ -81,6 +82,15 @@ def without_encoding(lines: bytes) -> bytes:
     """For a response that follows a head of ours, which announced no compression."""
     forwarded = (line for line in lines.splitlines(keepends=True) if line[:16].lower() != b"accept-encoding:")
     return b"".join(forwarded)
+
+
+_CONTENT_TYPE = re.compile(rb"^content-type:[ \t]*([^\r\n]{1,200})", re.IGNORECASE | re.MULTILINE)
+
+
+def content_type(head: ResponseHead) -> bytes:
+    """Of a response that was read to its end and is passed on."""
+    found = _CONTENT_TYPE.search(head.lines)
+    return found[1] if found else b"application/json"
 
 
 def response_head(head: ResponseHead, connection: bytes, *, is_chunked: bool, is_stream: bool) -> bytes:
@@ -199,6 +209,20 @@ _OPENAI_CODES = {"unknown_model": "model_not_found"}
 _ABOUT_THE_MODEL = frozenset({"unknown_model", "missing_model"})
 
 
+def prompt_too_long(
+    prompt: int | None, limit: int | None, more: str, answer: int | None = None, src: str = "gateway"
+) -> Rejection:
+    """In Anthropic's words, by which Claude Code 2.1.197 compacts the conversation or asks for less, and with
+    OpenAI's code, by which Codex does."""
+    why = "prompt is too long"
+    if prompt is not None and limit is not None:
+        if prompt <= limit and answer is not None:
+            why = f"input length and `max_tokens` exceed context limit: {prompt} + {answer} > {limit}"
+        else:
+            why += f": {prompt} tokens > {limit} maximum"
+    return Rejection(400, "context_length_exceeded", f"{why}. {more}", src=src)
+
+
 def error_body(rejection: Rejection, family: ApiFamily) -> bytes:
     """The JSON body of an error response."""
     if family == "ollama":
@@ -228,6 +252,11 @@ def wait_comment(wait_status: WaitStatus) -> bytes:
         )
     line = " ".join(printable(text, MAX_COMMENT_CHARS).split())
     return f": {line}\n\n".encode()
+
+
+def keepalive_event(name: str) -> bytes:
+    """An event of a type that the client does not know, and ignores."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), _json({"type": name}))
 
 
 def _json(value: dict[str, object]) -> bytes:

@@ -34,6 +34,9 @@ class ReplyClient(Protocol):
 
     def keeps_alive(self) -> bool: ...
 
+    def keepalive(self) -> bytes:
+        """What this client needs besides comments."""
+
     def respond(self, response: GatewayResponse) -> None:
         """Write a whole response of the gateway's own."""
 
@@ -183,6 +186,8 @@ class Reply:
     def write_comment(self, wait_status: WaitStatus) -> None:
         """Between two events of an open stream: show the client that its request is alive."""
         comment = self._dialect.comment(wait_status)
+        if self._route is not None and self._route.kind == "response":
+            comment += self._client.keepalive()
         self._client.transport.write(encode_chunk(comment) if self._head.is_11 else comment)
 
     # -- responses of the gateway itself --

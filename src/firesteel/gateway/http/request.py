@@ -15,13 +15,14 @@ from math import inf
 from time import monotonic
 from typing import Protocol
 
-from firesteel.gateway.http.attempt import Attempt, Judgement, MeteredAttempt, Retry, judge
+from firesteel.gateway.http.attempt import Attempt, Judgement, MeteredAttempt, Reshape, Retry, judge
 from firesteel.gateway.http.body import ModelField
 from firesteel.gateway.http.direct import DRAIN_IDLE_S, GOING_AWAY, UPGRADE, switching_head
 from firesteel.gateway.http.head import ProtocolError, RequestHead, ResponseHead
 from firesteel.gateway.http.limits import BufferBudget, HttpLimits
 from firesteel.gateway.http.messages import (
     caller_headers,
+    content_type,
     fallback_header,
     repeat_request,
     request_parts,
@@ -30,7 +31,7 @@ from firesteel.gateway.http.messages import (
 from firesteel.gateway.http.reply import EMPTY, OPEN, Reply, ReplyClient
 from firesteel.gateway.http.request_body import KEPT_BYTES, EndpointBody, RequestBody
 from firesteel.gateway.http.routes import Route
-from firesteel.gateway.http.translation import EVENTS, Dialect, OllamaCall
+from firesteel.gateway.http.translation import EVENTS, Dialect, OllamaCall, estimated_count
 from firesteel.gateway.http.upstream import ChunkBoundaries, ConnectionPool, Upstream
 from firesteel.gateway.interfaces import (
     Allowance,
@@ -45,8 +46,12 @@ from firesteel.gateway.interfaces import (
     RequestOutcome,
     WaitStatus,
 )
+from firesteel.gateway.translate.shape import SystemRole
 from firesteel.units import show_seconds
 
+_GENERATES = frozenset(("chat", "completion", "response", "message"))
+"""Kinds of routes with conversations and prompts, whose errors 400 are read."""
+_NO_SUCH_PATH = (404, 405, 501)
 STOPPING = Rejection(503, "stopping", "the gateway is shutting down. Retry in a moment.", 5.0)
 
 
@@ -247,8 +252,9 @@ class Request:
             self._client.watch_leaving(self)
             attempt.resume()
         else:
+            has_all = self.state is ANSWERING and attempt.has_last_event()
             attempt.drop()
-            self._finish("left")
+            self._finish("whole" if has_all else "left")
 
     def client_sent(self, data: bytes) -> bool:
         """Bytes of a WebSocket. Return whether the client may send more; otherwise it is resumed."""
@@ -354,6 +360,10 @@ class Request:
 
     def _try(self, endpoint: Endpoint, recorder: LatencyRecorder | None) -> None:
         pool = self._client.pool
+        if pool.shapes or endpoint.moves_system:
+            shape = pool.shapes.get((endpoint.address, self.model))
+            if shape is not None or self._body.needs_shape(endpoint):
+                self._body.reshape(shape or "first")
         body = self._body.for_endpoint(endpoint, self.model, asks_counts=endpoint.address not in pool.unasked)
         if not isinstance(body, EndpointBody):
             self._waited_s = monotonic() - self._began
@@ -413,8 +423,8 @@ class Request:
         if self._client.is_write_paused:
             attempt.pause()
         if head.status == 200:
-            if attempt.without_counts:
-                self._client.pool.unasked.add(attempt.endpoint.address)
+            if attempt.was_changed:
+                self._remember_changes(attempt)
         elif head.status == 101:
             return self._open_tunnel(attempt, head)
         elif head.status >= 400 and (boundaries := self._take_error(attempt, head)) is not None:
@@ -426,10 +436,21 @@ class Request:
         self.state = ANSWERING
         return reply.begin(stream_head, attempt.new_filter() if head.is_stream else None)
 
+    def _remember_changes(self, attempt: Attempt) -> None:
+        """Other requests to this server are sent at once as this one was accepted."""
+        pool, address = self._client.pool, attempt.endpoint.address
+        if attempt.without_counts:
+            pool.unasked.add(address)
+        if attempt.shape is not None:
+            pool.shapes[address, self.model] = attempt.shape
+
     def _take_error(self, attempt: Attempt, head: ResponseHead) -> ChunkBoundaries | None:
         """None: the client gets it."""
+        if head.status in _NO_SUCH_PATH and self._route is not None and self._route.kind == "count":
+            self._answer(estimated_count(self.path, self._body.content), "whole")
+            return ChunkBoundaries.AS_THEY_COME
         judgement = judge(head.status, None, attempt, nothing_sent=self._nothing_sent(attempt))
-        if judgement is Judgement.KEEP:
+        if judgement is Judgement.KEEP and self._route is not None and self._route.kind in _GENERATES:
             return self._collect(attempt, head, KEEPING)
         if judgement is Judgement.ASK_AGAIN and self._ask_without_counts(attempt):
             return ChunkBoundaries.AS_THEY_COME
@@ -513,20 +534,40 @@ class Request:
         if not isinstance(body, EndpointBody):
             return False
         attempt.drop()
-        attempt.body, attempt.without_counts = body, True
+        attempt.body, attempt.was_changed, attempt.without_counts = body, True, True
         self._connect(attempt)
         return True
 
+    def _send_reshaped(self, attempt: Attempt, system: SystemRole) -> bool:
+        """Another try at the same endpoint: its template refused the shape of the conversation."""
+        if not self._body.reshape(system):
+            return False
+        body = self._body.for_endpoint(
+            attempt.endpoint, self.model, asks_counts=attempt.body.usage is not None
+        )
+        if not isinstance(body, EndpointBody):
+            return False
+        self._attempt = again = Attempt(attempt.endpoint, attempt.recorder, body)
+        again.was_changed, again.shape, again.without_counts = True, system, attempt.without_counts
+        self._connect(again)
+        return True
+
     def _end_kept(self, attempt: Attempt) -> None:
-        """A longer context may do; any other error is the client's."""
+        """A longer context or another shape may do; any other error is the client's."""
         head, body = attempt.collected()
         judgement = judge(head.status, body, attempt, nothing_sent=self._nothing_sent(attempt))
         if isinstance(judgement, Retry) and self._client.dispatcher.retry(self, judgement.reason):
             self._await_grant()
             return
+        if isinstance(judgement, Reshape) and self._send_reshaped(attempt, judgement.system):
+            return
         error = attempt.engine_error(self.model)
-        is_open = self._reply.state is OPEN
-        self._answer(error if is_open else GatewayResponse(head.status, body), "whole", error.why)
+        if attempt.body.translation is not None and error.kind == "engine_error":
+            self._answer(attempt.answer(self.model), "whole")
+        elif self._reply.state is OPEN or error.kind != "engine_error":
+            self._answer(error, "whole", error.why)
+        else:
+            self._answer(GatewayResponse(head.status, body, content_type(head)), "whole", error.why)
 
     def _fail(self, kind: str, why: str, *, was_sent: bool) -> None:
         attempt = self._attempt

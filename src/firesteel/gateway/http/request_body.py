@@ -10,6 +10,7 @@ from firesteel.gateway.http.body import (
     SEARCH_BYTES,
     Edit,
     ModelField,
+    find_model,
     model_edit,
     prompt_prefix,
     wants_stream,
@@ -19,8 +20,10 @@ from firesteel.gateway.http.routes import Route
 from firesteel.gateway.http.translation import OllamaCall, Translation, translate
 from firesteel.gateway.http.usage import UsageFilter
 from firesteel.gateway.interfaces import Endpoint, GatewayResponse, Rejection
+from firesteel.gateway.translate.shape import SystemRole, has_inner_system, shaped
 from firesteel.gateway.translate.stream import StreamTranslator
-from firesteel.values import Value
+from firesteel.gateway.translate.values import Untranslatable, dump, parse_object
+from firesteel.values import Value, replace
 
 ContentFilter = UsageFilter | StreamTranslator
 """Changes the content of a stream on its way to the client."""
@@ -103,10 +106,10 @@ class RequestBody:
             if self._call is not None and not self._call.request.path:
                 return self._call.loaded()
             translation = translate(self._call, route, self._path, content, endpoint, model)
-            if isinstance(translation, Rejection):
-                return translation
-            if translation is not None:
+            if isinstance(translation, Translation):
                 return EndpointBody(translation=translation)
+            if translation is not None:
+                return translation
         has_usage = route.has_usage and (len(content) > SEARCH_BYTES or b'"stream"' in content)
         if endpoint.served_name is None and endpoint.parameters is None and not has_usage:
             return _UNCHANGED
@@ -115,6 +118,37 @@ class RequestBody:
         if isinstance(edits, Rejection):
             return edits
         return EndpointBody([*edits, usage.edit] if usage is not None else edits, usage)
+
+    def needs_shape(self, endpoint: Endpoint) -> bool:
+        """Whether the server would move a system message from the middle to the head, and so read the whole
+        conversation again."""
+        route = self._route
+        return (
+            endpoint.moves_system
+            and route is not None
+            and route.kind == "message"
+            and has_inner_system(self.content)
+        )
+
+    def reshape(self, system: SystemRole) -> bool:
+        """Give the conversation the shape that every template takes. Return whether that changed anything."""
+        route, call = self._route, self._call
+        if route is None:
+            return False
+        try:
+            request = parse_object(call.body if call is not None else self.content)
+            after = shaped("chat" if call is not None else route.kind, request, system)
+            content = dump(after)
+        except Untranslatable:
+            return False  # too large, or no JSON: its server says so
+        field = find_model(content, b"application/json")
+        if after is request or isinstance(field, Rejection):
+            return False
+        if call is not None:
+            self._call = replace(call, body=content, model_field=field)
+        else:
+            self.content, self._field = content, field
+        return True
 
     def _edits(self, endpoint: Endpoint, route: Route) -> list[Edit] | Rejection:
         """The engine's name for the model, and the parameters of the model."""

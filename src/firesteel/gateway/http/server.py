@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
 
@@ -40,6 +41,8 @@ class HttpServer:
         self.is_draining = False
         self.origins: tuple[str, ...] = ()
         """Web pages that may use the models (`access.py`)."""
+        self.keepalives: Mapping[str, str] = {}
+        """Events that keep a client, by its `User-Agent` (`ServiceConfig`)."""
         self._clients: set[ClientConnection] = set()
         self.lingering: set[ClientConnection] = set()
         """Clients whose request was rejected before it was complete."""

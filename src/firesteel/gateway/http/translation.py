@@ -16,7 +16,7 @@ from collections.abc import Callable
 from uuid import uuid4
 
 from firesteel.gateway.http.body import ModelField, edited, find_model, model_edit
-from firesteel.gateway.http.body_edits import parameter_edits
+from firesteel.gateway.http.body_edits import estimated_tokens, parameter_edits
 from firesteel.gateway.http.head import RequestHead, ResponseHead
 from firesteel.gateway.http.messages import EVENT_STREAM, error_event, wait_comment
 from firesteel.gateway.http.routes import ROUTES, Route
@@ -24,8 +24,9 @@ from firesteel.gateway.interfaces import Endpoint, GatewayResponse, Rejection, S
 from firesteel.gateway.translate.messages_client import MESSAGES_CLIENT
 from firesteel.gateway.translate.messages_server import MESSAGES_SERVER
 from firesteel.gateway.translate.ollama import OllamaRequest, loaded_response, translate_request, waiting_line
-from firesteel.gateway.translate.responses_client import RESPONSES_CLIENT
+from firesteel.gateway.translate.responses_client import RESPONSES_CLIENT, namespaced_tools
 from firesteel.gateway.translate.responses_server import RESPONSES_SERVER
+from firesteel.gateway.translate.shape import shaped
 from firesteel.gateway.translate.stream import CHAT_CLIENT, StreamTranslator, error_text, wants_usage
 from firesteel.gateway.translate.values import (
     ClientApi,
@@ -179,7 +180,7 @@ _PREFIXES: dict[bytes, ServerApiName] = {b"/v1/messages/": "messages", b"/v1/res
 
 def translate(
     call: OllamaCall | None, route: Route, path: bytes, body: bytes, endpoint: Endpoint, model: str
-) -> Translation | Rejection | None:
+) -> Translation | GatewayResponse | Rejection | None:
     """For an endpoint that does not speak what the client does. None: it does; the request is forwarded."""
     try:
         if call is not None:
@@ -190,9 +191,19 @@ def translate(
         return _rejection(error, "cannot_be_translated")
     for prefix, api in _PREFIXES.items():  # counts of tokens, stored responses
         if path.startswith(prefix) and api not in endpoint.speaks:
+            if route.kind == "count":
+                return estimated_count(path, body)
             why = f"{path.decode('ascii', 'replace')} is not available: the server of `{model}` speaks only"
             return Rejection(501, "cannot_be_translated", f"{why} {' and '.join(endpoint.speaks)}.")
     return None
+
+
+def estimated_count(path: bytes, body: bytes) -> GatewayResponse:
+    """In place of a count that the server does not offer; the header and the field say so."""
+    count: Json = {"input_tokens": max(1, estimated_tokens(body)), "is_estimate": True}
+    if path.startswith(b"/v1/responses/"):
+        count["object"] = "response.input_tokens"
+    return GatewayResponse(200, dump(count), headers=((b"X-Firesteel-Estimate", b"input_tokens"),))
 
 
 def _translate(route: Route, body: bytes, endpoint: Endpoint, model: str) -> Translation | None:
@@ -205,7 +216,11 @@ def _translate(route: Route, body: bytes, endpoint: Endpoint, model: str) -> Tra
         name if isinstance(name, str) else model, time.time, time.time(), uuid4().hex, wants_usage(request)
     )
     chat = client.request(request)
+    if api == "responses" and (tools := namespaced_tools(request)):
+        context = replace(context, tools=tools)
     chat["model"] = _served_name(endpoint, model)
+    if "chat" in endpoint.speaks and route.kind != "chat":
+        chat = shaped("chat", chat)
     return _to_server(chat, route, endpoint, context, client)
 
 

@@ -21,6 +21,7 @@ from firesteel.gateway.http.chunks import SIZE_LINES, ChunkParser, is_whole_chun
 from firesteel.gateway.http.head import END, CachedHead, ProtocolError, ResponseHead, read_response
 from firesteel.gateway.http.limits import HttpLimits
 from firesteel.gateway.interfaces import Endpoint
+from firesteel.gateway.translate.shape import SystemRole
 
 _MAX_HEAD = 64 * 1024
 _MAX_HEADS = 8
@@ -347,6 +348,8 @@ class ConnectionPool:
         self._tasks: set[asyncio.Task[None]] = set()
         self.unasked: set[tuple[str, int] | str] = set()
         """Addresses of servers that reject a request for token counts."""
+        self.shapes: dict[tuple[tuple[str, int] | str, str], SystemRole] = {}
+        """By address and model: the only shape of conversations that its template takes."""
 
     def take(self, endpoint: Endpoint) -> Upstream | None:
         """Return an idle connection that is not too old."""

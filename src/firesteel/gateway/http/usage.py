@@ -56,6 +56,11 @@ _DEPTHS = {False: (1,), True: (1, 2)}
 """In a stream it may be inside the `response` or the `message` of an event."""
 
 
+_LAST_EVENT = re.compile(
+    rb"^(?:data: ?\[DONE\]|event: ?(?:response\.(?:completed|incomplete)|message_stop))", re.MULTILINE
+)
+
+
 class ResponseTail(list[bytes]):
     """The last pieces of a response body, and the number of deltas in those before them."""
 
@@ -77,6 +82,10 @@ class ResponseTail(list[bytes]):
             self.first = piece[:HEAD_BYTES]
         self._deltas += self._count([piece[:-TAIL_BYTES]])
         return piece[-TAIL_BYTES:]
+
+    def has_last_event(self) -> bool:
+        """Whether the last event of a stream is in it: some clients leave without waiting for its end."""
+        return _LAST_EVENT.search(b"".join(self)[-TAIL_BYTES:]) is not None
 
     def usage(self, is_stream: bool, is_whole: bool) -> Usage | None:
         """As the engine counted, if the response is complete; otherwise at least what arrived."""

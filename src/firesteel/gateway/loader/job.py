@@ -47,6 +47,7 @@ from firesteel.planner.advice import require_runnable
 from firesteel.planner.memory.measured import launch_key
 from firesteel.planner.plan import Plan
 from firesteel.planner.propose import Proposal
+from firesteel.render import clients
 from firesteel.run.down import freed_bytes
 from firesteel.run.endpoints import free_port, port_of, reached_at
 from firesteel.run.events import PhaseDone, PhaseProgress, PlanReady, ServiceReady
@@ -114,6 +115,7 @@ def read(path: str, home: Home) -> ServiceConfig:
         gateway_bytes=file.memory.gateway,
         alerts=_alerts(file.alerts),
         cors=file.cors,
+        keepalives=clients.keepalive_events(),
         disk_folders=tuple(dict.fromkeys((str(home.root), str(find_store(home).root)))),
     )
 

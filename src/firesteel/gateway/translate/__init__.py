@@ -22,6 +22,9 @@ an error and never a proper end.
 with its name (`Untranslatable`). Ignored are only fields about storage, billing and caching (`metadata`,
 `store`, `cache_control`), which do not change what the model says.
 
+**Templates** take less than the APIs allow: `shape.py` gives a conversation the one shape that all of them
+take. Requests that are translated to chat get it always, others when a server has refused theirs.
+
 **Thinking** is `reasoning_content` (llama.cpp, SGLang, DeepSeek) or `reasoning` (vLLM) in the middle. Only
 Anthropic's servers sign their thinking blocks; in translated ones the signature is empty.
 

@@ -6,6 +6,7 @@ whole: so the text is kept until its item ends, within a bound.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from firesteel.gateway.translate.values import (
@@ -35,6 +36,9 @@ _KNOWN = frozenset(
      "prompt_cache_retention", "prompt_cache_options", "service_tier", "truncation", "stream_options",
      "client_metadata")
 )  # fmt: skip
+_HOSTED = frozenset(("web_search", "web_search_preview"))
+"""Tools that only OpenAI's own servers have. Codex sends one with every request; where the model may choose,
+it does without."""
 _STORED = frozenset(("previous_response_id", "conversation", "prompt"))
 
 
@@ -54,8 +58,8 @@ def chat_request(request: Json) -> Json:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     if effort := field(request, "reasoning", dict, {}).get("effort"):
         body["reasoning_effort"] = effort
-    if tools := objects(field(request, "tools", list, []), "tools"):
-        body["tools"] = [_tool(tool) for tool in tools]
+    if tools := list(_tools(request)):
+        body["tools"] = [_tool(tool, namespace) for namespace, tool in tools]
         body |= _tool_choice(request.get("tool_choice"))
     return body | _format(field(request, "text", dict, {}))
 
@@ -74,10 +78,35 @@ def _format(text: Json) -> Json:
     raise Untranslatable(f"this `text.format` cannot be translated to {CHAT_API}")
 
 
-def _tool(tool: Json) -> Json:
+def _tools(request: Json) -> Iterator[tuple[str, Json]]:
+    """Each with its namespace, which chat does not have."""
+    may_choose = request.get("tool_choice") in (None, "auto", "none")
+    for tool in objects(field(request, "tools", list, []), "tools"):
+        if tool.get("type") == "namespace":
+            namespace = required(tool, "name", str)
+            for inner in objects(required(tool, "tools", list), "tools"):
+                yield namespace, inner
+        elif not (may_choose and tool.get("type") in _HOSTED):
+            yield "", tool
+
+
+def namespaced_tools(request: Json) -> dict[str, tuple[str, str]]:
+    """By the name that they have in chat: namespace and name, which the client expects with a call."""
+    return {
+        _flat_name(namespace, str(tool.get("name"))): (namespace, str(tool.get("name")))
+        for namespace, tool in _tools(request)
+        if namespace
+    }
+
+
+def _flat_name(namespace: str, name: str) -> str:
+    return f"{namespace}__{name}" if namespace else name
+
+
+def _tool(tool: Json, namespace: str = "") -> Json:
     if tool.get("type") != "function":
         raise Untranslatable(f"the tool `{str(tool.get('type'))[:80]}` cannot be translated to {CHAT_API}")
-    function = {"name": required(tool, "name", str)}
+    function = {"name": _flat_name(namespace, required(tool, "name", str))}
     return {
         "type": "function",
         "function": function | copied(tool, ("description", "parameters", "strict")),
@@ -91,7 +120,8 @@ def _tool_choice(choice: object) -> Json:
         return {"tool_choice": choice}
     if not isinstance(choice, dict) or choice.get("type") != "function":
         raise Untranslatable(f"this `tool_choice` cannot be translated to {CHAT_API}")
-    return {"tool_choice": {"type": "function", "function": {"name": required(choice, "name", str)}}}
+    name = _flat_name(field(choice, "namespace", str, ""), required(choice, "name", str))
+    return {"tool_choice": {"type": "function", "function": {"name": name}}}
 
 
 def _messages(given: object) -> list[Json]:
@@ -134,7 +164,8 @@ def _thought(item: Json) -> str:
 
 def _add_call(messages: list[Json], item: Json) -> None:
     """Calls that follow each other, or a text, are one message."""
-    function = {"name": required(item, "name", str), "arguments": field(item, "arguments", str, "{}")}
+    name = _flat_name(field(item, "namespace", str, ""), required(item, "name", str))
+    function = {"name": name, "arguments": field(item, "arguments", str, "{}")}
     call = {"id": required(item, "call_id", str), "type": "function", "function": function}
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": None})
@@ -176,7 +207,7 @@ def response_document(response: Json, context: TranslationContext) -> Json:
     if text := text_of(message, "content", "refusal"):
         output.append(_message_item(f"msg_{context.id}", text))
     for at, (_, call_id, name, arguments) in enumerate(tool_calls(message)):
-        output.append(_call_item(f"fc_{context.id}_{at}", call_id, name, arguments))
+        output.append(_call_item(f"fc_{context.id}_{at}", call_id, name, arguments, context))
     return _document(context, output, choice, member(response, "usage"))
 
 
@@ -202,12 +233,16 @@ def _text_part(text: str) -> Json:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _call_item(item_id: str, call_id: str, name: str, arguments: str | None) -> Json:
+def _call_item(
+    item_id: str, call_id: str, name: str, arguments: str | None, context: TranslationContext
+) -> Json:
     status = "in_progress" if arguments is None else "completed"
-    return {
-        "id": item_id, "type": "function_call", "call_id": call_id or item_id, "name": name,
+    namespace, own_name = context.tools.get(name, ("", name))
+    item = {
+        "id": item_id, "type": "function_call", "call_id": call_id or item_id, "name": own_name,
         "arguments": arguments or "", "status": status,
     }  # fmt: skip
+    return item | {"namespace": namespace} if namespace else item
 
 
 def _document(context: TranslationContext, output: list[Json], choice: Json | None, usage: Json) -> Json:
@@ -312,7 +347,7 @@ class ResponseWriter:
             if index in self._calls:
                 raise Untranslatable("the engine sent the calls of several tools at the same time")
             self._calls.add(index)
-            self._item = _call_item(item_id, *names, None)
+            self._item = _call_item(item_id, *names, None, self._context)
         else:
             make = _reasoning_item if kind == "reasoning" else _message_item
             self._item = make(item_id, None)
@@ -334,7 +369,7 @@ class ResponseWriter:
             out = self._event(
                 "response.function_call_arguments.done", **self._place(), name=name, arguments=text
             )
-            item = _call_item(item["id"], item["call_id"], name, text)
+            item = {**item, "arguments": text, "status": "completed"}
         elif kind == "message":
             out = self._event("response.output_text.done", **self._place(), text=text, logprobs=[])
             out += self._part_event("done", text)

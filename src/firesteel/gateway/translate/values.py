@@ -5,7 +5,7 @@ identified where an API has no ids, and put together from the pieces of a stream
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 from firesteel.values import Value
@@ -45,6 +45,8 @@ class TranslationContext(Value):
     """For identifiers of responses; letters and digits."""
     wants_usage: bool = False
     """Of a chat stream: the client asked for the counts at its end."""
+    tools: Mapping[str, tuple[str, str]] = {}
+    """Namespace and name of tools that chat knows by one name (`responses_client.namespaced_tools`)."""
 
 
 class ChunkWriter(Protocol):

@@ -127,7 +127,7 @@ class ClientJson(Document, kw_only=True):
     """The longest answer that the client will ask for."""
     key_variable: str | None
     """The environment variable that holds the key; null: no key is needed."""
-    format: Literal["json", "toml", "yaml", "env"]
+    format: Literal["json", "toml", "yaml", "yaml-list", "env"]
     text: str
     path: str | None
     """The file it belongs in; null: the client is configured by environment variables."""
