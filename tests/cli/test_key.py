@@ -49,11 +49,12 @@ def test_added_listed_revoked(firesteel: Firesteel, home: Path) -> None:
 
 
 def test_as_json(firesteel: Firesteel, home: Path) -> None:
-    arguments = ("--admin", "--tokens-rate", "5000/h", "--priority", "-3", "--json")
+    arguments = ("--admin", "--tokens-rate", "5000/h", "--at-once", "4", "--priority", "-3", "--json")
     added = firesteel("serve", "key", "add", "boss", *arguments).json
     jsonschema.validate(added, schemas()["firesteel.key-add/1"])
     who = KeyRing.read(home / "keys.json").authenticate(added["token"].encode())
-    assert who == Caller("boss", True, None, -3)
+    assert who == Caller("boss", True, None, -3, has_reservation=True)
+    assert added["key"]["at_once"] == 4
     assert added["key"]["tokens"] == "5000/h" and added["key"]["models"] is None
     listed = firesteel("--json", "serve", "key", "list").json
     jsonschema.validate(listed, schemas()["firesteel.key-list/1"])
@@ -83,7 +84,7 @@ def test_usage_of_a_home(firesteel: Firesteel, home: Path) -> None:
     log.close()
     shown = firesteel("serve", "usage")
     assert shown.code == 0 and "days in " in shown.out and "1,200" in shown.out and "(no key)" in shown.out
-    assert "team: 1,234 of 1,000 tokens this day, 0 left" in shown.out
+    assert "team: 1,234 of 1,000 tokens this day, 234 over it" in shown.out
     document = firesteel("serve", "usage", "--by", "key", "--json").json
     jsonschema.validate(document, schemas()["firesteel.usage/1"])
     assert [(row["key"], row["day"], row["requests"]) for row in document["rows"]] == [

@@ -6,10 +6,12 @@ import json
 from typing import Any
 
 import anthropic
+import openai
 import pytest
 
-from firesteel.gateway.interfaces import ServerApiName
-from tests.gateway.http.kit import EngineConnection, RunningGateway, answer
+from firesteel.gateway.http.limits import HttpLimits
+from firesteel.gateway.interfaces import Endpoint, ServerApiName
+from tests.gateway.http.kit import EngineConnection, FakeDispatcher, RunningGateway, answer, run_gateway
 from tests.gateway.http.translation_clients import CLIENTS, PAIRS, check_sent
 from tests.gateway.http.translation_servers import EXPECTED, SERVERS, behind, chat_server
 
@@ -169,3 +171,27 @@ async def test_a_stream_that_breaks_has_no_proper_end(gateway: RunningGateway) -
     got = await raw.ask(body, path=b"/v1/messages")
     assert got.body.startswith(b"event: message_start") and b"message_stop" not in got.body
     assert got.body.rstrip().splitlines()[-2] == b"event: error"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_schema_of_a_response_holds_at_llamacpp(embedded_engine: int, is_stream: bool) -> None:
+    """Its own Responses drop `text.format` without a word."""
+    schema = {
+        "type": "object",
+        "properties": {"colour": {"type": "string", "enum": ["mauve"]}},
+        "required": ["colour"],
+        "additionalProperties": False,
+    }
+    text_format: Any = {"format": {"type": "json_schema", "name": "colour", "schema": schema, "strict": True}}
+    asked: Any = {"model": "m", "input": "Say hello.", "max_output_tokens": 40, "text": text_format}
+    async with run_gateway(FakeDispatcher(), HttpLimits()) as gateway:
+        gateway.dispatcher.endpoint = Endpoint("m", ("127.0.0.1", embedded_engine), counting="timings")
+        url = f"http://127.0.0.1:{gateway.port}/v1"
+        async with openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0) as client:
+            if is_stream:
+                events = [event async for event in await client.responses.create(**asked, stream=True)]
+                said = next(e.response.output_text for e in events if e.type == "response.completed")
+            else:
+                said = (await client.responses.create(**asked)).output_text
+    assert json.loads(said) == {"colour": "mauve"}

@@ -32,13 +32,14 @@ from firesteel.gateway.http.routes import (
     DIRECT_ROUTES,
     UPSTREAM_AT,
     DirectRoute,
+    ResponsesRoute,
     Route,
     TranslatedRoute,
     check_upgrade,
     family_of,
     find_route,
 )
-from firesteel.gateway.http.translation import DIRECT, ollama_dialect, read_ollama
+from firesteel.gateway.http.translation import DIRECT, ollama_dialect, read_ollama, responses_dialect
 from firesteel.gateway.http.upstream import is_reset, watch_peer
 from firesteel.gateway.interfaces import ApiFamily, Caller, Endpoint, GatewayResponse, Rejection
 
@@ -424,6 +425,8 @@ class ClientConnection(asyncio.Protocol):
                 request.forward_to(route, body)
             elif isinstance(route, DirectRoute):
                 self._dispatch_direct(route, head, body)
+            elif isinstance(route, ResponsesRoute):
+                self._dispatch_responses(route, head, body)
             else:
                 self._dispatch_ollama(route, head, body)
             return
@@ -436,6 +439,16 @@ class ClientConnection(asyncio.Protocol):
                 return
         self._request = request = Request(self, head, self._caller, self._began)
         request.submit(route, model_field, body)
+
+    def _dispatch_responses(self, route: ResponsesRoute, head: RequestHead, body: bytes) -> None:
+        found = find_model(body, head.content_type)
+        if isinstance(found, Rejection) and found.kind == "missing_model" and b"?" in head.target:
+            found = model_in_query(head)
+        if isinstance(found, Rejection):
+            self.respond(rejection_response(found, route.family))
+            return
+        self._request = request = Request(self, head, self._caller, self._began)
+        request.submit(route, found, body, responses_dialect(body))
 
     def _dispatch_direct(self, route: DirectRoute, head: RequestHead, body: bytes) -> None:
         direct = direct_request(head)

@@ -47,13 +47,17 @@ class DirectRoute(Route):
     """Of a server's own paths and WebSockets (`direct.py`)."""
 
 
+class ResponsesRoute(Route):
+    """OpenAI's Responses, which not every engine has as a whole (`translation.responses_dialect`)."""
+
+
 def _openai(kind: str, body: BodyKind = "json", *, streams: bool = False) -> Route:
     return Route("openai", body, streams, kind, kind in ("chat", "completion"))
 
 
 _CHAT = _openai("chat", streams=True)
 _COMPLETION = _openai("completion", streams=True)
-_RESPONSE = _openai("response", streams=True)
+_RESPONSE = ResponsesRoute("openai", "json", True, "response")
 _EMBEDDING = _openai("embedding")
 _RERANK = _openai("rerank")
 _SCORE = _openai("score")

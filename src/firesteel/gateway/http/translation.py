@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import time
 from collections.abc import Callable
 from uuid import uuid4
@@ -291,6 +292,22 @@ EVENTS = Dialect()
 
 DIRECT = Dialect(adapt=lambda endpoint: replace(endpoint, served_name=None, parameters=None, speaks=()))
 """Of a path that only the server knows: nothing is edited or translated."""
+
+
+_SCHEMA = re.compile(rb'"type"[ \t\r\n]*:[ \t\r\n]*"json_(?:schema|object)"')
+_IN_CHAT = Dialect(
+    adapt=lambda endpoint: (
+        replace(endpoint, speaks=("chat",))
+        if endpoint.counting == "timings" and not endpoint.speaks
+        else endpoint
+    )
+)
+
+
+def responses_dialect(body: bytes) -> Dialect:
+    """llama.cpp reads no `text.format` of a request for Responses, so that a schema has no effect; its chat
+    completions have one."""
+    return _IN_CHAT if _SCHEMA.search(body) else EVENTS
 
 
 def ollama_dialect(call: OllamaCall) -> Dialect:
