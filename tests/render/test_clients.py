@@ -348,7 +348,7 @@ def test_the_settings_that_the_agents_need() -> None:
     assert env["CLAUDE_CODE_EFFORT_LEVEL"] == "low"
     assert "CLAUDE_CODE_EFFORT_LEVEL" not in rendered("claude-code", PLAIN)["env"]
     codex = rendered("codex", SMALL)
-    assert codex["web_search"] == "disabled" and codex["features"]["multi_agent"] is False
+    assert codex["web_search"] == "disabled" and codex["agents"]["enabled"] is False
     assert codex["model_providers"]["firesteel"]["stream_idle_timeout_ms"] == 1_800_000
     assert codex["model_reasoning_effort"] == "low"
     (pi,) = rendered("pi", FULL)["providers"]["firesteel"]["models"]
