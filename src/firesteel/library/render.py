@@ -73,7 +73,9 @@ def render(
     if form in FACTORY_FORMS:
         return _factory(models, form)
     asks = _asks_of_file(models, file, form) if file else _asks(models, ask or Ask())
-    cluster = Cluster(service, tailnet, active, claim, _aliases(file) if file else {})
+    cluster = Cluster(service, tailnet, active, claim)
+    if file and form in CLUSTER_FORMS:
+        cluster = _with_service_file(cluster, file)
     is_cluster = bool(service or tailnet or active or claim)
     _require_form(models, file, form, asks, listen, is_cluster=is_cluster)
     is_native = any(each.runtime == "native" for each in asks)  # its program is on this machine
@@ -160,13 +162,16 @@ def _asks_of_file(models: Sequence[str], file: Path, form: str) -> list[Ask]:
     return [known[name] for name in models or known]
 
 
-def _aliases(file: Path) -> dict[str, tuple[str, ...]]:
+def _with_service_file(cluster: Cluster, file: Path) -> Cluster:
+    """With the names of its models, and those that are on other hosts."""
     from firesteel.service_file import read_service_file  # loads PyYAML
 
-    return {
-        name: tuple(entry.aliases)
-        for name, entry in read_service_file(str(file), read_text(file)).models.items()
-    }
+    models = read_service_file(str(file), read_text(file)).models
+    return replace(
+        cluster,
+        aliases={name: tuple(entry.aliases) for name, entry in models.items()},
+        elsewhere=tuple(name for name, entry in models.items() if entry.node),
+    )
 
 
 def _command_line(models: Sequence[str], file: Path | None, form: str) -> str:

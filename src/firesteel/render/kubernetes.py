@@ -89,6 +89,8 @@ class Cluster(Value):
     does not contain it; `NAME=171Gi`: it does, and the size stays whatever models there are."""
     aliases: Mapping[str, Sequence[str]] = {}
     """Other names that a model answers to, by its name."""
+    elsewhere: Sequence[str] = ()
+    """Models of the service file that other hosts serve, so that they are not in the manifest."""
     runtime_class: str = "nvidia"
 
 
@@ -254,6 +256,8 @@ def _head(service: str, variants: Sequence[PodVariant], active: PodVariant, clus
         )
     if len({*ENGINE_KEY_VARIABLES.values(), _SGLANG_KEY} & set(needed)) > 1:
         lines.append("Each engine reads its key from its own variable: set all of them to the same key")
+    if cluster.elsewhere:
+        lines.append(f"Not in this file: {', '.join(cluster.elsewhere)} (`node` of the service file)")
     lines += _names_lines(service, variants, cluster)
     if len(variants) > 1:
         lines += [
