@@ -3,10 +3,10 @@
 
     scripts/kubernetes_stand_in.py --context NAME --throwaway
 
-It makes Node objects and volumes, which are cluster-wide. For each pod that is scheduled to one of its nodes it
-starts a process that answers with the name of its variant, and reports the pod as kubelet would: ready when
+It makes Node objects and volumes, which are cluster-wide. For each pod that is scheduled to one of its nodes
+it starts a process that answers with the name of its variant, and reports the pod as kubelet does: ready when
 /health answers, gone when the process has ended after SIGTERM. `serve` listens for a Service and relays each
-connection to a ready endpoint of its EndpointSlices. Admission, controllers and the scheduler are the cluster's
+connection to a ready endpoint of its EndpointSlices. Admission, controllers and scheduler are the cluster's
 own; images, engines, mounts and DNS are not tried.
 """
 
@@ -171,7 +171,7 @@ class Sparks(threading.Thread):
                 if item["spec"].get("nodeName") in self._nodes:
                     self._tend(item)
             for uid in [uid for uid in self.pods if uid not in there]:
-                self._stop(self.pods.pop(uid))
+                self._end(self.pods.pop(uid))
 
     def _tend(self, item: dict[str, Any]) -> None:
         pod = self.pods.get(item["metadata"]["uid"])
@@ -203,7 +203,7 @@ class Sparks(threading.Thread):
         body = {"status": pod.status()}
         self._api.try_to("PATCH", pod.path + "/status", body, "application/strategic-merge-patch+json")
 
-    def _stop(self, pod: _Pod) -> None:
+    def _end(self, pod: _Pod) -> None:
         pod.process.send_signal(signal.SIGTERM)
         pod.process.wait(30)
         pod.ended_at = pod.ended_at or time.monotonic()
@@ -255,14 +255,16 @@ class Sparks(threading.Thread):
         threading.Thread(target=accept, daemon=True).start()
         return int(listener.getsockname()[1])
 
-    def close(self) -> None:
+    def close(self, *, volumes: bool = True) -> None:
         self._done.set()
         self.join(30)
         for pod in self.pods.values():
-            self._stop(pod)
+            self._end(pod)
         for name in self._nodes:
             self._api.try_to("DELETE", f"/api/v1/nodes/{name}")
-        self._api("DELETE", "/api/v1/persistentvolumes?labelSelector=stand-in")
+        if volumes:
+            self._api("DELETE", "/api/v1/persistentvolumes?labelSelector=stand-in")
+        self._api.close()
 
 
 def _copy_both(one: socket.socket, other: socket.socket) -> None:
