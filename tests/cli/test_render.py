@@ -103,8 +103,9 @@ def test_from_a_service_file(firesteel: Firesteel, tmp_path: Path) -> None:
     file = tmp_path / "service.yaml"
     coder = f"coder: {{recipe: {MODEL}, context: 32768, aliases: ['fast:30b']}}"
     far = "far: {recipe: gpt-oss-20b, node: spark2}"
+    other = "  other: {url: http://127.0.0.1:9000}\n"
     hosts = "hosts: {spark2: 192.168.100.11}\n"
-    file.write_text(f"{hosts}models:\n  {coder}\n  small: {{recipe: gpt-oss-20b}}\n  {far}\n")
+    file.write_text(f"{hosts}models:\n  {coder}\n  small: {{recipe: gpt-oss-20b}}\n  {far}\n{other}")
     kubernetes = ("render", "-f", str(file), "--as", "kubernetes", "--service", "spark")
     for active in ("coder", "small"):
         text = firesteel(*kubernetes, "--active", active).out
@@ -114,7 +115,7 @@ def test_from_a_service_file(firesteel: Firesteel, tmp_path: Path) -> None:
         (args,) = (each["args"] for each in deployments[0]["spec"]["template"]["spec"]["containers"])
         at = args.index("--served-model-name")
         assert args[at + 1 : at + 4] == ["coder", "spark", "fast:30b"]
-    assert "# Not in this file: far (`node` of the service file)" in text
+    assert "# Not in this file: far, other (other hosts or programs serve them)" in text
     one = firesteel("render", "-f", str(file), "coder").out
     assert "--served-model-name coder" in one and "--max-model-len 32768" in one
 

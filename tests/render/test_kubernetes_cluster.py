@@ -1,7 +1,7 @@
 """What an API server 1.36 with its controllers and scheduler said about our manifests, in cluster/recorded.
 
-`scripts/kubernetes-witness --record` wrote it; cluster/README.md has the table. Here the objects that are written
-today are compared with those that were stored.
+`scripts/kubernetes-witness --record` wrote it; cluster/README.md has the table. Here the objects that are
+written today are compared with those that were stored.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from tests.conftest import Firesteel
 
 RECORDED = Path(__file__).parent / "cluster/recorded"
@@ -39,7 +40,7 @@ def differences(ours: Any, stored: Any, path: str = "") -> Iterator[str]:
 
 @pytest.mark.parametrize("name", ["baseline", "vllm", "set"])
 def test_the_server_stores_what_is_written(firesteel: Firesteel, tmp_path: Path, name: str) -> None:
-    """A quantity in another unit, or a default that is left out of a list, would be a change at every apply."""
+    """A quantity in another unit would be a change at every apply."""
     file = tmp_path / "service.yaml"
     lines = [f"  {each}: {{recipe: smollm2, aliases: ['{each}:1b']}}" for each in ("one", "two", "three")]
     file.write_text("\n".join(["models:", *lines]) + "\n")
@@ -71,7 +72,8 @@ def test_ranks_are_found_before_they_are_ready() -> None:
     ranks = slices[f"{SET}-ranks"]
     assert {each["hostname"] for each in ranks} == {f"{SET}-ranks-0", f"{SET}-ranks-0-1"}
     assert len({each["nodeName"] for each in ranks}) == 2
-    assert all(each["conditions"]["ready"] for each in ranks), "published although they are not ready"
+    assert all(each["conditions"]["ready"] for each in ranks)
+    assert not all(each["conditions"]["serving"] for each in ranks), "published before they serve"
     assert len(slices[SET]) == 1, "clients reach the leader alone"
 
 

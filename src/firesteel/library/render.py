@@ -163,14 +163,14 @@ def _asks_of_file(models: Sequence[str], file: Path, form: str) -> list[Ask]:
 
 
 def _with_service_file(cluster: Cluster, file: Path) -> Cluster:
-    """With the names of its models, and those that are on other hosts."""
+    """With the names of its models, and those that it does not start here."""
     from firesteel.service_file import read_service_file  # loads PyYAML
 
     models = read_service_file(str(file), read_text(file)).models
     return replace(
         cluster,
         aliases={name: tuple(entry.aliases) for name, entry in models.items()},
-        elsewhere=tuple(name for name, entry in models.items() if entry.node),
+        elsewhere=tuple(name for name, entry in models.items() if entry.node or not entry.recipe),
     )
 
 

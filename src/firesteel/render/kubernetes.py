@@ -90,7 +90,7 @@ class Cluster(Value):
     aliases: Mapping[str, Sequence[str]] = {}
     """Other names that a model answers to, by its name."""
     elsewhere: Sequence[str] = ()
-    """Models of the service file that other hosts serve, so that they are not in the manifest."""
+    """Models of the service file that are not in the manifest: other hosts or other programs serve them."""
     runtime_class: str = "nvidia"
 
 
@@ -257,7 +257,7 @@ def _head(service: str, variants: Sequence[PodVariant], active: PodVariant, clus
     if len({*ENGINE_KEY_VARIABLES.values(), _SGLANG_KEY} & set(needed)) > 1:
         lines.append("Each engine reads its key from its own variable: set all of them to the same key")
     if cluster.elsewhere:
-        lines.append(f"Not in this file: {', '.join(cluster.elsewhere)} (`node` of the service file)")
+        lines.append(f"Not in this file: {', '.join(cluster.elsewhere)} (other hosts or programs serve them)")
     lines += _names_lines(service, variants, cluster)
     if len(variants) > 1:
         lines += [
@@ -674,7 +674,8 @@ def _set(
         "workerTemplate": templates[1],
     }
     if claim_spec:
-        claims = [{"metadata": {"name": "models"}, "spec": claim_spec}]
+        status = Explained({}, "as it is stored; without it the next apply would change the set")
+        claims = [{"metadata": {"name": "models"}, "spec": claim_spec, "status": status}]
         group["volumeClaimTemplates"] = Explained(claims, "for each rank, which keeps it")
     return {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
