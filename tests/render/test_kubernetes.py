@@ -283,6 +283,8 @@ def test_a_swap_edits_the_file_and_applies_it(tmp_path: Path) -> None:
     assert calls[0] == "-n models apply --server-side -f two.yaml"
     assert calls[1].startswith(f"-n models rollout status deployment/{new} --timeout=")
     assert swap(tmp_path, new, text)[1] == text
+    mine = both() + "---\nkind: Deployment\nmetadata:\n  name: mine\nspec:\n  replicas: 3\n"
+    assert documents(swap(tmp_path, new, mine)[1])[-1] == documents(mine)[-1], "not of this script"
     assert swap(tmp_path, old, text)[1] == both()
 
 

@@ -138,14 +138,18 @@ file=${{2:?the manifest: what firesteel render --as kubernetes wrote}}
 shift 2
 kubectl=${{KUBECTL:-kubectl}}
 case "$wanted" in {bars}) ;; *) echo "no such model: $wanted; there are {names}" >&2; exit 2 ;; esac
-changed=$(awk -v wanted="$wanted" '
+awk -v wanted="$wanted" '
   /^---/ {{ kind = name = "" }}
   /^kind: / {{ kind = $2 }}
   /^  name: / && name == "" {{ name = $2; gsub(/"/, "", name) }}
-  kind == "Deployment" && /^  replicas: / {{ $0 = "  replicas: " (name == wanted); found += name == wanted }}
+  kind == "Deployment" && name ~ /^({bars})$/ && /^  replicas: / {{
+    $0 = "  replicas: " (name == wanted)
+    found += name == wanted
+  }}
   {{ print }}
-  END {{ exit found != 1 }}' "$file") || {{ echo "$file: no Deployment $wanted with replicas" >&2; exit 2; }}
-printf '%s\n' "$changed" > "$file"
+  END {{ exit found != 1 }}' "$file" > "$file.new" ||
+  {{ rm -f "$file.new"; echo "$file: no Deployment $wanted with replicas" >&2; exit 2; }}
+mv "$file.new" "$file"
 $kubectl apply "$@" -f "$file"
 $kubectl rollout status "deployment/$wanted" --timeout={timeout_s}s
 """
