@@ -45,7 +45,7 @@ def test_every_form_passes_our_own_check(firesteel: Firesteel, form: str, tmp_pa
 def test_as_json(firesteel: Firesteel) -> None:
     facts = firesteel("render", MODEL, "gpt-oss-120b-llamacpp", "--as", "kubernetes", "--json").json
     assert facts["names"] == [MODEL, "gpt-oss-120b-llamacpp"] and facts["format"] == "kubernetes"
-    assert len(list(yaml.safe_load_all(facts["text"]))) == 4
+    assert len(list(yaml.safe_load_all(facts["text"]))) == 5
 
 
 def test_beyond_loopback_only_with_a_key(firesteel: Firesteel) -> None:
@@ -101,11 +101,21 @@ def test_compiled_kernels_are_kept_as_up_keeps_them(firesteel: Firesteel, form: 
 
 def test_from_a_service_file(firesteel: Firesteel, tmp_path: Path) -> None:
     file = tmp_path / "service.yaml"
-    coder = f"coder: {{recipe: {MODEL}, context: 32768}}"
-    file.write_text(f"models:\n  {coder}\n  small: {{recipe: gpt-oss-20b}}\n")
-    text = firesteel("render", "-f", str(file), "--as", "kubernetes", "--service", "spark").out
-    deployments = [manifest for manifest in yaml.safe_load_all(text) if manifest["kind"] == "Deployment"]
-    assert [manifest["metadata"]["name"] for manifest in deployments] == ["coder", "small"]
+    coder = f"coder: {{recipe: {MODEL}, context: 32768, aliases: ['fast:30b']}}"
+    far = "far: {recipe: gpt-oss-20b, node: spark2}"
+    other = "  other: {url: http://127.0.0.1:9000}\n"
+    hosts = "hosts: {spark2: 192.168.100.11}\n"
+    file.write_text(f"{hosts}models:\n  {coder}\n  small: {{recipe: gpt-oss-20b}}\n  {far}\n{other}")
+    kubernetes = ("render", "-f", str(file), "--as", "kubernetes", "--service", "spark")
+    for active in ("coder", "small"):
+        text = firesteel(*kubernetes, "--active", active).out
+        deployments = [manifest for manifest in yaml.safe_load_all(text) if manifest["kind"] == "Deployment"]
+        replicas = {manifest["metadata"]["name"]: manifest["spec"]["replicas"] for manifest in deployments}
+        assert replicas == {"coder": int(active == "coder"), "small": int(active == "small")}
+        (args,) = (each["args"] for each in deployments[0]["spec"]["template"]["spec"]["containers"])
+        at = args.index("--served-model-name")
+        assert args[at + 1 : at + 4] == ["coder", "spark", "fast:30b"]
+    assert "# Not in this file: far, other (other hosts or programs serve them)" in text
     one = firesteel("render", "-f", str(file), "coder").out
     assert "--served-model-name coder" in one and "--max-model-len 32768" in one
 

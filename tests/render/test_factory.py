@@ -120,16 +120,15 @@ def test_kubernetes_takes_the_runner() -> None:
     documents = list(yaml.safe_load_all(runner_manifests(JOB)))
     kinds = [document["kind"] for document in documents]
     assert kinds == [
-        "ServiceAccount", "Role", "RoleBinding", "PersistentVolumeClaim", "Deployment", "ExternalSecret",
-        "ExternalSecret",
+        "PersistentVolumeClaim", "Deployment", "ExternalSecret", "ExternalSecret"
     ]  # fmt: skip
     for document in documents:
         if document["kind"] == "ExternalSecret":
             jsonschema.validate(document, EXTERNAL_SECRET)
         else:
             kubernetes_validate.validate(document, "1.32", strict=True)
-    deployment = documents[4]["spec"]["template"]["spec"]
-    secrets = {document["spec"]["target"]["name"] for document in documents[5:]}
+    deployment = documents[1]["spec"]["template"]["spec"]
+    secrets = {document["spec"]["target"]["name"] for document in documents[2:]}
     used = {volume["secret"]["secretName"] for volume in deployment["volumes"] if "secret" in volume}
     used |= {
         variable["valueFrom"]["secretKeyRef"]["name"]
@@ -137,8 +136,7 @@ def test_kubernetes_takes_the_runner() -> None:
         if "valueFrom" in variable
     }
     assert used == secrets, "every secret that the runner needs comes from the store"
-    assert documents[2]["roleRef"]["name"] == documents[1]["metadata"]["name"]
-    assert "secrets" not in str(documents[1]["rules"])
+    assert deployment["automountServiceAccountToken"] is False, "one container is privileged"
 
 
 def test_render_takes_a_policy(firesteel: Firesteel, tmp_path: Path) -> None:

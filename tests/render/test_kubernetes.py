@@ -14,7 +14,7 @@ from firesteel.errors import UsageError
 from firesteel.launch import Container, Launch, Mount
 from firesteel.reads.launches import read
 from firesteel.render import Cluster, LaunchFacts, containerized, kubernetes, pin, swap_script
-from firesteel.render.kubernetes import CLUSTER, dns_name
+from firesteel.render.kubernetes import CLUSTER, dns_name, quantity
 from firesteel.units import GIB
 from firesteel.values import replace
 from tests.render.material import (
@@ -58,6 +58,7 @@ def test_every_recipe_is_read_back(name: str) -> None:
     container = expected.container
     assert container is not None
     gpu: tuple[tuple[str, str | None], ...] = (("runtime", "nvidia"),) if container.gpus else ()
+    dropped = (("cap-drop", "ALL"),) if container.image.startswith("ghcr.io/ggml-org/llama.cpp:") else ()
     cleared = container.entrypoint == ""
     container = replace(
         container,
@@ -68,7 +69,7 @@ def test_every_recipe_is_read_back(name: str) -> None:
         entrypoint=container.program[0] if cleared else container.entrypoint,
         program=container.program[1:] if cleared else container.program,
         mounts=(Mount(f"{dns_name(name)}-models", container.mounts[0].target),),
-        options=(*gpu, ("expose", str(launch.port))),
+        options=(*gpu, ("expose", str(launch.port)), *dropped),
     )
     key = KEYS[launch.engine]
     if launch.engine == "sglang":  # has no variable for it; the kubelet writes the value there
@@ -106,8 +107,107 @@ def test_two_behind_one_service() -> None:
         "tailscale.com/expose": "true",
     }
     assert {reading.launch.name for reading in read(text, "m.yaml", SHIPPED.images)} == set(TWO)
+    claims = [claim["metadata"]["name"] for claim in of_kind(text, "PersistentVolumeClaim")]
+    assert claims == [f"{dns_name(name)}-models" for name in TWO]
+
+
+def matches(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    """A label selector with `matchLabels` and `NotIn`."""
+    assert all(rule["operator"] == "NotIn" for rule in selector.get("matchExpressions", ()))
+    return selector.get("matchLabels", {}).items() <= labels.items() and all(
+        labels.get(rule["key"]) not in rule["values"] for rule in selector.get("matchExpressions", ())
+    )
+
+
+def test_pods_of_two_variants_are_never_in_one_cluster() -> None:
+    """The term of each matches pods of the other and not its own; its domain is the whole cluster."""
+    pods = [deployment["spec"]["template"] for deployment in of_kind(both(), "Deployment")]
+    for pod in pods:
+        (term,) = pod["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert term["topologyKey"] == "kubernetes.io/os"
+        found = [matches(term["labelSelector"], other["metadata"]["labels"]) for other in pods]
+        assert found == [other is not pod for other in pods]
+
+
+def test_another_set_of_models_changes_nothing_that_cannot_change() -> None:
+    """Selectors are immutable and a claim cannot shrink: they depend on the variant alone."""
+    alone = kubernetes([(launch_of(TWO[0]), facts_of(TWO[0]))])
+    for text in (both(), both(Cluster(service="spark"))):
+        kept = {
+            (part["kind"], part["metadata"]["name"]): part
+            for part in documents(text)
+            if part["kind"] != "Service"
+        }
+        for part in documents(alone)[1:]:
+            found = kept[part["kind"], part["metadata"]["name"]]["spec"]
+            if part["kind"] == "Deployment":
+                assert found["selector"] == part["spec"]["selector"]
+            else:
+                assert found == part["spec"]
+
+
+def test_a_claim_stays_when_its_model_leaves_the_file() -> None:
+    for claim in of_kind(both(), "PersistentVolumeClaim"):
+        assert claim["metadata"]["annotations"] == {
+            "argocd.argoproj.io/sync-options": "Prune=false,Delete=false",
+            "kustomize.toolkit.fluxcd.io/prune": "disabled",
+        }
+
+
+def test_a_claim_of_an_older_file_is_used_again() -> None:
+    text = both(Cluster(claim="firesteel-models=171Gi"))
+    validate(text)
     (claim,) = of_kind(text, "PersistentVolumeClaim")
-    assert claim["metadata"]["name"] == "spark-models"
+    assert claim["metadata"]["name"] == "firesteel-models"
+    assert claim["spec"]["resources"]["requests"]["storage"] == "171Gi"
+    for deployment in of_kind(text, "Deployment"):
+        volume = deployment["spec"]["template"]["spec"]["volumes"][0]
+        assert volume["persistentVolumeClaim"] == {"claimName": "firesteel-models"}
+    assert not of_kind(both(Cluster(claim="firesteel-models")), "PersistentVolumeClaim")
+
+
+def test_every_variant_answers_to_the_shared_names() -> None:
+    aliases = {TWO[0]: ("coder:30b", "coder")}
+    first, second = of_kind(both(Cluster(service="spark", aliases=aliases)), "Deployment")
+    args = first["spec"]["template"]["spec"]["containers"][0]["args"]
+    at = args.index("--served-model-name")
+    assert args[at + 1 : at + 5] == [TWO[0], "spark", "coder:30b", "coder"]
+    args = second["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert args[args.index("--alias") + 1] == TWO[1], "llama.cpp answers to any name"
+
+
+def test_an_adapter_of_sglang_is_no_alias() -> None:
+    pair = [(launch_of("gpt-oss-20b-sglang"), LaunchFacts())]
+    text = kubernetes(pair, Cluster(aliases={"gpt-oss-20b-sglang": ("gpt-oss:20b",)}))
+    assert "SGLang takes what follows the colon in gpt-oss:20b for an adapter" in text
+
+
+def test_the_pod_runs_where_the_plan_is_for() -> None:
+    known = replace(facts_of(TWO[0]), arch="arm64")
+    (deployment,) = of_kind(kubernetes([(launch_of(TWO[0]), known)]), "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"kubernetes.io/arch": "arm64"}
+    assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    (elsewhere,) = of_kind(kubernetes([(launch_of("smollm2"), facts_of("smollm2"))]), "Deployment")
+    assert not {"nodeSelector", "tolerations"} & elsewhere["spec"]["template"]["spec"].keys()
+
+
+@pytest.mark.parametrize("name", ON_ONE)
+def test_restricted_where_the_image_allows_it(name: str) -> None:
+    (deployment,) = of_kind(kubernetes([(launch_of(name), facts_of(name))]), "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    is_restricted = container["image"].startswith("ghcr.io/ggml-org/llama.cpp:")
+    assert (pod.get("securityContext", {}).get("runAsNonRoot") is True) == is_restricted
+    assert ("capabilities" in container["securityContext"]) == is_restricted
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "expected"),
+    [(10 * GIB, "10Gi"), (2048 * GIB, "2Ti"), (GIB + 1, "1025Mi"), (1, "1Mi"), (1536 * 2**20, "1536Mi")],
+)
+def test_quantities_are_as_the_server_stores_them(size_bytes: int, expected: str) -> None:
+    assert quantity(size_bytes) == expected
 
 
 def test_the_tailnet_is_opt_in() -> None:
@@ -153,49 +253,49 @@ def test_keys_are_in_a_secret_that_is_not_in_the_manifest() -> None:
             assert variable["valueFrom"]["secretKeyRef"] == {"name": "firesteel-keys", "key": name}
 
 
-def recorded_swap(tmp_path: Path, wanted: str, left: str = "") -> tuple[int, list[str], str]:
-    """The script with a fake kubectl that only records its arguments."""
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    log = tmp_path / "log"
-    kubectl = tools / "kubectl"
-    kubectl.write_text(f'#!/bin/sh\necho "$*" >> {log}\n[ "$1" != get ] || printf "%s" "{left}"\n')
+def swap(tmp_path: Path, wanted: str, text: str, *options: str) -> tuple[int, str, list[str], str]:
+    """The script with a kubectl that only records: exit code, the file, the calls, complaints."""
+    log, file, script = tmp_path / "log", tmp_path / "two.yaml", tmp_path / "swap.sh"
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(f'#!/bin/sh\necho "$*" >> {log}\n')
     kubectl.chmod(0o755)
-    script = tmp_path / "swap.sh"
+    file.write_text(text)
     script.write_text(swap_script([(launch_of(name), facts_of(name)) for name in TWO]))
     done = subprocess.run(
-        ["sh", str(script), wanted],
+        ["sh", str(script), wanted, file.name, *options],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
         timeout=30,
-        env={"PATH": f"{tools}:/usr/bin:/bin"},
+        env={"PATH": "/usr/bin:/bin", "KUBECTL": f"{kubectl} -n models"},
     )
     calls = log.read_text().splitlines() if log.exists() else []
-    return done.returncode, calls, done.stderr
+    return done.returncode, file.read_text(), calls, done.stderr
 
 
-def test_a_swap_stops_the_old_before_it_starts_the_new(tmp_path: Path) -> None:
+def test_a_swap_edits_the_file_and_applies_it(tmp_path: Path) -> None:
+    """As if it were rendered anew; a second swap to the same model changes nothing."""
     old, new = (dns_name(name) for name in TWO)
-    code, calls, _ = recorded_swap(tmp_path, new, left=f"pod/{old}-abc")
+    code, text, calls, _ = swap(tmp_path, new, both(), "--server-side")
     assert code == 0
-    assert [line.split(" --timeout")[0] for line in calls] == [
-        f"scale deployment/{old} --replicas=0",
-        f"get pods -l app.kubernetes.io/instance={old} -o name",
-        f"wait --for=delete pod -l app.kubernetes.io/instance={old}",
-        f"scale deployment/{new} --replicas=1",
-        f"rollout status deployment/{new}",
-    ]
+    assert documents(text) == documents(both(Cluster(active=TWO[1])))
+    assert calls[0] == "-n models apply --server-side -f two.yaml"
+    assert calls[1].startswith(f"-n models rollout status deployment/{new} --timeout=")
+    assert swap(tmp_path, new, text)[1] == text
+    mine = both() + "---\nkind: Deployment\nmetadata:\n  name: mine\nspec:\n  replicas: 3\n"
+    assert documents(swap(tmp_path, new, mine)[1])[-1] == documents(mine)[-1], "not of this script"
+    assert swap(tmp_path, old, text)[1] == both()
 
 
-def test_a_swap_with_nothing_running_does_not_wait(tmp_path: Path) -> None:
-    code, calls, _ = recorded_swap(tmp_path, dns_name(TWO[0]))
-    assert code == 0 and not any(line.startswith("wait") for line in calls)
-
-
-def test_a_swap_to_an_unknown_model_changes_nothing(tmp_path: Path) -> None:
-    code, calls, complaint = recorded_swap(tmp_path, "nonsense")
-    assert code == 2 and calls == [] and "no such model: nonsense" in complaint
+@pytest.mark.parametrize(
+    "text", [both(), "kind: Deployment\nmetadata:\n  name: else\nspec:\n  replicas: 1\n"]
+)
+def test_a_swap_to_an_unknown_model_changes_nothing(tmp_path: Path, text: str) -> None:
+    wanted = "nonsense" if text == both() else dns_name(TWO[0])
+    code, after, calls, complaint = swap(tmp_path, wanted, text)
+    assert code == 2 and calls == [] and after == text
+    assert "no such model: nonsense" in complaint or f"no Deployment {wanted}" in complaint
 
 
 @pytest.mark.parametrize(
@@ -218,6 +318,11 @@ def test_what_it_refuses() -> None:
         kubernetes(two)
     with pytest.raises(UsageError, match="not a valid name of a Service"):
         kubernetes(two[:1], Cluster(service="My Service"))
+    with pytest.raises(UsageError, match="`else` is none of the models of this manifest: qwen3-coder"):
+        kubernetes(two[:1], Cluster(active="else"))
+    for claim in ("My Claim", "models=171GB"):
+        with pytest.raises(UsageError, match="is not a claim"):
+            kubernetes(two[:1], Cluster(claim=claim))
     with pytest.raises(UsageError, match="only one model to swap"):
         swap_script(two[:1])
     with pytest.raises(UsageError, match="runs on 2 Sparks"):

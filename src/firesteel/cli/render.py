@@ -34,6 +34,8 @@ from firesteel.library import render as library
 )
 @click.option("--service", metavar="NAME", help="Kubernetes: name the Service.")
 @click.option("--tailnet", is_flag=True, help="Kubernetes: publish that name in MagicDNS.")
+@click.option("--active", metavar="MODEL", help="Kubernetes: run this model (default: the first).")
+@click.option("--claim", metavar="NAME[=SIZE]", help="Kubernetes: use this claim for all weights.")
 @options.host_option
 @options.size_options
 @click.option("--engine", type=click.Choice(get_args(EngineName)), help="Use only this engine.")
@@ -55,14 +57,16 @@ def command(
     listen: str | None,
     service: str | None,
     tailnet: bool,
+    active: str | None,
+    claim: str | None,
     host_name: str | None,
     as_json: bool,
     **sizes: Any,
 ) -> int:
     """Write the launch of MODEL as a command to paste, or as a file for another tool.
 
-    Several MODELs make one Kubernetes manifest: one Service, and a Deployment for each model, of which the
-    first runs; --as kubernetes-swap writes a script that switches between them. With --file, --as compose
+    Several MODELs make one Kubernetes manifest: one Service, and a Deployment for each model, of which
+    --active runs; --as kubernetes-swap writes a script that switches between them. With --file, --as compose
     writes one compose file with a service for each model. Over several Sparks (--nodes, or a recipe for two)
     there is a file for each of them, with the addresses of the nodes of `firesteel cluster`, and Kubernetes
     gets a LeaderWorkerSet. --as dockerfile takes the name or file of a recipe for an image instead
@@ -75,7 +79,7 @@ def command(
     nodes = sizes.pop("nodes")
     rendered = library.render(
         models, form, file=file, ask=Ask(**sizes, sparks=nodes), host_name=host_name, listen=listen,
-        service=service, tailnet=tailnet,
+        service=service, tailnet=tailnet, active=active, claim=claim,
     )  # fmt: skip
     text = rendered.text
     is_for_terminal = form == "docker" and not (output or as_json or rendered.nodes)

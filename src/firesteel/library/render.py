@@ -59,18 +59,25 @@ def render(
     listen: str | None = None,
     service: str | None = None,
     tailnet: bool = False,
+    active: str | None = None,
+    claim: str | None = None,
 ) -> Rendered:
     """The launches of models, or of a service file, as one of ALL_FORMS.
 
-    `ask`: the sizes, engine and so on of every model; a service file has its own. `service` and `tailnet`:
-    the name of a Kubernetes Service, and whether MagicDNS has it.
+    `ask`: the sizes, engine and so on of every model; a service file has its own. Of Kubernetes: `service`
+    and `tailnet`, the name of the Service and whether MagicDNS has it; `active`, the model that runs, and
+    `claim`, one claim for the weights of all.
     """
     if form == "dockerfile":
         return _dockerfile(models)
     if form in FACTORY_FORMS:
         return _factory(models, form)
     asks = _asks_of_file(models, file, form) if file else _asks(models, ask or Ask())
-    _require_form(models, file, form, asks, listen, is_service=bool(service or tailnet))
+    cluster = Cluster(service, tailnet, active, claim)
+    if file and form in CLUSTER_FORMS:
+        cluster = _with_service_file(cluster, file)
+    is_cluster = bool(service or tailnet or active or claim)
+    _require_form(models, file, form, asks, listen, is_cluster=is_cluster)
     is_native = any(each.runtime == "native" for each in asks)  # its program is on this machine
     on = host(host_name or ("local" if is_native else "gb10"))
     proposals = tuple(propose(each, on)[0] for each in asks)
@@ -81,12 +88,12 @@ def render(
         if len(proposals) > 1:
             raise UsageError("models over several Sparks are written one by one", next="name one MODEL")
         if form == "kubernetes":
-            text = render_for_kubernetes(proposals[0], Cluster(service, tailnet))
+            text = render_for_kubernetes(proposals[0], cluster)
             return Rendered(form, names, text, proposals)
         nodes = asyncio.run(render_by_node(proposals[0], form, listen=listen))
         text = "\n".join(each.text for each in nodes)
         return Rendered(form, names, text, proposals, nodes, {each.file: each.text for each in nodes})
-    text = render_as(proposals, form, listen=listen, cluster=Cluster(service, tailnet))
+    text = render_as(proposals, form, listen=listen, cluster=cluster)
     return Rendered(form, names, text, proposals)
 
 
@@ -116,15 +123,16 @@ def _require_form(
     asks: Sequence[Ask],
     listen: str | None,
     *,
-    is_service: bool,
+    is_cluster: bool,
 ) -> None:
     takes_several = form in CLUSTER_FORMS or (form == "compose" and file)
     if len(asks) > 1 and not takes_several:
         first = asks[0].name or asks[0].model or ""
         raise UsageError(f"--as {form} takes one MODEL", next=_command_line((first,), file, form))
-    if form not in CLUSTER_FORMS and is_service:
+    if form not in CLUSTER_FORMS and is_cluster:
         raise UsageError(
-            "--service and --tailnet are for Kubernetes", next=_command_line(models, file, "kubernetes")
+            "--service, --tailnet, --active and --claim are for Kubernetes",
+            next=_command_line(models, file, "kubernetes"),
         )
     if listen and form in CLUSTER_FORMS:
         again = f"{_command_line(models, file, form)} --tailnet"
@@ -152,6 +160,18 @@ def _asks_of_file(models: Sequence[str], file: Path, form: str) -> list[Ask]:
             next=_command_line((next(iter(known)),), file, form) if known else hint,
         )
     return [known[name] for name in models or known]
+
+
+def _with_service_file(cluster: Cluster, file: Path) -> Cluster:
+    """With the names of its models, and those that it does not start here."""
+    from firesteel.service_file import read_service_file  # loads PyYAML
+
+    models = read_service_file(str(file), read_text(file)).models
+    return replace(
+        cluster,
+        aliases={name: tuple(entry.aliases) for name, entry in models.items()},
+        elsewhere=tuple(name for name, entry in models.items() if entry.node or not entry.recipe),
+    )
 
 
 def _command_line(models: Sequence[str], file: Path | None, form: str) -> str:

@@ -79,6 +79,7 @@ def launch_facts(proposal: Proposal, images: Images) -> LaunchFacts:
         revision=model.revision if model else None,
         is_gated=bool(model and model.gated),
         is_embedded=proposal.is_embedded,
+        arch="arm64" if plan.host.hardware == "gb10" else None,
     )
 
 

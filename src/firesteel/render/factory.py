@@ -1,10 +1,10 @@
 """The image factory as a workflow, as a systemd timer, and as the Kubernetes objects of a build runner. Pure.
 
 Each runs `firesteel image watch FILE`, which does what is due and ends. The Kubernetes objects are those of a
-Gitea Actions runner on a Spark: the runner with a docker sidecar, its permissions, and its two secrets from a
-secret store by external-secrets.
-Seen in the docs of GitHub Actions, Gitea Actions, act_runner, external-secrets 0.10, systemd.timer(5),
-2026-11-16.
+Gitea Actions runner on a Spark: the runner with a docker sidecar, and its two secrets from a secret store by
+external-secrets. It asks Kubernetes for nothing, so it has no permissions there and no token.
+Seen in the docs of GitHub Actions, Gitea Actions, act_runner, systemd.timer(5), 2026-11-16, and the CRDs of
+external-secrets (0.10 serves v1alpha1 and v1beta1; v1 from 0.16 on), 2026-11-18.
 """
 
 from __future__ import annotations
@@ -128,13 +128,13 @@ def runner_manifests(
     """`instance`: the URL of Gitea; `store`: the ClusterSecretStore that has the secrets."""
     head = [
         f"A runner for the workflow that builds {', '.join(job.images)}: firesteel render ... --as workflow",
-        "Needs external-secrets (https://external-secrets.io) for the last two objects.",
+        "Needs external-secrets 0.16 or later (https://external-secrets.io) for the last two objects, and a"
+        " namespace that allows privileged pods, for docker: kubectl label namespace NAME"
+        " pod-security.kubernetes.io/enforce=privileged",
+        "If no pod appears: kubectl get events --field-selector reason=FailedCreate",
         f"Put your own in place of {instance} and of the ClusterSecretStore `{store}`.",
     ]
     objects = [
-        _object("v1", "ServiceAccount", RUNNER, automountServiceAccountToken=True),
-        _role(),
-        _role_binding(),
         _claim(),
         _runner(instance),
         _external_secret(TOKEN_SECRET, store, None, {"token": "gitea-runner-token"}),
@@ -151,25 +151,6 @@ def runner_manifests(
 def _object(version: str, kind: str, name: str, **rest: object) -> dict[str, object]:
     labels = {"app.kubernetes.io/name": RUNNER, "app.kubernetes.io/part-of": "firesteel"}
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": labels}, **rest}
-
-
-def _role() -> dict[str, object]:
-    rules = [
-        {
-            "apiGroups": ["batch"],
-            "resources": ["jobs"],
-            "verbs": ["create", "delete", "get", "list", "watch"],
-        },
-        {"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get", "list", "watch"]},
-    ]
-    why = "build jobs and their logs in this namespace; no secrets, no other namespace"
-    return _object("rbac.authorization.k8s.io/v1", "Role", RUNNER, rules=explain(rules, why))
-
-
-def _role_binding() -> dict[str, object]:
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": RUNNER}
-    subjects = [{"kind": "ServiceAccount", "name": RUNNER}]
-    return _object("rbac.authorization.k8s.io/v1", "RoleBinding", RUNNER, roleRef=role, subjects=subjects)
 
 
 def _claim() -> dict[str, object]:
@@ -208,7 +189,7 @@ def _runner(instance: str) -> dict[str, object]:
         "items": [{"key": ".dockerconfigjson", "path": "config.json"}],
     }
     pod = {
-        "serviceAccountName": RUNNER,
+        "automountServiceAccountToken": explain(False, "it asks Kubernetes for nothing: docker builds"),
         "nodeSelector": explain({"kubernetes.io/arch": "arm64"}, "a Spark"),
         "containers": [runner, docker],
         "volumes": [

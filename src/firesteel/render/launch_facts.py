@@ -42,6 +42,8 @@ class LaunchFacts(Value):
     """The Hub requires a token."""
     is_embedded: bool = False
     """firesteel itself runs it as a child process, without the container."""
+    arch: str | None = None
+    """`arm64`: of the machine that it is planned for; None: unknown."""
 
 
 NO_FACTS = LaunchFacts()

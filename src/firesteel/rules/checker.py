@@ -80,7 +80,9 @@ def check(
     image = identify(container.image, known) if container else None
     flaws = frozenset(key.removeprefix("flaw:") for key in locations if key.startswith("flaw:"))
     program = locations["program"].text if "program" in locations else ""
-    context = Context(launch, hardware, image, flaws, known.releases, is_own_build, program)
+    runtime = locations.get("option:runtime")
+    is_gpu_pod = runtime is not None and runtime.text.startswith("runtimeClassName")
+    context = Context(launch, hardware, image, flaws, known.releases, is_own_build, program, is_gpu_pod)
     applicable = _index(launch.engine, hardware).find(names(context))
     all_matches = [(rule, match) for rule in applicable for match in matches(rule, context)]
     specific: dict[str, int] = {}
@@ -210,10 +212,10 @@ _PREDICATES: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(
         name_set(
             "another-architecture cache-not-where-engine-looks cluster-behind-bridge cluster-without-rdma"
-            " docker-words-after-image downloads-thrown-away hides-worker-logs installs-scipy"
-            " model-for-program model-not-mounted no-gpu-asked-for promised-twice published-everywhere"
-            " publishes-another-port publishes-on-hosts-network removed-and-restarted runs-script-first"
-            " size-of-hosts-shm small-shm"
+            " cluster-needs-runtime docker-words-after-image downloads-thrown-away hides-worker-logs"
+            " installs-scipy model-for-program model-not-mounted no-gpu-asked-for promised-twice"
+            " published-everywhere publishes-another-port publishes-on-hosts-network removed-and-restarted"
+            " runs-script-first size-of-hosts-shm small-shm"
         ),
         _CONTAINER,
     ),

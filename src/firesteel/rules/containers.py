@@ -290,6 +290,11 @@ def another_architecture(context: Context) -> list[Match]:
     return []
 
 
+def cluster_needs_runtime(context: Context) -> list[Match]:
+    """In a manifest alone: docker's `--runtime nvidia` fails at once where there is none."""
+    return [Match("option:runtime", "runtimeClassName", "runtime", "nvidia")] if context.is_gpu_pod else []
+
+
 def asks_for_gpu(context: Context) -> list[Match]:
     container, layers = context.launch.container, context.launch.flags.get("n-gpu-layers", "0")
     if container and (container.gpus or "nvidia" in _option(container, "runtime")):
@@ -427,6 +432,7 @@ PREDICATES: dict[str, Callable[[Context], list[Match]]] = {
     "variable-takes-all-memory": variable_takes_all_memory,
     "another-architecture": another_architecture,
     "asks-for-gpu": asks_for_gpu,
+    "cluster-needs-runtime": cluster_needs_runtime,
     "runs-script-first": runs_script_first,
     "installs-scipy": installs_scipy,
     "hides-worker-logs": hides_worker_logs,

@@ -59,6 +59,8 @@ class Context(Value, dict=True):
     """The engine is not a release, so it may have any flag: see `reads.ReadLaunch`."""
     program: str = ""
     """The line that starts the engine, where it was read from a text."""
+    is_gpu_pod: bool = False
+    """A manifest gives it the runtime class `nvidia`."""
 
     @property
     def is_sglang_serve(self) -> bool:

@@ -65,6 +65,12 @@ def answer(url: str, extra: Mapping[str, Any]) -> str:
     return text
 
 
+def test_it_answers_to_a_name_that_it_was_not_given(pulled: Home, free_port: int) -> None:
+    """So a variant behind a Service of Kubernetes needs no second name (`render.kubernetes.served_as`)."""
+    with engine(pulled, free_port, "--alias", "own") as url:
+        assert answer(url, {"model": "shared"}) == answer(url, {"model": "own"})
+
+
 def test_adapters_answer_as_themselves_and_the_base_as_without(
     pulled: Home, tmp_path: Path, free_port: int
 ) -> None:

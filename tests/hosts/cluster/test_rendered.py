@@ -29,6 +29,8 @@ from firesteel.launch import Ask, EngineProgram
 from firesteel.library.plans import host
 from firesteel.planner.propose import Proposal
 from firesteel.reads.launches import read
+from firesteel.render import Cluster
+from firesteel.run.spec import with_user_folders
 from firesteel.values import replace
 from firesteel.workspace import Workspace
 
@@ -36,7 +38,9 @@ MODEL = "qwen3-235b-gptq-int4-two-sparks"
 IMAGES = shipped().images
 COMPOSE = shutil.which("docker-compose")
 LWS_FIELDS = {"replicas", "startupPolicy", "leaderWorkerTemplate", "rolloutStrategy", "networkConfig"}
-GROUP_FIELDS = {"size", "restartPolicy", "leaderTemplate", "workerTemplate", "subGroupPolicy"}
+GROUP_FIELDS = {
+    "size", "restartPolicy", "leaderTemplate", "workerTemplate", "subGroupPolicy", "volumeClaimTemplates"
+}  # fmt: skip
 """Of kubernetes-sigs/lws, api/leaderworkerset/v1, 2026-08-21. The whole CRD accepts what is written here."""
 
 
@@ -86,16 +90,20 @@ def test_compose_accepts_the_files(proposal: Proposal, tmp_path: Path) -> None:
 
 
 def test_kubernetes_starts_and_restarts_them_as_one(proposal: Proposal) -> None:
-    service, claim, group = yaml.safe_load_all(render_for_kubernetes(proposal, usual_hosts(2), IMAGES))
-    for part in (service, claim):
-        kubernetes_validate.validate(part, "1.32", strict=True)
+    service, group = yaml.safe_load_all(render_for_kubernetes(proposal, usual_hosts(2), IMAGES))
+    kubernetes_validate.validate(service, "1.32", strict=True)
     assert group["apiVersion"] == "leaderworkerset.x-k8s.io/v1" and group["kind"] == "LeaderWorkerSet"
     spec: dict[str, Any] = group["spec"]
     template = spec["leaderWorkerTemplate"]
     assert spec.keys() <= LWS_FIELDS and template.keys() <= GROUP_FIELDS
     assert template["size"] == 2 and template["restartPolicy"] == "RecreateGroupOnPodRestart"
     leader, worker = template["leaderTemplate"], template["workerTemplate"]
+    (claim,) = template["volumeClaimTemplates"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"], "each rank has its own"
     for pod in (leader, worker):
+        mounted = {mount["name"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
+        declared = {volume["name"] for volume in pod["spec"]["volumes"]}
+        assert mounted - declared == {claim["metadata"]["name"]}, "the set adds it"
         whole = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", **pod["metadata"]}}
         kubernetes_validate.validate({**whole, "spec": pod["spec"]}, "1.32", strict=True)
     args = [pod["spec"]["containers"][0]["args"] for pod in (leader, worker)]
@@ -107,6 +115,47 @@ def test_kubernetes_starts_and_restarts_them_as_one(proposal: Proposal) -> None:
     assert service["spec"]["selector"].items() <= leader["metadata"]["labels"].items()
     assert not service["spec"]["selector"].items() <= worker["metadata"]["labels"].items()
     assert "startupProbe" not in worker["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize("service", [None, "big"])
+def test_no_service_of_ours_has_the_name_of_the_set(proposal: Proposal, service: str | None) -> None:
+    """The set makes a headless Service of its own name, unless there is one: then no rank finds another."""
+    text = render_for_kubernetes(proposal, usual_hosts(2), IMAGES, Cluster(service))
+    names = {part["kind"]: part["metadata"]["name"] for part in yaml.safe_load_all(text)}
+    assert names == {"Service": service or MODEL, "LeaderWorkerSet": f"{MODEL}-ranks"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "complaint"),
+    [
+        (Cluster(f"{MODEL}-ranks"), "LeaderWorkerSet itself makes a Service"),
+        (Cluster("1BAD_name"), "not a valid name of a Service"),
+        (Cluster(active="else"), "none of the models"),
+        (Cluster(claim="models=10Gi"), "made by LeaderWorkerSet"),
+    ],
+)
+def test_what_a_set_refuses(proposal: Proposal, cluster: Cluster, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        render_for_kubernetes(proposal, usual_hosts(2), IMAGES, cluster)
+
+
+def test_a_long_name_leaves_room_for_the_labels_of_its_pods(proposal: Proposal) -> None:
+    launch = replace(proposal.plan.launch, name="a" * 70)
+    long = replace(proposal, plan=replace(proposal.plan, launch=launch))
+    service, group = yaml.safe_load_all(render_for_kubernetes(long, usual_hosts(2), IMAGES))
+    assert len(service["metadata"]["name"]) == 63 and len(group["metadata"]["name"]) == 50
+
+
+def test_ranks_that_share_a_claim_compile_into_their_own_folders(proposal: Proposal) -> None:
+    cached = with_user_folders(proposal, Home(Path("/home")), Path("/hub"), Path("/root"))
+    text = render_for_kubernetes(cached, usual_hosts(2), IMAGES, Cluster(claim="shared"))
+    _, group = yaml.safe_load_all(text)
+    template = group["spec"]["leaderWorkerTemplate"]
+    assert "volumeClaimTemplates" not in template
+    for pod in (template["leaderTemplate"]["spec"], template["workerTemplate"]["spec"]):
+        assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "shared"}
+        paths = {each["mountPath"]: each.get("subPathExpr") for each in pod["containers"][0]["volumeMounts"]}
+        assert paths["/compiled"] == "mount-2-rank-$(LWS_WORKER_INDEX)" and paths["/hub"] is None
 
 
 def test_the_command(firesteel: Firesteel, tmp_path: Path) -> None:
