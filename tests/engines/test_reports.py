@@ -1,5 +1,5 @@
-"""Failed starts on a DGX Spark that people reported: twenty logs, written after the reports before anyone looked
-at the rows that explain them, in the engines' own format.
+"""Failed starts on a DGX Spark that people reported: twenty logs in the engines' own format, written
+after the reports and before anyone looked at the rows that explain them.
 
 For each: the line that names the cause, and what the answer has to say and to advise (a word or two of it).
 """

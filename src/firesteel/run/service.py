@@ -40,7 +40,7 @@ from firesteel.edge.host.process import (
     started_at,
 )
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK, Ask, EngineName
+from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK, Ask, EngineName, Runtime
 from firesteel.values import InvalidValue, Value, from_json, replace
 
 T = TypeVar("T")
@@ -110,6 +110,10 @@ class ServiceSpec(Value):
     """A server started by the user's own command, not a known engine: it can be healthy, and not more."""
     time_share: float = 1
     """Of every wait, for a restart or a sign of life; less on a simulated Spark that runs faster."""
+
+    @property
+    def runtime(self) -> Runtime:
+        return "container" if self.stop or self.container_bytes else "native"
 
     @property
     def up_arguments(self) -> tuple[str, ...]:

@@ -158,12 +158,14 @@ def start_failure(home: Home, spec: ServiceSpec) -> FiresteelError:
     """Why it did not start, from its exit and a diagnosis of its log."""
     service = load(home, spec.name)
     lines = last_lines(service.log, MAX_LINES) if service else []
-    diagnosis = diagnose("\n".join(lines), spec.engine)
+    diagnosis = diagnose("\n".join(lines), spec.engine, spec.runtime)
     what = f"{spec.name} did not start: {death(service.state if service else None)}"
     show_log = f"firesteel logs {spec.name}"
     if diagnosis.cause is None:
         suspect = f" ({diagnosis.suspect[1]})" if diagnosis.suspect else ""
-        unknown = SuspectWeights if service and has_crashed(service.state) else FiresteelError
+        # An error that the engine itself reports comes from its weights only while it reads them.
+        reads = diagnosis.suspect is None or (diagnosis.reached and diagnosis.reached.stage == "weights")
+        unknown = SuspectWeights if reads and service and has_crashed(service.state) else FiresteelError
         return unknown(what + suspect, next=show_log)
     kind = HostNotReady if diagnosis.cause.is_host else FiresteelError
     hint = (diagnosis.cause.next or show_log).replace("MODEL", spec.name)
