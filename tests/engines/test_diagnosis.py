@@ -342,7 +342,7 @@ def test_a_native_engine_is_sent_to_no_image(row: CauseRow) -> None:
         ("CUDA error: an illegal instruction was encountered", "llamacpp", "gpu-illegal-instruction"),
         (
             "RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.2]:5801. This is typically "
-            "caused by a remote worker crashing. Check the logs of the remote worker before reporting an error.",
+            "caused by a remote worker crashing. Check the logs.",
             "vllm",
             "other-node-lost",
         ),

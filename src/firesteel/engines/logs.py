@@ -153,7 +153,7 @@ class CauseRow(LinePattern, kw_only=True):
         """The most specific text; without any for this engine, the one for `else`."""
         if not isinstance(self.next, dict):
             return self.next
-        texts: dict[str, str] = {**self.next}
+        texts = {str(whose): text for whose, text in self.next.items()}
         keys = [f"{engine} native", "native"] if runtime == "native" else []
         return next(texts[key] for key in (*keys, engine or "else", "else", *texts) if key in texts)
 
