@@ -21,12 +21,13 @@ from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import bytes_band, err, grid, show_body, speed_band, table, terms
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import escape_unprintable
-from firesteel.library.run import Event, PhaseDone, PhaseProgress, PlanReady
+from firesteel.library.run import Event, PhaseDone, PhaseProgress, PlanReady, more_users
 from firesteel.units import show_bytes, show_rate, show_seconds
 from firesteel.values import replace
 
 if TYPE_CHECKING:
     from firesteel.edge.programs.build import BuildProgress
+    from firesteel.planner.propose import Proposal
     from firesteel.run.report import Compared, Report
     from firesteel.run.verify.checks import CheckResult
 
@@ -164,6 +165,9 @@ async def _fewer(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
 
 def _notices(event: PlanReady) -> Iterator[str]:
     """What to know about a model before it serves anybody."""
+    if served := _served_at_once(event.proposal):
+        yield served
+    yield from (note for note in event.proposal.plan.notes if "at once" in note)
     model, recipe = event.proposal.model, event.proposal.recipe
     if model:
         yield f"licence: {terms(model)}"
@@ -171,6 +175,18 @@ def _notices(event: PlanReady) -> Iterator[str]:
             yield f"safety: {model.safety}"
     if recipe and recipe.requests.body:
         yield f"requests, unless they say otherwise: {show_body(recipe.requests.body)}"
+
+
+def _served_at_once(proposal: Proposal) -> str | None:
+    """`serves 4 requests at once, of 8,192 tokens; each more takes 120.0 MiB, and 37 fit: --users`"""
+    plan = proposal.plan
+    if not plan.fits or (more := more_users(proposal)) is None:
+        return None
+    users, context = plan.cache.users, plan.cache.context
+    requests = "1 request" if users == 1 else f"{users} requests"
+    room = f", and {more.most} fit (--users)" if more.most > users else ", and no more fit"
+    each = f"one more takes {show_bytes(more.each_bytes)}{room}"
+    return f"serves {requests} at once, of {context:,} tokens each; {each}"
 
 
 def _planned(event: PlanReady) -> str:

@@ -121,7 +121,8 @@ def held_by_all() -> dict[int, int]:
 
 
 def how_to_stop(number: int) -> tuple[str, str]:
-    """Its name, as far as it is known, and the command that ends it with what belongs to it: a container, a systemd unit, a job."""
+    """Its name, as far as it is known, and the command that ends it with what belongs to it: a container, a
+    systemd unit, a job."""
     folder = Path(f"/proc/{number}")
     name, cgroup, owner = "", "", os.geteuid()
     with suppress(OSError):
