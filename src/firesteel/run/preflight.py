@@ -37,6 +37,7 @@ from firesteel.rules.host.findings import HostFinding, judge
 from firesteel.run.down import freed_bytes
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import all_services
+from firesteel.run.start import withheld_variables
 from firesteel.run.supervise.guard import MIN_LARGE_BLOCKS_BYTES, NO_KERNEL_LOG
 from firesteel.units import GIB, show_bytes
 from firesteel.values import Value, replace
@@ -130,6 +131,12 @@ async def preflight(proposal: Proposal, home: Home, again: str = "") -> AsyncGen
     _require_port(
         launch.port, again or f"firesteel up {proposal.asked or proposal.name} --port {launch.port}"
     )
+    if launch.program and (withheld := withheld_variables(launch.engine, os.environ, launch.env)):
+        yield PhaseDone(
+            "check",
+            f"the engine does not get {', '.join(withheld)}: of your environment only paths, locale, and what "
+            "begins with CUDA_ or NVIDIA_ are passed on; write what it needs in `env` of a recipe",
+        )
     if launch.container is not None:
         await require_docker()
         cuda = proposal.image.cuda if proposal.image else None

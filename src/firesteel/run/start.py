@@ -204,6 +204,22 @@ def passed_variables(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+_ENGINE_PREFIXES: Mapping[EngineName, tuple[str, ...]] = {
+    "vllm": ("VLLM_",),
+    "sglang": ("SGLANG_", "SGL_"),
+    "llamacpp": ("LLAMA_", "GGML_"),
+}
+_LIBRARY_PREFIXES = ("TORCH", "PYTORCH_", "TRITON_", "FLASHINFER_", "NCCL_", "GLOO_", "OMP_", "MAX_JOBS")
+
+
+def withheld_variables(engine: EngineName, environ: Mapping[str, str], env: Mapping[str, str]) -> list[str]:
+    """What the caller has set for such an engine or its libraries, and it does not get. `env`: of the launch."""
+    passed = {**passed_variables(environ), **env}
+    prefixes = (*_ENGINE_PREFIXES[engine], *_LIBRARY_PREFIXES)
+    found = (name for name in environ if name.startswith(prefixes) and name not in passed)
+    return sorted(name for name in found if not _SECRET_NAME.search(name))
+
+
 # --- how long it will still take ---
 
 Seconds = Mapping[Stage, float]
