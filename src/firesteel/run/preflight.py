@@ -134,8 +134,8 @@ async def preflight(proposal: Proposal, home: Home, again: str = "") -> AsyncGen
     if launch.program and (withheld := withheld_variables(launch.engine, os.environ, launch.env)):
         yield PhaseDone(
             "check",
-            f"the engine does not get {', '.join(withheld)}: of your environment only paths, locale, and what "
-            "begins with CUDA_ or NVIDIA_ are passed on; write what it needs in `env` of a recipe",
+            f"the engine does not get {', '.join(withheld)}: of your environment only paths, locale, and "
+            "what begins with CUDA_ or NVIDIA_ are passed on; write what it needs in `env` of a recipe",
         )
     if launch.container is not None:
         await require_docker()

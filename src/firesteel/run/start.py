@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 import signal
 import sys
 import time
@@ -47,6 +48,8 @@ CONTAINER_LIMIT_S = 6 * 3600
 _POLL_S = 0.1
 _NOT_CRASHED = (None, 0, -signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
 """Exit codes of an engine that was stopped or killed; in a container a signal counts from 128."""
+_STOPPED_FOR_MEMORY = ("left on the host", "memory", "to swap")
+"""In the reasons of the guard, and of a kernel that killed it."""
 _ADOPT_S = 10
 MAX_LINES = 20_000
 _PROGRESS_S = 5.0
@@ -161,6 +164,11 @@ def start_failure(home: Home, spec: ServiceSpec) -> FiresteelError:
     diagnosis = diagnose("\n".join(lines), spec.engine, spec.runtime)
     what = f"{spec.name} did not start: {death(service.state if service else None)}"
     show_log = f"firesteel logs {spec.name}"
+    why = (service.state.why if service and service.state else None) or ""
+    if diagnosis.cause is None and any(sign in why for sign in _STOPPED_FOR_MEMORY):
+        model = shlex.quote(spec.ask.model or spec.name)
+        less = f"firesteel up {model} with a smaller --context or fewer --users"
+        return FiresteelError(what, next=f"firesteel plan {model}, for what takes the memory; then {less}")
     if diagnosis.cause is None:
         suspect = f" ({diagnosis.suspect[1]})" if diagnosis.suspect else ""
         # An error that the engine itself reports comes from its weights only while it reads them.
@@ -213,7 +221,7 @@ _LIBRARY_PREFIXES = ("TORCH", "PYTORCH_", "TRITON_", "FLASHINFER_", "NCCL_", "GL
 
 
 def withheld_variables(engine: EngineName, environ: Mapping[str, str], env: Mapping[str, str]) -> list[str]:
-    """What the caller has set for such an engine or its libraries, and it does not get. `env`: of the launch."""
+    """What the caller has set for such an engine, and it does not get. `env`: of the launch."""
     passed = {**passed_variables(environ), **env}
     prefixes = (*_ENGINE_PREFIXES[engine], *_LIBRARY_PREFIXES)
     found = (name for name in environ if name.startswith(prefixes) and name not in passed)

@@ -205,12 +205,21 @@ def _planned(event: PlanReady) -> str:
 # --- checks and reports ---
 
 
+_ABILITIES = ("2+2", "facts", "long prompt", "tool call", "conversation", "system prompt", "reasoning")
+"""Checks whose notes are about what the model can; the others are about how it is served."""
+
+
 def proofs_view(checks: Iterable[CheckResult]) -> Group:
     checks = tuple(checks)
     rows = [(Text(check.name), _check_status(check), Text(check.observed)) for check in checks]
     shown: list[RenderableType] = [table(("check", "", "result"), rows)]
-    if any(not (check.passed or check.fails_launch) for check in checks):
-        shown.append(Text("note: not as hoped for, as often with small models; nothing depends on it", "dim"))
+    noted = [check.name for check in checks if not (check.passed or check.fails_launch)]
+    for is_ability, says in (
+        (True, "a small model often gets that wrong; of a large one it is a sign of damage"),
+        (False, "it answers, but not as planned or as its flags ask; firesteel bench shows what that costs"),
+    ):
+        if names := [name for name in noted if (name in _ABILITIES) is is_ability]:
+            shown.append(Text(f"note: {', '.join(names)}: {says}", "dim"))
     return Group(*shown)
 
 
