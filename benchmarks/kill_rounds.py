@@ -1,12 +1,14 @@
 """`kill -9` and full disks at random moments of a service's life: what `up`, `ps` and the next `up` say then.
 
     PYTHONPATH=src:. python benchmarks/kill_rounds.py kills --rounds 100 --pulled HOME
-    PYTHONPATH=src:. python benchmarks/kill_rounds.py disk --rounds 30 --pulled HOME      # as root: mounts a tmpfs
+    PYTHONPATH=src:. python benchmarks/kill_rounds.py disk --rounds 30 --pulled HOME
 
-HOME has had `firesteel pull smollm2`. The engine is `tests/quick_engine.py`, which starts and answers like the
-embedded one and does not compute; with FIRESTEEL_TEST_REAL_ENGINE=1 it is the real one. Every round ends with
-`down` and a look at what is left: processes, the port, the service's folder. The rounds are a function of the
-seed, their moments also of the machine's pace.
+The second mounts a tmpfs, so it needs root.
+
+HOME has had `firesteel pull smollm2`. The engine is `tests/quick_engine.py`, which starts and answers like
+the embedded one and does not compute; with FIRESTEEL_TEST_REAL_ENGINE=1 it is the real one. Every round ends
+with `down` and a look at what is left: processes, the port, the service's folder. The rounds are a function
+of the seed, their moments also of the machine's pace.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.conftest import find_free_port, know_bandwidth, quick_engines
+
 from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.run.service import SERVICE_VARIABLE, load
-from tests.conftest import find_free_port, know_bandwidth, quick_engines
 
 LIMIT_S = 300
 SIZE_MIB = 300
