@@ -78,21 +78,19 @@ class Rounds:
         return {who: pid for who, pid in found.items() if pid and process.is_alive(pid)}
 
     def kill_round(self) -> dict[str, Any]:
-        victim = self.chance.choice(("up", "supervisor", "engine"))
         moment_s = self.chance.uniform(0, 1.3 * self.usual_s)
         with subprocess.Popen(
             self.argv(*self.up), env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         ) as up:
             time.sleep(moment_s)
             is_over, pids = up.poll() is not None, self.pids()
+            victim = self.chance.choice([*([] if is_over else ["up"]), *pids])
             row: dict[str, Any] = {"victim": victim, "moment_s": round(moment_s, 2), "was_ready": is_over}
             if victim == "up":
                 up.kill()
-            elif victim in pids:
-                process.send(pids[victim], signal.SIGKILL)
             else:
-                row["victim"] = f"no {victim} yet" if not is_over else f"no {victim} any more"
-            text = up.communicate(timeout=LIMIT_S)[1]
+                process.send(pids[victim], signal.SIGKILL)
+            text = self.end_of(up)
         row |= {"code": up.returncode, "said": _last(text)}
         time.sleep(self.chance.uniform(0, 2))
         return row | self.after()
@@ -106,7 +104,7 @@ class Rounds:
             time.sleep(moment_s)
             row: dict[str, Any] = {"moment_s": round(moment_s, 2), "was_ready": up.poll() is not None}
             fill(disk)
-            text = up.communicate(timeout=LIMIT_S)[1]
+            text = self.end_of(up)
         row |= {"code": up.returncode, "said": _last(text)}
         if kills and up.returncode == 0 and (engine := self.pids().get("engine")):
             process.send(engine, signal.SIGKILL)
@@ -119,6 +117,14 @@ class Rounds:
         if "victim" in row:
             row["comes_back"] = self.wait(lambda: self.phase() == "ready", 120)
         return row | self.after()
+
+    def end_of(self, up: subprocess.Popen[str]) -> str:
+        try:
+            return up.communicate(timeout=LIMIT_S)[1]
+        except subprocess.TimeoutExpired:
+            print(f"no end within {LIMIT_S} s: {self.ps()}, {self.pids()}", flush=True)
+            up.kill()
+            return up.communicate()[1]
 
     def after(self) -> dict[str, Any]:
         """What `ps`, the next `up` and `down` say, and what is left then."""

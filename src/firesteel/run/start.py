@@ -16,10 +16,11 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from firesteel.edge import home as state_file
-from firesteel.edge.home import Home, make_way
+from firesteel.edge.home import Home, free_bytes, make_way
 from firesteel.edge.host import process
 from firesteel.edge.http import engine_client
 from firesteel.engines.diagnosis import diagnose
@@ -39,7 +40,7 @@ from firesteel.run.service import (
     load,
     read_state,
 )
-from firesteel.units import Band, show_seconds
+from firesteel.units import Band, show_bytes, show_seconds
 from firesteel.values import Value, replace
 
 EMBEDDED_LIMIT_S = 600
@@ -48,6 +49,8 @@ CONTAINER_LIMIT_S = 6 * 3600
 _POLL_S = 0.1
 _NOT_CRASHED = (None, 0, -signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
 """Exit codes of an engine that was stopped or killed; in a container a signal counts from 128."""
+_ROOM_BYTES = 2**20
+"""With less free on its disk, an engine may end because it cannot write."""
 _STOPPED_FOR_MEMORY = ("left on the host", "memory", "to swap")
 """In the reasons of the guard, and of a kernel that killed it."""
 _ADOPT_S = 10
@@ -91,7 +94,10 @@ async def wait_until_healthy(
         if supervisor_ended:
             raise start_failure(home, spec)
         service = load(home, spec.name)
-        if service and service.state and await engine_client.is_healthy(spec.url):
+        state = service.state if service else None
+        if state and state.ended_at is not None and not state.restarts:
+            raise start_failure(home, spec)  # its supervisor still waits for a disk that takes its state
+        if state and await engine_client.is_healthy(spec.url):
             reporter.record(process.uptime() - began)
             return
         await asyncio.sleep(_POLL_S)
@@ -164,6 +170,10 @@ def start_failure(home: Home, spec: ServiceSpec) -> FiresteelError:
     diagnosis = diagnose("\n".join(lines), spec.engine, spec.runtime)
     what = f"{spec.name} did not start: {death(service.state if service else None)}"
     show_log = f"firesteel logs {spec.name}"
+    with suppress(OSError):
+        if diagnosis.cause is None and (left := free_bytes(home.root)) < _ROOM_BYTES:
+            full = f"the disk under {home.root} has only {show_bytes(left)} free, and it writes its log there"
+            return HostNotReady(f"{what}; {full}", next="df -h, free some space, then the same again")
     why = (service.state.why if service and service.state else None) or ""
     if diagnosis.cause is None and any(sign in why for sign in _STOPPED_FOR_MEMORY):
         model = shlex.quote(spec.ask.model or spec.name)

@@ -115,25 +115,31 @@ def _supervise(folder: Path, spec: ServiceSpec) -> int:
             _handle_signals(_on_signal)
             state, exit_ = _run_engine(writer, spec, state)
             exits = (*exits, exit_)
-            if not (exit_.was_ready or state.restarts):
-                writer.wait(_FINAL_WRITE_S)
-                return 0  # it was never ready: `up` reports why
+            if not (exit_.was_ready or state.restarts):  # it was never ready: `up` reports why
+                _wait_until_written(writer)
+                return 0
             is_cluster = (folder / STATUS_FILE).exists()
             choice = decide(exits, is_container=bool(spec.stop), is_cluster=is_cluster)
             if isinstance(choice, GiveUp):
                 if exit_.kind in ("died", "stuck"):
                     writer.write(replace(state, why=f"{death(state)}; not started again: {choice.reason}"))
-                _handle_signals(_on_signal)
-                while not writer.wait(_FINAL_WRITE_S):  # until then, only this process knows how it ended
-                    _check_signalled()
+                _wait_until_written(writer)
                 return 0
             state = _pause(writer, spec, state, choice)
     except _StopRequested:  # before the first engine, during a pause, or while an engine was being started
         _handle_signals(signal.SIG_IGN)
         _stop_container(spec, spec.stop_grace_s)
-        writer.write(replace(state, ended_at=now(), why=STOP_REQUESTED))
+        if state.ended_at is None:
+            writer.write(replace(state, ended_at=now(), why=STOP_REQUESTED))
         writer.wait(_FINAL_WRITE_S)
         return 0
+
+
+def _wait_until_written(writer: DiskWriter) -> None:
+    """As long as its disk takes no state, only this process knows how the engine ended."""
+    _handle_signals(_on_signal)
+    while not writer.wait(_FINAL_WRITE_S):
+        _check_signalled()
 
 
 def _handle_signals(handler: Any) -> None:
