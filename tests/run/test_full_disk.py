@@ -258,6 +258,8 @@ def test_a_service_on_a_full_disk(small_home: Home, small_disk: Path, free_port:
     until(lambda: "when there is room" in death(look(small_home, "smollm2").state))
     row = run_firesteel(small_home.root, "ps", "--json").json["services"][0]
     assert "killed by signal 9" in row["why"] and "is full" in row["why"]
+    again = run_firesteel(small_home.root, "up", "smollm2", "--port", str(free_port))
+    assert again.code == 5 and "when there is room" in again.err and "free some space" in again.err
     (small_disk / "filler").unlink()
     until(lambda: is_restarted(small_home, "smollm2"), 300)
     assert supervisor_of(small_home, "smollm2") == watched_by

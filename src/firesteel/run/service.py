@@ -55,6 +55,8 @@ STATE_WRITTEN_S = 10.0
 """A supervisor has written its first state by then."""
 STOP_REQUESTED = "it was told to stop"
 """`ServiceState.why` after a stop was requested. Written by the supervisor, read by the gateway."""
+WAITS_FOR_ROOM = "it is started again when there is room"
+"""In `ServiceState.why`, while a full disk holds up a restart."""
 MAX_TAIL_BYTES = 2**20
 STATE_IN_MEMORY = "firesteel-state"
 """A file in the supervisor's memory: its state, also while no disk takes it."""

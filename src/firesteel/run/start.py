@@ -86,7 +86,7 @@ async def wait_until_healthy(
 ) -> AsyncIterator[Event]:
     """Report progress from the engine's log; `has_ended` says whether its supervisor has ended."""
     limit_s = CONTAINER_LIMIT_S if spec.stop or spec.container_bytes else _embedded_limit_s(plan)
-    began, reporter = process.uptime(), StartReporter(home, spec, plan)
+    began, reporter, waits = process.uptime(), StartReporter(home, spec, plan), ""
     while process.uptime() - began < limit_s:
         supervisor_ended = has_ended()  # asked before the log is read, so that its last lines are not missed
         for text, left_s in reporter.updates(process.uptime() - began):
@@ -97,6 +97,9 @@ async def wait_until_healthy(
         state = service.state if service else None
         if state and state.ended_at is not None and not state.restarts:
             raise start_failure(home, spec)  # its supervisor still waits for a disk that takes its state
+        if state and state.engine is None and state.why and state.why != waits:  # a pause before a restart
+            waits = state.why
+            yield PhaseProgress("launch", waits)
         if state and await engine_client.is_healthy(spec.url):
             reporter.record(process.uptime() - began)
             return

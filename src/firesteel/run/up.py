@@ -24,7 +24,7 @@ from firesteel.edge.host import process
 from firesteel.edge.host.memory import evict, meminfo
 from firesteel.edge.http import engine_client
 from firesteel.edge.http.sync_client import get_from_engine
-from firesteel.errors import DoesNotFit, FiresteelError, SuspectWeights
+from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady, SuspectWeights
 from firesteel.facts.host.hardware import Host
 from firesteel.planner.advice import require_runnable
 from firesteel.planner.propose import Proposal
@@ -42,9 +42,11 @@ from firesteel.run.preflight import (
 from firesteel.run.pull import pull_launch
 from firesteel.run.report import read_report
 from firesteel.run.service import (
+    WAITS_FOR_ROOM,
     Service,
     ServiceSpec,
     api_key,
+    death,
     folder_of,
     forget_proof,
     hang_of,
@@ -108,6 +110,7 @@ async def run_stages(startup: Startup, *stages: Stage) -> AsyncGenerator[Event]:
     startup.spec = make_spec(proposal, home, options, has_runner=startup.has_runner)
     running = load(home, name)
     _refuse_hung(running)
+    _refuse_waiting(running)
     # Before the plan is checked: its memory is in use.
     is_up = running is not None and running.phase == "ready" and not _is_unverified(running, startup.spec)
     if running and is_up and not _lacks_unit(running, startup.spec):
@@ -148,6 +151,7 @@ async def _run_locked(startup: Startup, stages: Iterable[Stage]) -> AsyncGenerat
     home, name = startup.home, startup.proposal.name
     running = load(home, name)
     _refuse_hung(running)
+    _refuse_waiting(running)
     if running and running.phase == "ready" and not _is_unverified(running, startup.spec):
         done = _already(running, startup.spec)
         if _lacks_unit(running, startup.spec):
@@ -198,6 +202,15 @@ def _refuse_hung(running: Service | None) -> None:
             f"{running.name} is up on {running.spec.url}, but it hangs: {hang_of(running.state)}",
             next=f"firesteel ps; it is restarted if that lasts. At once: firesteel down {running.name}, then "
             f"{running.spec.again}",
+        )
+
+
+def _refuse_waiting(running: Service | None) -> None:
+    """It would wait with its supervisor for as long as the disk is full."""
+    if running and running.state and WAITS_FOR_ROOM in (running.state.why or ""):
+        raise HostNotReady(
+            f"{running.name} was up, and then {death(running.state)}",
+            next="df -h, and free some space: it starts by itself then",
         )
 
 

@@ -32,6 +32,7 @@ from firesteel.run.service import (
     STATUS_FILE,
     STOP_REQUESTED,
     SUPERVISOR_LOCK,
+    WAITS_FOR_ROOM,
     ServiceSpec,
     ServiceState,
     api_key,
@@ -159,7 +160,7 @@ def _pause(writer: DiskWriter, spec: ServiceSpec, state: ServiceState, wait: Res
     _handle_signals(_on_signal)
     _sleep(seconds)
     while obstacle := writer.obstacle(_OBSTACLE_S):
-        _wait_for(writer, paused, f"{death(state)}; it is started again when there is room: {obstacle}")
+        _wait_for(writer, paused, f"{death(state)}; {WAITS_FOR_ROOM}: {obstacle}")
     writer.write(paused)
     return paused
 
