@@ -130,17 +130,17 @@ def _supervise(folder: Path, spec: ServiceSpec) -> int:
     except _StopRequested:  # before the first engine, during a pause, or while an engine was being started
         _handle_signals(signal.SIG_IGN)
         _stop_container(spec, spec.stop_grace_s)
-        if state.ended_at is None:
-            writer.write(replace(state, ended_at=now(), why=STOP_REQUESTED))
+        writer.write(replace(state, ended_at=now(), why=STOP_REQUESTED))
         writer.wait(_FINAL_WRITE_S)
         return 0
 
 
 def _wait_until_written(writer: DiskWriter) -> None:
-    """As long as its disk takes no state, only this process knows how the engine ended."""
-    _handle_signals(_on_signal)
-    while not writer.wait(_FINAL_WRITE_S):
-        _check_signalled()
+    """As long as its disk takes no state, only this process knows how the engine ended. Or until a stop."""
+    with suppress(_StopRequested):
+        _handle_signals(_on_signal)
+        while not writer.wait(_FINAL_WRITE_S):
+            _check_signalled()
 
 
 def _handle_signals(handler: Any) -> None:
