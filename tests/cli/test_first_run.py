@@ -72,10 +72,13 @@ def test_a_failed_note_is_explained() -> None:
     console = Console(width=100)
     with console.capture() as capture:
         console.print(proofs_view([note]))
-    assert "nothing depends on it" in capture.get()
+    assert "a small model often gets that wrong" in capture.get() and "planned" not in capture.get()
+    with console.capture() as capture:
+        console.print(proofs_view([note, CheckResult("speed", False, "9 tok/s, planned 30", "note")]))
+    assert "speed: it answers, but not as planned" in capture.get()
     with console.capture() as capture:
         console.print(proofs_view([CheckResult("speaks", True, "yes")]))
-    assert "nothing depends" not in capture.get()
+    assert "note:" not in capture.get()
 
 
 def test_a_server_elsewhere_is_not_this_host(

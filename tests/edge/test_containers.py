@@ -40,4 +40,26 @@ async def test_any_other_error_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
     _with_fault(SimFault(kind="pull-fails"), tmp_path / "spark", monkeypatch)
     with pytest.raises(FiresteelError, match="Error response from daemon") as caught:
         await pull_image(IMAGE)
-    assert caught.value.exit_code == 1 and caught.value.next == f"docker pull {IMAGE}"
+    assert caught.value.exit_code == 1 and (caught.value.next or "").startswith(
+        f"firesteel image inspect {IMAGE}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("output", "says", "next_"),
+    [
+        ("manifest for a/b:1 not found: manifest unknown", "no such image", "the tag's spelling"),
+        ("unauthorized: authentication required", "without a login", "docker login"),
+        ("an odd end", "an odd end", f"firesteel image inspect {IMAGE}"),
+    ],
+)
+async def test_a_refused_pull_does_not_point_to_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, says: str, next_: str
+) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text(f"#!/bin/sh\necho '{output}' >&2\nexit 1\n")
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(FiresteelError, match=says) as caught:
+        await pull_image(IMAGE)
+    assert next_ in caught.value.next and "docker pull" not in caught.value.next

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,10 @@ from firesteel.engines.logs import (
     engine_rows,
     noise_rows,
 )
+from firesteel.engines.schema.releases import flag_arity
 from firesteel.errors import InvalidFile
+from firesteel.launch import EngineName, Runtime
+from firesteel.values import replace
 
 LOGS = Path(__file__).parent / "logs"
 HITS = [
@@ -289,3 +293,111 @@ causes:
 def test_a_bad_row_is_refused(pattern: str, next: str, says: str) -> None:
     with pytest.raises(InvalidFile, match=says):
         values.load("x.yaml", ROW.format(pattern=pattern, next=next), CausesSchema)
+
+
+# --- advice for the engine and its runtime, and whole messages ---
+
+
+@pytest.mark.parametrize("row", cause_rows(), ids=lambda row: row.id)
+def test_advice_names_no_flag_of_another_engine(row: CauseRow) -> None:
+    arity = {engine: flag_arity(engine) for engine in engine_rows()}
+    flags = {engine: known.all | known.aliases.keys() for engine, known in arity.items()}
+    if row.id.startswith("build-"):
+        pytest.skip("the advice is about the tools of a build")
+    for engine in row.engines or tuple(engine_rows()):
+        for runtime in ("container", "native", None):
+            advice = row.advice(engine, runtime) or ""
+            for flag in re.findall(r"(?<![\w-])--([a-z][a-z0-9-]+)", advice):
+                others = {name for name, names in flags.items() if flag in names and name != engine}
+                assert flag in flags[engine] or not others, (engine, runtime, flag)
+
+
+@pytest.mark.parametrize("row", cause_rows(), ids=lambda row: row.id)
+def test_a_native_engine_is_sent_to_no_image(row: CauseRow) -> None:
+    for engine in row.engines or tuple(engine_rows()):
+        advice = row.advice(engine, "native") or ""
+        if not row.id.startswith(
+            ("docker", "image", "ngc", "registry", "container", "serve-twice", "build-")
+        ):
+            assert not re.search(r"\ban? (?:newer )?image\b|vllm/vllm-openai|server-cuda13", advice), row.id
+
+
+@pytest.mark.parametrize(
+    ("line", "engine", "cause"),
+    [
+        ("/x/ggml/src/ggml-cuda/ggml-cuda.cu:2761: GGML_ASSERT(ok) failed", "llamacpp", "llamacpp-assertion"),
+        ("Segmentation fault (core dumped)", "llamacpp", "crashed-in-native-code"),
+        ("!!!!!!! Segfault encountered !!!!!!!", "vllm", "crashed-in-native-code"),
+        (
+            "RuntimeError: Assertion error (/w/deepgemm/csrc/../jit/compiler.hpp:147): runtime != nullptr",
+            "vllm",
+            "deepgemm-not-for-gpu",
+        ),
+        (
+            "/x.ptx, line 2; error: Feature '.tile::scatter4' not supported on .target 'sm_121a'",
+            "vllm",
+            "triton-scatter-not-for-gpu",
+        ),
+        ("torch.AcceleratorError: CUDA error: unspecified launch failure", "vllm", "gpu-launch-failure"),
+        ("CUDA error: an illegal instruction was encountered", "llamacpp", "gpu-illegal-instruction"),
+        (
+            "RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.2]:5801. This is typically "
+            "caused by a remote worker crashing. Check the logs.",
+            "vllm",
+            "other-node-lost",
+        ),
+        ("TimeoutError: RPC call to execute_model timed out.", "vllm", "step-timed-out"),
+    ],
+)
+def test_a_failure_while_serving(line: str, engine: EngineName, cause: str) -> None:
+    """After the engine has listened, and while it loads."""
+    listens = {"vllm": "INFO:     Application startup complete.", "llamacpp": "listening on http://x:1"}
+    for before in (listens[engine], ""):
+        diagnosis = diagnose(f"{before}\n{line}\n", engine)
+        assert diagnosis.state == "failed" and diagnosis.cause and diagnosis.cause.id == cause
+
+
+BOOTSTRAPPING = """\
+(EngineCore pid=7) RuntimeError: 
+(EngineCore pid=7)         An attempt has been made to start a new process before the
+(EngineCore pid=7)         current process has {what}.
+(APIServer pid=1) INFO 10-14 09:11:58 [x.py:1] something else
+(EngineCore pid=7) 
+(EngineCore pid=7)         This probably means that you are not using fork.
+"""
+
+
+def test_the_whole_message_of_an_error() -> None:
+    diagnosis = diagnose(BOOTSTRAPPING.format(what="not quite started"), "vllm")
+    said = "RuntimeError: An attempt has been made to start a new process before the current process has not"
+    assert diagnosis.suspect and diagnosis.suspect[0] == 1
+    assert diagnosis.suspect[1].startswith(said) and "something else" not in diagnosis.suspect[1]
+    known = diagnose(BOOTSTRAPPING.format(what="finished its bootstrapping phase"), "vllm")
+    assert known.cause and known.cause.id == "started-without-main-guard"
+
+
+def test_the_message_of_a_known_error_goes_on_in_the_next_line() -> None:
+    text = (
+        "x.FooError: CUDA error: unspecified launch failure\nCUDA kernel errors might be late.\n\nTraceback\n"
+    )
+    cause = diagnose(text, "vllm").cause
+    assert cause and cause.text.endswith("launch failure CUDA kernel errors might be late.")
+
+
+def test_a_message_without_an_end_is_cut() -> None:
+    suspect = diagnose("x.FooError: a\n" + "more words\n" * 100_000, "vllm").suspect
+    assert suspect and len(suspect[1]) < 700
+
+
+@pytest.mark.parametrize(
+    ("runtime", "advised"), [("container", "vllm/vllm-openai"), ("native", "firesteel engine install vllm")]
+)
+def test_a_missing_kernel_by_runtime(runtime: Runtime, advised: str) -> None:
+    line = "torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device"
+    cause = diagnose(line, "vllm", runtime).cause
+    assert cause and advised in (cause.next or "")
+    folder = {"container": "/usr/local/lib/python3.12/dist-packages", "native": "/home/me/v/site-packages"}[
+        runtime
+    ]
+    read = diagnose(f'  File "{folder}/vllm/x.py", line 1, in f\n{line}', "vllm").cause
+    assert read == replace(cause, line=2)

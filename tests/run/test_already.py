@@ -120,3 +120,18 @@ async def test_a_plan_that_does_not_fit_names_the_running_service(
     finally:
         process.send(supervisor, signal.SIGTERM)
     assert "down" not in refused.value.next, "it holds far too little"
+
+
+@pytest.mark.real
+def test_a_file_that_is_up_is_what_was_asked_for_without_a_number_of_users(
+    quick_home: Home, free_port: int
+) -> None:
+    """For how many it is planned depends on the free memory, which it holds itself by now."""
+    (weights,) = quick_home.weights.rglob("*.gguf")
+    asked = ("up", str(weights), "--port", str(free_port))
+    first = run_firesteel(quick_home.root, *asked, "--users", "2")
+    assert first.code == 0 and "serves 2 requests at once" in first.err, first.err
+    again = run_firesteel(quick_home.root, *asked)
+    assert again.code == 0 and "is already up" in again.err, again.err
+    other = run_firesteel(quick_home.root, *asked, "--users", "3")
+    assert other.code == 1 and "with other settings" in other.err

@@ -18,11 +18,13 @@ from pathlib import Path
 import pytest
 from tests.conftest import _home_with, quick_engines, run_firesteel
 
+import firesteel
 from firesteel.edge.home import Home, write_text
 from firesteel.edge.host import process
 from firesteel.edge.http import sync_client
-from firesteel.errors import HostNotReady
+from firesteel.errors import FiresteelError, HostNotReady
 from firesteel.run.service import Service, ServiceSpec, death, folder_of, hang_of, load, write_spec
+from firesteel.run.start import start_failure, wait_until_healthy
 from firesteel.run.supervise import supervisor
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
@@ -41,6 +43,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Serve).serve_forever()
 SUPERVISOR = """
 import os, sys, time
 from pathlib import Path
+from firesteel.run.start import start_failure, wait_until_healthy
 from firesteel.run.supervise import supervisor
 folder, number = Path(sys.argv[-1]), int(sys.argv[1])
 def fsync(file, done=os.fsync):
@@ -133,6 +136,27 @@ def test_what_cannot_be_written_ends_nothing(start: Callable[[int], Home], numbe
     assert supervisor_of(home) == watched_by
 
 
+async def test_how_a_start_failed_is_known_although_it_cannot_be_written(tmp_path: Path) -> None:
+    home, folder = Home(tmp_path), folder_of(Home(tmp_path), "one")
+    argv = (sys.executable, "-c", "import sys; sys.exit(3)")
+    spec = ServiceSpec("one", "http://127.0.0.1:1", "one", argv, time_share=0.01)
+    write_spec(folder, spec)
+    (folder / "FAILS").touch()
+    words = [sys.executable, "-c", SUPERVISOR, str(errno.ENOSPC), "firesteel.run.supervise.supervisor"]
+    with subprocess.Popen([*words, str(folder)], stdout=subprocess.DEVNULL) as child:
+        try:
+            plan = firesteel.plan("smollm2", host_name="gb10")[0].plan
+            with pytest.raises(FiresteelError, match="one did not start: the engine exited with code 3"):
+                async for _ in wait_until_healthy(home, spec, plan, lambda: child.poll() is not None):
+                    pass
+            assert look(home).phase != "ready" and child.poll() is None
+            (folder / "FAILS").unlink()
+            assert child.wait(timeout=120) == 0
+            assert death(look(home).state) == "the engine exited with code 3"
+        finally:
+            child.kill()
+
+
 def test_without_file_handles(start: Callable[[int], Home]) -> None:
     home = start(errno.ENOSPC)
     first, watched_by = engine(home), supervisor_of(home)
@@ -197,6 +221,15 @@ def test_up_on_a_full_disk(small_disk: Path) -> None:
 
 
 @needs_root
+def test_a_start_that_fails_on_a_full_disk_says_so(small_disk: Path) -> None:
+    spec = ServiceSpec("one", "http://127.0.0.1:1", "one", ("x",))
+    write_spec(folder_of(Home(small_disk), "one"), spec)
+    fill(small_disk)
+    error = start_failure(Home(small_disk), spec)
+    assert isinstance(error, HostNotReady) and "0 B free" in error.what and "free some space" in error.next
+
+
+@needs_root
 def test_a_disk_that_fills_while_writing(small_disk: Path) -> None:
     fill(small_disk)
     with pytest.raises(HostNotReady, match="is full"):
@@ -225,6 +258,8 @@ def test_a_service_on_a_full_disk(small_home: Home, small_disk: Path, free_port:
     until(lambda: "when there is room" in death(look(small_home, "smollm2").state))
     row = run_firesteel(small_home.root, "ps", "--json").json["services"][0]
     assert "killed by signal 9" in row["why"] and "is full" in row["why"]
+    again = run_firesteel(small_home.root, "up", "smollm2", "--port", str(free_port))
+    assert again.code == 5 and "when there is room" in again.err and "free some space" in again.err
     (small_disk / "filler").unlink()
     until(lambda: is_restarted(small_home, "smollm2"), 300)
     assert supervisor_of(small_home, "smollm2") == watched_by

@@ -20,7 +20,7 @@ from firesteel.edge.home import Home
 from firesteel.edge.host import process
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.hardware import Gpu
-from firesteel.launch import Ask
+from firesteel.launch import Ask, EngineProgram
 from firesteel.planner.memory.account import MemoryPart
 from firesteel.planner.propose import Proposal, propose
 from firesteel.run.events import PhaseDone
@@ -365,3 +365,18 @@ async def test_a_real_docker_without_gpus(
 def test_the_disk_that_is_asked_for_holds_two_logs_and_little_more() -> None:
     """A gibibyte for a model of 92 MiB surprised people; a log is rotated once, at 64 MiB."""
     assert 2 * MAX_LOG_BYTES < OWN_DISK_BYTES <= 4 * MAX_LOG_BYTES
+
+
+async def test_variables_that_a_native_engine_does_not_get_are_named(
+    tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("VLLM_USE_DEEP_GEMM", "LLAMA_ARG_FLASH_ATTN", "OMP_NUM_THREADS", "LLAMA_API_KEY"):
+        monkeypatch.setenv(name, "1")
+    proposal = firesteel.propose(Ask("smollm2", port=free_port), firesteel.host("local"))[0]
+    program = EngineProgram(("/opt/llama.cpp/llama-server",), "11434", False, "PATH")
+    launch = replace(proposal.plan.launch, program=program, env={"OMP_NUM_THREADS": "4"})
+    native = replace(proposal, plan=replace(proposal.plan, launch=launch))
+    said = [event.text async for event in preflight(native, Home(tmp_path)) if isinstance(event, PhaseDone)]
+    assert any(text.startswith("the engine does not get LLAMA_ARG_FLASH_ATTN: ") for text in said)
+    said = [event.text async for event in preflight(proposal, Home(tmp_path)) if isinstance(event, PhaseDone)]
+    assert not any("does not get" in text for text in said), "the embedded engine reads none"

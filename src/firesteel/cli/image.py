@@ -89,7 +89,12 @@ def build(what: str | None, is_list: bool, builder: str | None, as_json: bool) -
     dockerfile` prints the Dockerfile.
     """
     if is_list or what is None:
-        for name, recipe in images.image_recipes().items():
+        recipes = images.image_recipes()
+        if as_json:
+            rows = [{"name": name, "title": it.title, "status": it.status} for name, it in recipes.items()]
+            options.print_json(documents.images.ImageRecipesJson.of(recipes=rows))
+            return
+        for name, recipe in recipes.items():
             line(f"{name:<16} {recipe.title} ({recipe.status})")
         return
     with told_on_interrupt("nothing was tagged; docker keeps the steps that are done"):

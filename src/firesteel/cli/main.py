@@ -113,7 +113,7 @@ class Commands(click.Group):
 @click.group(
     cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.version_option(__version__, prog_name="firesteel")
+@click.option("--version", "is_version", is_flag=True, help="Show the version and exit.")
 @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.option(
@@ -121,7 +121,9 @@ class Commands(click.Group):
 )
 @click.option("--on", metavar="NODE", help="Run the command on this node, over ssh.")
 @click.pass_context
-def firesteel(ctx: click.Context, debug: bool, as_json: bool, sim: str | None, on: str | None) -> None:
+def firesteel(
+    ctx: click.Context, is_version: bool, debug: bool, as_json: bool, sim: str | None, on: str | None
+) -> None:
     """Take an NVIDIA DGX Spark from bare to a fast, correct, safe LLM service.
 
     \b
@@ -129,8 +131,11 @@ def firesteel(ctx: click.Context, debug: bool, as_json: bool, sim: str | None, o
     firesteel up              serve a model (without a GPU: a small one, on the CPU)
     firesteel plan MODEL      predict whether it fits and how fast it will be
     """
+    if is_version:
+        _show_version(as_json)
+        ctx.exit()
     if sim == "list":
-        _list_scenarios()
+        _list_scenarios(as_json)
         ctx.exit()
     if sim is not None:
         _enter_simulation(sim)
@@ -138,12 +143,30 @@ def firesteel(ctx: click.Context, debug: bool, as_json: bool, sim: str | None, o
         importlib.import_module("firesteel.cli.overview").show(as_json)
 
 
-def _list_scenarios() -> None:
+def _show_version(as_json: bool) -> None:
+    if not as_json:
+        click.echo(f"firesteel, version {__version__}")
+        return
+    from firesteel.cli.options import print_json
+    from firesteel.library import documents
+
+    print_json(documents.hosts.VersionJson(version=__version__))
+
+
+def _list_scenarios(as_json: bool) -> None:
     from firesteel.library.hosts import scenarios
 
-    for name, about in scenarios().items():
+    bad = {"bad-CHECK": "an idle Spark on which that check of `doctor` finds something"}
+    found = {**scenarios(), **bad}
+    if as_json:
+        from firesteel.cli.options import print_json
+        from firesteel.library import documents
+
+        rows = [{"name": name, "about": about} for name, about in found.items()]
+        print_json(documents.hosts.ScenariosJson.of(scenarios=rows))
+        return
+    for name, about in found.items():
         click.echo(f"{name:<14} {about}")
-    click.echo(f"{'bad-CHECK':<14} an idle Spark on which that check of `doctor` finds something")
 
 
 def _enter_simulation(name: str) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Literal
 
@@ -34,7 +34,7 @@ from firesteel.engines.logs import (
     strip_prefix,
 )
 from firesteel.facts.evidence import Evidence
-from firesteel.launch import EngineName
+from firesteel.launch import EngineName, Runtime
 from firesteel.values import Value, replace
 
 State = Literal["failed", "healthy", "unfinished"]
@@ -46,6 +46,14 @@ _EXCEPTION = re.compile(r"(?:[a-z_]\w{0,60}\.){0,6}[A-Z]\w{0,60}(?:Error|Excepti
 _MAYBE_ERROR = re.compile(r"rror|RROR|xception|Failed|NotFound| E ")
 """A cheap test before the two that decide."""
 _ERROR = re.compile(r"\berror\b|^\S{0,20} E (?:srv|cmn|llama)", re.IGNORECASE)
+_PROCESS = re.compile(r"\([\w ]{1,80}pid=\d+\) |\S{1,80} +\| ")
+_AFTER_MESSAGE = re.compile(r"Traceback \(most|During handling|The above exception|INFO|WARN|ERROR|\[\d{4}-")
+_MAX_MESSAGE, _MAX_MESSAGE_LINES = 600, 12
+_RUNTIMES: tuple[tuple[Runtime, re.Pattern[str]], ...] = (
+    ("container", re.compile(r"/dist-packages/|/sgl-workspace/|^/app/", re.MULTILINE)),
+    ("native", re.compile(r'File "/(?:home|srv|Users)/|/llama\.cpp/(?:ggml|src|build)/')),
+)
+"""Folders in tracebacks: images use the system's Python, and people environments of their own."""
 _TRACE = re.compile(r"Traceback \(most|\s|\^|\d+ +0x|#\d|During handling|The above exception|$")
 
 
@@ -61,7 +69,7 @@ class Cause(Value):
     line: int
     """The number of the first such line."""
     text: str
-    """The message of that line, without time and process."""
+    """The message of that line, without time and process; of an exception, all that it says."""
     count: int
     confidence: Confidence
     sources: tuple[Evidence, ...]
@@ -108,10 +116,12 @@ class Diagnosis(Value):
         return self.causes[0] if self.causes else None
 
 
-def diagnose(text: str | Iterable[str], engine: EngineName | None = None) -> Diagnosis:
-    """A whole log, or pieces of it as they are read."""
+def diagnose(
+    text: str | Iterable[str], engine: EngineName | None = None, runtime: Runtime | None = None
+) -> Diagnosis:
+    """A whole log, or pieces of it as they are read. What is not given is read from the log."""
     lines = numbered_lines((text,) if isinstance(text, str) else text)
-    scan = _LogScan(engine)
+    scan = _LogScan(engine, runtime)
     # In blocks: one search for plain text in 500 lines at once is much cheaper than 500 searches.
     while block := list(islice(lines, _BLOCK_LINES)):
         scan.read_block(block)
@@ -122,9 +132,11 @@ class _LogScan(Struct):
     """What was found so far on the way through a log."""
 
     engine: EngineName | None
+    runtime: Runtime | None
     votes: Counter[EngineName] = field(default_factory=Counter)
     versions: dict[EngineName, str] = {}
-    causes: dict[str, Cause] = {}
+    causes: dict[str, tuple[Cause, dict[str, str]]] = {}
+    """With what the pattern captured: the advice depends on the engine, which may be known later."""
     last_failure: int = 0
     noise: dict[str, Folded] = {}
     reached: dict[EngineName, StartProgress] = {}
@@ -136,6 +148,11 @@ class _LogScan(Struct):
     """A harmless line was found whose traceback, if one follows, is harmless too."""
     in_trace: bool = False
     lines: int = 0
+    messages: dict[int, str] = {}
+    """The number of a line with an exception -> its whole message, which may go on in the next lines."""
+    open_message: tuple[int, str] | None = None
+    """The line whose message may go on, and the process that printed it."""
+    message_lines: int = 0
 
     def read_block(self, block: list[tuple[int, str]]) -> None:
         text = "\n".join(line for _, line in block)
@@ -144,6 +161,8 @@ class _LogScan(Struct):
             if name not in self.versions and any(pattern.is_in(text) for pattern in row.version):
                 version = next((version for _, line in block if (version := find_version(row, line))), None)
                 self.versions |= {name: version} if version else {}
+        if self.runtime is None:
+            self.runtime = next((name for name, sign in _RUNTIMES if sign.search(text)), None)
         noise = [known for known in noise_rows() if known.is_in(text)]
         causes = [cause for cause in cause_rows() if cause.is_in(text)]
         engines = [
@@ -152,11 +171,12 @@ class _LogScan(Struct):
             if self.engine in (None, name) and any(mark.is_in(text) for mark in row.marks)
         ]
         for number, line in block:
-            self.lines = number
+            is_after_blank, self.lines = number > self.lines + 1, number
             for engine in engines:
                 self._record_progress(engine, number, line)
             if self._is_harmless(number, line, noise):
                 continue
+            self._continue_message(number, line, is_after_blank)
             # Every row is tried: which of them applies is decided when engine and version are known.
             matches = [self._record_cause(cause, number, line) for cause in causes]
             if not any(matches):
@@ -190,16 +210,35 @@ class _LogScan(Struct):
         self.skips_trace = bool(_TRACE.match(message))
         return self.skips_trace
 
+    def _continue_message(self, number: int, line: str, is_after_blank: bool) -> None:
+        """Python prints what an exception says as it is, also over several lines."""
+        message = strip_prefix(line)
+        process = _PROCESS.match(line)
+        printed_by = process[0] if process else ""
+        if _MAYBE_ERROR.search(line) and _EXCEPTION.match(message):
+            self.open_message, self.messages[number], self.message_lines = (number, printed_by), message, 0
+        elif self.open_message:
+            first, by = self.open_message
+            text, self.message_lines = self.messages[first], self.message_lines + 1
+            has_begun = not text.rstrip().endswith(":")
+            is_too_long = self.message_lines > _MAX_MESSAGE_LINES or len(text) >= _MAX_MESSAGE
+            is_after = _AFTER_MESSAGE.match(message) or by != printed_by
+            if is_too_long or is_after or (has_begun and (is_after_blank or not message.strip())):
+                self.open_message = None
+            elif message.strip():
+                self.messages[first] = f"{text.rstrip()} {message.strip()}"[:_MAX_MESSAGE]
+
     def _record_cause(self, row: CauseRow, number: int, line: str) -> bool:
         match = row.match(line)
         if not match:
             return False
         if row.kind != "note":
             self.last_failure = number
-        if first := self.causes.get(row.id):
-            self.causes[row.id] = replace(first, count=first.count + 1)
+        if known := self.causes.get(row.id):
+            self.causes[row.id] = replace(known[0], count=known[0].count + 1), known[1]
         else:
-            self.causes[row.id] = _cause(row, number, line, match)
+            captured = {name: value or "?" for name, value in match.groupdict().items()}
+            self.causes[row.id] = _cause(row, number, line, captured), captured
         return True
 
     def _record_unknown_error(self, number: int, line: str) -> None:
@@ -216,6 +255,8 @@ class _LogScan(Struct):
         version = self.versions.get(engine) if engine else None
         causes = sorted(self._causes_of(engine, version), key=lambda cause: (_RANKS[cause.kind], cause.line))
         suspect = self.unknown_exception or self.unknown_error
+        if suspect:
+            suspect = (suspect[0], self.messages.get(suspect[0], suspect[1]))
         if silent := self._ended_without_a_word(causes, has_suspect=suspect is not None):
             causes.insert(0, silent)
         failed = any(cause.kind != "note" for cause in causes)
@@ -256,20 +297,25 @@ class _LogScan(Struct):
         """One answer for each line: the first of the rows for this engine and release."""
         explained: set[int] = set()
         for row in cause_rows():
-            cause = self.causes.get(row.id)
+            cause, captured = self.causes.get(row.id, (None, {}))
             applies = row.applies_to(version) and (not row.engines or not engine or engine in row.engines)
             if cause and applies and cause.line not in explained:
                 explained.add(cause.line)
-                yield cause
+                advice = row.advice(engine, self.runtime)
+                named = {**captured, "engine": engine or "ENGINE"}
+                yield replace(
+                    cause,
+                    text=self.messages.get(cause.line, cause.text),
+                    next=advice.format_map(named) if advice else None,
+                )
 
 
-def _cause(row: CauseRow, number: int, line: str, match: re.Match[str]) -> Cause:
-    captured = {name: value or "?" for name, value in match.groupdict().items()}
+def _cause(row: CauseRow, number: int, line: str, captured: Mapping[str, str]) -> Cause:
     return Cause(
         row.id,
         row.kind,
         row.says.format_map(captured),
-        row.next.format_map(captured) if row.next else None,
+        None,
         row.host,
         number,
         strip_prefix(line),

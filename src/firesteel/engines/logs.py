@@ -29,7 +29,7 @@ from packaging.version import InvalidVersion, Version
 
 from firesteel import shipped_data
 from firesteel.facts.evidence import Sources
-from firesteel.launch import EngineName
+from firesteel.launch import EngineName, Runtime
 from firesteel.units import GIB, MIB, check_range, is_in_range
 from firesteel.values import NOT_EMPTY, ExpandText, FileValue, Texts, Value, check_regex
 
@@ -118,6 +118,11 @@ class NoiseRow(LinePattern, kw_only=True):
     misses: tuple[str, ...] = ()
 
 
+_Whose = Literal[
+    "vllm", "sglang", "llamacpp", "native", "vllm native", "sglang native", "llamacpp native", "else"
+]
+
+
 class CauseRow(LinePattern, kw_only=True):
     id: Annotated[str, Meta(pattern="^[a-z0-9]+(-[a-z0-9.]+)+$", max_length=1000)]
     kind: Kind = "root"
@@ -127,8 +132,9 @@ class CauseRow(LinePattern, kw_only=True):
     """The host is the problem; no change to the launch would help."""
     says: str
     """What the line means; may use the named groups of the pattern as {name}."""
-    next: str | None = None
-    """What to do, with the same placeholders."""
+    next: str | Annotated[dict[_Whose, str], NOT_EMPTY] | None = None
+    """What to do, with the same placeholders and {engine}; a text for each engine or runtime where it depends
+    on them."""
     confidence: Confidence
     sources: Sources
     hits: Annotated[tuple[str, ...], NOT_EMPTY]
@@ -136,11 +142,20 @@ class CauseRow(LinePattern, kw_only=True):
 
     def __post_init__(self) -> None:
         captured = set(self.regex.groupindex)
-        used = {name for text in (self.says, self.next or "") for _, name, _, _ in Formatter().parse(text)}
-        if unknown := {name for name in used if name is not None} - captured:
+        texts = self.next.values() if isinstance(self.next, dict) else [self.next or ""]
+        used = {name for text in (self.says, *texts) for _, name, _, _ in Formatter().parse(text)}
+        if unknown := {name for name in used if name is not None} - captured - {"engine"}:
             raise ValueError(f"the pattern captures no `{min(unknown)}`")
         if self.next is None and self.kind in ("root", "trouble"):
             raise ValueError("needs a `next`: what to do about it")
+
+    def advice(self, engine: EngineName | None, runtime: Runtime | None) -> str | None:
+        """The most specific text; without any for this engine, the one for `else`."""
+        if not isinstance(self.next, dict):
+            return self.next
+        texts = {str(whose): text for whose, text in self.next.items()}
+        keys = [f"{engine} native", "native"] if runtime == "native" else []
+        return next(texts[key] for key in (*keys, engine or "else", "else", *texts) if key in texts)
 
 
 class CausesSchema(FileValue, kw_only=True):

@@ -319,10 +319,12 @@ def diagnose(log: Path | str, engine: EngineName | None = None) -> Diagnosis:
 def diagnose_log(log: str, engine: EngineName | None = None, stdin: BinaryIO | None = None) -> LogDiagnosis:
     """The same of a file, of the log of a service by its name, or (`-`) of `stdin`."""
     from firesteel.engines.diagnosis import diagnose as diagnose_log
+    from firesteel.run.service import read_spec
 
     name, chunks = _open_log(log, stdin)
+    spec = read_spec(find_home().services / name) if "/" not in name else None
     with chunks as text:
-        diagnosis = diagnose_log(text, engine)
+        diagnosis = diagnose_log(text, engine, spec.runtime if spec else None)
     where = "docker logs NAME 2>&1 | firesteel logs - --why"
     if (find_home().services / name / "engine.log").is_file():
         where = f"firesteel ps, to see why {escape_unprintable(name)} has written nothing"

@@ -19,12 +19,13 @@ from firesteel.edge.home import find_home
 from firesteel.errors import UsageError
 from firesteel.launch import LOOPBACK, Ask, Task
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
-from firesteel.values import Value
+from firesteel.values import Value, replace
 
 if TYPE_CHECKING:
     from firesteel.bench.upgrade.upgrade import UpgradeEvent
     from firesteel.hosts.cluster.check import JoinedHosts
     from firesteel.launch import Step
+    from firesteel.planner.plan import MoreUsers
     from firesteel.planner.propose import Proposal
     from firesteel.run.prune import UnusedFile
     from firesteel.run.service import NodeStatus, Service
@@ -136,17 +137,29 @@ def up(proposal: Proposal, options: RunOptions | None = None) -> AsyncGenerator[
 
 def plan_up(ask: Ask, *, listen: str = LOOPBACK, trusts_code: bool = False, at_boot: bool = False) -> UpPlan:
     """The best way to serve a model on this host."""
+    from firesteel.run.service import load
     from firesteel.run.spec import RunOptions  # loads the planner
     from firesteel.workspace import find_workspace
 
     workspace = find_workspace()
     best, *others = workspace.propose(ask, workspace.host())
+    running = load(workspace.home, best.name)
+    if running and not (best.recipe or ask.users) and running.spec.ask.model == best.asked:
+        # What a folder is served for depends on the memory that was free when it was started.
+        (best,) = workspace.propose(replace(ask, users=running.spec.ask.users), workspace.host())
     return UpPlan(
         (best,),
         RunOptions(listen, trusts_code, at_boot),
         tuple(other for other in others if other.can_run),
         is_suggestion=ask.model is None and bool(best.plan.host.gpus),
     )
+
+
+def more_users(proposal: Proposal) -> MoreUsers | None:
+    """What it takes to serve more at once; None where that is not a matter of memory."""
+    from firesteel.planner.plan import more_users as count_more
+
+    return count_more(proposal.plan)
 
 
 def plan_up_together(

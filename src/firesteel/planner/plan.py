@@ -89,6 +89,8 @@ class Plan(Value):
         return bool(self.printed) and all(answer.refused for answer in self.printed)
 
 
+_MOST_USERS = 256
+"""llama.cpp takes no more."""
 _POOLING_TASKS = ("embed", "embedding", "score", "classify", "reward", "rerank")
 _POOLING_FLAGS = ("embedding", "embeddings", "is-embedding", "reranking", "rerank")
 _POOLING_NAME = re.compile(r"(?<![a-z])(?:embed(?:ding)?|rerank(?:er)?)(?![a-z])", re.IGNORECASE)
@@ -224,6 +226,32 @@ def longest_context(plan: Plan) -> int:
         return _grows(size_kv_cache(plan.launch, part, thousands * 1024, 1)) <= spare
 
     return 1024 * bisect(range(1, plan.shape.max_context // 1024 + 1), False, key=lambda n: not fits(n))
+
+
+class MoreUsers(Value):
+    """What it takes to serve more than the plan does."""
+
+    each_bytes: int
+    most: int
+    """So many fit in all."""
+
+
+def more_users(plan: Plan) -> MoreUsers | None:
+    """None where the number of users is not a matter of memory."""
+    spare = plan.memory.budget_bytes - round(plan.memory.needed.expected)
+    part, users = _part(plan.launch, plan.shape), plan.cache.users
+    if plan.shape.speech or pools(plan.launch, plan.shape) or users >= _MOST_USERS:
+        return None
+
+    def grows(count: int) -> int:
+        cache = size_kv_cache(plan.launch, part, plan.cache.context, users + count)
+        return _grows(cache) - _grows(plan.cache)
+
+    each_bytes = grows(1)
+    if each_bytes <= 0:
+        return None
+    more = bisect(range(1, _MOST_USERS - users + 1), False, key=lambda count: grows(count) > spare)
+    return MoreUsers(each_bytes, users + more)
 
 
 # --- what is kept of a plan ---

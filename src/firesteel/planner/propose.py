@@ -44,6 +44,8 @@ _UPSTREAM: dict[EngineName, str] = {
     "sglang": "lmsysorg/sglang:v{version}{suffix}",
     "llamacpp": "ghcr.io/ggml-org/llama.cpp:server-cuda13-b{version}",
 }
+DEFAULT_USERS = 4
+"""Of a checkpoint without a recipe: one alone would make requests wait that come at once."""
 _SIXTEEN_BITS = ("BF16", "F16", "16-bit")
 _FORMATS = re.compile(r"nvfp4|mxfp4|fp8-dynamic|fp8|int4|int8|awq|gptq|nf4|bf16|fp16", re.IGNORECASE)
 _STATUS_RANK = {"measured": 0, "reported": 1, "untried": 2}
@@ -232,8 +234,33 @@ def propose_checkpoint(
     """A checkpoint that is in no catalog, on the engine that reads its format, with no flag but its sizes.
 
     With a GPU it runs in a container that a recipe uses; without one, in the embedded engine; on one of
-    `programs` where these are given.
+    `programs` where these are given. For four users, or as many of them as fit.
     """
+    known = measured or {}, own or {}, programs, adapters
+    if ask.users is not None:
+        return _propose_checkpoint(checkpoint, images, host, ask, *known)
+    for users in range(DEFAULT_USERS, 0, -1):
+        found = _propose_checkpoint(checkpoint, images, host, replace(ask, users=users), *known)
+        if users == DEFAULT_USERS:
+            short_bytes = found.plan.memory.short_bytes
+        if found.plan.fits:
+            break
+    note = f"for {users} at once: {DEFAULT_USERS} would need {show_bytes(short_bytes)} more than there is"
+    notes = (note,) if found.plan.fits and users < DEFAULT_USERS and short_bytes else ()
+    planned = replace(found.plan, notes=(*found.plan.notes, *notes))
+    return replace(found, plan=planned, ask=replace(found.ask, users=None))
+
+
+def _propose_checkpoint(
+    checkpoint: Checkpoint,
+    images: Images,
+    host: Host,
+    ask: Ask,
+    measured: Mapping[str, MeasuredMemory],
+    own: Mapping[str, Sequence[OwnRun]],
+    programs: Mapping[EngineName, EngineProgram] | None,
+    adapters: OpenedAdapters | None,
+) -> Proposal:
     if ask.quant and checkpoint.weights.provenance == "counted":  # files say themselves how they are stored
         raise UsageError(
             f"{checkpoint.origin} is {_most(checkpoint.weights)} by its own header; --quant is for a config "
@@ -256,9 +283,9 @@ def propose_checkpoint(
         checkpoint.architecture,
         _weights(checkpoint.weights, ask),
         host,
-        (measured or {}).get(key),
+        measured.get(key),
         heavier=checkpoint.heavier if ask.weights_bytes is None else None,
-        own=(own or {}).get(key, ()),
+        own=own.get(key, ()),
         requests=_requests(launch, checkpoint.architecture, ask),
     )
     notes = (*checkpoint.assumptions, *(f"not counted: {part}" for part in checkpoint.unknown))

@@ -11,16 +11,18 @@ and once per boot: call it again after the image was fetched.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from itertools import accumulate
 
 from firesteel.edge.docker.containers import DISK_FULL, image_id, last_line, require_docker
 from firesteel.edge.docker.gpu import foreign_gpu_processes, has_seen_gpu, probe_gpu, remember_gpu
 from firesteel.edge.home import Home, require_disk_space
 from firesteel.edge.host import process
 from firesteel.edge.host.machine import read_probe
-from firesteel.edge.host.machine_files import boot_id
+from firesteel.edge.host.machine_files import boot_id, sim_folder
 from firesteel.edge.host.memory import KernelLog, gpu_processes, sample, shm
 from firesteel.edge.programs.wheels import require_libraries
 from firesteel.errors import HostNotReady
@@ -35,9 +37,10 @@ from firesteel.rules.host.findings import HostFinding, judge
 from firesteel.run.down import freed_bytes
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import all_services
+from firesteel.run.start import withheld_variables
 from firesteel.run.supervise.guard import MIN_LARGE_BLOCKS_BYTES, NO_KERNEL_LOG
 from firesteel.units import GIB, show_bytes
-from firesteel.values import Value
+from firesteel.values import Value, replace
 
 OWN_DISK_BYTES = 256 * 2**20
 """For the engine's log, at most twice 64 MiB, and for state. The space for weights and images is checked
@@ -128,6 +131,12 @@ async def preflight(proposal: Proposal, home: Home, again: str = "") -> AsyncGen
     _require_port(
         launch.port, again or f"firesteel up {proposal.asked or proposal.name} --port {launch.port}"
     )
+    if launch.program and (withheld := withheld_variables(launch.engine, os.environ, launch.env)):
+        yield PhaseDone(
+            "check",
+            f"the engine does not get {', '.join(withheld)}: of your environment only paths, locale, and "
+            "what begins with CUDA_ or NVIDIA_ are passed on; write what it needs in `env` of a recipe",
+        )
     if launch.container is not None:
         await require_docker()
         cuda = proposal.image.cuda if proposal.image else None
@@ -180,7 +189,11 @@ async def _require_memory(proposal: Proposal, home: Home) -> AsyncGenerator[Even
     log = KernelLog()
     try:
         room = shm() if uses_host_shm else None
-        start = decide_start(sample(log), _memory(proposal), users, room, held_bytes(home))
+        ours, memory = held_bytes(home), sample(log)
+        start = decide_start(memory, _memory(proposal), users, room, ours)
+        if start.refusal:  # once more, with all that could be stopped
+            others = await memory_holders(home, on_gpu=not proposal.plan.is_in_host_memory)
+            start = decide_start(memory, _memory(proposal), users, room, ours, others)
     finally:
         log.close()
     if start.refusal:
@@ -197,12 +210,59 @@ def held_bytes(home: Home) -> dict[str, int]:
 
 async def _other_gpu_users(home: Home) -> tuple[GpuProcess, ...] | None:
     users = await asyncio.to_thread(gpu_processes)
-    if users is None:
-        return None
+    return None if users is None else await foreign_gpu_processes(users, _own_pids(home))
+
+
+def _own_pids(home: Home) -> frozenset[int]:
     states = [service.state for service in all_services(home) if service.state]
     pids = [pid for state in states for pid in (state.supervisor, state.engine) if pid]
-    own = frozenset(pid.number for pid in pids if process.is_alive(pid))
-    return await foreign_gpu_processes(users, own)
+    return frozenset(pid.number for pid in pids if process.is_alive(pid))
+
+
+class MemoryHolder(Value):
+    """A program that is not ours."""
+
+    name: str
+    bytes: int
+    """What it holds of the host's memory and, where the driver says so, of the GPU's."""
+    stop: str
+    """The command that ends it."""
+
+    def __str__(self) -> str:
+        return f"{self.name} holds {show_bytes(self.bytes)}"
+
+
+_SMALL_HOLDER_BYTES = 128 * 2**20
+
+
+async def memory_holders(home: Home, *, on_gpu: bool = False) -> tuple[MemoryHolder, ...]:
+    """What else holds much of the memory, the largest first; what one command stops is one. `on_gpu`: of a
+    GPU with memory of its own."""
+    held = {} if on_gpu or sim_folder() else await asyncio.to_thread(process.held_by_all)
+    names = {}
+    for user in await asyncio.to_thread(gpu_processes) or ():
+        held[user.pid], names[user.pid] = held.get(user.pid, 0) + (user.used_bytes or 0), user.name
+    held.pop(os.getpid(), None)
+    large = tuple(GpuProcess(pid, "", size) for pid, size in held.items() if size >= _SMALL_HOLDER_BYTES)
+    found: dict[str, MemoryHolder] = {}
+    for other in await foreign_gpu_processes(large, _own_pids(home)):
+        name, stop = process.how_to_stop(other.pid)
+        before = found.get(stop, MemoryHolder(name or names.get(other.pid, stop), 0, stop))
+        found[stop] = replace(before, bytes=before.bytes + held[other.pid])
+    return tuple(sorted(found.values(), key=lambda holder: -holder.bytes))
+
+
+def stop_commands(holders: Sequence[MemoryHolder]) -> str:
+    """As one line of a shell."""
+    return " && ".join(holder.stop for holder in holders)
+
+
+def holders_to_stop(short_bytes: int, holders: Sequence[MemoryHolder]) -> tuple[MemoryHolder, ...]:
+    """The fewest that together free enough; none if all of them would not."""
+    for count, freed in enumerate(accumulate(holder.bytes for holder in holders), 1):
+        if freed >= short_bytes:
+            return tuple(holders[:count])
+    return ()
 
 
 def _memory(proposal: Proposal) -> LaunchMemory:
@@ -244,8 +304,10 @@ def decide_start(
     others: Sequence[GpuProcess] | None = None,
     shm: Shm | None = None,
     ours: Mapping[str, int] | None = None,
+    holders: Sequence[MemoryHolder] = (),
 ) -> StartDecision:
-    """`others`: processes on the GPU that are not ours; None: not known. `ours`: what our services hold."""
+    """`others`: processes on the GPU that are not ours; None: not known. `ours`: what our services hold.
+    `holders`: what else holds memory."""
     memory = sample.memory
     if memory is None:
         refusal = "this machine's memory cannot be read, so the memory guard could not work"
@@ -262,14 +324,21 @@ def decide_start(
             f"available and {show_bytes(need.floor_bytes)} must stay free, or the host hangs"
         )
         short = need.peak_bytes - (memory.available_bytes - need.floor_bytes)
-        return StartDecision(refusal, _make_room(short, others or (), ours or {}), warnings)
+        return StartDecision(refusal, _make_room(short, others or (), ours or {}, holders), warnings)
     return StartDecision(warnings=warnings)
 
 
-def _make_room(short_bytes: int, others: Sequence[GpuProcess], ours: Mapping[str, int]) -> str:
+def _make_room(
+    short_bytes: int,
+    others: Sequence[GpuProcess],
+    ours: Mapping[str, int],
+    holders: Sequence[MemoryHolder],
+) -> str:
     """What to stop; only what frees enough. A process whose use is not known may be it."""
     if stopped := services_to_stop(short_bytes, ours):
         return f"{down(stopped, ours)}, then repeat the command"
+    if stops := holders_to_stop(short_bytes, holders):
+        return f"{stop_commands(stops)}, then repeat the command"
     largest = max(others, key=lambda user: user.used_bytes or 0, default=None)
     if largest and (largest.used_bytes is None or largest.used_bytes >= short_bytes):
         return f"kill {largest.pid}   # {largest.name}"

@@ -40,7 +40,7 @@ from firesteel.edge.host.process import (
     started_at,
 )
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK, Ask, EngineName
+from firesteel.launch import ENGINE_KEY_VARIABLES, LOOPBACK, Ask, EngineName, Runtime
 from firesteel.values import InvalidValue, Value, from_json, replace
 
 T = TypeVar("T")
@@ -55,6 +55,8 @@ STATE_WRITTEN_S = 10.0
 """A supervisor has written its first state by then."""
 STOP_REQUESTED = "it was told to stop"
 """`ServiceState.why` after a stop was requested. Written by the supervisor, read by the gateway."""
+WAITS_FOR_ROOM = "it is started again when there is room"
+"""In `ServiceState.why`, while a full disk holds up a restart."""
 MAX_TAIL_BYTES = 2**20
 STATE_IN_MEMORY = "firesteel-state"
 """A file in the supervisor's memory: its state, also while no disk takes it."""
@@ -110,6 +112,10 @@ class ServiceSpec(Value):
     """A server started by the user's own command, not a known engine: it can be healthy, and not more."""
     time_share: float = 1
     """Of every wait, for a restart or a sign of life; less on a simulated Spark that runs faster."""
+
+    @property
+    def runtime(self) -> Runtime:
+        return "container" if self.stop or self.container_bytes else "native"
 
     @property
     def up_arguments(self) -> tuple[str, ...]:

@@ -102,6 +102,8 @@ def make_spec(
             model=proposal.recipe.name if proposal.recipe else proposal.asked,
             port=launch.port,
             name=launch.name,
+            # What a folder is served for depends on the free memory: the next start is to ask the same.
+            users=proposal.ask.users if proposal.recipe else proposal.plan.cache.users,
         ),
         listen=options.listen,
         trusts_code=options.trusts_code,

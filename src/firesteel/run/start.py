@@ -11,14 +11,16 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from firesteel.edge import home as state_file
-from firesteel.edge.home import Home, make_way
+from firesteel.edge.home import Home, free_bytes, make_way
 from firesteel.edge.host import process
 from firesteel.edge.http import engine_client
 from firesteel.engines.diagnosis import diagnose
@@ -38,7 +40,7 @@ from firesteel.run.service import (
     load,
     read_state,
 )
-from firesteel.units import Band, show_seconds
+from firesteel.units import Band, show_bytes, show_seconds
 from firesteel.values import Value, replace
 
 EMBEDDED_LIMIT_S = 600
@@ -47,6 +49,10 @@ CONTAINER_LIMIT_S = 6 * 3600
 _POLL_S = 0.1
 _NOT_CRASHED = (None, 0, -signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
 """Exit codes of an engine that was stopped or killed; in a container a signal counts from 128."""
+_ROOM_BYTES = 2**20
+"""With less free on its disk, an engine may end because it cannot write."""
+_STOPPED_FOR_MEMORY = ("left on the host", "memory", "to swap")
+"""In the reasons of the guard, and of a kernel that killed it."""
 _ADOPT_S = 10
 MAX_LINES = 20_000
 _PROGRESS_S = 5.0
@@ -80,7 +86,7 @@ async def wait_until_healthy(
 ) -> AsyncIterator[Event]:
     """Report progress from the engine's log; `has_ended` says whether its supervisor has ended."""
     limit_s = CONTAINER_LIMIT_S if spec.stop or spec.container_bytes else _embedded_limit_s(plan)
-    began, reporter = process.uptime(), StartReporter(home, spec, plan)
+    began, reporter, waits = process.uptime(), StartReporter(home, spec, plan), ""
     while process.uptime() - began < limit_s:
         supervisor_ended = has_ended()  # asked before the log is read, so that its last lines are not missed
         for text, left_s in reporter.updates(process.uptime() - began):
@@ -88,7 +94,13 @@ async def wait_until_healthy(
         if supervisor_ended:
             raise start_failure(home, spec)
         service = load(home, spec.name)
-        if service and service.state and await engine_client.is_healthy(spec.url):
+        state = service.state if service else None
+        if state and state.ended_at is not None and not state.restarts:
+            raise start_failure(home, spec)  # its supervisor still waits for a disk that takes its state
+        if state and state.engine is None and state.why and state.why != waits:  # a pause before a restart
+            waits = state.why
+            yield PhaseProgress("launch", waits)
+        if state and await engine_client.is_healthy(spec.url):
             reporter.record(process.uptime() - began)
             return
         await asyncio.sleep(_POLL_S)
@@ -158,12 +170,23 @@ def start_failure(home: Home, spec: ServiceSpec) -> FiresteelError:
     """Why it did not start, from its exit and a diagnosis of its log."""
     service = load(home, spec.name)
     lines = last_lines(service.log, MAX_LINES) if service else []
-    diagnosis = diagnose("\n".join(lines), spec.engine)
+    diagnosis = diagnose("\n".join(lines), spec.engine, spec.runtime)
     what = f"{spec.name} did not start: {death(service.state if service else None)}"
     show_log = f"firesteel logs {spec.name}"
+    with suppress(OSError):
+        if diagnosis.cause is None and (left := free_bytes(home.root)) < _ROOM_BYTES:
+            full = f"the disk under {home.root} has only {show_bytes(left)} free, and it writes its log there"
+            return HostNotReady(f"{what}; {full}", next="df -h, free some space, then the same again")
+    why = (service.state.why if service and service.state else None) or ""
+    if diagnosis.cause is None and any(sign in why for sign in _STOPPED_FOR_MEMORY):
+        model = shlex.quote(spec.ask.model or spec.name)
+        less = f"firesteel up {model} with a smaller --context or fewer --users"
+        return FiresteelError(what, next=f"firesteel plan {model}, for what takes the memory; then {less}")
     if diagnosis.cause is None:
         suspect = f" ({diagnosis.suspect[1]})" if diagnosis.suspect else ""
-        unknown = SuspectWeights if service and has_crashed(service.state) else FiresteelError
+        # An error that the engine itself reports comes from its weights only while it reads them.
+        reads = diagnosis.suspect is None or (diagnosis.reached and diagnosis.reached.stage == "weights")
+        unknown = SuspectWeights if reads and service and has_crashed(service.state) else FiresteelError
         return unknown(what + suspect, next=show_log)
     kind = HostNotReady if diagnosis.cause.is_host else FiresteelError
     hint = (diagnosis.cause.next or show_log).replace("MODEL", spec.name)
@@ -200,6 +223,22 @@ def passed_variables(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in environ.items()
         if name in _PASSED_NAMES or (name.startswith(_PASSED_PREFIXES) and not _SECRET_NAME.search(name))
     }
+
+
+_ENGINE_PREFIXES: Mapping[EngineName, tuple[str, ...]] = {
+    "vllm": ("VLLM_",),
+    "sglang": ("SGLANG_", "SGL_"),
+    "llamacpp": ("LLAMA_", "GGML_"),
+}
+_LIBRARY_PREFIXES = ("TORCH", "PYTORCH_", "TRITON_", "FLASHINFER_", "NCCL_", "GLOO_", "OMP_", "MAX_JOBS")
+
+
+def withheld_variables(engine: EngineName, environ: Mapping[str, str], env: Mapping[str, str]) -> list[str]:
+    """What the caller has set for such an engine, and it does not get. `env`: of the launch."""
+    passed = {**passed_variables(environ), **env}
+    prefixes = (*_ENGINE_PREFIXES[engine], *_LIBRARY_PREFIXES)
+    found = (name for name in environ if name.startswith(prefixes) and name not in passed)
+    return sorted(name for name in found if not _SECRET_NAME.search(name))
 
 
 # --- how long it will still take ---

@@ -22,8 +22,9 @@ from msgspec import Struct
 from firesteel.edge.home import Home, Locked, lock, remove
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import evict, meminfo
+from firesteel.edge.http import engine_client
 from firesteel.edge.http.sync_client import get_from_engine
-from firesteel.errors import DoesNotFit, FiresteelError, SuspectWeights
+from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady, SuspectWeights
 from firesteel.facts.host.hardware import Host
 from firesteel.planner.advice import require_runnable
 from firesteel.planner.propose import Proposal
@@ -31,13 +32,21 @@ from firesteel.run.damage import audit_pulled, explain_with_digests
 from firesteel.run.down import remove_files, stop_and_remove, stop_processes
 from firesteel.run.endpoints import free_port, listening, port_of
 from firesteel.run.events import Event, PhaseDone, PhaseProgress, PlanReady, ServiceReady
-from firesteel.run.preflight import held_bytes, preflight
+from firesteel.run.preflight import (
+    held_bytes,
+    holders_to_stop,
+    memory_holders,
+    preflight,
+    stop_commands,
+)
 from firesteel.run.pull import pull_launch
 from firesteel.run.report import read_report
 from firesteel.run.service import (
+    WAITS_FOR_ROOM,
     Service,
     ServiceSpec,
     api_key,
+    death,
     folder_of,
     forget_proof,
     hang_of,
@@ -56,7 +65,10 @@ from firesteel.values import replace
 from firesteel.workspace import Workspace
 
 _DEFAULTS = RunOptions()
+_MAX_HOLDERS = 4
+"""Other programs that are named when there is no room."""
 _POLL_S = 0.05
+_LAST_LOOK_S = 10
 _EXIT_NOTED_S = 2
 """A supervisor notices the end of its engine within a second, and writes down how it ended."""
 
@@ -98,13 +110,14 @@ async def run_stages(startup: Startup, *stages: Stage) -> AsyncGenerator[Event]:
     startup.spec = make_spec(proposal, home, options, has_runner=startup.has_runner)
     running = load(home, name)
     _refuse_hung(running)
+    _refuse_waiting(running)
     # Before the plan is checked: its memory is in use.
     is_up = running is not None and running.phase == "ready" and not _is_unverified(running, startup.spec)
     if running and is_up and not _lacks_unit(running, startup.spec):
         yield _already(running, startup.spec)
         return
     if not is_up and not (running and _is_unverified(running, startup.spec)):
-        _require_fit(proposal, home)
+        await _require_fit(proposal, home)
     need_trust(proposal, options)
     if options.at_boot:
         await boot.require_systemd()
@@ -117,22 +130,28 @@ async def run_stages(startup: Startup, *stages: Stage) -> AsyncGenerator[Event]:
         raise FiresteelError(f"another firesteel command is working on {name}", next="firesteel ps") from None
 
 
-def _require_fit(proposal: Proposal, home: Home) -> None:
-    """If the plan does not fit, name what else is running, and suggest stopping it if that helps."""
+async def _require_fit(proposal: Proposal, home: Home) -> None:
+    """If the plan does not fit, name what else holds the memory, and suggest stopping it if that helps."""
     held = held_bytes(home)
     try:
         require_runnable(proposal, held)
     except DoesNotFit as error:
-        if not held:
-            raise
-        running = ", ".join(f"{name} runs here and holds {show_bytes(size)}" for name, size in held.items())
-        raise DoesNotFit(f"{error.what}; {running}", next=error.next) from None
+        short_bytes = proposal.plan.memory.short_bytes
+        others = await memory_holders(home, on_gpu=not proposal.plan.is_in_host_memory)
+        large = [holder for holder in others if holder.bytes >= short_bytes / 10][:_MAX_HOLDERS]
+        running = [f"{name} runs here and holds {show_bytes(size)}" for name, size in held.items()]
+        stops = holders_to_stop(short_bytes, others[:_MAX_HOLDERS]) if short_bytes else ()
+        ways = [f"{stop_commands(stops)}, then repeat the command"] if stops else []
+        raise DoesNotFit(
+            "; ".join([error.what, *running, *map(str, large)]), next="; or ".join([*ways, error.next or ""])
+        ) from None
 
 
 async def _run_locked(startup: Startup, stages: Iterable[Stage]) -> AsyncGenerator[Event]:
     home, name = startup.home, startup.proposal.name
     running = load(home, name)
     _refuse_hung(running)
+    _refuse_waiting(running)
     if running and running.phase == "ready" and not _is_unverified(running, startup.spec):
         done = _already(running, startup.spec)
         if _lacks_unit(running, startup.spec):
@@ -183,6 +202,15 @@ def _refuse_hung(running: Service | None) -> None:
             f"{running.name} is up on {running.spec.url}, but it hangs: {hang_of(running.state)}",
             next=f"firesteel ps; it is restarted if that lasts. At once: firesteel down {running.name}, then "
             f"{running.spec.again}",
+        )
+
+
+def _refuse_waiting(running: Service | None) -> None:
+    """It would wait with its supervisor for as long as the disk is full."""
+    if running and running.state and WAITS_FOR_ROOM in (running.state.why or ""):
+        raise HostNotReady(
+            f"{running.name} was up, and then {death(running.state)}",
+            next="df -h, and free some space: it starts by itself then",
         )
 
 
@@ -272,9 +300,25 @@ async def _until_healthy(startup: Startup, has_ended: Callable[[], bool]) -> Asy
     yield PhaseDone("launch", f"{spec.engine} answers after {startup.start_s:.1f} s")
 
 
-def verify(startup: Startup) -> AsyncGenerator[Event]:
-    """Its answers are right: warm it up, check it, report."""
-    return warm_and_verify(startup.proposal, startup.home, startup.spec, startup.start_s)
+async def verify(startup: Startup) -> AsyncGenerator[Event]:
+    """Its answers are right: warm it up, check it, report. And it is still there after that."""
+    spec = startup.spec
+    async with aclosing(warm_and_verify(startup.proposal, startup.home, spec, startup.start_s)) as events:
+        async for event in events:
+            if isinstance(event, ServiceReady):
+                await _require_alive(startup.home, spec)
+            yield event
+
+
+async def _require_alive(home: Home, spec: ServiceSpec) -> None:
+    """By its own answer: what its supervisor has written may be a second old."""
+    service = load(home, spec.name)
+    is_there = service is not None and service.phase not in ("stopping", "dead")
+    status = await engine_client.status(f"{spec.url}{spec.health}", timeout_s=_LAST_LOOK_S, key=api_key(spec))
+    if not is_there or status != 200:
+        raise FiresteelError(
+            f"{spec.name} was verified, and then stopped answering", next=f"firesteel logs {spec.name}"
+        )
 
 
 def stopped_on_failure(*stages: Stage) -> Stage:

@@ -177,3 +177,39 @@ def test_where_no_engine_is_installed_it_says_how_to_get_one(tmp_path: Path) -> 
     )
     with pytest.raises(HostNotReady, match="no engine is installed"):
         find_programs(Home(tmp_path), environ={"PATH": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'exec "{folder}/bin/vllm" "$@"',
+        "export VLLM_CACHE_ROOT=/srv/cache\nexec {plain}/bin/python3 -m vllm.entrypoints.cli.main $@",
+        '. {plain}/bin/activate\nvllm "$@"',
+        'exec "$(dirname "$0")/../env/bin/vllm" "$@"',
+    ],
+)
+def test_a_wrapper_in_a_shell_is_the_engine_that_it_starts(
+    vllm_environment: Path, tmp_path: Path, body: str
+) -> None:
+    plain, wrapper = tmp_path / "env", tmp_path / "bin/vllm"
+    plain.symlink_to(vllm_environment)
+    wrapper.parent.mkdir()
+    wrapper.write_text(f"#!/bin/bash\n{body.format(folder=plain, plain=plain)}\n")
+    wrapper.chmod(0o755)
+    found = find_program("vllm", Home(tmp_path / "home"), environ={"PATH": str(wrapper.parent)})
+    assert (found.argv, found.version) == ((str(wrapper), "serve"), "0.26.0")
+
+
+def test_a_wrapper_that_hides_its_environment_is_asked_itself(tmp_path: Path) -> None:
+    wrapper = tmp_path / "vllm"
+    wrapper.write_text('#!/bin/sh\n[ "$1" = --version ] && echo 0.26.0 && exit; exit 3\n')
+    wrapper.chmod(0o755)
+    environ = {"PATH": str(tmp_path)}
+    assert find_program("vllm", Home(tmp_path / "home"), environ=environ).version == "0.26.0"
+    wrapper.write_text("#!/bin/sh\necho the disk is gone >&2\nexit 3\n")
+    with pytest.raises(
+        HostNotReady, match=r"does not say its release: .*--version`: exit code 3, the disk is"
+    ):
+        find_program("vllm", Home(tmp_path / "home"), environ=environ)
+    with pytest.raises(HostNotReady, match=r"vllm of this machine does not say its release"):
+        find_programs(Home(tmp_path / "home"), environ=environ)

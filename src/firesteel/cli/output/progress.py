@@ -21,12 +21,13 @@ from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import bytes_band, err, grid, show_body, speed_band, table, terms
 from firesteel.edge.host.signals import cancel_on_signals
 from firesteel.errors import escape_unprintable
-from firesteel.library.run import Event, PhaseDone, PhaseProgress, PlanReady
+from firesteel.library.run import Event, PhaseDone, PhaseProgress, PlanReady, more_users
 from firesteel.units import show_bytes, show_rate, show_seconds
 from firesteel.values import replace
 
 if TYPE_CHECKING:
     from firesteel.edge.programs.build import BuildProgress
+    from firesteel.planner.propose import Proposal
     from firesteel.run.report import Compared, Report
     from firesteel.run.verify.checks import CheckResult
 
@@ -164,6 +165,9 @@ async def _fewer(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
 
 def _notices(event: PlanReady) -> Iterator[str]:
     """What to know about a model before it serves anybody."""
+    if served := _served_at_once(event.proposal):
+        yield served
+    yield from (note for note in event.proposal.plan.notes if "at once" in note)
     model, recipe = event.proposal.model, event.proposal.recipe
     if model:
         yield f"licence: {terms(model)}"
@@ -171,6 +175,18 @@ def _notices(event: PlanReady) -> Iterator[str]:
             yield f"safety: {model.safety}"
     if recipe and recipe.requests.body:
         yield f"requests, unless they say otherwise: {show_body(recipe.requests.body)}"
+
+
+def _served_at_once(proposal: Proposal) -> str | None:
+    """`serves 4 requests at once, of 8,192 tokens; each more takes 120.0 MiB, and 37 fit: --users`"""
+    plan = proposal.plan
+    if not plan.fits or (more := more_users(proposal)) is None:
+        return None
+    users, context = plan.cache.users, plan.cache.context
+    requests = "1 request" if users == 1 else f"{users} requests"
+    room = f", and {more.most} fit (--users)" if more.most > users else ", and no more fit"
+    each = f"one more takes {show_bytes(more.each_bytes)}{room}"
+    return f"serves {requests} at once, of {context:,} tokens each; {each}"
 
 
 def _planned(event: PlanReady) -> str:
@@ -189,12 +205,21 @@ def _planned(event: PlanReady) -> str:
 # --- checks and reports ---
 
 
+_ABILITIES = ("2+2", "facts", "long prompt", "tool call", "conversation", "system prompt", "reasoning")
+"""Checks whose notes are about what the model can; the others are about how it is served."""
+
+
 def proofs_view(checks: Iterable[CheckResult]) -> Group:
     checks = tuple(checks)
     rows = [(Text(check.name), _check_status(check), Text(check.observed)) for check in checks]
     shown: list[RenderableType] = [table(("check", "", "result"), rows)]
-    if any(not (check.passed or check.fails_launch) for check in checks):
-        shown.append(Text("note: not as hoped for, as often with small models; nothing depends on it", "dim"))
+    noted = [check.name for check in checks if not (check.passed or check.fails_launch)]
+    for is_ability, says in (
+        (True, "a small model often gets that wrong; of a large one it is a sign of damage"),
+        (False, "it answers, but not as planned or as its flags ask; firesteel bench shows what that costs"),
+    ):
+        if names := [name for name in noted if (name in _ABILITIES) is is_ability]:
+            shown.append(Text(f"note: {', '.join(names)}: {says}", "dim"))
     return Group(*shown)
 
 

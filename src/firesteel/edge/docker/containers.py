@@ -6,6 +6,7 @@ import shutil
 import subprocess
 
 from firesteel.edge.host.process import run
+from firesteel.engines.diagnosis import diagnose
 from firesteel.errors import FiresteelError, HostNotReady, printable
 
 _TIMEOUT_S = 10
@@ -84,7 +85,13 @@ async def pull_image(reference: str) -> None:
     sign, what, hint = DISK_FULL
     if sign in output:
         raise HostNotReady(f"{failed}: {what}", next=hint)
-    raise FiresteelError(f"{failed}: {last_line(output)}", next=f"docker pull {reference}")
+    if cause := diagnose(output, runtime="container").cause:
+        kind = HostNotReady if cause.is_host else FiresteelError
+        raise kind(f"{failed}: {cause.says} ({last_line(output)})", next=cause.next or "firesteel models")
+    raise FiresteelError(
+        f"{failed}: {last_line(output)}",
+        next=f"firesteel image inspect {reference}, which asks the registry itself whether it is there",
+    )
 
 
 def last_line(output: str) -> str:

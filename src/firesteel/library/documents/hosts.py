@@ -24,6 +24,25 @@ if TYPE_CHECKING:
     from firesteel.rules.host.fixes import FixPlan
 
 
+class ScenarioJson(Document, kw_only=True):
+    name: str
+    about: str
+
+
+class ScenariosJson(Document, kw_only=True):
+    """`firesteel --sim list --json`"""
+
+    document: Literal["firesteel.scenarios/1"] = "firesteel.scenarios/1"
+    scenarios: tuple[ScenarioJson, ...]
+
+
+class VersionJson(Document, kw_only=True):
+    """`firesteel --version --json`"""
+
+    document: Literal["firesteel.version/1"] = "firesteel.version/1"
+    version: str
+
+
 class HostFindingJson(Document, kw_only=True):
     check: str
     title: str

@@ -60,6 +60,19 @@ class ImageCompareJson(Document, kw_only=True):
     gone_problems: tuple[str, ...]
 
 
+class ImageRecipeJson(Document, kw_only=True):
+    name: str
+    title: str
+    status: str
+
+
+class ImageRecipesJson(Document, kw_only=True):
+    """`firesteel image build --list --json`"""
+
+    document: Literal["firesteel.image-recipes/1"] = "firesteel.image-recipes/1"
+    recipes: tuple[ImageRecipeJson, ...]
+
+
 class ImageBuildJson(Document, kw_only=True):
     """`firesteel image build RECIPE --json`"""
 

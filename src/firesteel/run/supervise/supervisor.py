@@ -32,6 +32,7 @@ from firesteel.run.service import (
     STATUS_FILE,
     STOP_REQUESTED,
     SUPERVISOR_LOCK,
+    WAITS_FOR_ROOM,
     ServiceSpec,
     ServiceState,
     api_key,
@@ -115,17 +116,15 @@ def _supervise(folder: Path, spec: ServiceSpec) -> int:
             _handle_signals(_on_signal)
             state, exit_ = _run_engine(writer, spec, state)
             exits = (*exits, exit_)
-            if not (exit_.was_ready or state.restarts):
-                writer.wait(_FINAL_WRITE_S)
-                return 0  # it was never ready: `up` reports why
+            if not (exit_.was_ready or state.restarts):  # it was never ready: `up` reports why
+                _wait_until_written(writer)
+                return 0
             is_cluster = (folder / STATUS_FILE).exists()
             choice = decide(exits, is_container=bool(spec.stop), is_cluster=is_cluster)
             if isinstance(choice, GiveUp):
                 if exit_.kind in ("died", "stuck"):
                     writer.write(replace(state, why=f"{death(state)}; not started again: {choice.reason}"))
-                _handle_signals(_on_signal)
-                while not writer.wait(_FINAL_WRITE_S):  # until then, only this process knows how it ended
-                    _check_signalled()
+                _wait_until_written(writer)
                 return 0
             state = _pause(writer, spec, state, choice)
     except _StopRequested:  # before the first engine, during a pause, or while an engine was being started
@@ -134,6 +133,14 @@ def _supervise(folder: Path, spec: ServiceSpec) -> int:
         writer.write(replace(state, ended_at=now(), why=STOP_REQUESTED))
         writer.wait(_FINAL_WRITE_S)
         return 0
+
+
+def _wait_until_written(writer: DiskWriter) -> None:
+    """As long as its disk takes no state, only this process knows how the engine ended. Or until a stop."""
+    with suppress(_StopRequested):
+        _handle_signals(_on_signal)
+        while not writer.wait(_FINAL_WRITE_S):
+            _check_signalled()
 
 
 def _handle_signals(handler: Any) -> None:
@@ -153,7 +160,7 @@ def _pause(writer: DiskWriter, spec: ServiceSpec, state: ServiceState, wait: Res
     _handle_signals(_on_signal)
     _sleep(seconds)
     while obstacle := writer.obstacle(_OBSTACLE_S):
-        _wait_for(writer, paused, f"{death(state)}; it is started again when there is room: {obstacle}")
+        _wait_for(writer, paused, f"{death(state)}; {WAITS_FOR_ROOM}: {obstacle}")
     writer.write(paused)
     return paused
 

@@ -399,7 +399,7 @@ def _tail(log: Path) -> str:
 def build_failure(text: str, log: Path) -> FiresteelError:
     """What the log says, by the known lines of `logs --why`; else its last error."""
     plain = re.sub(r"\x1b\[[0-9;]*m|^#\d+ (?:\d+\.\d+ )?", "", text, flags=re.M)
-    cause = diagnose(plain).cause
+    cause = diagnose(plain, runtime="container").cause
     if cause is not None:
         hint = f"{cause.next}; the log: {log}" if cause.next else f"less {log}"
         return FiresteelError(f"the image was not built: {cause.says}", next=hint)
