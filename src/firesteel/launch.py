@@ -90,6 +90,8 @@ class Ask(Value):
     """How much of each prompt the engine has cached already."""
     adapters: tuple[AdapterReference, ...] = ()
     """LoRA, in addition to those of the recipe."""
+    despite: tuple[str, ...] = ()
+    """Checks of the audit that do not stop a checkpoint: the user knows better."""
 
 
 class EngineProgram(Value):

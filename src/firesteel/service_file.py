@@ -267,6 +267,8 @@ class ModelEntry(FileValue, kw_only=True):
         shaped(dict, "has a path for each", "adapters: {polite: /data/polite-lora}"),
     ] = {}
     """LoRA of a `recipe`: what clients ask for, and a PEFT folder, a GGUF, or a Hub id that was pulled."""
+    despite: Annotated[tuple[str, ...], Meta(max_length=50)] = ()
+    """Checks of `audit` that do not stop a checkpoint."""
     parameters: Annotated[
         ParameterEntry, shaped(dict, "is a map of settings", "parameters: {defaults: {temperature: 0.6}}")
     ] = ParameterEntry()
@@ -508,6 +510,7 @@ def _ask(name: str, entry: ModelEntry, port: int | None) -> Ask:
         runtime="native" if entry.engine_path else entry.runtime,
         engine_path=entry.engine_path,
         adapters=tuple(AdapterReference(*each) for each in entry.adapters.items()),
+        despite=entry.despite,
     )
 
 

@@ -239,7 +239,11 @@ def _with_audit(proposal: Proposal, model: str) -> Proposal:
     """With what the quick part of `audit` finds in a checkpoint that was never run here."""
     from firesteel.edge.contents import read_local  # with the readers of checkpoints
     from firesteel.planner.propose import with_audit
+    from firesteel.rules.checkpoint.checks import CHECKS
     from firesteel.rules.checkpoint.judge import judge
+
+    if unknown := [check for check in proposal.ask.despite if check not in CHECKS]:
+        raise UsageError(f"`{unknown[0]}` is no check of an audit", next=f"firesteel audit {model}")
 
     if is_path(model) and model.endswith(".json"):
         return proposal

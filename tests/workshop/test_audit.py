@@ -224,6 +224,22 @@ def test_up_refuses_what_the_audit_stops(tmp_path: Path, run: Firesteel) -> None
     ran = run("--sim", "idle", "up", str(folder), "--dry-run", env={"FIRESTEEL_SIM": str(tmp_path / "sim")})
     assert ran.code == 3
     assert "audit-shared-scales-differ" in ran.err
+    assert "--despite shared-scales-differ, if the audit is wrong" in ran.err
+
+
+def test_what_the_audit_stops_can_be_overruled(tmp_path: Path, run: Firesteel) -> None:
+    folder = DAMAGED["gate-up-scales-differ"].make().write(tmp_path / "bad")
+    env = {"FIRESTEEL_SIM": str(tmp_path / "sim")}
+    words = ("--sim", "idle", "up", str(folder), "--dry-run")
+    assert run(*words, "--despite", "shared-scales-differ", env=env).code == 0
+    assert run(*words, "--despite", "router-quantized", env=env).code == 3
+    unknown = run(*words, "--despite", "no-such-check", env=env)
+    assert unknown.code == 2 and f"audit {folder}" in unknown.err
+    plan = run("plan", str(folder), "--host", "gb10", "--despite", "shared-scales-differ")
+    assert (
+        "warn  audit-shared-scales-differ" in plan.out
+        and "--despite shared-scales-differ" in plan.err + plan.out
+    )
 
 
 def test_a_plan_of_a_hub_id_says_that_it_was_not_audited(

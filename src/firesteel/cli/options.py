@@ -97,6 +97,14 @@ adapter_option = click.option(
 )
 
 
+despite_option = click.option(
+    "--despite",
+    multiple=True,
+    metavar="CHECK",
+    help="Serve a checkpoint although its audit stops at this check; repeatable.",
+)
+
+
 def _native_by_path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     return "native" if ctx.params.get("engine_path") else value
 

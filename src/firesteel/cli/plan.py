@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option("--engine-version", "version", metavar="VERSION", help="Plan for this release of the engine.")
 @options.runtime_options
 @options.adapter_option
+@options.despite_option
 @click.option(
     "--quant", metavar="NAME", help="Say how the weights of a config are stored: nvfp4, fp8, q4_k_m, ..."
 )

@@ -13,6 +13,7 @@ from firesteel.cli.options import (
     adapter_option,
     cluster_options,
     complete_recipe,
+    despite_option,
     file_option,
     json_option,
     print_json,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 @click.option("--engine-version", "version", metavar="VERSION", help="Use this release of the engine.")
 @runtime_options
 @adapter_option
+@despite_option
 @click.option(
     "--listen",
     default=LOOPBACK,

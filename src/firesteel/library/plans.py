@@ -193,18 +193,17 @@ def _launch_options(ask: Ask) -> dict[str, object]:
     """What was asked for besides the model that `plan`, `up` and `render` all take."""
     return {
         "context": ask.context, "users": ask.users, "port": ask.port, "engine": ask.engine,
-        "engine-version": ask.version, "engine-path": ask.engine_path,
+        "engine-version": ask.version, "engine-path": ask.engine_path, "despite": ask.despite,
         "native": ask.runtime == "native" and not ask.engine_path,
     }  # fmt: skip
 
 
 def _as_words(options: Mapping[str, object]) -> list[str]:
-    pairs = (
-        (f"--{name}",) if value is True else (f"--{name}", str(value))
-        for name, value in options.items()
-        if value
-    )
-    return [word for pair in pairs for word in pair]
+    words: list[str] = []
+    for name, value in options.items():
+        for each in value if isinstance(value, tuple) else (value,) if value else ():
+            words += [f"--{name}"] if each is True else [f"--{name}", str(each)]
+    return words
 
 
 def _fits_two(ask: Ask, best: Proposal) -> bool:

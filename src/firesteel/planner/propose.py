@@ -296,7 +296,7 @@ def _propose_checkpoint(
 
 def with_audit(proposal: Proposal, model: str, findings: Sequence[CheckpointFinding] | None) -> Proposal:
     """With what an audit of its checkpoint found; None: it was not audited."""
-    audited = launch_findings(model, findings or ())
+    audited = launch_findings(model, findings or (), proposal.ask.despite)
     planned = replace(proposal.plan, notes=(*proposal.plan.notes, audit_note(findings, model)))
     return replace(proposal, plan=planned, findings=(*audited, *proposal.findings))
 
@@ -462,14 +462,16 @@ def add_adapters(
 AUDIT_PREFIX = "audit-"
 
 
-def launch_findings(model: str, findings: Iterable[CheckpointFinding]) -> tuple[Finding, ...]:
-    """Without notes: they say nothing about whether the launch will work."""
+def launch_findings(
+    model: str, findings: Iterable[CheckpointFinding], despite: Sequence[str] = ()
+) -> tuple[Finding, ...]:
+    """Without notes, which say nothing about whether the launch will work. Checks in `despite` only warn."""
     return tuple(
         Finding(
             rule=f"{AUDIT_PREFIX}{found.check}",
-            level=found.level,
+            level="warn" if found.check in despite else found.level,
             says=f"{found.says}: {found.effect}",
-            instead=f"firesteel audit {model} --fix" if found.mend else f"firesteel audit {model}",
+            instead=audit_advice(model, found),
             location=None,
             saw=found.evidence,
             confidence="reported",
@@ -479,6 +481,12 @@ def launch_findings(model: str, findings: Iterable[CheckpointFinding]) -> tuple[
         for found in findings
         if found.level != "note"
     )
+
+
+def audit_advice(model: str, found: CheckpointFinding) -> str:
+    """What to type next: look, mend, or overrule it."""
+    look = f"firesteel audit {model}" + (" --fix" if found.mend else "")
+    return f"{look}; or --despite {found.check}, if the audit is wrong" if found.level == "stop" else look
 
 
 def is_audit(finding: Finding) -> bool:

@@ -20,7 +20,7 @@ from firesteel.edge.hub import cache
 from firesteel.edge.hub.cache import find_store, local_snapshot
 from firesteel.edge.hub.files import DigestResult, StoredFile, VerifiedFiles
 from firesteel.errors import FiresteelError, Stopped, SuspectWeights
-from firesteel.planner.propose import Proposal
+from firesteel.planner.propose import Proposal, audit_advice
 from firesteel.rules.checkpoint.judge import judge
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.pull import hub_needs, wheel_weights
@@ -45,9 +45,12 @@ async def audit_pulled(proposal: Proposal, home: Home) -> AsyncGenerator[Event]:
         return
     wrong = [found for found in findings if found.level != "note"]
     command = f"firesteel audit {need.repository}"
-    stops = [found for found in wrong if found.level == "stop"]
+    despite = proposal.ask.despite
+    stops = [found for found in wrong if found.level == "stop" and found.check not in despite]
     if stops and not proposal.recipe:
-        raise Stopped(f"audit-{stops[0].check}: {stops[0].says}: {stops[0].effect}", next=command)
+        first = stops[0]
+        advice = audit_advice(need.repository, first)
+        raise Stopped(f"audit-{first.check}: {first.says}: {first.effect}", next=advice)
     result = "nothing is wrong" if not wrong else f"{wrong[0].says} ({command} shows {len(wrong)} findings)"
     yield PhaseDone("check", f"weights audited from headers and scales: {result}")
 
