@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from firesteel.edge.http.engine_client import calls_tools, chat
+from firesteel.edge.http.engine_client import calls_tools, chat, props
 from firesteel.errors import FiresteelError
 
 STREAM = "text/event-stream"
@@ -111,4 +111,4 @@ async def test_what_a_client_needs_of_a_stream_is_recorded() -> None:
 )
 async def test_llamacpp_says_whether_it_calls_tools(body: str, calls: bool) -> None:
     async with serving("application/json", body) as url:
-        assert await calls_tools(url) is calls
+        assert calls_tools(await props(url)) is calls

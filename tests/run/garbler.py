@@ -55,7 +55,7 @@ FAULTS = (
     "thinks forever", "thoughts in the answer", "tool call as text", "bad tool arguments", "says 500",
     "stalls", "breaks off", "loses the needle", "garbage after long prompts", "wrong facts",
     "drafts nothing right", "small cache", "slow",
-    "NaN", "open to all", "refuses settings", "not JSON", "endless", "escape codes",
+    "no grammar", "NaN", "open to all", "refuses settings", "not JSON", "endless", "escape codes",
 )  # fmt: skip
 
 
@@ -82,7 +82,7 @@ class Garbler:
         if schema := body.get("response_format"):
             properties = schema["json_schema"]["schema"]["properties"]
             return json.dumps({name: one["enum"][0] for name, one in properties.items()}, ensure_ascii=False)
-        if prompt == "Tell me something.":
+        if body.get("temperature", 0) > 1:
             return f"Once there were {body['seed']} lamps, and all of them were blue."
         if asked := re.search(r"What is the password of the ([\w ]+)\?", prompt):
             found = re.search(rf"password of the {asked[1]} is ([\w-]+)", prompt)
@@ -200,6 +200,8 @@ async def _chat(garbler: Garbler, request: web.Request) -> web.StreamResponse:
         request.transport.abort()
     if garbler.fault == "says 500":
         return web.json_response({"error": {"message": "CUDA error: illegal memory access"}}, status=500)
+    if garbler.fault == "no grammar" and "response_format" in body:
+        return web.json_response({"error": {"message": "EngineCore encountered an issue"}}, status=500)
     if garbler.fault == "refuses settings" and "top_k" in body:
         return web.json_response({"error": {"message": "top_k is not allowed"}}, status=400)
     if garbler.fault == "not JSON":
@@ -304,7 +306,8 @@ def _deltas(message: dict[str, Any]) -> list[dict[str, Any]]:
         found += [{name: piece} for piece in re.findall(r"\s*\S+", message.get(name) or "")]
     for call in message.get("tool_calls") or ():
         function = call["function"]
-        found.append({"tool_calls": [{"index": 0, "function": {"name": function["name"], "arguments": ""}}]})
+        head = {"index": 0, "id": call["id"], "function": {"name": function["name"], "arguments": ""}}
+        found.append({"tool_calls": [head]})
         for piece in re.findall(r".{1,5}", function["arguments"]):
             found.append({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})
     return found

@@ -1,7 +1,9 @@
 """The adversary of `verify` itself: each entry changes what is sent, and unchanged it is an honest server.
 
-The answers are those of the embedded engine, recorded. After a change to the probes or to an entry, record
-them again from a running smollm2: `ADVERSARY_URL=http://127.0.0.1:8000 pytest tests/run/test_adversary.py`.
+The answers to the probes are those of the embedded engine, recorded. After a change to the probes or to an
+entry, record them again from a running smollm2: `ADVERSARY_URL=http://127.0.0.1:8000 pytest
+tests/run/test_adversary.py`. Behind the faults that `verify` is tested with stands a speaker, which answers
+whatever `verify` asks.
 """
 
 from __future__ import annotations
@@ -17,12 +19,11 @@ import pytest
 from tests.run.adversary.change import Change, Modification
 from tests.run.adversary.faults import FAULTS
 from tests.run.adversary.honest import REASONING, RECORDED, Honest
-from tests.run.adversary.judge import HONEST, VERIFY_RECORDED, fits, judge
+from tests.run.adversary.judge import HONEST, fits, judge
 from tests.run.adversary.oddities import ODDITIES
 from tests.run.adversary.server import Adversary, serving
+from tests.run.adversary.speaker import Speaker
 
-from firesteel.run.verify.engine_checks import fastest_decode
-from firesteel.run.verify.session import VerifySession
 from firesteel.run.verify.verify import VerifyBudget
 
 FUNCTION = {
@@ -140,24 +141,10 @@ async def test_each_changes_what_is_sent(
     assert await _sent(honest, one.change, reasoning) != unchanged[reasoning]
 
 
-@pytest.fixture(scope="module")
-def recorded() -> Honest:
-    return Honest(recorded=VERIFY_RECORDED, shorten=True)
-
-
-def _rate_of_a_quick_machine(session: VerifySession) -> float:
-    measured = fastest_decode(session.answers)
-    return max(32.0, measured) if measured else 30.0
-
-
 @pytest.mark.parametrize("one", [HONEST, *FAULTS, *ODDITIES], ids=lambda one: one.name)
-async def test_verify_names_each_fault_and_no_oddity(
-    one: Modification, recorded: Honest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_verify_names_each_fault_and_no_oddity(one: Modification) -> None:
     """Pauses are 500 times shorter: `python -m tests.run.adversary` has them in full."""
-    # However slow this machine is at the moment: only answers as long as those of a quick one are recorded.
-    monkeypatch.setattr(VerifySession, "rate", property(_rate_of_a_quick_machine))
-    verdict = await judge(one, recorded, time_scale=0.002, budget=VerifyBudget(60, 3))
+    verdict = await judge(one, Speaker("llamacpp"), time_scale=0.002, budget=VerifyBudget(60, 3))
     assert fits(one, verdict), verdict
 
 

@@ -140,11 +140,11 @@ def test_a_prompt_has_as_many_tokens_every_time(counts: tuple[int | None, ...], 
     assert (api_checks.prompt_counts({"2+2?": answers}, "gate") is None) is passes
 
 
-@pytest.mark.parametrize(("counted", "says"), [(7, None), (None, None), (9, None)])
-def test_a_template_adds_some_tokens(counted: int | None, says: str | None) -> None:
+@pytest.mark.parametrize("counted", [7, None, 9])
+def test_a_template_adds_some_tokens(counted: int | None) -> None:
     given = replace(answer("4."), prompt_tokens=40)
-    assert api_checks.prompt_overhead(given, counted) is None
-    odd = api_checks.prompt_overhead(replace(given, prompt_tokens=1040), 7)
+    assert api_checks.prompt_overhead(given, "What is 2+2?", counted) is None
+    odd = api_checks.prompt_overhead(replace(given, prompt_tokens=1040), "What is 2+2?", counted)
     assert odd is not None and not odd.passed and not odd.fails_launch
 
 
@@ -221,6 +221,43 @@ def test_exact_json(text: str, passes: bool) -> None:
 
 def test_equal_samples_are_named() -> None:
     assert api_checks.samples_differ([answer("One."), answer("Two.")]).passed
-    assert api_checks.samples_differ([answer("One.")] * 3).fails_launch
+    assert not api_checks.samples_differ([answer("One.")] * 3).passed
+    unsure = answer("One.", logprobs=tokens("One", ".", logprob=-1.5))
+    assert api_checks.samples_differ([answer("One.")] * 3 + [unsure]).fails_launch
+    sure = answer("One.", logprobs=tokens("One", ".", logprob=-0.001))
+    assert api_checks.samples_differ([answer("One.")] * 3 + [sure]).passed
     thoughts = [answer("", finish="length", reasoning="Hm.")] * 3
     assert api_checks.samples_differ(thoughts).level == "note"
+
+
+def test_a_seed_gives_the_same_sample_again() -> None:
+    one, other = answer("Once there was a lighthouse."), answer("The sea is wide.")
+    assert api_checks.seed_kept(one, [one]) is None
+    assert api_checks.seed_kept(one, [other, one]) is None
+    found = api_checks.seed_kept(one, [other, answer("No lamp.")])
+    assert found and not found.passed and not found.fails_launch
+
+
+@pytest.mark.parametrize(
+    ("said", "as_user", "names"),
+    [
+        (
+            "I see. I am a sailor and tell about harbours.",
+            "I see. I am a sailor and tell about harbours.",
+            True,
+        ),
+        ("Two and two, as the wind knows.", "I see. I am a sailor and tell about harbours.", False),
+        ("It is 4.", "It is 4.", False),  # as to the question alone
+        ("Yes.", "Yes.", False),
+    ],
+)
+def test_a_system_prompt_is_not_answered(said: str, as_user: str, names: bool) -> None:
+    found = api_checks.system_obeyed(answer(said), answer(as_user), answer("It is 4."))
+    assert (found is not None) is names
+
+
+def test_what_all_answers_begin_with_is_named() -> None:
+    musing = {f"question {at}": answer(f"Let me see, now. {text}") for at, text in enumerate("abcd")}
+    found = api_checks.answers_differ(musing)
+    assert not found.passed and not found.fails_launch and "Let me see" in found.observed
+    assert api_checks.answers_differ({**musing, "question 3": answer("d")}).passed

@@ -24,7 +24,7 @@ def answer(text: str, finish: str | None = "stop", tokens: int | None = 12, **mo
 
 
 def call(arguments: str, name: str = "get_weather", finish: str = "tool_calls") -> Answer:
-    return answer("", finish, tool_calls=(ToolCall(name, arguments),))
+    return answer("", finish, tool_calls=(ToolCall(name, arguments, id="call_1"),))
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,9 @@ def test_usage(reported: int, counted: int | None, passes: bool) -> None:
         (call('["Paris"]'), False, True),
         (call('{"city": "Rome"}'), False, True),
         (call('{"city": "Paris"}', name="weather"), False, True),
-        (call('{"city": "Paris"}', finish="stop"), True, False),
+        (call('{"city": "Paris"}', finish="stop"), False, False),
+        (answer("", "tool_calls", tool_calls=(ToolCall("get_weather", '{"city": "Paris"}'),)), False, False),
+        (answer("", "tool_calls", tool_calls=2 * call('{"city": "Paris"}').tool_calls), False, False),
         (answer('<tool_call>{"name": "get_weather"}</tool_call>'), False, True),
         (answer("<|python_start|>get_weather"), False, True),
         (answer("It is sunny in Paris."), False, True),
@@ -325,7 +327,8 @@ START = "A computer is a device that uses"
     ],
 )
 def test_the_same_answer(prompt: str, again: Answer) -> None:
-    assert checks.differences([(prompt, again)], FIRSTS) == {}
+    found = checks.differences([(prompt, again)], FIRSTS)
+    assert all(one.is_late for one in found.values())
 
 
 @pytest.mark.parametrize(
@@ -379,3 +382,74 @@ def test_stop_to_the_character(text: str, says: str | None) -> None:
     if says is None:
         result = checks.stop_sequence(answer(text, "stop"), "nowhere", FIRSTS[TEXT])
     assert result.passed is (says is None) and (says or "") in result.observed
+
+
+ABOUT = "A computer is a machine that follows a list of steps. It has a processor and a memory for its data."
+
+
+@pytest.mark.parametrize(
+    ("later", "says", "passes"),
+    [
+        (ABOUT, "equal", True),
+        (ABOUT.replace("follows a list", "processes data by a list"), "only the first", True),
+        (
+            "A computer is a machine that throws ash and lava over villages, farmers, goats, rivers, fields, "
+            "gardens and harbours.",
+            "only the first",
+            False,
+        ),
+        ("Lava runs down the slope.", "only the first", False),
+    ],
+    ids=["same", "other words about it", "about something else", "other from the start"],
+)
+def test_the_second_use_of_a_prompt_stays_on_its_subject(later: str, says: str, passes: bool) -> None:
+    first, second = answer(ABOUT), answer(later)
+    check = checks.deterministic(first, second, (second, second) if later != ABOUT else ())
+    assert (check.passed, check.fails_launch) == (passes, False) and says in check.observed
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "passes", "fails"),
+    [
+        (ABOUT, "able", True, False),
+        (ABOUT + " It adds numbers, compares results and stores tables." * 12, "tiny", True, False),
+        (ABOUT + " It adds numbers, compares results and stores tables." * 12, "able", False, False),
+        (ABOUT + "!" * 300, "tiny", False, True),
+        (ABOUT + " ensis akes umni rok tlesh gsres ucks vortl plimb quasn dro ikth" * 6, "tiny", False, True),
+    ],
+    ids=["good", "a small model repeats itself", "an able one", "signs", "soup"],
+)
+def test_long_answers(text: str, size: Size, passes: bool, fails: bool) -> None:
+    check = checks.long_answers({"q": answer(text, "length")}, size)
+    assert (check.passed, check.fails_launch) == (passes, fails), check
+
+
+THIRD = "with two goats"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (ABOUT.replace("follows a list", f"follows {THIRD} at night a list"), THIRD),
+        (ABOUT.replace("follows a list of", f"{THIRD} at night for"), None),
+        (ABOUT.replace("follows", "obeys"), None),
+        (ABOUT.replace("a list of steps. It has", "the steps of a list. It has"), None),
+    ],
+    ids=["put in", "put in the place of others", "another word", "the same words in another order"],
+)
+def test_words_of_another_answer_in_the_middle(text: str, says: str | None) -> None:
+    found = checks.difference([answer(ABOUT)], answer(text), {})
+    assert found is not None and not found.is_broken
+    assert found.is_late is (says is None) and (says or "") in found.observed
+
+
+@pytest.mark.parametrize(("count", "passes"), [(4, True), (3, False), (None, True)])
+def test_an_answer_that_was_cut_has_all_its_tokens(count: int | None, passes: bool) -> None:
+    assert checks.max_tokens(answer("A computer is a", "length", count), 4).passed is passes
+
+
+def test_a_text_ends_alike_with_and_without_streaming() -> None:
+    cut, whole = answer(ABOUT, "length"), answer(ABOUT, "stop")
+    assert checks.stream_matches_plain(cut, cut).passed
+    assert checks.stream_matches_plain(cut, whole).fails_launch
+    assert checks.stream_matches_plain(whole, cut).fails_launch

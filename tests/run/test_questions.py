@@ -56,10 +56,10 @@ class Server:
     async def embed(self, request: web.Request) -> web.Response:
         """A vector by the pair that a text is of."""
         texts = (await request.json())["input"]
-        pairs = [next(at for at, pair in enumerate(questions.PAIRS) if text in pair) for text in texts]
         found: list[list[float | None]] = []
-        for text, pair in zip(texts, pairs, strict=True):
-            angle = pair + 0.1 * questions.PAIRS[pair].index(text)
+        for text in texts:
+            pair = next((at for at, pair in enumerate(questions.PAIRS) if text in pair), None)
+            angle = 4.5 if pair is None else pair + 0.1 * questions.PAIRS[pair].index(text)
             found.append([math.cos(angle), math.sin(angle), 0.1])
         if self.fault == "constant":
             found = [[1.0, 2.0, 3.0] for _ in texts]
@@ -152,7 +152,7 @@ async def test_embeddings_and_rankings_that_are_right() -> None:
         ("dimension", "2 numbers a text, the model has 3"),
         ("ragged", "2 and 3 numbers"),
         ("zeros", "all zeros"),
-        ("lost", "6 texts were sent, 5 vectors"),
+        ("lost", "7 texts were sent, 6 vectors"),
         ("batch", "another vector in a batch"),
         ("order", "are nearest to their like"),
     ],

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     type=click.Choice(("image", "audio")),
     help="With --url: ask it with these, too.",
 )
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="Also ask for long answers, by all planned users at once, and about a full context. Takes minutes.",
+)
 @click.option("--as-started", is_flag=True, hidden=True, help="Check only what `up` checks at a start.")
 @options.json_option
 def command(
@@ -41,6 +46,7 @@ def command(
     model: str | None,
     task: Task | None,
     takes: tuple[str, ...],
+    deep: bool,
     as_started: bool,
     as_json: bool,
 ) -> int:
@@ -58,9 +64,18 @@ def command(
         raise UsageError(
             "--task and --takes need --url; of a service they are known", next="firesteel verify"
         )
+    if deep and as_started:
+        raise UsageError("--deep asks more than a start does", next="firesteel verify --deep")
     key = run.environment_key() if url else None
     events = run.verify(
-        name, url=url, model=model, key=key, task=task or "chat", takes=takes, thorough=not as_started
+        name,
+        url=url,
+        model=model,
+        key=key,
+        task=task or "chat",
+        takes=takes,
+        thorough=not as_started,
+        deep=deep,
     )
     verification = asyncio.run(_last(events))
     if as_json and verification.error:

@@ -1,7 +1,7 @@
 """Runs `verify` against every fault and oddity, and prints the table of what its gates say.
 
-python -m tests.run.adversary http://127.0.0.1:8000 [NAME ...]     # a running smollm2; records its answers
-python -m tests.run.adversary recorded [NAME ...]                  # its answers as recorded
+python -m tests.run.adversary http://127.0.0.1:8000 [NAME ...]     # a running smollm2
+python -m tests.run.adversary speaker [NAME ...]                   # the server of the tests
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import time
 from tests.run.adversary.change import Modification
 from tests.run.adversary.faults import FAULTS
 from tests.run.adversary.honest import Honest
-from tests.run.adversary.judge import HONEST, VERIFY_RECORDED, Verdict, fits, judge
+from tests.run.adversary.judge import HONEST, Verdict, fits, judge
 from tests.run.adversary.oddities import ODDITIES
+from tests.run.adversary.speaker import Speaker
 
 _HEAD = ("| name | needs | expected | verdict | fits | gates | s |", "|---|---|---|---|---|---|---|")
 _AT_ONCE = 6
@@ -27,8 +28,7 @@ def _row(one: Modification, verdict: Verdict, took_s: float) -> str:
 
 
 async def table(source: str, names: list[str]) -> None:
-    url, recorded = None if source == "recorded" else source, VERIFY_RECORDED
-    honest = Honest(url, recorded if recorded.exists() else None, shorten=True)
+    honest = Speaker("llamacpp") if source == "speaker" else Honest(source, shorten=True)
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def row(one: Modification) -> str:
@@ -38,13 +38,11 @@ async def table(source: str, names: list[str]) -> None:
         sys.stderr.write(f"{one.name}: {verdict.outcome}, {verdict.observed}\n")
         return _row(one, verdict, time.monotonic() - start)
 
-    await row(HONEST)  # records most of the answers
+    await row(HONEST)  # asks most of the questions
     for title, entries in (("Faults", (HONEST, *FAULTS)), ("Oddities", ODDITIES)):
         chosen = [one for one in entries if not names or one.name in names]
         rows = await asyncio.gather(*map(row, chosen))
         sys.stdout.write("\n".join([f"\n## {title}\n", *_HEAD, *rows, ""]))
-        if url:
-            honest.save(recorded)
 
 
 if __name__ == "__main__":

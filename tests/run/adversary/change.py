@@ -44,6 +44,10 @@ class Wire:
     cut_at: float | None = None  # the share of a body after which the connection is closed
     length_error: int = 0  # added to Content-Length of plain answers
     encode: Callable[[str], bytes] = str.encode
+    first: str = ""  # before everything
+    gzip: bool = False
+    is_ascii: bool = False  # other characters are escaped
+    is_split: bool = False  # each event has several `data:` lines
 
 
 Ask = Callable[[Json, Call], Json]
@@ -60,7 +64,10 @@ class Change:
     status: Callable[[Call], int] = lambda _: 200
     swap: bool = False  # answers of two requests that are in flight together are exchanged
     gathers: bool = False  # waits a moment for requests that run at the same time
+    vectors: Callable[[list[list[float]], list[str]], list[list[float]]] = lambda found, _: found
+    """What embeddings become, with their texts."""
     wire: Wire = field(default_factory=Wire)
+    wire_of: Callable[[Call], Wire] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ tool's parameters. With `reasoning`, each answer also has a line of reasoning in
 
 from __future__ import annotations
 
-import gzip
 import http.client
 import json
 import re
@@ -39,9 +38,8 @@ class Honest:
         self._lock = Lock()
 
     def save(self, path: Path) -> None:
-        """Packed where the name says so: streams repeat themselves in every event."""
         text = json.dumps(self.recorded, indent=0, sort_keys=True, ensure_ascii=False) + "\n"
-        path.write_bytes(gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode())
+        path.write_text(text, "utf-8")
 
     def restart(self) -> None:
         """Sampled answers come again from the first one on."""
@@ -71,7 +69,7 @@ class Honest:
             request = _without_tools(request)
         status, answer = self._ask("POST", path, request)
         if reasoning and status == 200 and path.endswith("/chat/completions"):
-            _add_reasoning(answer)
+            add_reasoning(answer)
         return status, answer
 
     def _tool_call(self, path: str, request: Json) -> tuple[int, Any]:
@@ -97,7 +95,7 @@ class Honest:
         }
         choice["message"] = {"role": "assistant", "content": None, "tool_calls": [call]}
         choice["finish_reason"] = "tool_calls"
-        return status, _streamed_call(body, call, request) if request.get("stream") else body
+        return status, streamed_call(body, call, request) if request.get("stream") else body
 
     def _tokens(self, messages: list[Json]) -> int:
         text = "\n".join(message["content"] or "" for message in messages)
@@ -140,8 +138,7 @@ class Honest:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    data = path.read_bytes()
-    recorded: dict[str, Any] = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+    recorded: dict[str, Any] = json.loads(path.read_text("utf-8"))
     return recorded
 
 
@@ -212,7 +209,7 @@ def _as_text(message: Json) -> Json:
     return message
 
 
-def _streamed_call(body: Json, call: Json, request: Json) -> list[Json]:
+def streamed_call(body: Json, call: Json, request: Json) -> list[Json]:
     base: Json = {key: body[key] for key in ("id", "created", "model", "system_fingerprint") if key in body}
     base["object"] = "chat.completion.chunk"
     arguments = call["function"]["arguments"]
@@ -228,7 +225,7 @@ def _streamed_call(body: Json, call: Json, request: Json) -> list[Json]:
     return chunks
 
 
-def _add_reasoning(answer: Any) -> None:
+def add_reasoning(answer: Any) -> None:
     if isinstance(answer, dict):
         for choice in answer["choices"]:
             choice["message"]["reasoning_content"] = REASONING

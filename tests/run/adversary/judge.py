@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from tests.run.adversary.change import Change, Modification
 from tests.run.adversary.honest import Honest
 from tests.run.adversary.server import Adversary, serving
+from tests.run.adversary.speaker import Speaker
 
 from firesteel.errors import FiresteelError
 from firesteel.run.verify.verify import Verification, VerifyBudget, target_at_url, verify
 
 HONEST = Modification("honest", "nothing changed", "", Change())
-VERIFY_RECORDED = Path(__file__).with_name("verify_recorded.json.gz")
 SEED = 4242
 """Of the prompts, so that the recorded answers are those to what is asked."""
 
@@ -55,7 +54,7 @@ CHECKS_OF_KIND: dict[str, frozenset[str]] = {
 }
 
 
-NOTES = frozenset({"another answer than before", "prompts cost more than they have"})
+NOTES = frozenset({"another answer than before", "same twice", "prompts cost more than they have"})
 """Kinds of which a note is enough: a sound engine may do this, too."""
 
 
@@ -70,7 +69,11 @@ class Verdict:
 
 
 async def judge(
-    one: Modification, honest: Honest, *, time_scale: float = 1.0, budget: VerifyBudget | None = None
+    one: Modification,
+    honest: Honest | Speaker,
+    *,
+    time_scale: float = 1.0,
+    budget: VerifyBudget | None = None,
 ) -> Verdict:
     adversary = Adversary(
         honest.fresh(), one.change, reasoning="reasoning" in one.needs, time_scale=time_scale

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,15 +12,16 @@ from typing import Any
 
 from tests.run.adversary.change import Call, Change, Json, Wire, parts
 from tests.run.adversary.honest import Honest
+from tests.run.adversary.speaker import Speaker
 
-_TOGETHER_S = 0.1
+_TOGETHER_S, _TURNS = 0.06, 30
 _PARTNER_S = 0.5
 """How long a request waits for another one to exchange answers with."""
 
 
 @dataclass(slots=True)
 class Adversary:
-    honest: Honest
+    honest: Honest | Speaker
     change: Change = field(default_factory=Change)
     reasoning: bool = False
     time_scale: float = 1.0
@@ -27,6 +29,8 @@ class Adversary:
     """Every completion request, in order."""
     sent: list[bytes | float] = field(default_factory=list)
     """Every write of an answer, and every pause in seconds, in order."""
+    used_tokens: int = 0
+    """By all requests, as the honest server counts them: prompts and answers."""
     _waiting: list[tuple[Json, asyncio.Future[Json]]] = field(default_factory=list)
     _running: list[tuple[Json, list[Json]]] = field(default_factory=list)
     """Requests that are being answered, each with those that ran at the same time."""
@@ -49,7 +53,14 @@ class Adversary:
             again = await self._completion(path, json.loads(body), writer)
             return again and headers.get("connection") != "close"
         if method == "POST":
-            status, answer = await asyncio.to_thread(self.honest.post, path, json.loads(body))
+            request = json.loads(body)
+            status, answer = await asyncio.to_thread(self.honest.post, path, request)
+            if path.endswith("/embeddings"):
+                vectors = [row["embedding"] for row in answer["data"]]
+                for row, vector in zip(
+                    answer["data"], self.change.vectors(vectors, request["input"]), strict=True
+                ):
+                    row["embedding"] = vector
         else:
             status, answer = await asyncio.to_thread(self.honest.get, path)
         again = await _Sender(writer, Wire(), self.time_scale, self.sent).plain(status, answer)
@@ -60,7 +71,8 @@ class Adversary:
         self.asked.append(request)
         others = await self._at_once(path, request) if self.change.gathers else ()
         call = Call(request, len(self.asked), before, others)
-        sender = _Sender(writer, self.change.wire, self.time_scale, self.sent)
+        wire = self.change.wire_of(call) if self.change.wire_of else self.change.wire
+        sender = _Sender(writer, wire, self.time_scale, self.sent)
         if (status := self.change.status(call)) != 200:
             return await sender.plain(
                 status, {"error": {"message": "CUDA error: device lost", "code": status}}
@@ -69,6 +81,7 @@ class Adversary:
         if self.change.swap:
             asked = await self._partner(asked) | {key: request[key] for key in ("stream",) if key in request}
         status, answer = await asyncio.to_thread(self.honest.post, path, asked, self.reasoning)
+        self.used_tokens += _used(answer)
         if isinstance(answer, list):
             return await sender.stream(self.change.chunks(answer, call))
         return await sender.plain(status, self.change.plain(answer, call) if status == 200 else answer)
@@ -79,7 +92,8 @@ class Adversary:
         for _, others in self._running:
             others.append(request)
         self._running.append(mine)
-        await asyncio.sleep(_TOGETHER_S)
+        for _ in range(_TURNS):  # of the loop, in each of which what is on its way gets further
+            await asyncio.sleep(_TOGETHER_S / _TURNS)
         self._running.remove(mine)
         answers = [await asyncio.to_thread(self.honest.post, path, other) for other in mine[1]]
         return tuple(_said(answer) for _, answer in answers)
@@ -100,6 +114,11 @@ class Adversary:
             return request
 
 
+def _used(answer: Any) -> int:
+    chunks = answer if isinstance(answer, list) else [answer]
+    return sum((chunk.get("usage") or {}).get("total_tokens", 0) for chunk in chunks)
+
+
 def _said(answer: Any) -> str:
     chunks = answer if isinstance(answer, list) else [answer]
     return "".join(part.get("content") or "" for chunk in chunks for part in parts(chunk))
@@ -115,22 +134,27 @@ class _Sender:
     sent: list[bytes | float]
 
     async def plain(self, status: int, answer: Any) -> bool:
-        body = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
-        raw = self.wire.encode(body)
+        body = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=self.wire.is_ascii)
+        raw = self.wire.encode(self.wire.first + body)
         framing = "length" if self.wire.framing == "chunked" else self.wire.framing
         return await self._send(status, "application/json", [raw], framing)
 
     async def stream(self, chunks: list[Json]) -> bool:
         wire = self.wire
-        events = [wire.prefix + json.dumps(chunk, ensure_ascii=False) for chunk in chunks]
+        indent = 1 if wire.is_split else None
+        texts = [json.dumps(chunk, ensure_ascii=wire.is_ascii, indent=indent) for chunk in chunks]
+        events = [wire.prefix + one.replace("\n", f"\n{wire.prefix}") for one in texts]
         events += [wire.prefix + wire.done] if wire.done is not None else []
         raws = [wire.encode((wire.before + event + "\n\n").replace("\n", wire.newline)) for event in events]
+        raws[:1] = [wire.first.encode() + b"".join(raws[:1])]
         return await self._send(200, "text/event-stream; charset=utf-8", raws, wire.framing)
 
     async def _send(self, status: int, kind: str, raws: list[bytes], framing: str) -> bool:
         wire = self.wire
-        total = sum(map(len, raws))
         headers = {"Content-Type": kind, "Server": "uvicorn"}
+        if wire.gzip:
+            raws, headers["Content-Encoding"] = [gzip.compress(b"".join(raws))], "gzip"
+        total = sum(map(len, raws))
         if framing == "length":
             headers["Content-Length"] = str(total + wire.length_error)
         elif framing == "chunked":

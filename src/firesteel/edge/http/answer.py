@@ -29,6 +29,8 @@ class ToolCall(Value):
     """JSON as the engine sent it."""
     has_index: bool = True
     """False for a streamed call whose pieces do not say which call they belong to: clients need that."""
+    id: str = ""
+    """Which a client repeats with the tool's result."""
 
 
 class TokenLogprob(Value):
@@ -123,19 +125,30 @@ class StreamedAnswer(Struct):
     finish_reason: str | None = None
     usage: Any = None
     timings: dict[str, Any] = {}
-    calls: dict[int, tuple[str, str]] = {}
-    """By index: name and arguments so far."""
+    calls: dict[int, tuple[str, str, str]] = {}
+    """By index: name, arguments and id so far."""
+    pending: str = ""
+    """The lines so far of an event that has several."""
     is_done: bool = False
     has_indices: bool = True
     model: str = ""
     role: str = ""
 
     def add_line(self, line: bytes) -> None:
+        """A blank line ends an event. Servers leave it out, so one is over as soon as it is JSON."""
         data = event_data(line)
         if data == DONE:
             self.is_done = True
         elif data is not None:
-            self._add_chunk(read_json(data))
+            self.pending = f"{self.pending}\n{data}" if self.pending else data
+            if data.endswith("}") and _is_json(self.pending):
+                self._end_event()
+        elif not line and self.pending:
+            self._end_event()
+
+    def _end_event(self) -> None:
+        event, self.pending = self.pending, ""
+        self._add_chunk(read_json(event))
 
     def _add_chunk(self, chunk: dict[str, Any]) -> None:
         raise_error(chunk)
@@ -167,10 +180,11 @@ class StreamedAnswer(Struct):
         function, index = _map(call.get("function")), call.get("index")
         self.has_indices &= isinstance(index, int)
         number = index if isinstance(index, int) else 0
-        name, arguments = self.calls.get(number, ("", ""))
+        name, arguments, known_id = self.calls.get(number, ("", "", ""))
         self.calls[number] = (
             name + text_field(function, "name"),
             arguments + text_field(function, "arguments"),
+            known_id or text_field(call, "id"),
         )
 
     def finish(self) -> Answer:
@@ -178,7 +192,10 @@ class StreamedAnswer(Struct):
             self.text, self.finish_reason, *token_counts(self.usage),
             (self.first or time.perf_counter()) - self.start, self.last - self.first,
             reasoning=self.reasoning,
-            tool_calls=tuple(ToolCall(*call, self.has_indices) for _, call in sorted(self.calls.items())),
+            tool_calls=tuple(
+                ToolCall(name, arguments, self.has_indices, call_id)
+                for _, (name, arguments, call_id) in sorted(self.calls.items())
+            ),
             is_whole=self.is_done or self.finish_reason is not None,
             draft_tokens=count(self.timings, "draft_n"),
             accepted_tokens=count(self.timings, "draft_n_accepted"),
@@ -218,10 +235,12 @@ def _token_logprob(row: dict[str, Any]) -> tuple[bytes, float]:
 
 def _tool_calls(message: dict[str, Any]) -> tuple[ToolCall, ...]:
     calls = message.get("tool_calls")
-    functions = [_map(_map(call).get("function")) for call in (calls if isinstance(calls, list) else ())]
-    return tuple(
-        ToolCall(text_field(function, "name"), text_field(function, "arguments")) for function in functions
-    )
+    found = []
+    for call in map(_map, calls if isinstance(calls, list) else ()):
+        function = _map(call.get("function"))
+        texts = text_field(function, "name"), text_field(function, "arguments")
+        found.append(ToolCall(*texts, id=text_field(call, "id")))
+    return tuple(found)
 
 
 def _reasoning(message: dict[str, Any]) -> str:
@@ -263,9 +282,17 @@ def count(document: Any, name: str) -> int | None:
     return count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None
 
 
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def read_json(text: str) -> dict[str, Any]:
     try:
-        document = json.loads(text)
+        document = json.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise not_openai(str(error)) from error
     if not isinstance(document, dict):
@@ -289,14 +316,22 @@ class LineTooLong(ValueError):
 
 
 class LineSplitter:
-    """Cuts the pieces of a body into lines; a line may arrive in several pieces."""
+    """Cuts the pieces of a body into lines. They end with LF, CR or both, and may come in several pieces."""
 
     def __init__(self) -> None:
         self._pending: list[bytes] = []
         self._pending_bytes = 0
+        self._ended_with_cr = False
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The lines that this piece completes, without white space at either end."""
+        if not piece:
+            return []
+        if self._ended_with_cr:
+            piece = piece.removeprefix(b"\n")
+        self._ended_with_cr = piece.endswith(b"\r")
+        if b"\r" in piece:
+            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *lines, last = piece.split(b"\n")
         if lines and self._pending:
             self._keep(lines[0])
@@ -319,6 +354,7 @@ class LineSplitter:
 
 def event_bytes(line: bytes) -> bytes | None:
     """The data of an event; None for a blank line, a comment, and fields other than `data`."""
+    line = line.removeprefix(b"\xef\xbb\xbf")  # a byte-order mark before the first event
     return line[5:].strip() if line.startswith(b"data:") else None
 
 

@@ -70,16 +70,18 @@ async def chat(
     timeout_s: float = 120,
     idle_s: float | None = None,
     key: str | None = None,
+    limit_name: str = "max_tokens",
 ) -> Answer:
     """Asks at temperature 0. Without streaming there is one time, and it is `first_token_s`.
 
     `timeout_s` limits the whole answer. With `idle_s` it limits the time to the first token, and each further
-    token may take `idle_s`: a slow engine takes its time, one that hangs is noticed.
+    token may take `idle_s`: a slow engine takes its time, one that hangs is noticed. `limit_name`: what the
+    server calls the limit, `max_tokens` or `max_completion_tokens`.
     """
     body = {
         "model": model,
         "messages": [{"role": "user", "content": prompt}],
-        "max_tokens": max_tokens,
+        limit_name: max_tokens,
         "temperature": 0,
         "stream": stream,
         **({"stream_options": {"include_usage": True}} if stream else {}),
@@ -197,13 +199,18 @@ def offered_count(row: Mapping[str, Any], *names: str) -> int | None:
     return next((n for n in values if isinstance(n, int) and not isinstance(n, bool) and n > 0), None)
 
 
-async def calls_tools(url: str, *, timeout_s: float = 10, key: str | None = None) -> bool:
-    """Whether a llama.cpp server says that its chat template has tools. Other engines do not say."""
+async def props(url: str, *, timeout_s: float = 10, key: str | None = None) -> dict[str, Any]:
+    """What a llama.cpp server says of itself. Other engines do not say."""
     text = await _get_text(f"{url}/props", timeout_s, key)
     try:
-        capabilities = read_json(text).get("chat_template_caps") if text is not None else None
+        return read_json(text) if text is not None else {}
     except FiresteelError:  # something else answers there
-        return False
+        return {}
+
+
+def calls_tools(props: Mapping[str, Any]) -> bool:
+    """Whether its chat template has tools."""
+    capabilities = props.get("chat_template_caps")
     return isinstance(capabilities, dict) and capabilities.get("supports_tool_calls") is True
 
 

@@ -34,6 +34,11 @@ _MAX_TEMPLATE_TOKENS = 800
 _TRAINING = frozenset(("base", "pt", "instruct", "it", "chat", "thinking", "reasoning", "draft"))
 """Parts of a name by which two models from the same weights are told apart."""
 _LOGPROB_SLACK = 0.05
+_MIN_CHANCE = 0.01
+"""Of samples that are equal by chance."""
+_MIN_SAME_ANSWER = 8
+_MIN_OPENING_CHARS, _MIN_OPENINGS = 10, 4
+"""Characters that all answers begin with, to as many questions."""
 _NEVER = -1000.0
 """Engines write such a log probability for a token that was excluded."""
 
@@ -99,6 +104,10 @@ def answers_differ(answers: Mapping[str, Answer]) -> CheckResult:
                 f"{len(same)} questions, such as {quote(same[0])} and {quote(same[1])}, have one answer"
             )
             return CheckResult(name, False, f"{observed}: {quote(text)}")
+    said = list(texts.values())
+    opening = said[0][: min(common_prefix_chars(said[0], one) for one in said)] if said else ""
+    if len(texts) >= _MIN_OPENINGS and len(opening.strip()) >= _MIN_OPENING_CHARS:
+        return CheckResult(name, False, f"all {len(texts)} answers begin with {quote(opening)}", "note")
     return CheckResult(name, True, f"{len(texts)} questions, {len(set(texts.values()))} answers")
 
 
@@ -168,14 +177,13 @@ def prompt_counts(answers: Mapping[str, Sequence[Answer]], level: Level) -> Chec
     return None
 
 
-def prompt_overhead(answer: Answer, counted: int | None) -> CheckResult | None:
-    """Check how many tokens the chat template adds; a note, since some add a long default system prompt."""
-    if counted is None or answer.prompt_tokens is None:
+def prompt_overhead(answer: Answer, prompt: str, counted: int | None) -> CheckResult | None:
+    """What a chat template adds to a prompt. A long default system prompt is added by some, so this is only
+    noted. No tokenizer makes more tokens of a text than it has bytes."""
+    most = counted if counted is not None else len(prompt.encode())
+    if answer.prompt_tokens is None or answer.prompt_tokens - most <= _MAX_TEMPLATE_TOKENS:
         return None
-    added = answer.prompt_tokens - counted
-    if added <= _MAX_TEMPLATE_TOKENS:
-        return None
-    observed = f"a prompt of {counted} tokens was counted as {answer.prompt_tokens}"
+    observed = f"{quote(prompt)} was counted as {answer.prompt_tokens} tokens"
     return CheckResult("usage", False, f"{observed}: a long default system prompt, or miscounted", "note")
 
 
@@ -274,16 +282,43 @@ def exact_json(answer: Answer, wanted: Mapping[str, str], level: Level) -> Check
     return CheckResult(name, False, observed, level)
 
 
-def samples_differ(samples: Sequence[Answer]) -> CheckResult:
-    """Samples at a high temperature must not all be equal."""
+def samples_differ(samples: Sequence[Answer], name: str = "samples differ") -> CheckResult:
+    """Several samples at a high temperature. If all are equal, the last one comes with log probabilities:
+    a model that is sure of every token says the same at any temperature."""
     texts = [sample.full_text.strip() for sample in samples]
     if not any(sample.text.strip() for sample in samples):
-        return CheckResult("samples differ", True, "thoughts only, and no text to compare", "note")
+        return CheckResult(name, True, "thoughts only, and no text to compare", "note")
     if len(set(texts)) > 1:
-        return CheckResult("samples differ", True, f"{quote(texts[0], 30)}, {quote(texts[1], 30)}")
-    return CheckResult(
-        "samples differ", False, f"{len(texts)} samples at a high temperature are equal: {quote(texts[0])}"
-    )
+        return CheckResult(name, True, f"{quote(texts[0], 30)}, {quote(texts[1], 30)}")
+    observed = f"{len(texts)} samples at a high temperature are equal: {quote(texts[0])}"
+    scored = samples[-1].logprobs
+    if not scored:
+        return CheckResult(name, False, f"{observed}; how sure the model is, is unknown", "note")
+    chance = math.exp(min(0.0, sum(token.logprob for token in scored)))
+    if chance ** (len(texts) - 1) > _MIN_CHANCE:
+        return CheckResult(name, True, f"{observed}; the model is that sure ({chance:.0%})", "note")
+    return CheckResult(name, False, observed)
+
+
+def seed_kept(one: Answer, others: Sequence[Answer]) -> CheckResult | None:
+    """Answers with one seed begin alike; what is computed in another batch may go on differently."""
+    texts = [answer.full_text.strip() for answer in (one, *others)]
+    shared = max(common_prefix_chars(texts[0], text) for text in texts[1:])
+    if shared >= min(checks.MIN_FIRST_CHARS, *map(len, texts)) or not any(texts):
+        return None
+    shown = " and ".join(quote(text, 30) for text in texts[:2])
+    return CheckResult("seed", False, f"the same seed gave {shown}", "note")
+
+
+def system_obeyed(answer: Answer, as_user: Answer, plain: Answer) -> CheckResult | None:
+    """`as_user`: the answer to the system prompt's text as a question, `plain` to the question alone."""
+    texts = [one.full_text.strip() for one in (answer, as_user, plain)]
+    shared = common_prefix_chars(texts[0], texts[1])
+    own = max(common_prefix_chars(texts[0], texts[2]), common_prefix_chars(texts[1], texts[2]))
+    if shared < min(_MIN_SHARED_CHARS, len(texts[1])) or shared <= max(own, _MIN_SAME_ANSWER):
+        return None
+    observed = f"the system prompt was answered, not the question: {quote(texts[0])}"
+    return CheckResult("system prompt", False, observed, "note")
 
 
 def adapter(name: str, base: Answer, adapted: Answer, again: Answer) -> CheckResult:

@@ -16,8 +16,9 @@ from typing import Literal
 
 from firesteel.edge.http.answer import Answer, TokenLogprob
 from firesteel.run.verify.expected import Size
-from firesteel.run.verify.garbage import find_faults, quote
-from firesteel.values import Value
+from firesteel.run.verify.garbage import Script, find_faults, quote
+from firesteel.run.verify.languages import answer_pattern, subject_words
+from firesteel.values import Value, replace
 
 Level = Literal["gate", "note"]
 Cause = Literal["wrong", "refused", "silent"]
@@ -26,11 +27,14 @@ MIN_EQUAL_CHARS = 200
 """Answers that differ only after this many characters count as equal."""
 MIN_FIRST_CHARS = 20
 """The first answer to a prompt and the later ones, which find it in the cache, share at least as many."""
+_MIN_PHRASE_WORDS = 5
+_MIN_SUBJECT_WORDS, _MIN_SHARED_SUBJECT = 8, 0.1
 _THINKING = re.compile(r"</?(?:think|thinking|thought|reasoning)>|<\|channel\|?>|\[/?THINK\]", re.IGNORECASE)
 _CALL_AS_TEXT = re.compile(
     r"<\|?tool_call|<function=|<\|python_start\|>|\[TOOL_CALLS\]|call:\w+\{"
     r"|\{\s*\"(?:name|type|function)\"\s*:\s*\"|\bget_weather\s*\("
 )
+FOUR = rf"(?<!\d)4(?!\d)|{answer_pattern('four')}"
 _SPARE_STOP_CHARS = 2
 """A mark that belongs to the token of the stop string."""
 _SPARE_TOKENS, _SPARE_SHARE = 4, 0.1
@@ -72,15 +76,34 @@ def _problem(answer: Answer) -> str | None:
 
 
 def no_garbage(
-    answers: Mapping[str, Answer], *, name: str = "no garbage", is_prose: bool = False
+    answers: Mapping[str, Answer],
+    *,
+    name: str = "no garbage",
+    is_prose: bool = False,
+    script: Script = "latin",
 ) -> CheckResult:
     """No loop, leaked token, broken bytes, foreign script or word soup, in thoughts as in the answer."""
     for prompt, answer in answers.items():
-        if faults := find_faults(answer.full_text, is_prose=is_prose, was_cut=answer.was_cut):
+        if faults := find_faults(answer.full_text, script=script, is_prose=is_prose, was_cut=answer.was_cut):
             observed = "; ".join(f"{fault.kind}: {fault.observed}" for fault in faults)
             return CheckResult(name, False, f"{prompt}: {observed}")
     excerpt = next((quote(answer.full_text) for answer in answers.values()), "nothing was asked")
     return CheckResult(name, True, excerpt)
+
+
+def long_answers(answers: Mapping[str, Answer], size: Size, script: Script = "latin") -> CheckResult:
+    """Hundreds of tokens. At temperature 0 a sound model may come to repeat itself, a small one often does:
+    whole phrases, where a broken engine repeats a sign or a word."""
+    name = "long answers"
+    found = no_garbage(answers, name=name, is_prose=True, script=script)
+    if found.passed:
+        return found
+    for answer in answers.values():
+        faults = find_faults(answer.full_text, script=script, is_prose=True, was_cut=answer.was_cut)
+        phrases = subject_words(answer.full_text[len(answer.full_text) // 2 :])
+        if {fault.kind for fault in faults} - {"loop"} or (faults and len(phrases) < _MIN_PHRASE_WORDS):
+            return found
+    return replace(found, passed=size != "able", level="note")
 
 
 def _has_answered(answer: Answer) -> bool:
@@ -104,7 +127,7 @@ def matches(answer: Answer, *patterns: str) -> bool:
 
 def arithmetic(answer: Answer, size: Size) -> CheckResult:
     level: Level = "note" if size == "tiny" else "gate"
-    return CheckResult("2+2", matches(answer, r"\b(?:4|four)\b"), _excerpt(answer), level)
+    return CheckResult("2+2", matches(answer, FOUR), _excerpt(answer), level)
 
 
 def facts(answers: Mapping[str, tuple[Answer, str]], size: Size) -> CheckResult:
@@ -117,27 +140,40 @@ def facts(answers: Mapping[str, tuple[Answer, str]], size: Size) -> CheckResult:
     return CheckResult("facts", len(missed) <= (1 if len(answers) > 1 else 0), observed, level)
 
 
-def deterministic(first: Answer, second: Answer, later: Sequence[Answer] = ()) -> CheckResult:
+def deterministic(
+    first: Answer, second: Answer, later: Sequence[Answer] = (), prompt: str = ""
+) -> CheckResult:
     """Two answers at temperature 0 are equal, or start equal: batching and speculation may change a close
-    choice late in an answer, while a broken kernel or cache shows at once.
+    choice, while a broken kernel or cache shows at once.
 
     `later` answers decide where these differ. An engine reads a prompt that it has in its cache with other
     kernels than a new one, so the first answer alone may differ, as llama.cpp's does on an H200; but if
-    hardly a word is the same, the cache may hold another text."""
-    shared = common_prefix_chars(first.full_text, second.full_text)
+    hardly a word is the same, or it goes on about something else, the cache may hold another text."""
+    name, shared = "same twice", common_prefix_chars(first.full_text, second.full_text)
+    texts = f"{quote(first.full_text[shared:])}, then {quote(second.full_text[shared:])}"
     if later and not has_same_text(first, second) and all(has_same_text(second, one) for one in later):
         observed = f"equal {len(later) + 1} times; only the first, of a new prompt, differs"
-        if shared >= MIN_FIRST_CHARS:
-            return CheckResult("same twice", True, observed)
-        observed = f"{observed}: {quote(first.full_text)}, then {quote(second.full_text)}"
-        return CheckResult("same twice", False, observed, "note" if second.full_text.strip() else "gate")
+        if not second.full_text.strip():
+            return CheckResult(name, False, f"{observed}: {texts}")
+        strays = strays_from(second.full_text, first.full_text, prompt)
+        if shared >= MIN_FIRST_CHARS and not strays:
+            return CheckResult(name, True, f"{observed}, after {shared} characters")
+        return CheckResult(name, False, f"{observed}: {texts}", "note")
     if first.full_text.strip() and has_same_text(first, second):
-        return CheckResult("same twice", True, f"{len(first.full_text)} characters at temperature 0, equal")
+        return CheckResult(name, True, f"{len(first.full_text)} characters at temperature 0, equal")
     if shared >= MIN_EQUAL_CHARS:
-        return CheckResult("same twice", True, f"temperature 0, equal for {shared} characters, then not")
-    return CheckResult(
-        "same twice", False, f"temperature 0, differs at character {shared}: {quote(second.full_text)}"
-    )
+        return CheckResult(name, True, f"temperature 0, equal for {shared} characters, then not")
+    level: Level = "note" if second.full_text.strip() else "gate"
+    return CheckResult(name, False, f"temperature 0, differs at character {shared}: {texts}", level)
+
+
+def strays_from(text: str, first: str, prompt: str = "") -> bool:
+    """Whether the rest of a text, after what it shares with the first one, is about something else: a close
+    choice of words changes what is said next, but not what it is about."""
+    rest = subject_words(text[common_prefix_chars(text, first) :])
+    if len(rest) < _MIN_SUBJECT_WORDS or rest & subject_words(prompt):
+        return False
+    return len(rest & subject_words(first)) < _MIN_SHARED_SUBJECT * len(rest)
 
 
 def common_prefix_chars(one: str, other: str) -> int:
@@ -153,6 +189,9 @@ def stream_matches_plain(
     engine whose batches change close choices late in an answer."""
     name = "stream equals plain"
     if has_same_text(streamed, plain):
+        if (streamed.was_cut and plain.has_stopped) or (plain.was_cut and streamed.has_stopped):
+            reasons = f"{streamed.finish_reason}, plain {plain.finish_reason}"
+            return CheckResult(name, False, f"the same text ends streamed with finish_reason {reasons}")
         return CheckResult(name, True, f"equal for {len(plain.full_text)} characters")
     shared = common_prefix_chars(streamed.full_text, plain.full_text)
     rest = f"streamed {quote(streamed.full_text[shared:])}, plain {quote(plain.full_text[shared:])}"
@@ -202,7 +241,9 @@ def max_tokens(answer: Answer, limit: int) -> CheckResult:
             "max_tokens", False, f"{len(answer.full_text)} characters where {limit} tokens were allowed"
         )
     if answer.was_cut:
-        return CheckResult("max_tokens", True, f"{count or 'some'} of {limit} tokens, then cut")
+        is_short = count is not None and count < limit and not answer.reasoning
+        observed = f"{count or 'some'} of {limit} tokens, then cut"
+        return CheckResult("max_tokens", not is_short, observed, "note" if is_short else "gate")
     ended = answer.has_stopped and count is not None and count < limit
     return CheckResult("max_tokens", ended, f"{count} tokens, finish_reason {answer.finish_reason}")
 
@@ -244,9 +285,28 @@ def tool_call(answer: Answer, size: Size, *, must_call: bool = False) -> CheckRe
         return CheckResult("tool call", False, f"{observed}, whose pieces do not say which call they are of")
     if answer.was_cut:
         return CheckResult("tool call", False, f"{observed}, whole, but finish_reason {answer.finish_reason}")
-    if answer.finish_reason != "tool_calls":
-        return CheckResult("tool call", True, f"{observed}, but finish_reason {answer.finish_reason}", "note")
+    if odd := _odd_call(answer):
+        return CheckResult("tool call", False, f"{observed}, {odd}", "note")
     return CheckResult("tool call", must_call or "paris" in city.lower(), observed, level)
+
+
+def _odd_call(answer: Answer) -> str | None:
+    """What agents stumble over, though the call is right."""
+    calls = [(call.name, call.arguments) for call in answer.tool_calls]
+    if len(set(calls)) < len(calls):
+        return f"{len(calls)} times the same call"
+    if not all(call.id for call in answer.tool_calls):
+        return "without an id, which its result has to name"
+    if answer.finish_reason != "tool_calls":
+        return f"but finish_reason {answer.finish_reason}"
+    return None
+
+
+def tool_result(answer: Answer) -> CheckResult:
+    """What the model says to the result of its call."""
+    if answer.full_text.strip() or answer.tool_calls:
+        return CheckResult("tool result", True, _excerpt(answer))
+    return CheckResult("tool result", False, "an empty answer to the result of a tool", "note")
 
 
 def reasoning_split(answer: Answer, was_short: bool) -> CheckResult:
@@ -301,7 +361,9 @@ def request_settings(answer: Answer, settings: Mapping[str, object]) -> CheckRes
 _MIN_FOREIGN_CHARS = 12
 """Answers to other prompts that begin with as many equal characters are the same answer."""
 _PHRASE_CHARS = 24
-"""Four or five words: two answers share as many only if one has them from the other."""
+"""Four or five words: two short answers share as many only if one has them from the other."""
+_LONG_CHARS, _LONG_PHRASE_CHARS = 400, 80
+"""Long answers share "a complex and intricate process", too (SmolLM2 about ships and about bread)."""
 _MIN_INSERTED_CHARS, _MAX_INSERTED_CHARS = 12, 80
 _MIN_REJOINED_CHARS = 16
 
@@ -310,12 +372,17 @@ class Difference(Value):
     """How a later answer differs from all earlier ones to its prompt."""
 
     observed: str
-    is_broken: bool
+    is_broken: bool = False
     """It is empty, garbage, or the answer to another prompt: no choice of words makes that."""
+    is_late: bool = False
+    """It began as the others did, and is about the same: sound engines do that."""
 
 
 def difference(
-    earlier: Sequence[Answer], again: Answer, others: Mapping[str, Sequence[Answer]]
+    earlier: Sequence[Answer],
+    again: Answer,
+    others: Mapping[str, Sequence[Answer]],
+    prompt: str = "",
 ) -> Difference | None:
     """`others`: the answers to other prompts, by prompt. None: it is like one of the earlier ones."""
     text = again.full_text.strip().rstrip("\ufffd")
@@ -334,11 +401,14 @@ def difference(
     if fault := _new_fault(text, firsts, again.was_cut):
         return Difference(f"{fault}: {quote(text)}", True)
     if inserted := next(filter(None, (_inserted(text, first) for first in firsts)), None):
-        return Difference(f"{quote(inserted)} stands in the middle of the answer of before", False)
+        return Difference(f"{quote(inserted)} stands in the middle of the answer of before")
     shared = max(common_prefix_chars(text, first) for first in firsts)
     if shared >= min(MIN_FIRST_CHARS, len(text), min(map(len, firsts))):
-        return None
-    return Difference(f"{quote(text)}, before {quote(firsts[0])}", False)
+        if shared >= min(len(text), min(map(len, firsts))):
+            return None
+        strays = all(strays_from(text, first, prompt) for first in firsts)
+        return Difference(f"{quote(text[shared:])} after {shared} equal characters", is_late=not strays)
+    return Difference(f"{quote(text)}, before {quote(firsts[0])}")
 
 
 def _is_foreign(text: str, firsts: Sequence[str], others: Sequence[str]) -> bool:
@@ -346,7 +416,8 @@ def _is_foreign(text: str, firsts: Sequence[str], others: Sequence[str]) -> bool
     for other in others:
         if (shared := common_prefix_chars(text, other)) >= _MIN_FOREIGN_CHARS and shared > own:
             return True
-        phrases = (text[at : at + _PHRASE_CHARS] for at in range(len(text) - _PHRASE_CHARS + 1))
+        size = _PHRASE_CHARS if len(text) < _LONG_CHARS else _LONG_PHRASE_CHARS
+        phrases = (text[at : at + size] for at in range(len(text) - size + 1))
         if any(phrase in other and not any(phrase in first for first in firsts) for phrase in phrases):
             return True
     return False
@@ -368,13 +439,13 @@ def _new_fault(text: str, firsts: Sequence[str], was_cut: bool) -> str | None:
 
 def _inserted(text: str, first: str) -> str | None:
     """Words within the text after which it continues as the first one did: a closer choice would change what
-    follows."""
+    follows, or stand in the place of other words."""
     start = common_prefix_chars(text, first)
     for size in range(_MIN_INSERTED_CHARS, _MAX_INSERTED_CHARS + 1):
         rest = text[start + size :]
         if len(rest) < _MIN_REJOINED_CHARS:
             return None
-        if first.startswith(rest, start):
+        if first.startswith(rest[: max(_MIN_REJOINED_CHARS, len(first) - start)], start):
             return text[start : start + size].strip()
     return None
 
@@ -386,7 +457,7 @@ def differences(
     found = {}
     for index, (prompt, answer) in enumerate(answers):
         others = {other: firsts[other] for other in firsts.keys() - {prompt}}
-        if differs := difference(firsts[prompt], answer, others):
+        if differs := difference(firsts[prompt], answer, others, prompt):
             found[index] = differs
     return found
 

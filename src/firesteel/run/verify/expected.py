@@ -42,6 +42,8 @@ class Expected(Value):
     """Of the language model, all experts counted."""
     context: int | None = None
     """Tokens that one request may use."""
+    users: int | None = None
+    """Planned to be served at once."""
     tool_parser: str | None = None
     reasoning_parser: str | None = None
     requests: Mapping[str, Any] = {}
@@ -87,6 +89,7 @@ def expected(proposal: Proposal) -> Expected:
         version=launch.version,
         parameters=counted or estimate_parameters(plan.weights),
         context=plan.cache.context,
+        users=plan.cache.users,
         tool_parser=_parser(launch, "tool-call-parser") or ("asked for" if requests.for_tools else None),
         reasoning_parser=_parser(launch, "reasoning-parser"),
         requests=requests.body,

@@ -7,11 +7,12 @@ garbage is of a few kinds, each with a feature that good answers do not have:
     bytes       U+FFFD, control characters, lone surrogates: tokens that make no text
     special     `<|im_end|>`, `<0x0A>`, `Ġ`: the tokenizer's own symbols in the text
     loop        the same text repeated to the end, or one character or word that is most of the text
-    script      letters of a writing system other than the question's
-    soup        letters without words, words that are not English, words without order; also only at the end
+    script      letters of a writing system other than the question's, unless all of it is in one language
+    soup        letters without words, words of no language, English without order; also only at the end
 
-A fluent wrong answer is found by questions with known answers instead (`checks`). The thresholds were set on
-the samples in `tests/run/samples`: all good ones pass, code, JSON, tables and Chinese among them.
+A model may answer in its users' language, so a text in another language is text (`languages`). A fluent wrong
+answer is found by questions with known answers instead (`checks`). The thresholds were set on the samples in
+`tests/run/samples`: all good ones pass, code, JSON, tables and Chinese among them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from itertools import pairwise
 from typing import Literal
 
 from firesteel.errors import escape_unprintable
+from firesteel.run.verify.languages import WORD, is_foreign_language, script_of
 from firesteel.values import Value
 
 Kind = Literal["empty", "bytes", "special", "loop", "script", "soup"]
@@ -69,7 +71,6 @@ _LEAKED = re.compile(
 )
 _ALLOWED_CONTROLS = frozenset("\t\n\r")
 _ADDRESS = re.compile(r"https?://\S+")
-_WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
 _COMMON = frozenset(
     re.findall(
         r"\w+",
@@ -106,14 +107,6 @@ _NEVER_NEXT = {
 """Words that do not follow the word in an English sentence."""
 _FUNCTION_WORDS = frozenset(("the", "a", "an", "of", "to", "is"))
 """Thirty words of English prose contain at least three of these."""
-_RANGES: tuple[tuple[int, int, str], ...] = (
-    (0x0370, 0x03FF, "greek"), (0x0400, 0x052F, "cyrillic"), (0x0530, 0x058F, "armenian"),
-    (0x0590, 0x05FF, "hebrew"), (0x0600, 0x077F, "arabic"), (0x0900, 0x0DFF, "indic"),
-    (0x0E00, 0x0E7F, "thai"), (0x0E80, 0x109F, "indic"), (0x10A0, 0x10FF, "georgian"),
-    (0x1100, 0x11FF, "cjk"), (0x1780, 0x17FF, "khmer"), (0x3040, 0x30FF, "cjk"), (0x3130, 0x318F, "cjk"),
-    (0x3400, 0x9FFF, "cjk"), (0xAC00, 0xD7AF, "cjk"), (0xF900, 0xFAFF, "cjk"), (0x20000, 0x323AF, "cjk"),
-)  # fmt: skip
-"""Chinese, Japanese and Korean count as one: an answer in one of them may quote another."""
 
 
 class TextFault(Value):
@@ -132,9 +125,10 @@ def find_faults(
     text = text[-MAX_CHARS:]
     if not text.strip():
         return (TextFault("empty", "no text at all"),)
-    faults = [_bytes(text, was_cut), _special(text), _loop(text), _script(text, script)]
-    if is_prose:
-        faults += [_foreign_words(text, script), _soup(text)]
+    faults = [_bytes(text, was_cut), _special(text), _loop(text)]
+    others = [_script(text, script), *([_foreign_words(text, script), _soup(text)] if is_prose else [])]
+    if any(others) and not is_foreign_language(_ADDRESS.sub(" ", text)):
+        faults += others
     return tuple(fault for fault in faults if fault)
 
 
@@ -196,7 +190,7 @@ def _one_character(text: str) -> TextFault | None:
 
 
 def _one_word(text: str) -> TextFault | None:
-    words = Counter(word.lower() for word in _WORD.findall(text))
+    words = Counter(word.lower() for word in WORD.findall(text))
     if words.total() < 20:
         return None
     word, times = words.most_common(1)[0]
@@ -242,7 +236,7 @@ def _script(text: str, asked: Script) -> TextFault | None:
 
 def _foreign_words(text: str, asked: Script) -> TextFault | None:
     """English prose may have a foreign name; words of another script here and there are another model's."""
-    words = [word for word in _WORD.findall(text) if script_of(word[0]) not in ("latin", "greek", asked)]
+    words = [word for word in WORD.findall(text) if script_of(word[0]) not in ("latin", "greek", asked)]
     if asked != "latin" or len(words) < MIN_FOREIGN_WORDS:
         return None
     return TextFault(
@@ -250,14 +244,9 @@ def _foreign_words(text: str, asked: Script) -> TextFault | None:
     )
 
 
-def script_of(letter: str) -> str:
-    code = ord(letter)
-    return next((name for low, high, name in _RANGES if low <= code <= high), "latin")
-
-
 def _soup(text: str) -> TextFault | None:
     """English prose only: code has other words, and other languages have other common ones."""
-    words = _WORD.findall(_ADDRESS.sub(" ", text))
+    words = WORD.findall(_ADDRESS.sub(" ", text))
     characters = [character for character in text if not character.isspace()]
     letters = sum(character.isalpha() for character in characters)
     if len(characters) >= LOOP_MIN_CHARS and letters < MIN_LETTER_SHARE * len(characters):
@@ -290,7 +279,7 @@ def _soup(text: str) -> TextFault | None:
 def _no_grammar(text: str, words: list[str]) -> TextFault | None:
     """Words that come twice in a row, or in an order that English never has: `the of`, `a is`. A number
     parts two words: `of 256 or of 32`."""
-    pieces = (_WORD.findall(piece) for piece in re.split(r"\w*\d\w*", _ADDRESS.sub(" 0 ", text)))
+    pieces = (WORD.findall(piece) for piece in re.split(r"\w*\d\w*", _ADDRESS.sub(" 0 ", text)))
     pairs = [pair for piece in pieces for pair in pairwise(piece)]
     doubled = [one for one, other in pairs if one.lower() == other.lower()]
     if len(doubled) > max(2, MAX_ODD_SHARE * len(words)):

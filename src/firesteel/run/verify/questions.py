@@ -28,6 +28,7 @@ from firesteel.engines.metrics import PrometheusSample
 from firesteel.run.verify import api_checks, checks, engine_checks
 from firesteel.run.verify.checks import CheckResult, Level, matches
 from firesteel.run.verify.garbage import quote
+from firesteel.run.verify.languages import answer_pattern, is_foreign_language
 from firesteel.run.verify.session import (
     MIDDLE,
     VerifySession,
@@ -39,16 +40,18 @@ from firesteel.run.verify.session import (
     with_needles,
 )
 from firesteel.shipped_data import DATA
+from firesteel.values import replace
 
 SUM_PROMPT = "What is 2+2?"
 TEXT_PROMPT = "Explain what a computer is."
 TOOL_PROMPT = "What is the weather in Paris right now? Use the tool."
 THINK_PROMPT = "What is 12*17?"
 FACTS = {
-    "What is 12*17?": r"\b204\b",
-    "What is the opposite of hot?": r"\bcold\b",
-    "What colour is the sky on a clear day?": r"\bblue\b",
+    "What is 12*17?": r"(?<!\d)204(?!\d)",
+    "What is the opposite of hot?": answer_pattern("cold"),
+    "What colour is the sky on a clear day?": answer_pattern("blue"),
 }
+"""In whatever language the model answers."""
 WEATHER_TOOL = {
     "type": "function",
     "function": {
@@ -66,6 +69,8 @@ _MANY_THOUGHTS = 2048
 _WORD = re.compile(r"\b[A-Za-z]{5,}")
 _TEXT_S = 4
 """Seconds of decoding that give enough text to check."""
+_CONTEXT_SHARE = 0.95
+"""Of the context, for the prompt: its tokens are known to a few in a hundred."""
 _PLACES = ("lighthouse", "windmill", "old bridge")
 
 
@@ -87,17 +92,21 @@ async def text(session: VerifySession) -> list[CheckResult]:
     streamed = await session.ask(TEXT_PROMPT, tokens)
     plain = await session.ask(TEXT_PROMPT, tokens, stream=False)
     again = None
+    second, later = plain, tuple[Answer, ...]()
     if not checks.has_same_text(streamed, plain):
         second = await session.ask(TEXT_PROMPT, tokens)
         again = second, await session.ask(TEXT_PROMPT, tokens, stream=False)
+        later = plain, again[1]
     session.texts += [streamed, *(again[:1] if again else ())]
     session.firsts[TEXT_PROMPT] = [streamed, plain, *(again or ())]
+    if is_foreign_language(streamed.full_text):
+        session.script = "any"
     answered = checks.answered([streamed, plain, *(again or ())], "speaks at length")
     by_prompt = {TEXT_PROMPT: streamed, f"{TEXT_PROMPT} (plain)": plain}
     return [
         *([] if answered.passed else [answered]),
         checks.no_garbage(by_prompt, is_prose=True),
-        checks.deterministic(streamed, *((again[0], (plain, again[1])) if again else (plain,))),
+        checks.deterministic(streamed, second, later, TEXT_PROMPT),
         checks.stream_matches_plain(streamed, plain, again),
     ]
 
@@ -149,8 +158,8 @@ async def repeated(
     """Compares answers with the first ones to their prompts. Asks once more where one differs: only then is
     there anything to report."""
     found = checks.differences(list(zip(prompts, answers, strict=True)), session.firsts)
-    if not found:
-        return []
+    if all(one.is_late for one in found.values()):
+        return [CheckResult(name, True, one.observed, "note") for one in [*found.values()][:1]]
     once_more = checks.differences(list(zip(prompts, await ask(), strict=True)), session.firsts)
     return [checks.same_again(name, prompts, found, once_more)]
 
@@ -167,7 +176,8 @@ async def usage(session: VerifySession) -> list[CheckResult]:
     for exchange in long[:2]:
         counted = await session.count_tokens(exchange.answer.full_text)
         results.append(checks.usage(exchange.answer, counted, exchange.max_tokens))
-    added = api_checks.prompt_overhead(session.answers[0], await session.count_tokens(SUM_PROMPT))
+    counted = await session.count_tokens(SUM_PROMPT)
+    added = api_checks.prompt_overhead(session.answers[0], SUM_PROMPT, counted)
     bad = next((result for result in results if not result.passed), None)
     return [bad or added or max(results, key=lambda result: result.level == "gate")]
 
@@ -178,7 +188,8 @@ async def facts(session: VerifySession) -> list[CheckResult]:
     answers = {prompt: (await session.ask(prompt, 24), right) for prompt, right in FACTS.items()}
     results = [checks.facts(answers, session.expected.size)]
     by_prompt = {prompt: answer for prompt, (answer, _) in answers.items()}
-    garbage = checks.no_garbage(by_prompt, name="facts are text")
+    session.firsts |= {prompt: [answer] for prompt, answer in by_prompt.items()}
+    garbage = checks.no_garbage(by_prompt, name="facts are text", script=session.script)
     return results if garbage.passed else [*results, garbage]
 
 
@@ -223,24 +234,48 @@ async def long_prompt(session: VerifySession) -> list[CheckResult]:
     return results
 
 
-async def _needle(session: VerifySession, tokens: int) -> tuple[Answer, list[CheckResult]]:
-    """Passwords at the head, in the middle and at the end of a long text; a question about one of them."""
-    session.seed += 1
+async def _needle(
+    session: VerifySession,
+    tokens: int,
+    place: str = _PLACES[0],
+    *,
+    is_new: bool = True,
+    patience: float = 1,
+) -> tuple[Answer, list[CheckResult]]:
+    """Passwords at the head, in the middle and at the end of a long text; a question about one of them. The
+    head is what a server loses that reads only the last part of a prompt."""
+    session.seed += is_new
     needles = {
         place: f"mango-{(session.seed + 7 * index) % 9000 + 1000}" for index, place in enumerate(_PLACES)
     }
     per_word = await tokens_per_word(session.count_tokens)
     text = with_needles(round(tokens / per_word), session.seed, needles)
-    # The head is what a server loses that reads only the last part of a prompt.
-    place = _PLACES[0]
+    session.long_text = text
     prompt = text + needle_question(place)
-    answer = await session.ask(prompt, 256 if session.thinks else 24)
+    answer = await session.ask(prompt, 256 if session.thinks else 24, patience=patience)
     counted, short = await session.count_tokens(prompt), await session.count_tokens(SUM_PROMPT)
     grown = counted - short if counted is not None and short is not None else None
     first = session.answers[0]
     read = api_checks.prompt_growth("long prompt", first, answer, grown, session.api_level, len(prompt))
     found = checks.long_prompt(answer, needles[place], session.expected.size, needles.values())
     return answer, [found] if read.passed else [read]
+
+
+async def whole_context(session: VerifySession) -> list[CheckResult]:
+    """Three questions about a prompt that fills the context, as far as it can be read in time."""
+    answer = max(session.answers, key=lambda one: one.prompt_tokens or 0)
+    rate = (answer.prompt_tokens or 1) / max(answer.first_token_s, 1e-3)
+    room = (session.expected.context or 4 * MIDDLE) - 2 * (256 if session.thinks else 64)
+    tokens = tokens_within(round(room * _CONTEXT_SHARE), rate, session.left_s / 4)
+    patience = 1 + 3 * tokens / max(rate, 1) / session.request_s
+    results = []
+    for place in _PLACES:
+        _, found = await _needle(session, tokens, place, is_new=place == _PLACES[0], patience=patience)
+        results += found
+    results = [replace(result, name="whole context") for result in results]
+    observed = f"{len(results)} of {len(results)} found, {results[0].observed}"
+    bad = [result for result in results if not result.passed]
+    return bad or [replace(results[0], observed=observed)]
 
 
 async def key(session: VerifySession) -> list[CheckResult]:
@@ -271,8 +306,8 @@ async def _metrics(session: VerifySession) -> tuple[PrometheusSample, ...]:
 
 # --- about the API: the answers are judged by `api_checks` ---
 
-EXACT = {"text": "7 lamps, 18 naïve café in 東京"}
-"""Words, digits, accents and characters of several bytes."""
+EXACT = {"text": "7 lamps, 18 naïve café in 東京 🚀"}
+"""Words, digits, accents and characters of two, three and four bytes."""
 _SCHEMA = {
     "type": "object",
     "properties": {"text": {"type": "string", "enum": [EXACT["text"]]}},
@@ -290,6 +325,10 @@ _OTHERS_TOKENS = 16
 _LOGPROB_TOKENS = 24
 _PARALLEL_TOKENS = 32
 """Enough words to tell text from garbage."""
+_SOME, _USUAL_USERS = 4, 8
+"""Requests at once; users of a server of which nothing is planned."""
+LONG_TOKENS = 512
+LONG_PROMPTS = ("Explain in detail how a ship is built.", "Describe a day in the life of a farmer.")
 
 
 async def conversation(session: VerifySession) -> list[CheckResult]:
@@ -308,12 +347,34 @@ async def conversation(session: VerifySession) -> list[CheckResult]:
 
 
 async def parallel(session: VerifySession) -> list[CheckResult]:
-    prompts = (SUM_PROMPT, TEXT_PROMPT)
+    return await _at_once(session, (SUM_PROMPT, TEXT_PROMPT), _PARALLEL_TOKENS)
 
+
+async def several_at_once(session: VerifySession) -> list[CheckResult]:
+    """What has been asked alone before, so that the first questions are asked again late."""
+    prompts = (SUM_PROMPT, TEXT_PROMPT, *FACTS)
+    known = [prompt for prompt in prompts if prompt in session.firsts]
+    asked = [known[at % len(known)] for at in range(max(_SOME, len(known)))]
+    return await _at_once(session, asked, _PARALLEL_TOKENS)
+
+
+async def all_users(session: VerifySession) -> list[CheckResult]:
+    """As many as are planned, each with an answer of hundreds of tokens, which was asked alone before."""
+    alone = {prompt: await session.ask(prompt, LONG_TOKENS) for prompt in LONG_PROMPTS}
+    garbage = checks.long_answers(alone, session.expected.size, session.script)
+    session.firsts |= {prompt: [answer] for prompt, answer in alone.items()}
+    users = session.expected.users or _USUAL_USERS
+    prompts = [LONG_PROMPTS[at % len(LONG_PROMPTS)] for at in range(users)]
+    return [garbage, *await _at_once(session, prompts, LONG_TOKENS, "all users")]
+
+
+async def _at_once(
+    session: VerifySession, prompts: Sequence[str], tokens: int, name: str = "parallel requests"
+) -> list[CheckResult]:
     async def together() -> list[Answer]:
-        return await asyncio.gather(*(session.ask(prompt, _PARALLEL_TOKENS) for prompt in prompts))
+        asked = (session.ask(prompt, tokens, patience=len(prompts)) for prompt in prompts)
+        return await asyncio.gather(*asked)
 
-    name = "parallel requests"
     differs = await repeated(session, name, prompts, await together(), together)
     return differs or [CheckResult(name, True, f"{len(prompts)} at once, each with its own answer")]
 
@@ -338,23 +399,39 @@ async def logprobs(session: VerifySession) -> list[CheckResult]:
 
 async def exact_json(session: VerifySession) -> list[CheckResult]:
     """A schema that allows one text: whatever the model would say, it can only say that."""
-    schema = {"name": "answer", "schema": _SCHEMA, "strict": True}
-    extra = {"response_format": {"type": "json_schema", "json_schema": schema}}
-    prompt, tokens = f"Repeat: {EXACT['text']}", 512 if session.thinks else 64
     results = []
     for is_streamed in (False, True):
-        answer = await _ask_if_offered(session, prompt, tokens, extra, stream=is_streamed)
+        answer = await _ask_for_json(session, is_streamed)
         if isinstance(answer, str):
             return [_not_offered("JSON", answer)]
         results.append(api_checks.exact_json(answer, EXACT, session.api_level))
     return [next((result for result in results if not result.passed), results[0])]
 
 
+async def json_at_start(session: VerifySession) -> list[CheckResult]:
+    """Once, and only as a note: a model without a working grammar is still worth serving."""
+    try:
+        answer = await _ask_for_json(session, True)
+    except EngineRefused as error:
+        return [CheckResult("JSON", False, error.what, "note", "refused")]
+    if isinstance(answer, str):
+        return [_not_offered("JSON", answer)]
+    return [api_checks.exact_json(answer, EXACT, "note")]
+
+
+async def _ask_for_json(session: VerifySession, is_streamed: bool) -> Answer | str:
+    schema = {"name": "answer", "schema": _SCHEMA, "strict": True}
+    extra = {"response_format": {"type": "json_schema", "json_schema": schema}}
+    tokens = 512 if session.thinks else 64
+    return await _ask_if_offered(session, f"Repeat: {EXACT['text']}", tokens, extra, stream=is_streamed)
+
+
 async def prompt_parts(session: VerifySession) -> list[CheckResult]:
     """Whether the system prompt and foreign letters reach the model: its engine counts what it reads."""
     asked = {"role": "user", "content": SUM_PROMPT}
     chats = [{"messages": [{"role": "system", "content": role}, asked]} for role in _ROLES]
-    short, long = [await _ask_if_offered(session, SUM_PROMPT, 1, chat) for chat in chats]
+    short = await _ask_if_offered(session, SUM_PROMPT, 1, chats[0])
+    long = await _ask_if_offered(session, SUM_PROMPT, _OTHERS_TOKENS, chats[1], stream=True)
     if isinstance(long, str) or isinstance(short, str):
         results = [_not_offered("system prompt", str(long))]
     else:
@@ -362,6 +439,9 @@ async def prompt_parts(session: VerifySession) -> list[CheckResult]:
         chars = len(_ROLES[1]) - len(_ROLES[0])
         level = session.api_level
         results = [api_checks.prompt_growth("system prompt", short, long, grown, level, chars)]
+        as_user = await session.ask(_ROLES[1], _OTHERS_TOKENS)
+        if results[0].passed and (found := api_checks.system_obeyed(long, as_user, session.answers[0])):
+            results = [found]
     foreign = await session.ask(_FOREIGN, 1)
     grown = await _difference(session, SUM_PROMPT, _FOREIGN)
     first = session.answers[0]
@@ -374,17 +454,42 @@ async def _difference(session: VerifySession, short: str, long: str) -> int | No
 
 
 async def samples(session: VerifySession) -> list[CheckResult]:
-    """Two samples; a third only if they are equal."""
+    """Two samples, and the second once more with its seed; then two after a long prompt."""
+    name, seed = "samples differ", session.seed
+    found = await _samples(session, _SAMPLE_PROMPT)
+    if isinstance(found, str):
+        return [_not_offered(name, found)]
+    results = [api_checks.samples_differ(found)]
+    if results[0].passed and results[0].level == "gate":
+        again = [await _sample(session, _SAMPLE_PROMPT, seed + 1)]
+        if api_checks.seed_kept(found[1], again):
+            again.append(await _sample(session, _SAMPLE_PROMPT, seed + 1))
+        results += filter(None, [api_checks.seed_kept(found[1], again)])
+        if session.long_text:
+            long = await _samples(session, f"{session.long_text}\n\n{_SAMPLE_PROMPT}")
+            if not isinstance(long, str):
+                found_long = api_checks.samples_differ(long, "long samples differ")
+                results.append(replace(found_long, level="note"))
+    return results
+
+
+async def _samples(session: VerifySession, prompt: str) -> list[Answer] | str:
+    """Two samples; more only if they are equal, the last of which shows how sure the model is."""
     found: list[Answer] = []
-    for number in range(3):
-        extra = {"temperature": 1.5, "seed": session.seed + number}
-        answer = await _ask_if_offered(session, _SAMPLE_PROMPT, _OTHERS_TOKENS, extra, stream=True)
+    scored = {"logprobs": True, "top_logprobs": 1}
+    for number in range(4):
+        extra = {"temperature": 1.5, "seed": session.seed + number, **(scored if number == 3 else {})}
+        answer = await _ask_if_offered(session, prompt, _OTHERS_TOKENS, extra, stream=number < 3)
         if isinstance(answer, str):
-            return [_not_offered("samples differ", answer)]
+            return found or answer
         found.append(answer)
-        if len(found) > 1 and api_checks.samples_differ(found).passed:
+        if len({sample.full_text.strip() for sample in found}) > 1:
             break
-    return [api_checks.samples_differ(found)]
+    return found
+
+
+async def _sample(session: VerifySession, prompt: str, seed: int) -> Answer:
+    return await session.ask(prompt, _OTHERS_TOKENS, {"temperature": 1.5, "seed": seed})
 
 
 async def demanded_tool_call(session: VerifySession) -> list[CheckResult]:
@@ -393,14 +498,39 @@ async def demanded_tool_call(session: VerifySession) -> list[CheckResult]:
     extra = {"tools": [WEATHER_TOOL], "tool_choice": "required"}
     tokens = 512 if session.thinks else 128
     results: list[CheckResult] = []
+    called: list[Answer] = []
     for is_streamed in (False, True):
         answer = await _ask_if_offered(session, TOOL_PROMPT, tokens, extra, stream=is_streamed)
         if isinstance(answer, str):
             return [_not_offered("tool call", answer)]
+        called += [answer] if answer.tool_calls else []
         if not answer.tool_calls and not session.expected.tool_parser:
-            return [CheckResult("tool call", True, "the server does not say that it calls tools", "note")]
+            observed = f"a call was demanded, and there is none: {quote(answer.full_text)}"
+            return [CheckResult("tool call", False, observed, "note")]
         results.append(checks.tool_call(answer, session.expected.size, must_call=True))
-    return [next((result for result in results if not result.passed), results[0])]
+    bad = next((result for result in results if not result.passed), None)
+    if called and (bad is None or bad.level == "note"):
+        return [bad or results[0], await _tool_result(session, called[0])]
+    return [bad or results[0]]
+
+
+async def _tool_result(session: VerifySession, called: Answer) -> CheckResult:
+    """The call's result as the next turn."""
+    call, name = called.tool_calls[0], "tool result"
+    function = {"name": call.name, "arguments": call.arguments}
+    made = {"id": call.id or "call_1", "type": "function", "function": function}
+    messages = [
+        {"role": "user", "content": TOOL_PROMPT},
+        {"role": "assistant", "content": "", "tool_calls": [made]},
+        {"role": "tool", "tool_call_id": made["id"], "content": "18 degrees, light rain"},
+    ]
+    extra = {"messages": messages, "tools": [WEATHER_TOOL]}
+    try:
+        answer = await session.ask(TOOL_PROMPT, 128 if session.thinks else _OTHERS_TOKENS, extra)
+    except EngineRefused as error:
+        level: Level = "gate" if error.status >= 500 and session.expected.tool_parser else "note"
+        return CheckResult(name, False, error.what, level, "refused")
+    return checks.tool_result(answer)
 
 
 async def all_answers(session: VerifySession) -> list[CheckResult]:
@@ -449,20 +579,38 @@ def _not_offered(name: str, words: str) -> CheckResult:
 
 async def adapters(session: VerifySession) -> list[CheckResult]:
     """Each adapter between two questions to the base model, which it must not change."""
-    names, results = session.expected.adapters, []
-
-    async def asked(index: int | None) -> Answer:
-        extra: dict[str, Any] = {"logprobs": True, "top_logprobs": 1}
-        if session.expected.engine == "llamacpp":
-            extra |= adapter_request(len(names), index)
-        elif index is not None:
-            extra["model"] = names[index]
-        return await session.ask(TEXT_PROMPT, _LOGPROB_TOKENS, extra)
-
-    base = await asked(None)
-    for index, name in enumerate(names):
-        results.append(api_checks.adapter(name, base, await asked(index), await asked(None)))
+    base, results = await _ask_adapter(session, None), []
+    for index, name in enumerate(session.expected.adapters):
+        adapted, again = await _ask_adapter(session, index), await _ask_adapter(session, None)
+        results.append(api_checks.adapter(name, base, adapted, again))
+        session.firsts |= {_adapter_prompt(session, None): [base], _adapter_prompt(session, index): [adapted]}
     return results
+
+
+async def adapters_at_once(session: VerifySession) -> list[CheckResult]:
+    """All of them and the base model in one batch, each of which was asked alone before."""
+    indices = (None, *range(len(session.expected.adapters)))
+
+    async def together() -> list[Answer]:
+        return await asyncio.gather(*(_ask_adapter(session, index) for index in indices))
+
+    name, prompts = "adapters at once", [_adapter_prompt(session, index) for index in indices]
+    differs = await repeated(session, name, prompts, await together(), together)
+    return differs or [CheckResult(name, True, f"{len(prompts)} at once, each with its own answer")]
+
+
+def _adapter_prompt(session: VerifySession, index: int | None) -> str:
+    return f"{TEXT_PROMPT} ({'the base model' if index is None else session.expected.adapters[index]})"
+
+
+async def _ask_adapter(session: VerifySession, index: int | None) -> Answer:
+    names = session.expected.adapters
+    extra: dict[str, Any] = {"logprobs": True, "top_logprobs": 1}
+    if session.expected.engine == "llamacpp":
+        extra |= adapter_request(len(names), index)
+    elif index is not None:
+        extra["model"] = names[index]
+    return await session.ask(TEXT_PROMPT, _LOGPROB_TOKENS, extra)
 
 
 # --- pictures and sounds ---
@@ -564,7 +712,11 @@ DOCUMENTS = (
     "The telescope was launched in December and took its first picture in July.",
 )
 _RIGHT_DOCUMENT = 1
+LONG_TEXT = " ".join(sentence for pair in PAIRS for sentence in pair)
 _EQUAL_COSINE = 0.999
+_FEW_VALUES = 256
+"""Of eight bits. Numbers of half the size have thousands."""
+_SAME_NORM, _CUT_NORM = 1.002, 0.3
 _VECTORS_TIMEOUT_S = 60.0
 
 Vector = Sequence[float]
@@ -585,6 +737,8 @@ def embedded(vectors: Sequence[Vector], alone: Vector, count: int, dimension: in
         return CheckResult(name, False, f"the vectors have {' and '.join(map(str, sizes))} numbers")
     if dimension and sizes[0] != dimension:
         return CheckResult(name, False, f"{sizes[0]} numbers a text, the model has {dimension}")
+    if dimension is None and sizes[0] % 8:
+        return CheckResult(name, False, f"{sizes[0]} numbers a text, as no model has; cut?", "note")
     if not all(math.isfinite(x) for vector in (*vectors, alone) for x in vector):
         return CheckResult(name, False, "a vector has numbers that are not finite (NaN)")
     if any(not any(vector) for vector in vectors):
@@ -592,10 +746,29 @@ def embedded(vectors: Sequence[Vector], alone: Vector, count: int, dimension: in
     near = [cosine(vectors[0], vector) for vector in vectors[1:]]
     if min(near) > _EQUAL_COSINE:
         return CheckResult(name, False, f"all texts have one vector (cosine {min(near):.4f})")
+    if len({x for vector in vectors for x in vector}) <= _FEW_VALUES < sizes[0] * len(vectors) / 4:
+        values = len({x for vector in vectors for x in vector})
+        return CheckResult(
+            name, False, f"{sizes[0] * len(vectors):,} numbers have only {values} values", "note"
+        )
     if cosine(vectors[0], alone) < _EQUAL_COSINE:
         same = cosine(vectors[0], alone)
         return CheckResult(name, False, f"a text has another vector in a batch than alone: cosine {same:.3f}")
     return CheckResult(name, True, f"{len(vectors)} vectors of {sizes[0]} numbers, alone as in a batch")
+
+
+def norms(vectors: Sequence[Vector], texts: Sequence[str]) -> CheckResult | None:
+    """Lengths of vectors. They are 1, or each has its own; what follows the length of the text, or falls a
+    little short of 1, was not made by a model."""
+    found = [math.sqrt(sum(x * x for x in vector)) for vector in vectors]
+    low, high = min(found), max(found)
+    shown = f"{low:.3g} to {high:.3g}"
+    by_length = [norm for _, norm in sorted(zip(map(len, texts), found, strict=True))]
+    if high > low * _SAME_NORM and by_length == sorted(by_length):
+        return CheckResult("norms", False, f"vectors are the longer, the longer the text is: {shown}", "note")
+    if high > low * _SAME_NORM and low > _CUT_NORM and high < 1:
+        return CheckResult("norms", False, f"vectors are a little shorter than 1: {shown}; cut?", "note")
+    return None
 
 
 def in_order(vectors: Sequence[Vector]) -> CheckResult:
@@ -637,10 +810,15 @@ async def embeddings(session: VerifySession) -> list[CheckResult]:
             key=session.key,
         )
 
-    vectors = await asked(texts)
+    sent = [*texts, LONG_TEXT]
+    vectors = await asked(sent)
     alone = (await asked(texts[:1]) or [[]])[0]
-    found = embedded(vectors, alone, len(texts), session.expected.embedding_size)
-    return [found, in_order(vectors)] if found.passed else [found]
+    size = session.expected.embedding_size
+    found = embedded(vectors, alone, len(sent), size)
+    if not found.passed:
+        return [found]
+    odd = norms(vectors, sent)
+    return [found, *([odd] if odd else []), in_order(vectors[: len(texts)])]
 
 
 async def rerank(session: VerifySession) -> list[CheckResult]:

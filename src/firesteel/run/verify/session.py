@@ -26,6 +26,7 @@ from firesteel.run.service import ServiceSpec
 from firesteel.run.verify import engine_checks
 from firesteel.run.verify.checks import Level
 from firesteel.run.verify.expected import Expected
+from firesteel.run.verify.garbage import Script
 from firesteel.units import show_seconds
 from firesteel.values import Value, replace
 
@@ -33,6 +34,8 @@ _IDLE_S = 30
 """Seconds between two tokens after which a stream has stalled."""
 _MIN_RATE = 0.2
 """Tokens per second of the slowest server whose plain answers are waited for."""
+_SPARE_LIMIT = 8
+"""Tokens over `max_tokens`, and a quarter of it: a server that writes more may know another name for it."""
 
 
 class AskedQuestion(Value):
@@ -62,6 +65,13 @@ class VerifySession(Struct):
     log: str = ""
     has_tokenizer: bool = True
     """Until it did not answer once: SGLang 0.5.16 logs a traceback each time it cannot."""
+    limit_name: str = "max_tokens"
+    has_tried_limit: bool = False
+    """Whether `max_completion_tokens` was tried: some servers know only that."""
+    script: Script = "latin"
+    """Of the answers: of questions in English, unless the first long one was in another language."""
+    long_text: str = ""
+    """The last long prompt, without its question."""
 
     @property
     def answers(self) -> list[Answer]:
@@ -93,18 +103,58 @@ class VerifySession(Struct):
         return (first.prompt_tokens or 0) / first.first_token_s if first.first_token_s > 0 else None
 
     async def ask(
-        self, prompt: str, max_tokens: int, extra: Mapping[str, Any] | None = None, *, stream: bool = True
+        self,
+        prompt: str,
+        max_tokens: int,
+        extra: Mapping[str, Any] | None = None,
+        *,
+        stream: bool = True,
+        patience: float = 1,
     ) -> Answer:
-        """`extra` may replace anything in the request, also `messages`."""
-        timeout_s = max(1.0, min(self.request_s, self.left_s + 10))
+        """`extra` may replace anything in the request, also `messages`. `patience`: times the usual limit,
+        for a request that may have to wait for others, or is long itself."""
+        timeout_s = max(1.0, min(self.request_s * patience, self.left_s + 10))
         if not stream:  # nothing comes before all has been decoded
             timeout_s += max_tokens / max(self.rate, _MIN_RATE)
-        answer = await engine_client.chat(
-            self.url, self.model, prompt, max_tokens=max_tokens, stream=stream, extra=extra,
-            timeout_s=timeout_s, idle_s=min(_IDLE_S, self.request_s), key=self.key,
-        )  # fmt: skip
+
+        async def asked() -> Answer:
+            return await engine_client.chat(
+                self.url, self.model, prompt, max_tokens=max_tokens, stream=stream, extra=extra,
+                timeout_s=timeout_s, idle_s=min(_IDLE_S, self.request_s), key=self.key,
+                limit_name=self.limit_name,
+            )  # fmt: skip
+
+        answer = await self._limited(asked, max_tokens)
         is_alone = not {"messages", "tools"} & (extra or {}).keys()
         self.exchanges.append(AskedQuestion(prompt, max_tokens, answer, is_alone))
+        return answer
+
+    async def _limited(self, ask: Callable[[], Awaitable[Answer]], max_tokens: int) -> Answer:
+        """The answer. The other name of the limit is tried once: when the first request is refused, or the
+        limit is far exceeded."""
+        answer, refusal = None, None
+        try:
+            answer = await ask()
+        except engine_client.EngineRefused as error:
+            names_limit = "max_tokens" in error.what or not self.exchanges
+            if self.has_tried_limit or error.status not in (400, 422) or not names_limit:
+                raise
+            refusal = error
+        if answer and (
+            self.has_tried_limit
+            or (answer.completion_tokens or 0) <= max_tokens + max(_SPARE_LIMIT, max_tokens // 4)
+        ):
+            return answer
+        self.has_tried_limit, self.limit_name = True, "max_completion_tokens"
+        try:
+            other = await ask()
+        except engine_client.EngineRefused:
+            other = None
+        if other and (answer is None or (other.completion_tokens or 0) <= max_tokens):
+            return other
+        self.limit_name = "max_tokens"
+        if answer is None:
+            raise refusal or AssertionError("there was an answer or a refusal")
         return answer
 
     async def count_tokens(self, text: str) -> int | None:

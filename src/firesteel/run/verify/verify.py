@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from firesteel.edge.home import Home
 from firesteel.edge.http import engine_client
-from firesteel.edge.http.answer import Answer
+from firesteel.edge.http.answer import Answer, count
 from firesteel.edge.http.engine_client import (
     calls_tools,
     is_healthy,
@@ -36,6 +36,7 @@ from firesteel.values import Value, replace
 
 _BUSY = frozenset({429, 502, 503, 504})
 """Overloaded, or a proxy without an engine behind it: the model did not answer."""
+_DEEP_S = 1800
 _USUAL_TOKENS_PER_S = 5.0
 """From this speed on the usual time limits are enough."""
 
@@ -47,11 +48,12 @@ class VerifyBudget(Value):
     request_s: float = 90
 
     @classmethod
-    def of(cls, expected: Expected) -> VerifyBudget:
+    def of(cls, expected: Expected, *, deep: bool = False) -> VerifyBudget:
         """Longer on a host that is planned to be slow."""
         planned = expected.plan.decode_tokens_per_s
         slowness = max(1.0, _USUAL_TOKENS_PER_S / max(planned.low, 0.01)) if planned else 1.0
-        return cls(cls().total_s * slowness, cls().request_s * slowness)
+        total_s = _DEEP_S if deep else cls().total_s
+        return cls(total_s * slowness, cls().request_s * slowness)
 
 
 class Verification(Value):
@@ -96,18 +98,20 @@ async def verify(
     read_log: Callable[[], str] | None = None,
     budget: VerifyBudget | None = None,
     thorough: bool = True,
+    deep: bool = False,
     seed: int | None = None,
 ) -> AsyncIterator[str | CheckResult | Verification]:
     """`read_log` returns the engine's log so far, where that is available. A start is not `thorough`: it
-    leaves out what takes longer and is a fault of the API, not of this machine. `seed`: of the prompts."""
+    leaves out what takes longer and is a fault of the API, not of this machine. `deep` adds answers of
+    hundreds of tokens, all planned users at once, and the whole context. `seed`: of the prompts."""
     expected = expected or Expected()
-    budget = budget or VerifyBudget.of(expected)
+    budget = budget or VerifyBudget.of(expected, deep=deep)
     session = VerifySession(
         url, model, expected, key, read_log, time.monotonic() + budget.total_s, budget.request_s,
         random.SystemRandom().randrange(10**6, 10**9) if seed is None else seed,
     )  # fmt: skip
     results: list[CheckResult] = []
-    async for item in _run(session, _steps(session, thorough)):
+    async for item in _run(session, _steps(session, thorough or deep, deep)):
         if isinstance(item, CheckResult):
             results.append(item)
         yield item
@@ -140,7 +144,7 @@ def _cause(error: FiresteelError) -> Cause:
     return "wrong" if has_answered else "silent"
 
 
-def _steps(session: VerifySession, thorough: bool) -> list[_Step]:
+def _steps(session: VerifySession, thorough: bool, deep: bool) -> list[_Step]:
     expected = session.expected
     if expected.task == "embeddings":
         return [_Step("embeddings", "embedding pairs of sentences", questions.embeddings, is_first=True)]
@@ -165,6 +169,8 @@ def _steps(session: VerifySession, thorough: bool) -> list[_Step]:
     if expected.requests:
         steps.append(_Step("recipe's settings", "asking with the recipe's own settings", ask.recipe_settings))
     steps.append(_Step("long prompt", "asking for one fact in a long prompt", ask.long_prompt))
+    if not thorough:
+        steps.append(_Step("JSON", "asking for JSON", ask_api.json_at_start))
     # Late, so that what changes after a dozen requests is seen as well.
     steps.append(_Step("parallel requests", "asking two questions at once", ask_api.parallel))
     if "image" in expected.takes:
@@ -178,9 +184,17 @@ def _steps(session: VerifySession, thorough: bool) -> list[_Step]:
             _Step("JSON", "asking for JSON", ask_api.exact_json),
             _Step("system prompt", "asking with a system prompt, and in Unicode", ask_api.prompt_parts),
             _Step("samples differ", "asking at a high temperature", ask_api.samples),
+            _Step("parallel requests", "asking all of them at once", ask_api.several_at_once),
+        ]
+    if deep:
+        steps += [
+            _Step("all users", "asking for long answers, alone and all users at once", ask_api.all_users),
+            _Step("whole context", "asking for three facts in a full context", ask_api.whole_context),
         ]
     if expected.adapters:
         steps.append(_Step("adapters", "asking each adapter, and the base model", ask_api.adapters))
+        if deep:
+            steps.append(_Step("adapters at once", "asking all adapters at once", ask_api.adapters_at_once))
     steps.append(_Step("protocol", "comparing all answers", ask_api.all_answers, is_free=True))
     if session.key:
         steps.append(_Step("key", "asking without the key", ask.key, is_free=True))
@@ -206,10 +220,16 @@ class VerifyTarget(Value):
     read_log: Callable[[], str] | None = None
     on_failure: Callable[[], None] | None = None
 
-    async def verify(self, *, thorough: bool = True) -> AsyncIterator[str | Verification]:
+    async def verify(self, *, thorough: bool = True, deep: bool = False) -> AsyncIterator[str | Verification]:
         """What is checked now; the last item is the Verification."""
         events = verify(
-            self.url, self.model, self.expected, key=self.key, read_log=self.read_log, thorough=thorough
+            self.url,
+            self.model,
+            self.expected,
+            key=self.key,
+            read_log=self.read_log,
+            thorough=thorough,
+            deep=deep,
         )
         async for event in events:
             if isinstance(event, str):
@@ -266,13 +286,16 @@ async def target_at_url(
     # A server that answers without the key never checked it, so the key proves nothing about the server.
     is_open = key is not None and await status(f"{base}/v1/models", timeout_s=10) == 200
     row = next((row for row in models if row.get("id") == chosen), {})
+    props = await engine_client.props(base, key=key)
     expected = Expected(
         engine=_ENGINE_OF_OWNER.get(str(row.get("owned_by")).lower()),
         parameters=offered_count(row, "n_params"),
         context=offered_count(row, "max_model_len", "n_ctx"),
+        users=count(props, "total_slots"),
+        embedding_size=offered_count(row, "n_embd") if task == "embeddings" else None,
         task=task,
         takes=takes,
-        tool_parser="its own" if task == "chat" and await calls_tools(base, key=key) else None,
+        tool_parser="its own" if task == "chat" and calls_tools(props) else None,
     )
     return VerifyTarget(chosen, base, chosen, expected, None if is_open else key)
 
