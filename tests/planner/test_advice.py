@@ -134,7 +134,7 @@ def test_several_never_gain_more_than_their_number(sparks: int) -> None:
 
 @pytest.mark.parametrize("goal", [None, "speed", "context"])
 def test_the_tiny_model_for_trying_out_is_never_the_best(goal: Goal | None) -> None:
-    """On a Spark, and on another GPU, whose hardware is not in the tables: only the recipe of the tiny model is
+    """On a Spark, and on a GPU whose hardware is not in the tables: only the recipe of the tiny model is
     `measured`, which ranked it first there."""
     other = replace(SPARK, hardware=None, gpus=(Gpu("NVIDIA H200", "580.95.05", "9.0", 141 * GIB),))
     for host in (SPARK, other):
