@@ -196,7 +196,7 @@ def test_serve(home: Home, tmp_path: Path, free_port: int) -> None:
 def test_measure_is_stored(home: Home) -> None:
     async def measure() -> object:
         async with serving(FaultyServer()) as url:
-            sizes, limits = Sizes(users=(1,), depths=(64,), answer=8), RunLimits(budget_s=2)
+            sizes, limits = Sizes(users=(1,), depths=(64,), answer=8), RunLimits(60.0, 0.9)
             return await last(firesteel.measure(url=url, sizes=sizes, limits=limits))
 
     finished = asyncio.run(measure())
@@ -208,7 +208,7 @@ def test_measure_is_stored(home: Home) -> None:
 def test_an_interrupted_measurement_continues(home: Home) -> None:
     async def measure() -> tuple[str, object]:
         async with serving(FaultyServer()) as url:
-            sizes, limits = Sizes(users=(1,), depths=(64,), answer=8), RunLimits(budget_s=2)
+            sizes, limits = Sizes(users=(1,), depths=(64,), answer=8), RunLimits(60.0, 0.9)
             events = firesteel.measure(url=url, sizes=sizes, limits=limits)
             async for event in events:
                 if isinstance(event, SampleTaken):

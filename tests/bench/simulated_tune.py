@@ -3,7 +3,7 @@ record of the calls."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from msgspec import field
@@ -38,6 +38,8 @@ class SimulatedRunner(CandidateRunner):
     """By a value of `attention-backend`, how it fails to come up."""
     start_s: dict[str, float] = field(default_factory=dict)
     """By `load-format`."""
+    logs: list[Callable[[Launch], str]] = field(default_factory=list)
+    """What the engine's log says of a launch."""
     noise: float = 0.002
     efforts: list[Effort] = field(default_factory=list)
 
@@ -96,6 +98,9 @@ class SimulatedRunner(CandidateRunner):
                     )
                 )
         return found
+
+    def log(self, name: str) -> str:
+        return "".join(logged(self.running[-1]) for logged in self.logs)
 
     async def clear(self, name: str) -> AsyncIterator[RunEvent]:
         if self.running:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -53,6 +54,17 @@ def _stretches(sides: Sequence[int]) -> list[list[int]]:
             found.append([])
         found[-1].append(side)
     return found
+
+
+@pytest.mark.parametrize("budget_s", [30.0, 120.0])
+async def test_both_sides_share_one_budget(budget_s: float) -> None:
+    limits = RunLimits(budget_s / 2, precision=0.0001)
+    async with serving(FaultyServer(token_s=0.05)) as one, serving(FaultyServer(token_s=0.1)) as other:
+        orders = [RunOrder(Subject(url, MODEL), POINTS, limits=limits) for url in (one, other)]
+        began = time.perf_counter()
+        done = [event async for _, event in interleave(*orders) if isinstance(event, RunFinished)]
+        assert 0.5 * budget_s <= time.perf_counter() - began <= 1.1 * budget_s
+    assert all(not each.too_short for each in done)
 
 
 async def test_a_dead_server_does_not_block_the_other() -> None:

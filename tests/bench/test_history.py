@@ -36,6 +36,8 @@ def test_a_run_round_trip(home: Home) -> None:
         assert history.run("a-run") == made
         (line,) = history.runs()
     assert (line.id, line.points, line.samples, bool(line.is_whole)) == ("a-run", 1, 3, True)
+    figure = made.run.figures[0].decode_tokens_per_s
+    assert figure is not None and line.decode_tokens_per_s == figure.value
     assert (home.root / "history.db").stat().st_mode & 0o077 == 0, "a launch may carry secrets"
 
 

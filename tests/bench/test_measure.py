@@ -3,6 +3,8 @@ it."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -21,6 +23,7 @@ from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.measurements import Point, RequestSettings, Subject
 from firesteel.edge.sim.spark import SimSpark, TrueSpeed
 from firesteel.edge.sim.spark import Text as PretendText
+from firesteel.errors import ServerNotReady
 from firesteel.values import replace
 from tests.bench.faulty_server import MODEL, TEMPLATE, FaultyServer, serving, speaking
 from tests.bench.paced_server import PacedServer, serving_paced
@@ -420,6 +423,40 @@ async def test_a_short_budget_is_shared_among_the_points() -> None:
     assert visits["prose", 1] >= 1 and visits["prose", 4] >= 1 and visits["code", 4] == 0
     assert abs(visits["prose", 1] - visits["prose", 4]) <= 1, visits
     assert any("left out or cut short" in note and "code with 4 users" in note for note in done.run.notes)
+
+
+@pytest.mark.parametrize("budget_s", [5.0, 20.0, 60.0])
+@pytest.mark.parametrize("token_s", [0.005, 0.05, 0.4])
+async def test_a_budget_is_kept_within_a_tenth(budget_s: float, token_s: float) -> None:
+    """Also by a server so slow that nothing can be measured; then it says how long would do."""
+    points = tuple(Point("sweep", "prose", users, 100, 64) for users in (4, 1))
+    async with serving_paced(PacedServer(0.2, token_s)) as url:
+        began = time.perf_counter()
+        done = await finish(RunOrder(Subject(url, MODEL), points, limits=RunLimits(budget_s, 0.0001)))
+        assert time.perf_counter() - began <= 1.1 * budget_s
+    has_figure = any(each.samples for each in done.run.figures)
+    assert has_figure == (not done.too_short) and has_figure == (budget_s > 120 * token_s)
+    if not has_figure:
+        assert " is too short to measure anything here" in done.too_short and done.wanted_s > budget_s
+    if not done.run.is_whole:
+        assert any("with 4 users" in note and " would do" in note for note in done.run.notes), done.run.notes
+
+
+async def test_a_server_that_never_answers_ends_with_the_budget() -> None:
+    over = asyncio.Event()
+
+    async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await over.wait()
+        writer.close()
+
+    async with await asyncio.start_server(stay_silent, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        began = time.perf_counter()
+        with pytest.raises(ServerNotReady, match="did not answer a few tiny requests in 10"):
+            await run(url, limits=RunLimits(10))
+        assert time.perf_counter() - began <= 11
+        over.set()
+        await asyncio.sleep(0.1)
 
 
 async def test_precision_is_checked_from_the_sixth_repetition_on() -> None:

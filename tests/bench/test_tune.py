@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from firesteel import shipped_data
 from firesteel.bench.compare.stats import compare_values
 from firesteel.bench.measurements import Point, RequestSample
 from firesteel.bench.results.history import open_history
@@ -25,6 +26,7 @@ from firesteel.bench.tune.journal import (
     unfinished_journal,
     write_journal,
 )
+from firesteel.bench.tune.knobs import AS_IT_IS, Knob, KnobChoice, KnobSchema
 from firesteel.bench.tune.outcome import (
     TrialFinished,
     TuneResult,
@@ -40,7 +42,7 @@ from firesteel.edge.home import Home
 from firesteel.edge.sim.spark import SimSpark, TrueSpeed
 from firesteel.errors import FiresteelError, HostNotReady, UsageError
 from firesteel.facts.host.hardware import hardware, idle_host
-from firesteel.launch import LOOPBACK, Ask
+from firesteel.launch import LOOPBACK, Ask, Launch
 from firesteel.library import plans
 from firesteel.planner.memory.measured import launch_key
 from firesteel.planner.propose import Proposal
@@ -273,10 +275,98 @@ async def test_no_more_starts_than_allowed(bench: Any) -> None:
     assert {each.role for each in one.journal.trials} == {"search", "confirm", "twin"}
 
 
-async def test_no_more_time_than_allowed(bench: Any) -> None:
-    one: Bench = bench(wish=replace(WISH, budget_s=1e-6))
+async def test_a_budget_that_is_too_short_is_refused_and_continues_with_a_longer_one(bench: Any) -> None:
+    one: Bench = bench(wish=replace(WISH, budget_s=1e-6), before=RAN)
+    with pytest.raises(FiresteelError, match="does not allow to compare two settings") as failed:
+        await one.run()
+    assert str(failed.value.next).startswith(f"firesteel tune {MODEL} --resume --budget ")
+    (running,) = one.runner.running  # as it was
+    assert launch_key(running) == launch_key(proposed(ASK)[0].plan.launch)
+    one.journal = read_journal(one.home, "t1")
+    assert len(one.journal.trials) == 1
+    one.journal.options = WISH
     done = await one.run()
-    assert done is not None and len(one.journal.of("search")) == 1 and "time was over" in done.notes[0]
+    assert done is not None and done.is_better
+    assert one.journal.trials[0].labels not in [each.labels for each in one.journal.trials[1:]]
+
+
+async def test_a_current_setting_that_could_not_be_measured_is_tried_again(bench: Any) -> None:
+    one: Bench = bench()
+    one.runner.broken["flashinfer"] = FiresteelError("could not be measured: no valid round")
+    with pytest.raises(FiresteelError, match="the current setting cannot be measured"):
+        await one.run()
+    one.runner.broken.clear()
+    one.journal = read_journal(one.home, "t1")
+    done = await one.run()
+    assert done is not None and done.is_better and not one.journal.trials[0].failed
+
+
+async def test_a_search_over_other_settings_begins_anew(bench: Any) -> None:
+    """Another release of the engine has other choices: what was measured with those that are gone is void."""
+    one: Bench = bench()
+    await one.run(until=3)
+    one.journal = read_journal(one.home, "t1")
+    one.journal.trials[1] = replace(one.journal.trials[1], labels={"attention-backend": "GONE"})
+    done = await one.run()
+    assert done is not None and done.is_better
+    assert all(done.space.knows(each.labels) for each in one.journal.trials)
+
+
+async def test_one_setting_is_not_measured_under_two_names(bench: Any) -> None:
+    """What is left to the engine is one of the other choices, as its log says."""
+
+    def logged(launch: Launch) -> str:
+        tokens = launch.flags.get("max-num-batched-tokens", "2048")
+        backend = launch.flags.get("attention-backend", "TRITON_ATTN")
+        return f"Chunked prefill is enabled with max_num_batched_tokens={tokens}.\nUsing {backend} backend."
+
+    one: Bench = bench()
+    one.runner.logs.append(logged)
+    done = await one.run()
+    assert done is not None and done.is_better
+    measured = [
+        (each.labels["speculation"], *map(settled(each), KNOBS[1:]))
+        for each in one.journal.of("search")
+        if each.same_as is None
+    ]
+    assert len(measured) == len(set(measured)), measured
+    assert AS_IT_IS in str([each.labels for each in one.journal.of("search")])
+
+
+def settled(trial: Trial) -> Callable[[str], str]:
+    return lambda knob: {**trial.labels, **trial.settled}[knob]
+
+
+@pytest.mark.parametrize(
+    ("engine", "name", "line", "label"),
+    [
+        ("llamacpp", "threads", "system_info: n_threads = 1 (n_threads_batch = 1) / 2 | CPU : SSE3 = 1", "1"),
+        ("llamacpp", "flash-attn", "resolve_fused_ops: Flash Attention enabled", "on"),
+        (
+            "vllm",
+            "max-num-batched-tokens",
+            "enabled with max_num_batched_tokens=8192.",
+            "8192",
+        ),
+        ("vllm", "attention-backend", "Using FLASH_ATTN attention backend out of potential", "FLASH_ATTN"),
+        ("vllm", "attention-backend", "Using FLASH_ATTN backend.\nUsing FLASHINFER attention backend", None),
+        (
+            "sglang",
+            "attention-backend",
+            "Attention backend not specified. Use triton backend by",
+            "triton",
+        ),
+        ("sglang", "chunked-prefill-size", "context_len=4096, chunked_prefill_size=8192, max", "8192"),
+    ],
+)
+def test_what_the_engine_chose_is_read_from_its_log(
+    engine: str, name: str, line: str, label: str | None
+) -> None:
+    schemas = shipped_data.load("bench/space.yaml", dict[str, list[KnobSchema]])[engine]
+    schema = next(each for each in schemas if each.knob == name)
+    values = [{"half": "1", "all": "2"}.get(value, value) for value in schema.values]
+    knob = Knob(name, tuple(map(KnobChoice, (AS_IT_IS, *values))), seen=schema.seen or "")
+    assert knob.settled(line) == label and knob.settled("nothing of it") is None
 
 
 async def test_a_budget_is_shared_among_the_runs(bench: Any) -> None:

@@ -59,7 +59,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def test_find_tells_the_highest_load(here: Firesteel) -> None:
-    sizes = ("--depth", "40", "--answer", "8", "--budget", "3s")
+    sizes = ("--depth", "40", "--answer", "8", "--budget", "10s")
     with lying(FaultyServer(token_s=0)) as url:
         done = here("bench", "--url", f"{url}/v1", "--find", "ttft=60s", *sizes, "--json")
         wrong = here("bench", "--url", f"{url}/v1", "--find", "ttft=60s", "--users", "4")
@@ -79,7 +79,7 @@ def test_find_tells_the_highest_load(here: Firesteel) -> None:
 
 def test_find_at_a_server_that_fails(here: Firesteel) -> None:
     with lying(FaultyServer("500")) as url:
-        ran = here("bench", "--url", f"{url}/v1", "--find", "ttft=60s", "--budget", "5s")
+        ran = here("bench", "--url", f"{url}/v1", "--find", "ttft=60s", "--budget", "10s")
     text = " ".join(ran.out.split())
     assert ran.code == 1 and "no number of users that was tried certainly holds" in text
     assert "requests failed: HTTP 500" in text and "were not looked for" in text
@@ -88,7 +88,7 @@ def test_find_at_a_server_that_fails(here: Firesteel) -> None:
 def test_own_prompts_are_measured(here: Firesteel, tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     file.write_text('{"prompt": "Why is the sky blue?"}\n{"prompt": "Why is the sea salty?"}\n')
-    asked = ("--prompts", str(file), "--users", "1", "--answer", "8", "--budget", "1s")
+    asked = ("--prompts", str(file), "--users", "1", "--answer", "8", "--budget", "1m", "--precision", "90%")
     server = FaultyServer(token_s=0)
     with lying(server) as url:
         shown = here("bench", "--url", f"{url}/v1", *asked)
@@ -136,6 +136,20 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
     for format in ("json", "csv", "markdown", "llama-benchy", "llama-benchy-csv"):
         exported = here("bench", "export", "last", "--as", format)
         assert exported.code == 0 and "faulty" in exported.out, exported.err
+
+
+def test_a_budget_that_is_too_short_is_refused_and_the_run_continues(here: Firesteel) -> None:
+    """An answer takes 1.7 s here: two do not fit into 2 s, and the first does not count."""
+    with lying(FaultyServer(token_s=0.1)) as url:
+        refused = here("bench", "--url", url, *POINT, "--budget", "2s", "--json")
+        assert refused.code == 1 and refused.json is not None
+        assert "a budget of 2.0 s is too short to measure anything here" in refused.json["message"]
+        again = refused.json["next"].split()
+        assert again[:3] == ["firesteel", "bench", "--resume"] and again[-2] == "--budget"
+        done = here(
+            "bench", "--url", url, "--resume", again[3], "--budget", "1m", "--precision", "90%", "--json"
+        )
+    assert done.code == 0 and done.json is not None and done.json["figures"][0]["samples"] > 0
 
 
 @pytest.mark.parametrize("lie", ["500", "no usage", "garbage"])
@@ -214,8 +228,9 @@ def test_points_that_do_not_fit_the_context(here: Firesteel) -> None:
         ran = here("bench", "--url", url, "--shape", "single", "--depth", "64k")
         assert ran.code == 2 and "8,192 are served" in ran.err
         some = here(
-            "bench", "--url", url, "--shape", "single", "--depth", "64,64k", "--answer", "8", "--budget", "1s"
-        )
+            "bench", "--url", url, "--shape", "single", "--depth", "64,64k", "--answer", "8",
+            "--budget", "1m", "--precision", "90%",
+        )  # fmt: skip
     assert some.code == 0 and "left out: points that need" in some.out
 
 

@@ -101,7 +101,7 @@ SERVICE = {
     "verify": "verify smollm2",
     "logs": "logs smollm2",
     "client-service": "client openai",
-    "bench": "bench smollm2 --users 1 --budget 2s --depth 40 --answer 8",
+    "bench": "bench smollm2 --users 1 --budget 1m --precision 90% --depth 40 --answer 8",
     "history-bench": "bench list",
     "compare-plan": "bench compare --plan last",
     "history-delete": "bench delete {run}",
@@ -111,7 +111,8 @@ SERVICE = {
 ELSEWHERE = {
     "choose-guides", "cluster-add", "cluster-check", "cluster-remove", "cluster-stage", "compare",
     "compare-published", "compare-quality", "doctor-cluster", "doctor-measure", "history-import",
-    "image-build", "image-prune", "image-watch", "learn", "learn-image", "learn-recipes",
+    "engine-install", "engine-remove", "history-chart", "image-build", "image-prune", "image-watch", "learn",
+    "learn-image", "learn-recipes",
     "quantize-calibrate", "quantize-gguf", "recipe-adopt", "serve", "top", "tune", "up-file", "upgrade",
 }  # fmt: skip
 """Documents that need other hosts, docker, minutes or a second release: the tests of their commands."""

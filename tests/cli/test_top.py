@@ -23,6 +23,7 @@ from firesteel.edge.sim.setup import environment
 from firesteel.gateway.keys import add_key
 from tests.conftest import run_firesteel
 from tests.edge.sim.spark import free_port
+from tests.needs import needs_programs
 
 pytestmark = pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
 _WAIT_S = 120
@@ -47,7 +48,7 @@ class Gateway:
 
 
 @contextmanager
-def gateway_on_a_spark(folder: Path, *, asks_for_key: bool = False) -> Iterator[Gateway]:
+def gateway_on_a_spark(folder: Path, *options: str, asks_for_key: bool = False) -> Iterator[Gateway]:
     assert run_firesteel(folder, "--sim", "idle", "ps").code == 0
     env = environment(folder / "sim", os.environ) | {"FIRESTEEL_SIM_SPEED": "1000"}
     spark = json.loads((folder / "sim" / "spark.json").read_text())
@@ -56,7 +57,7 @@ def gateway_on_a_spark(folder: Path, *, asks_for_key: bool = False) -> Iterator[
         _, env["BOSS"] = add_key(folder / "sim" / "home" / "keys.json", "boss", scope="admin")
     file = folder / "firesteel.yaml"
     file.write_text(FILE.format(free_port(), free_port(), free_port()))
-    command = [sys.executable, "-m", "firesteel", "serve", "-f", str(file), "--json"]
+    command = [sys.executable, "-m", "firesteel", "serve", "-f", str(file), "--json", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env)
     assert process.stdout
     try:
@@ -264,3 +265,26 @@ def test_a_key(tmp_path: Path) -> None:
         assert ran.returncode == 1 and "FIRESTEEL_API_KEY" in ran.stderr
         gateway.env["FIRESTEEL_API_KEY"] = gateway.env["BOSS"]
         assert gateway.top("--once").returncode == 0
+
+
+@needs_programs("openssl")
+def test_a_gateway_of_this_home_may_show_a_certificate_that_it_signed_itself(tmp_path: Path) -> None:
+    """Its name is not even that of the host. Of any other address it stays unknown."""
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", "/CN=spark"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    options = ("--cert", str(certificate), "--cert-key", str(key))
+    with gateway_on_a_spark(tmp_path, *options) as gateway:
+        assert gateway.url.startswith("https://")
+        for more in ((), ("--url", gateway.url)):
+            shown = gateway.top("--once", *more)
+            assert shown.returncode == 0 and "coder" in shown.stdout, shown.stderr
+        stranger = {**gateway.env, "FIRESTEEL_HOME": str(tmp_path / "other")}
+        gateway.env = stranger
+        refused = gateway.top("--once", "--url", gateway.url)
+        assert refused.returncode == 1 and "is not trusted here" in refused.stderr, refused.stderr
+        gateway.env = {**stranger, "SSL_CERT_FILE": str(certificate)}
+        assert "mismatch" in gateway.top("--once", "--url", gateway.url).stderr

@@ -91,6 +91,26 @@ def test_panels() -> None:
     assert "from 10 s on until yesterday" in text(FULL, old)
 
 
+def test_an_answer_in_one_piece_has_its_own_part() -> None:
+    """Its prompt and its answer cannot be told apart, so no part of it is called prompt."""
+    plain = replace(REQUESTS[0], is_stream=False, first_s=19.9)
+    shown = text(replace(FULL, requests=(plain,)), Selection("coder", "requests"), width=100)
+    (line,) = [line for line in shown.splitlines() if "100   200" in line]
+    assert "10.0 s       -  20.0 s    100   200" in line
+    assert "\u2591" in line and "\u2593" not in line and "\u2592" not in line
+    assert "\u2591 both in one piece" in shown
+
+
+def test_a_broken_service_file_and_notes_are_shown() -> None:
+    noted = replace(CODER, note="its measured memory is above the plan")
+    state = replace(FULL.state, models=(noted, BIG), problem="x.yaml:3: there is no key `mdoels`")
+    shown = text(replace(FULL, state=state), Selection("coder"), height=30)
+    assert "the service file has a mistake" in shown and "x.yaml:3: there is no key `mdoels`" in shown
+    assert "coder: its measured memory is above the plan" in shown
+    lines = "\n".join(line.plain for line in once(replace(FULL, state=state), 80))
+    assert "there is no key `mdoels`" in lines and "coder: its measured memory is above the plan" in lines
+
+
 @pytest.mark.parametrize("size", [(80, 24), (40, 10), (200, 60), (79, 23), (20, 3), (1, 1)])
 @pytest.mark.parametrize("panel", PANELS)
 def test_a_frame_has_the_size_of_its_terminal(size: tuple[int, int], panel: Panel) -> None:

@@ -13,7 +13,8 @@ import firesteel
 from firesteel.catalog.catalog import shipped
 from firesteel.edge.home import Home
 from firesteel.errors import DoesNotFit
-from firesteel.launch import Ask
+from firesteel.facts.host.hardware import Gpu
+from firesteel.launch import Ask, Goal
 from firesteel.planner.advice import (
     OverHosts,
     alternative,
@@ -129,3 +130,14 @@ def test_several_never_gain_more_than_their_number(sparks: int) -> None:
     for model in ("gpt-oss-20b", "qwen3.6-35b-a3b-nvfp4", "gemma-4-31b-nvfp4"):
         found = gain(model, sparks)
         assert found.gain and found.gain.expected <= sparks
+
+
+@pytest.mark.parametrize("goal", [None, "speed", "context"])
+def test_the_tiny_model_for_trying_out_is_never_the_best(goal: Goal | None) -> None:
+    """On a Spark, and on a GPU whose hardware is not in the tables: only the recipe of the tiny model is
+    `measured`, which ranked it first there."""
+    other = replace(SPARK, hardware=None, gpus=(Gpu("NVIDIA H200", "580.95.05", "9.0", 141 * GIB),))
+    for host in (SPARK, other):
+        runnable = [each for each in propose(shipped(), host, Ask(goal=goal)) if each.can_run]
+        assert len(runnable) > 5 and not runnable[0].is_embedded
+        assert runnable[-1].is_embedded

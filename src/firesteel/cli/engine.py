@@ -55,39 +55,49 @@ def list_(as_json: bool) -> None:
 
 @command.command("install")
 @click.argument("what", metavar="ENGINE[==VERSION]")
-def install(what: str) -> None:
+@options.json_option
+def install(what: str, as_json: bool) -> None:
     """Install an engine from wheels, by package name, in a separate environment.
 
     vllm, on a machine without a GPU its build for CPUs; sglang; llamacpp as xllamacpp has it, for the CPU.
     """
-    _follow(engines.install_engine(what))
+    _follow(engines.install_engine(what), as_json)
 
 
 @command.command("build")
 @click.argument("what", metavar="llamacpp[==bNUMBER]")
 @click.option("--source", type=options.PATH, help="Use this checkout or archive of llama.cpp.")
 @click.option("--cpu", is_flag=True, help="Build for the CPU, though there is a GPU.")
-def build(what: str, source: Path | None, cpu: bool) -> None:
+@options.json_option
+def build(what: str, source: Path | None, cpu: bool, as_json: bool) -> None:
     """Build llama.cpp from pinned sources for the GPU of this machine, or for its CPU.
 
     An interrupted build resumes where it left off. It also builds llama-bench,
     llama-quantize and ggml-rpc-server.
     """
-    _follow(engines.build_engine(what, source=source, for_cpu=cpu))
+    _follow(engines.build_engine(what, source=source, for_cpu=cpu), as_json)
 
 
 @command.command("remove")
 @click.argument("name")
-def remove(name: str) -> None:
+@options.json_option
+def remove(name: str, as_json: bool) -> None:
     """Remove an engine by the name that `firesteel engine list` shows."""
     engines.remove_engine(name)
+    if as_json:
+        options.print_json(documents.engines.EngineRemoveJson.of(name=name))
+        return
     click.echo(f"{name} is removed")
 
 
-def _follow(events: AsyncIterator[BuildProgress | Path]) -> None:
+def _follow(events: AsyncIterator[BuildProgress | Path], as_json: bool) -> None:
     with told_on_interrupt("the same command resumes where it left off"):
         folder = asyncio.run(last_of(events, Path))
     engine = engines.installed_engines()[folder]
+    if as_json:
+        shown = documents.engines.engine_json(folder, engine)
+        options.print_json(documents.engines.EngineInstallJson.of(engine=shown))
+        return
     click.echo(f"{folder.name}: {engine.engine} {engine.version}, {'GPU' if engine.uses_gpu else 'CPU'}")
     click.echo(typed("next: firesteel up MODEL --native"), err=True)
 

@@ -41,7 +41,7 @@ def list_runs(is_all: bool, as_json: bool) -> None:
     if not runs:
         out.print(typed("no runs yet; next: firesteel bench"), soft_wrap=True)
         return
-    columns = ("name", "when", "model", "engine", "points", "samples", "")
+    columns = ("name", "when", "model", "engine", "decode tok/s", "points", "samples", "")
     out.print(table(columns, map(_cells, runs)))
 
 
@@ -51,7 +51,8 @@ def _cells(run: RunSummary) -> tuple[str, ...]:
     if run.origin != history.MEASURED_HERE:
         state = run.origin
     when = run.began[:16].replace("T", " ")
-    return (run.id, when, run.model, engine, str(run.points), str(run.samples), state)
+    rate = "-" if run.decode_tokens_per_s is None else f"{run.decode_tokens_per_s:.1f}"
+    return (run.id, when, run.model, engine, rate, str(run.points), str(run.samples), state)
 
 
 @click.command("show")
@@ -106,10 +107,14 @@ def export(runs: tuple[str, ...], file: Path | None, samples: bool, format: Expo
 @click.command("chart")
 @click.argument("model", required=False)
 @click.option("--html", type=options.FILE, required=True, help="Write the page here.")
-def chart(model: str | None, html: Path) -> None:
+@options.json_option
+def chart(model: str | None, html: Path, as_json: bool) -> None:
     """Draw the decode speed of every load over time, of MODEL or of all models, as one HTML page."""
     show_notes()
     history.write_chart(html, model)
+    if as_json:
+        options.print_json(documents.bench.HistoryChartJson.of(html=str(html)))
+        return
     err.print(f"report  {html}")
 
 

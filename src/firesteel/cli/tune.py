@@ -194,6 +194,8 @@ def _refused_view(space: SearchSpace) -> list[RenderableType]:
 def outcome(trial: Trial) -> str:
     if trial.failed:
         return f"failed: {trial.failed}"
+    if trial.same_as is not None:
+        return f"the same setting as run {trial.same_as}"
     interval = interval_of(trial)
     if interval is None:
         return f"up in {trial.start_s or 0:.1f} s"

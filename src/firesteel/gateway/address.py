@@ -24,6 +24,8 @@ class Address(Value):
     has_keys: bool
     """It requires a key."""
     pid: int
+    certificate: str = ""
+    """The file of the certificate that it shows; empty: it has none."""
 
 
 def lock_path(home: Home) -> Path:

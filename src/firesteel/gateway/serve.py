@@ -137,7 +137,8 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
 
         def publish_address() -> None:
             names = tuple(model.name for model in executor.config.models)
-            write_address(home, Address(url, names, not ring.is_open, os.getpid()))
+            certificate = str(options.cert.absolute()) if options.cert else ""
+            write_address(home, Address(url, names, not ring.is_open, os.getpid(), certificate))
 
         def apply(changed: ServiceConfig) -> None:
             executor.change(changed)
@@ -149,14 +150,20 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
             for event in _unservable(changed):
                 events.put(event)
             publish_address()
+            dispatcher.monitoring.file_problem = ""
             events.put(ServeEvent("file", f"{changed.path} was read again"))
+
+        def refuse(why: Reason) -> None:
+            dispatcher.monitoring.file_problem = str(why)
+            dispatcher.subscribers.publish({"event": "note", "model": "", "words": str(why)})
+            events.put(ServeEvent("file", str(why)))
 
         publish_address()
         watch = ServiceFileWatch(
             str(options.file),
             loader,
             apply,
-            lambda why: events.put(ServeEvent("file", str(why))),
+            refuse,
             first_read,
             str(home.releases_path),
         )

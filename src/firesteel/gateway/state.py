@@ -103,5 +103,7 @@ class GatewayState(Value):
     waiting: int = 0
     queue: tuple[WaitingRequest, ...] = ()
     """The requests that have waited longest."""
+    problem: str = ""
+    """What is wrong with the service file as it is now: its last good version stays in use."""
     requests: int = 0
     """Rows written to the request log since the gateway started; a change means that there are new ones."""

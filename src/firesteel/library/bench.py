@@ -14,6 +14,7 @@ from firesteel.bench.load.measure import Event, RunFinished, RunProgress, RunSta
 from firesteel.bench.load.schedule import RunLimits, Shape, Sizes
 from firesteel.bench.measurements import RequestSettings, StoredRun
 from firesteel.edge.home import find_home
+from firesteel.errors import FiresteelError
 from firesteel.library.history import compare_runs, history
 
 if TYPE_CHECKING:
@@ -129,6 +130,9 @@ async def measure_in_turns(
     with history() as known:
         async for side, event in ab.measure_in_turns(known, servers, shapes, sizes, limits, seed):
             if isinstance(event, RunFinished):
+                if event.too_short:
+                    hint = f"add --budget {load_shapes.budget_text(2 * event.wanted_s)}, for both together"
+                    raise FiresteelError(event.too_short, next=hint)
                 done[side] = StoredRun(event.run, event.samples)
             yield side, event
     yield compare_runs(done[0], done[1], despite=despite, is_interleaved=True)

@@ -15,7 +15,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from datetime import datetime
 from ipaddress import ip_address
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 from firesteel.edge.home import find_home, write_text
 from firesteel.errors import FiresteelError, UsageError
@@ -80,6 +82,16 @@ def gateway_url() -> str:
             next=f"firesteel serve {' '.join(names)}, which takes over what runs; firesteel ps lists it",
         )
     raise FiresteelError("no gateway runs here", next="firesteel serve, or firesteel top --url URL")
+
+
+def certificate_of(url: str) -> str | None:
+    """The file of the certificate that the gateway at this address shows, if it is the one of this home: so
+    it is known, whoever signed it."""
+    found, parts = gateway(), urlsplit(url)
+    if found is None or not found.certificate or parts.scheme != "https":
+        return None
+    is_here = parts.hostname in ("127.0.0.1", "localhost", "::1", urlsplit(found.url).hostname, gethostname())
+    return found.certificate if is_here and parts.port == urlsplit(found.url).port else None
 
 
 def serve(options: ServeOptions, ends: asyncio.Event) -> AsyncIterator[ServeEvent]:

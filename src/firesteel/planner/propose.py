@@ -369,10 +369,11 @@ def service_name(text: str) -> str:
 
 
 def _rank(proposal: Proposal, goal: Goal | None) -> tuple[object, ...]:
-    """What can run first, then what uses the GPU, then the goal, recipes that have been run, and speed."""
+    """What can run first, and of that the tiny model for trying out last; then the goal, recipes that have
+    been run, and speed."""
     return (
         not proposal.can_run,
-        proposal.is_embedded and proposal.plan.host.hardware is not None,
+        proposal.is_embedded,
         -_worth(proposal, goal) if goal else 0,
         _STATUS_RANK[proposal.recipe.status if proposal.recipe else "untried"],
         -_worth(proposal, "speed"),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from queue import Queue
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import to_builtins
 from playwright.sync_api import Browser, Page, expect
@@ -132,6 +133,41 @@ def test_a_request_that_waited_for_a_load_is_a_waterfall(open_page: OpenPage) ->
         expect(page.locator("table.requests tbody tr")).to_contain_text("10.0")  # tokens a second
 
 
+def test_a_request_that_was_not_streamed_is_not_all_prefill(open_page: OpenPage) -> None:
+    row = {
+        "id": 7, "at": time.time(), "key": "", "model": "coder", "route": "chat", "status": 200,
+        "how": "whole", "why": "", "is_stream": False, "waited_s": 1.0, "first_s": 9.9, "total_s": 10.0,
+        "bytes_in": 10, "bytes_out": 20, "prompt_tokens": 1000, "completion_tokens": 81,
+        "cached_tokens": None, "replica": 0, "loaded_s": 0.0,
+    }  # fmt: skip
+    with played(state(requests=1), answers={"/api/requests": {"requests": [row]}}) as url:
+        page = open_page(f"{url}/#requests")
+        page.locator("table.requests tbody button").click()
+        steps = page.locator(".steps li")
+        expect(steps).to_have_count(2)
+        expect(steps.nth(1)).to_contain_text("Prefill and answer in one piece, 1,000 tokens in, 81 out")
+        expect(steps.nth(1)).to_contain_text("9.000 s")
+        cells = page.locator("table.requests tbody td")
+        expect(cells.nth(6)).to_have_text("\u2013")  # when its first token came is not known
+        expect(cells.nth(10)).to_have_text("9.0")
+
+
+def test_a_broken_service_file_is_shown_and_notes_have_their_model(open_page: OpenPage) -> None:
+    def notes() -> Iterator[Mapping[str, Any]]:
+        yield {"event": "note", "model": "coder", "words": "above its plan", "at": time.time()}
+        yield {"event": "gateway", **changed}
+
+    first = state(model("coder"), problem="x.yaml:3: there is no key `mdoels`")
+    changed = {name: value for name, value in msgspec.to_builtins(state()).items() if name != "models"}
+    with played(first) as url:
+        banner = open_page(url).locator("#problem")
+        expect(banner).to_contain_text("its last good version stays in use. x.yaml:3: there is no key")
+    with played(first, notes) as url:  # and it was repaired
+        page = open_page(url)
+        expect(page.get_by_text("coder: above its plan")).to_be_visible()
+        expect(page.locator("#problem")).to_be_hidden()
+
+
 def test_two_runs_are_compared(open_page: OpenPage) -> None:
     figure = {"value": 50.0, "low": 49.0, "high": 51.0, "n": 5}
     point: dict[str, Any] = {
@@ -149,6 +185,7 @@ def test_two_runs_are_compared(open_page: OpenPage) -> None:
         "version": "0.28.0",
     }
     run |= {"origin": "measured here", "is_whole": True, "points": 1, "samples": 5}
+    run |= {"decode_tokens_per_s": 52.3}
     difference = {"ratio": 1.1, "low": 1.05, "high": 1.15, "p": 0.001, "verdict": "faster", "n": 5}
     row = {"point": point, "measure": "decode", "unit": "tok/s", "first": figure, "second": figure}
     answers = {
@@ -166,6 +203,7 @@ def test_two_runs_are_compared(open_page: OpenPage) -> None:
     }  # fmt: skip
     with played(state(), answers=answers) as url:
         page = open_page(f"{url}/#runs")
+        expect(page.locator("table tbody tr").first).to_contain_text("52.3")
         page.get_by_label("Compare old").check()
         page.get_by_label("Compare new").check()
         page.get_by_role("button", name="Compare the two marked").click()
@@ -192,6 +230,38 @@ def test_curves_are_lines_bands_and_figures(open_page: OpenPage) -> None:
         assert path.count("M") == 2, "a gap where nothing is known"
         expect(page.get_by_text("No data yet in this range.")).to_have_count(9)
         expect(page.get_by_text("No data yet in this range.").locator("visible=true")).to_have_count(7)
+
+
+def test_axes_have_no_tick_twice_and_single_points_are_seen(open_page: OpenPage) -> None:
+    few = {"requests": 3, "least": 0.2, "most": 26.8}
+    series: list[dict[str, Any]] = [
+        {
+            "name": "ttft_p50_s",
+            "model": "coder",
+            "values": [None, 0.31, None, None],
+            "few": [None, few] + [None] * 2,
+        },
+        {"name": "gap_p50_s", "model": "coder", "values": [0.004, 0.0052, None, None]},
+        {"name": "queue", "model": "coder", "values": [0, 0, 1, 1]},
+        {"name": "kv_used", "model": "coder", "values": [0.004] * 4},
+        {"name": "memory_bytes", "model": "coder", "values": [340 * 2**20] * 4},
+        {"name": "memory_bytes", "model": None, "values": [2 * GIB] * 4},
+    ]
+    curves = {
+        "start": int(time.time()) - 20,
+        "step_s": 5,
+        "series": [{"band": None, **row} for row in series],
+    }
+    with played(state(model("coder")), answers={"/api/curves": curves}) as url:
+        page = open_page(f"{url}/#curves")
+        expect(page.locator("svg.chart circle")).to_have_count(1)
+        for chart in page.locator("section.panel:has(svg.chart)").all():
+            ticks = chart.locator("svg.chart text").all_text_contents()
+            assert len(ticks) == len(set(ticks)), ticks
+        first = page.get_by_role("region", name="Time to first token, p50: figures").locator("tbody tr")
+        expect(first).to_contain_text("0.20 to 26.80 s (3 requests)")
+        memory = page.get_by_role("region", name="Memory: figures").locator("tbody tr")
+        expect(memory).to_contain_text(["0.3 GiB", "2.0 GiB"])
 
 
 def test_nothing_jumps_when_data_comes(open_page: OpenPage) -> None:

@@ -395,7 +395,7 @@ def _notes(first: StoredRun, second: StoredRun) -> Iterator[str]:
 
 
 def answers(first: StoredRun, second: StoredRun) -> AnswerComparison | None:
-    """For two runs with the same prompts (`ab.with_same_prompts`); None if answers cannot be equal: another
+    """For two runs with the same prompts (`servers.interleave`); None if answers cannot be equal: another
     seed, a temperature, no answers stored."""
     a, b = first.run, second.run
     if a.settings.seed != b.settings.seed or {a.settings.temperature, b.settings.temperature} != {0.0}:

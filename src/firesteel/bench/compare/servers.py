@@ -115,19 +115,12 @@ async def measure_alone(
         yield event
 
 
-def with_same_prompts(first: RunOrder, second: RunOrder) -> tuple[RunOrder, RunOrder]:
-    """Equal prompts in equal order. Each waits while the other is measured, so both get twice the time."""
-    salt = first.salt or first.id
-    limits = replace(first.limits, budget_s=2 * first.limits.budget_s)
-    return (
-        replace(first, salt=salt, limits=limits),
-        replace(second, salt=salt, limits=limits, points=first.points, settings=first.settings),
-    )
-
-
 async def interleave(first: RunOrder, second: RunOrder) -> AsyncIterator[tuple[Side, Event]]:
-    """A turn lasts until a run is about to start its next repetition; the last one begins the next round."""
-    one, other = (measure(order) for order in with_same_prompts(first, second))
+    """Equal prompts in equal order. A turn lasts until a run is about to start its next repetition; the last
+    one begins the next round."""
+    salt = first.salt or first.id
+    second = replace(second, salt=salt, points=first.points, settings=first.settings)
+    one, other = measure(replace(first, salt=salt)), measure(second)
     async with aclosing(one) as a, aclosing(other) as b:  # type: ignore[type-var]  # they are generators
         unfinished: list[tuple[Side, AsyncIterator[Event]]] = [(0, a), (1, b)]
         while unfinished:
@@ -228,10 +221,12 @@ async def ask_both(
 ) -> AsyncIterator[AskedPair]:
     end = time.monotonic() + budget_s
     for ask, pattern in _queue():
-        if time.monotonic() > end:
-            return
         tokens = answer_tokens or _answer_tokens(pattern)
-        first, second = await asyncio.gather(*(_ask(server, ask, tokens) for server in servers))
+        try:
+            async with asyncio.timeout(end - time.monotonic()):
+                first, second = await asyncio.gather(*(_ask(server, ask, tokens) for server in servers))
+        except TimeoutError:
+            return
         yield AskedPair(ask, first, second, pattern)
 
 
@@ -239,9 +234,11 @@ async def ask_alone(server: FoundServer, budget_s: float) -> tuple[Answer, ...]:
     """One of two that cannot run side by side; `paired` puts the answers of both together."""
     end, found = time.monotonic() + budget_s, []
     for ask, pattern in _queue():
-        if time.monotonic() > end:
+        try:
+            async with asyncio.timeout(end - time.monotonic()):
+                found.append(await _ask(server, ask, _answer_tokens(pattern)))
+        except TimeoutError:
             break
-        found.append(await _ask(server, ask, _answer_tokens(pattern)))
     return tuple(found)
 
 

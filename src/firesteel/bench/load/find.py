@@ -170,7 +170,8 @@ class LoadSearch(Struct):
             index = len(self.points) - 1
             judged = judge(self.points[index], self.samples_of(index), self.target)
             is_measured = self.repetitions[index] > 1
-            may_measure = self._has_time_for(_load(self.points[index])) or (index == 0 and not is_measured)
+            is_first = index == 0 and not is_measured and self.left_s > 0
+            may_measure = is_first or self._has_time_for(_load(self.points[index]))
             if may_measure and judged.verdict == "cannot tell" and self.repetitions[index] <= _MAX_WARM:
                 return index
             if is_measured:
@@ -235,6 +236,12 @@ class LoadSearch(Struct):
 
     def rounds(self, index: int) -> int:
         return _ROUNDS
+
+    why_missing = "Not even one user was measured"
+
+    @property
+    def wanted_s(self) -> float:
+        return 5 * self.spent_s
 
 
 def _load(point: Point) -> float:

@@ -14,6 +14,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any, cast, get_args
 from urllib.parse import urlsplit
@@ -37,9 +38,11 @@ from firesteel.bench.load.sampler import (
 )
 from firesteel.bench.load.schedule import (
     ENOUGH,
+    OVERTIME,
     RunLimits,
     Schedule,
     Sizes,
+    budget_text,
     describe_users,
     fit_context,
     points,
@@ -58,7 +61,7 @@ from firesteel.bench.results.figures import figures
 from firesteel.bench.results.history import History, new_run_id
 from firesteel.edge.home import Home
 from firesteel.edge.http.engine_client import is_healthy
-from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.errors import FiresteelError, HostNotReady, ServerNotReady, UsageError
 from firesteel.facts.host.host_facts import HostFacts
 from firesteel.facts.host.probe import Probe, Section
 from firesteel.launch import EngineName
@@ -68,6 +71,7 @@ from firesteel.rules.host.findings import judge
 from firesteel.run.endpoints import base_url, running_service
 from firesteel.run.service import Service, api_key
 from firesteel.run.verify.expected import stored_expected
+from firesteel.units import show_seconds
 from firesteel.values import Value, replace
 from firesteel.workspace import Workspace
 
@@ -123,46 +127,39 @@ class SampleTaken(Value):
 class RunFinished(Value):
     run: BenchRun
     samples: tuple[RequestSample, ...]
+    too_short: str = ""
+    """Why the budget did not allow a single figure. Empty: there are figures, or the server failed."""
+    wanted_s: float = 0.0
+    """A budget that would do, where it was too short."""
 
 
 Event = RunProgress | RunStarted | SampleTaken | RunFinished
 
 
 async def measure(order: RunOrder) -> AsyncIterator[Event]:
-    """The last event is RunFinished. A failing server shows in its samples; nothing is raised for it."""
-    subject, texts = order.subject, [point.text for point in order.points]
-    engine = cast(EngineName, subject.engine) if subject.engine in get_args(EngineName) else None
-    async with Sampler(
-        subject.url, engine, order.key, urlsplit(subject.url).hostname in _LOOPBACK
-    ) as sampler:
-        await sampler.wait_ready()  # its start would take time from the first measurements
-        began, began_at = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
-        yield RunProgress("asking how the server counts tokens")
-        prepared = await prepare(subject, order.settings, texts, key=order.key, requests=order.requests)
-        state = _RunState(order, prepared, sampler, began, began_at)
-        if order.own:
-            yield RunProgress("counting the tokens of your prompts")
-            await state.choose_prompts(order.own)
-        yield RunStarted(state.run())
-        with state.cost:
-            while (index := state.schedule.next(state.spent_s)) is not None:
-                if state.add_points():
-                    yield RunStarted(replace(state.run(), figures=()))
-                yield RunProgress(state.progress_text(index), state.schedule.left_s)
-                for sample in await state.repeat(index):
-                    yield SampleTaken(sample)
-        yield RunFinished(state.run(), tuple(state.samples))
+    """The last event is RunFinished. A failing server shows in its samples; only one that does not answer at
+    all within the budget raises an error.
+
+    The budget covers everything but the time between two events, in which another run may have its turn.
+    """
+    state = _RunState(order)
+    async with aclosing(state.events()) as events:  # type: ignore[type-var]  # it is a generator
+        async for event in events:
+            paused = time.perf_counter()
+            yield event
+            state.began += time.perf_counter() - paused
 
 
 class _RunState:
-    def __init__(
-        self, order: RunOrder, prepared: Prepared, sampler: Sampler, began: float, began_at: str
-    ) -> None:
+    prepared: Prepared
+    sampler: Sampler
+    """Both are there once the server has answered."""
+
+    def __init__(self, order: RunOrder) -> None:
         self.order = order
-        self.prepared = prepared
-        self.sampler = sampler
-        self.began = began
-        self.began_at = began_at
+        self.began = time.perf_counter()
+        """Later after each pause, and earlier for a run that is resumed: its clock continues."""
+        self.began_at = datetime.now(UTC).isoformat(timespec="seconds")
         self.samples = list(order.earlier_samples)
         self.cost = ClientCost()
         self.windows: dict[int, list[tuple[float, float]]] = {}
@@ -171,9 +168,45 @@ class _RunState:
         """By point, the engine's counters over each repetition."""
         self.queued = 0
         self.own: tuple[Prompt, ...] = ()
+        self.was_cut_off = False
+        before_s = 0.0 if order.is_search else _elapsed_s(order.earlier_samples)
+        self.began -= before_s
+        self.most_s = order.limits.budget_s + OVERTIME * (order.limits.budget_s - before_s)
         self.schedule = self._plan_points()
-        if self.samples and not order.is_search:  # a resumed run's clock continues where it was interrupted
-            self.began -= max(sample.started_s + sample.total_s for sample in self.samples) + 1.0
+
+    async def events(self) -> AsyncIterator[Event]:
+        order, subject = self.order, self.order.subject
+        engine = cast(EngineName, subject.engine) if subject.engine in get_args(EngineName) else None
+        is_here = urlsplit(subject.url).hostname in _LOOPBACK
+        async with Sampler(subject.url, engine, order.key, is_here) as self.sampler:
+            await self.sampler.wait_ready()  # its start would disturb the first measurements
+            yield RunProgress("asking how the server counts tokens")
+            await self._prepare()
+            if order.own:
+                yield RunProgress("counting the tokens of your prompts")
+                await self._choose_prompts(order.own)
+            yield RunStarted(self.run())
+            with self.cost:
+                while (index := self.schedule.next(self.spent_s)) is not None:
+                    if self._add_points():
+                        yield RunStarted(replace(self.run(), figures=()))
+                    yield RunProgress(self.progress_text(index), self.schedule.left_s)
+                    for sample in await self._repeat_in_time(index):
+                        yield SampleTaken(sample)
+            yield RunFinished(self.run(), tuple(self.samples), self._too_short(), self.schedule.wanted_s)
+
+    async def _prepare(self) -> None:
+        order, texts = self.order, [point.text for point in self.order.points]
+        try:
+            async with asyncio.timeout(self.most_s - self.spent_s):
+                self.prepared = await prepare(
+                    order.subject, order.settings, texts, key=order.key, requests=order.requests
+                )
+        except TimeoutError:
+            raise ServerNotReady(
+                f"{order.subject.url} did not answer a few tiny requests in {show_seconds(self.spent_s)}",
+                next="a larger --budget, or firesteel ps",
+            ) from None
 
     def _plan_points(self) -> Schedule | LoadSearch:
         order = self.order
@@ -183,7 +216,7 @@ class _RunState:
         repetitions = [len({s.repetition for s in self._samples(i)}) for i in range(len(order.points))]
         return Schedule(order.points, order.limits, order.settings.seed, self._is_precise, repetitions)
 
-    async def choose_prompts(self, own: OwnPrompts) -> None:
+    async def _choose_prompts(self, own: OwnPrompts) -> None:
         order, prepared = self.order, self.prepared
         (count,) = {writer.count for writer in prepared.writers.values()}
         answer = max(point.answer_tokens for point in order.points)
@@ -192,7 +225,7 @@ class _RunState:
         self.own, notes = await choose_prompts(own, seed, count, most, gather_limited)
         self.prepared = replace(prepared, notes=(*prepared.notes, *notes))
 
-    def add_points(self) -> bool:
+    def _add_points(self) -> bool:
         """Whether a search has new points."""
         is_new = len(self.schedule.points) > len(self.order.points)
         if is_new:
@@ -224,7 +257,16 @@ class _RunState:
 
     # --- one repetition ---
 
-    async def repeat(self, index: int) -> list[RequestSample]:
+    async def _repeat_in_time(self, index: int) -> list[RequestSample]:
+        """Nothing, if it does not end in the time there is: half a repetition has no figures."""
+        try:
+            async with asyncio.timeout(self.most_s - self.spent_s):
+                return await self._repeat(index)
+        except TimeoutError:
+            self.was_cut_off = True
+            return []
+
+    async def _repeat(self, index: int) -> list[RequestSample]:
         earlier, began = self._samples(index), time.perf_counter()
         point, is_cold = self.order.points[index], not earlier
         if is_cold and point.rate_per_s is not None:  # in an open loop, only the first request is cold
@@ -312,8 +354,17 @@ class _RunState:
             )
         if isinstance(schedule, Schedule) and (missing := schedule.missing_note()):
             yield missing
+        elif self.was_cut_off:
+            yield "the last repetition was cut off at the end of the budget and does not count"
         if given_up := schedule.given_up():
             yield f"{len(given_up)} of {len(points)} points gave nothing but wrong answers"
+
+    def _too_short(self) -> str:
+        """As in `RunFinished`."""
+        if any(not sample.is_cold or sample.wrong for sample in self.samples):
+            return ""
+        budget = show_seconds(self.order.limits.budget_s)
+        return f"a budget of {budget} is too short to measure anything here. {self.schedule.why_missing}"
 
 
 # --- was the GPU throttled? ---
@@ -454,7 +505,8 @@ def resume_order(
 
 
 async def measure_recorded(order: RunOrder, history: History, home: Home) -> AsyncIterator[Event]:
-    """The last event is RunFinished; its run is in the history."""
+    """The last event is RunFinished; its run is in the history. Raises an error if the budget was too short
+    for a single figure; the run can be resumed then."""
     # The limits are kept so that the run can be resumed; of a resumed run, those of this part.
     budget_s = order.limits.budget_s - _elapsed_s(order.earlier_samples)
     limits = {"budget_s": budget_s, "precision": order.limits.precision}
@@ -464,6 +516,9 @@ async def measure_recorded(order: RunOrder, history: History, home: Home) -> Asy
                 notes = (*event.run.notes, *others())
                 event = replace(event, run=replace(event.run, notes=notes, limits=limits))
             record(history, order.id, event)
+            if isinstance(event, RunFinished) and event.too_short:
+                again = f"firesteel bench --resume {order.id} --budget {budget_text(event.wanted_s)}"
+                raise FiresteelError(event.too_short, next=again)
             yield event
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -374,7 +374,7 @@ async def choose_prompts(
     seed: int,
     count: Callable[[str], Awaitable[int]],
     most_tokens: int | None,
-    gather: Callable[[Sequence[Awaitable[Prompt]]], Awaitable[list[Prompt]]],
+    gather: Callable[[Iterable[Coroutine[Any, Any, Prompt]]], Awaitable[list[Prompt]]],
 ) -> tuple[tuple[Prompt, ...], tuple[str, ...]]:
     """Counted, shuffled by the seed, and short enough; with notes about those that are left out."""
     chosen = random.Random(f"{seed}/{own.label}").sample(own.prompts, min(MAX_USED, len(own.prompts)))

@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
@@ -377,11 +377,14 @@ def is_closed_loop(point: Point) -> bool:
     return point.users > 1 and point.rate_per_s is None and point.shape not in _ONCE
 
 
-async def gather_limited(tasks: Iterable[Awaitable[T]]) -> list[T]:
+async def gather_limited(tasks: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     slots = asyncio.Semaphore(_TOKENIZE_AT_ONCE)
 
-    async def limited(task: Awaitable[T]) -> T:
-        async with slots:
-            return await task
+    async def limited(task: Coroutine[Any, Any, T]) -> T:
+        try:
+            async with slots:
+                return await task
+        finally:
+            task.close()  # one that was cancelled before its turn
 
     return list(await asyncio.gather(*map(limited, tasks)))

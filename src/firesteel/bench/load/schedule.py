@@ -1,11 +1,14 @@
 """Which points to measure, from load shapes (`data/bench/shapes.yaml`) and options, and which one next. Pure.
 
-Rounds over the points are shuffled by the seed, so that drift (clocks, heat, neighbours) affects all points
-alike. A point is done when its intervals are narrow enough, which is first checked after six repetitions:
-after three, they may be narrow by chance. A point that yields nothing but wrong samples is given up. All
-points get equally many repetitions, and each gets one that counts even if that takes up to twice the budget.
-Only the shape `quick` has points that may be left out: other kinds of text than its first, until every other
-point has three repetitions. A note of the run names them.
+The first repetitions, which do not count, begin with the lightest load. Later rounds over the points are
+shuffled by the seed, so that drift (clocks, heat, neighbours) affects all points alike. A point is done when
+its intervals are narrow enough, which is first checked after six repetitions: after three, they may be narrow
+by chance. A point that yields nothing but wrong samples is given up. All points get equally many repetitions.
+
+No repetition begins that would probably end after the budget. Points of which not one repetition that counts
+fits into the rest of it are not measured, the heaviest first; of the shape `quick`, other kinds of text than
+its first already give way until every other point has three. Notes of the run name both, and the budget that
+would do.
 """
 
 from __future__ import annotations
@@ -137,8 +140,10 @@ _OPTIONAL_SHAPE = "quick"
 """The shape that runs by default: the user did not choose its kinds of text, so some may be left out."""
 ENOUGH = 3
 """Warm repetitions of every other point before a point that may be left out is begun in a short budget."""
-_OVERTIME = 0.25
-"""How far beyond the budget, as a share of it, a point that has begun may go."""
+OVERTIME = 0.05
+"""How far beyond the budget, as a share of it, a repetition that has begun may go; then it is cut off."""
+_PREFILL_SHARE = 0.1
+"""What reading a token costs beside writing one, where only another size has been measured."""
 _ROUNDS = (3, 2)
 """Answers of each user in a closed loop: usually, and where the budget is short."""
 
@@ -166,7 +171,10 @@ class Schedule(Struct):
     repetitions: list[int]
     """By point, how many there were, including the cold one and those of a run that is resumed."""
     dropped: set[int] = set()
+    """Other kinds of text that give way to the rest."""
     spent_s: float = 0.0
+    _too_long: set[int] = set()
+    """Points of which no repetition that counts fits into what is left."""
     _durations_s: dict[int, list[float]] = {}
     """By point, including prompts and counting; the first is the cold repetition."""
     _failures: dict[int, int] = {}
@@ -180,13 +188,12 @@ class Schedule(Struct):
         return max(0.0, self.limits.budget_s - self.spent_s)
 
     def next(self, spent_s: float) -> int | None:
-        """The index of a point; None: all are precise, or the budget is spent."""
+        """The index of a point; None: all are precise, or no repetition fits into what is left."""
         self.spent_s = spent_s
         self._drop_points()
-        self._queue = [index for index in self._queue if index not in self.dropped]
-        while self._queue or self._start_round():
+        while self.left_s > 0 and (self._queue or self._start_round()):
             index = self._queue.pop()
-            if self.left_s > 0 or self._is_owed(index):
+            if index not in self.dropped | self._too_long and self._next_s(index) <= self.left_s:
                 return index
         return None
 
@@ -203,17 +210,25 @@ class Schedule(Struct):
         return index not in self.dropped and self.repetitions[index] < 2 and index not in self.given_up()
 
     def missing_note(self) -> str:
-        """The points for which even twice the budget was too short; empty: none."""
+        """The points for which the budget was too short; empty: none."""
         missing = [self.points[index] for index in range(len(self.points)) if self.is_missing(index)]
-        if not missing or not self._durations_s:
-            return ""
-        kept = (index for index in range(len(self.points)) if not self._may_be_dropped(index))
+        names = ", ".join(map(describe_users, missing))
+        more = f"{self.why_missing}; about --budget {budget_text(self.wanted_s)} would do"
+        return f"not measured: {names}. {more}" if missing else ""
+
+    @property
+    def why_missing(self) -> str:
+        if not self._durations_s:
+            return f"Not one repetition ended in {show_seconds(self.spent_s)}"
         longest_s = max(took[0] for took in self._durations_s.values())
+        return f"The first repetition of a load does not count, and took {show_seconds(longest_s)}"
+
+    @property
+    def wanted_s(self) -> float:
+        """For a few repetitions of all points."""
+        kept = (index for index in range(len(self.points)) if not self._may_be_dropped(index))
         wanted_s = self.spent_s + sum(self._needed_s(index, ENOUGH) for index in kept)
-        return (
-            f"not measured: {', '.join(map(describe_users, missing))}. The first repetition of a point does "
-            f"not count, and took {show_seconds(longest_s)}; about --budget {ceil(wanted_s / 60)}m would do"
-        )
+        return wanted_s if self._durations_s else 5 * self.spent_s
 
     def rounds(self, index: int) -> int:
         """Answers of each user of a closed loop; equal for all warm repetitions of a point."""
@@ -224,56 +239,57 @@ class Schedule(Struct):
         return self._rounds.setdefault(index, usual if needed_s <= self.left_s else few)
 
     def _start_round(self) -> bool:
+        """All that are unfinished and fit; but none gets further ahead of one that does not."""
         unfinished = [index for index in range(len(self.points)) if self._is_unfinished(index)]
-        random.Random(f"{self.seed}/{self._rounds_started}").shuffle(unfinished)
-        if not self._rounds_started and any(map(self._is_optional, unfinished)):
-            unfinished.sort(key=self._priority, reverse=True)  # the queue is read from its end
-        self._rounds_started += bool(unfinished)
-        self._queue = unfinished
-        return bool(unfinished)
+        fewest = min((self.repetitions[index] for index in unfinished), default=0)
+        fits = [
+            index
+            for index in unfinished
+            if self._next_s(index) <= self.left_s and self.repetitions[index] <= fewest
+        ]
+        random.Random(f"{self.seed}/{self._rounds_started}").shuffle(fits)
+        if not self._rounds_started:
+            fits.sort(key=self._priority, reverse=True)  # the queue is read from its end
+        self._rounds_started += bool(fits)
+        self._queue = fits
+        return bool(fits)
 
     def _is_unfinished(self, index: int) -> bool:
         repetitions, limits = self.repetitions[index], self.limits
-        if index in self.dropped or (self.left_s <= 0 and not self._is_owed(index)):
-            return False
-        if index in self.given_up() or repetitions > limits.most_repetitions:
+        if index in self.dropped | self._too_long or index in self.given_up():
             return False
         is_early = repetitions <= max(limits.least_repetitions, limits.precision_from)
-        return is_early or not self.is_precise(index)
-
-    def _is_owed(self, index: int) -> bool:
-        """Each point gets one warm repetition, up to twice the budget. A point that was not dropped may
-        finish its repetitions a little after the budget."""
-        budget, repetitions = self.limits.budget_s, self.repetitions[index]
-        may_finish = self._is_optional(index) and repetitions <= ENOUGH
-        if may_finish and self.spent_s < (1 + _OVERTIME) * budget:
-            return True
-        return repetitions < 2 and self.spent_s < 2 * budget
+        return repetitions <= limits.most_repetitions and (is_early or not self.is_precise(index))
 
     # --- what the budget does not allow ---
 
-    def _is_optional(self, index: int) -> bool:
-        return self.points[index].shape == _OPTIONAL_SHAPE
-
     def _may_be_dropped(self, index: int) -> bool:
-        return self._is_optional(index) and self.points[index].text != self.points[0].text
+        point = self.points[index]
+        return point.shape == _OPTIONAL_SHAPE and point.text != self.points[0].text
 
-    def _priority(self, index: int) -> tuple[bool, bool, int, int]:
-        """Ascending: those that may be dropped come last, and then larger numbers of users."""
-        return self._is_optional(index), self._may_be_dropped(index), self.points[index].users, index
+    def _priority(self, index: int) -> tuple[bool, int, float, int]:
+        """Ascending: those that may be dropped come last, and then heavier loads."""
+        point = self.points[index]
+        return self._may_be_dropped(index), point.users, _work(point), index
 
     def _drop_points(self) -> None:
-        """Decided again each time: if the others took less time than expected, a dropped point returns."""
-        self.dropped = set()
+        """Decided again each time: if the others took less time than expected, a point returns."""
+        self.dropped, self._too_long = set(), set()
         if not any(self.repetitions):
             return
         indices = sorted(range(len(self.points)), key=self._priority)
         extras = [index for index in indices if self._may_be_dropped(index) and self.repetitions[index] < 2]
-        needed_s = sum(self._needed_s(index, ENOUGH) for index in indices if index not in extras)
-        wanted = ENOUGH if needed_s else 1
-        left_s = self.left_s - needed_s + (0.0 if needed_s else _OVERTIME * self.limits.budget_s)
+        kept = [index for index in indices if index not in extras]
+        left_s = self.left_s
+        for index in kept:
+            needed_s = self._needed_s(index, 1)
+            if needed_s <= left_s:
+                left_s -= needed_s
+            else:
+                self._too_long.add(index)
+        left_s = self.left_s - sum(self._needed_s(index, ENOUGH) for index in kept)
         for index in extras:
-            left_s -= self._needed_s(index, wanted)
+            left_s -= self._needed_s(index, 1)
             if left_s < 0:
                 self.dropped.add(index)
 
@@ -285,16 +301,38 @@ class Schedule(Struct):
         cold_s = 0.0 if self.repetitions[index] else self._cold_s(index)
         return cold_s + missing * self._warm_s(index)
 
+    def _next_s(self, index: int) -> float:
+        """Of its next repetition."""
+        return self._warm_s(index) if self.repetitions[index] else self._cold_s(index)
+
     def _cold_s(self, index: int) -> float:
-        """Its own duration, or that of points with as many users: several users take longer than one."""
+        """Its own duration; or that of the most similar point, in proportion: several users take longer than
+        one. 0: nothing was measured."""
         if index in self._durations_s:
             return self._durations_s[index][0]
-        users = self.points[index].users
-        similar = [took[0] for other, took in self._durations_s.items() if self.points[other].users == users]
-        return min(similar or [took[0] for took in self._durations_s.values()], default=0.0)
+        point, known = self.points[index], self._durations_s
+
+        def distance(other: int) -> tuple[int, float]:
+            it = self.points[other]
+            return abs(it.users - point.users), abs(_work(it) - _work(point))
+
+        if not known:
+            return 0.0
+        nearest = min(known, key=distance)
+        return known[nearest][0] * _work(point) / _work(self.points[nearest])
 
     def _warm_s(self, index: int) -> float:
         warm = self._durations_s.get(index, [])[1:]
         if warm:
             return sum(warm) / len(warm)
         return self._cold_s(index) * (min(_ROUNDS) + 1 if is_closed_loop(self.points[index]) else 1)
+
+
+def _work(point: Point) -> float:
+    """Tokens of one user's conversation, those to be read counting less."""
+    return point.turns * (point.answer_tokens + _PREFILL_SHARE * point.depth)
+
+
+def budget_text(seconds: float) -> str:
+    """At least so long: `90s`, `3m`."""
+    return f"{ceil(seconds / 60)}m" if seconds > 120 else f"{10 * ceil(seconds / 10)}s"

@@ -62,6 +62,9 @@ CREATE TABLE IF NOT EXISTS figures (
 """
 
 
+_DECODE = "json_extract(text, '$.decode_tokens_per_s.value')"
+
+
 class RunSummary(Value):
     """A run in a list."""
 
@@ -75,6 +78,8 @@ class RunSummary(Value):
     is_whole: bool
     points: int
     samples: int
+    decode_tokens_per_s: float | None = None
+    """Of one stream, in the first load that has this figure."""
 
 
 def new_run_id() -> str:
@@ -176,7 +181,9 @@ class History:
         rows = self._select(
             "SELECT id, began, model, engine, version, origin, is_whole,"
             " (SELECT count(*) FROM points WHERE run = runs.id),"
-            " (SELECT count(*) FROM samples WHERE run = runs.id)"
+            " (SELECT count(*) FROM samples WHERE run = runs.id),"
+            f" (SELECT {_DECODE} FROM figures WHERE run = runs.id AND json_valid(text)"
+            f" AND typeof({_DECODE}) IN ('integer', 'real') ORDER BY rowid LIMIT 1)"
             " FROM runs ORDER BY began DESC, rowid DESC LIMIT ?",
             limit,
         )

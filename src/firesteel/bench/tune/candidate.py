@@ -52,6 +52,8 @@ class CandidateScore(Value):
     values: tuple[float, ...]
     """One per round."""
     was_beaten: bool = False
+    too_short: str = ""
+    """Why the time did not allow a single round; empty: it did, or the server failed."""
 
 
 async def score(
@@ -79,7 +81,7 @@ async def score(
         if beaten or not values:
             break
     assert finished is not None
-    yield CandidateScore(finished.run, finished.samples, values, beaten)
+    yield CandidateScore(finished.run, finished.samples, values, beaten, "" if values else finished.too_short)
 
 
 def rounds(samples: Iterable[RequestSample], points: Sequence[Point], goal: Goal) -> tuple[float, ...]:
@@ -114,6 +116,7 @@ def _rate(samples: Sequence[RequestSample], goal: Goal) -> float:
 # --- start and stop ---
 
 _PORTS_TRIED = 100
+_LOG_BYTES = 2**21
 
 
 class CandidateOrder(Value):
@@ -159,6 +162,14 @@ class CandidateRunner(Value):
             run, self.history, order.goal, order.goal_points, order.effort, order.is_beaten
         ):
             yield event
+
+    def log(self, name: str) -> str:
+        """The beginning of its engine's log, which names what was left to the engine."""
+        service = load(self.home, name)
+        if service is None:
+            return ""
+        with service.log.open("rb") as file:
+            return file.read(_LOG_BYTES).decode(errors="replace")
 
     async def clear(self, name: str) -> AsyncIterator[RunEvent]:
         """Stop the service of that name, and wait until its memory is free."""

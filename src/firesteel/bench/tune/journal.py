@@ -87,6 +87,10 @@ class Trial(Value):
     took_s: float = 0.0
     rows: tuple[tuple[str, int, tuple[float, ...]], ...] = ()
     """Tokens per second by kind of text and users, of a run that swept over them."""
+    settled: Mapping[str, str] = {}
+    """By knob that was left to the engine, the choice that it came to, by the engine's log."""
+    same_as: int | None = None
+    """The number of the run with the same setting under another name: its values are taken."""
 
 
 class Journal(Struct):

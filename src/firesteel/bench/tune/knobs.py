@@ -7,6 +7,7 @@ value that the engine's release does not accept is never a choice.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Literal
@@ -15,13 +16,14 @@ from firesteel import shipped_data
 from firesteel.catalog.recipe import Recipe
 from firesteel.edge.programs import embedded_server
 from firesteel.engines.engine import expand_shortcuts, served_capacity, size_flags
+from firesteel.engines.metrics import is_same_kernel
 from firesteel.engines.schema.releases import nearest_schemas, newest_schema
 from firesteel.engines.schema.symbols import Schema
 from firesteel.facts.evidence import Evidence
 from firesteel.facts.model.tensors import Role
 from firesteel.launch import FlagValue, Launch
 from firesteel.planner.propose import Proposal
-from firesteel.values import FileValue, Value
+from firesteel.values import FileValue, Regex, Value
 
 Goal = Literal["latency", "throughput"]
 Moves = Literal["speed", "start"]
@@ -46,6 +48,7 @@ class KnobSchema(FileValue, kw_only=True):
     ladder: bool = False
     empty: bool = False
     default: str | None = None
+    seen: Regex | None = None
     moves: Moves = "speed"
     where: Literal["embedded"] | None = None
     why: str
@@ -65,6 +68,8 @@ class Knob(Value):
     """The choices are ordered: each behaves like its neighbours."""
     moves: Moves = "speed"
     why: str = ""
+    seen: str = ""
+    """Finds in the engine's log what it took where the knob was left to it."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -76,6 +81,19 @@ class Knob(Value):
             if all(launch.flags.get(flag) == value for flag, value in choice.flags.items()):
                 return index
         raise AssertionError(f"{self.name} lacks the choice of the launch")
+
+    def settled(self, log: str) -> str | None:
+        """The choice that `left to the engine` came to; None: the log does not say, or it is none of them."""
+        found = set(re.findall(self.seen, log)) if self.seen else set()
+        if len(found) != 1:
+            return None
+        (logged,) = found
+        named = (label for label in self.labels if label != AS_IT_IS)
+        return next((label for label in named if _is_settled(label, logged)), None)
+
+
+def _is_settled(label: str, logged: str) -> bool:
+    return label == logged if logged.isdigit() else is_same_kernel(label, logged)
 
 
 def knobs_of(base: Proposal, goal: Goal, users: int, recipes: Iterable[Recipe]) -> tuple[Knob, ...]:
@@ -118,7 +136,7 @@ def _from_schema(schema: KnobSchema, base: Proposal) -> Knob | None:
         if schema.default is not None and schema.default.isdigit():  # at its place in the order
             index = sum(int(value) < int(schema.default) for value in values)
         choices.insert(index, KnobChoice(AS_IT_IS, dict.fromkeys(schema.flags)))
-    return Knob(schema.knob, tuple(choices), schema.ladder, schema.moves, schema.why)
+    return Knob(schema.knob, tuple(choices), schema.ladder, schema.moves, schema.why, schema.seen or "")
 
 
 def _is_same(one: str, other: str) -> bool:

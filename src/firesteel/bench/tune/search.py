@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from firesteel.bench.compare.against import PLANNER_TEXTS
 from firesteel.bench.compare.stats import mean_interval
-from firesteel.bench.tune.knobs import Goal, Knob, knobs_of
+from firesteel.bench.tune.knobs import AS_IT_IS, Goal, Knob, knobs_of
 from firesteel.catalog.image import Images
 from firesteel.catalog.launches import with_flags
 from firesteel.catalog.recipe import Recipe
@@ -130,6 +130,27 @@ class SearchSpace(Struct):
         return tuple(
             knob.labels.index(labels[knob.name]) if labels.get(knob.name) in knob.labels else current
             for knob, current in rows
+        )
+
+    def knows(self, labels: Mapping[str, str]) -> bool:
+        """Whether a setting with these labels is one of this space."""
+        return labels.keys() == {knob.name for knob in self.knobs} and all(
+            labels[knob.name] in knob.labels for knob in self.knobs
+        )
+
+    def settled(self, setting: Setting, log: str) -> dict[str, str]:
+        """By knob that is left to the engine, what it came to by the engine's log."""
+        rows = zip(self.knobs, setting, strict=True)
+        found = {knob.name: knob.settled(log) for knob, choice in rows if knob.labels[choice] == AS_IT_IS}
+        return {name: label for name, label in found.items() if label is not None}
+
+    def effective(self, setting: Setting, settled: Mapping[str, str]) -> Setting:
+        """The same with what the engine chose by itself: settings that are equal then are one."""
+        return tuple(
+            knob.labels.index(settled[knob.name])
+            if knob.labels[choice] == AS_IT_IS and knob.name in settled
+            else choice
+            for knob, choice in zip(self.knobs, setting, strict=True)
         )
 
     def knob_index(self, name: str) -> int | None:

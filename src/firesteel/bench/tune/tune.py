@@ -18,10 +18,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime
-from statistics import fmean
 from urllib.parse import urlsplit
 
 from firesteel.bench.compare.stats import FigureDifference, compare_values
+from firesteel.bench.load.schedule import budget_text
 from firesteel.bench.measurements import Point
 from firesteel.bench.results.history import History, new_run_id
 from firesteel.bench.tune.candidate import (
@@ -70,7 +70,7 @@ from firesteel.bench.tune.search import (
 )
 from firesteel.edge.home import Home, Locked, lock
 from firesteel.edge.host.process import uptime
-from firesteel.errors import FiresteelError, HostNotReady, UsageError
+from firesteel.errors import FiresteelError, HostNotReady, ServerNotReady, UsageError
 from firesteel.launch import Ask
 from firesteel.planner.advice import require_runnable
 from firesteel.planner.propose import Proposal
@@ -122,6 +122,10 @@ class _Tune:
         self.began = uptime()
         self.spent_before_s = journal.spent_s
         self.notes: list[str] = []
+        self.settled: dict[str, str] = {}
+        """By knob that is left to the engine, what it comes to."""
+        self.too_short = ""
+        """Why the last run had no time for a single figure."""
 
     @property
     def spent_s(self) -> float:
@@ -158,8 +162,19 @@ class _Tune:
             max_runs=max(1, options.max_runs - self._final_runs),
             seed=options.seed,
         )
+        self._replay_trials()
         for trial in self.journal.of("search"):
             self.search.tell(space.setting(trial.labels), trial.values)
+
+    def _replay_trials(self) -> None:
+        """Of a resumed search. A current setting that could not be measured is tried again; if it is another
+        one by now, or a trial has choices that are gone, the search begins anew."""
+        trials, space = self.journal.trials, self.space
+        is_of_now = all(space.knows(trial.labels) for trial in trials)
+        if trials and (trials[0].failed or not is_of_now or trials[0].labels != space.labels(space.start)):
+            trials.clear()
+        for trial in trials:
+            self.settled |= trial.settled
 
     def _on_free_port(self, base: Proposal) -> Proposal:
         """No client needs to know the port during a search; a port that the user chose is kept."""
@@ -174,16 +189,28 @@ class _Tune:
         return self.environment.propose(replace(ask, port=free))[0]
 
     def _is_excluded(self, setting: Setting) -> bool:
-        """Knobs that only affect the start are tried separately, at the end."""
+        """Knobs that only affect the start are tried separately, at the end; and a setting with two names is
+        tried once."""
         rows = zip(self.space.knobs, setting, self.space.start, strict=True)
         if any(choice != current and knob.moves == "start" for knob, choice, current in rows):
             return True
-        return self.space.refusal(setting) is not None
+        return self._tried_as(setting) is not None or self.space.refusal(setting) is not None
+
+    def _tried_as(self, setting: Setting) -> int | None:
+        """The number of the run that measured the same setting, perhaps under another name."""
+        wanted = self.space.effective(setting, self.settled)
+        for number, trial in enumerate(self.journal.trials, 1):
+            measured = self.space.effective(self.space.setting(trial.labels), self.settled)
+            if trial.role == "search" and trial.values and measured == wanted:
+                return number
+        return None
 
     @property
     def _final_runs(self) -> int:
-        """Runs that are reserved for the end."""
-        return 2 if self.space.knob_index(SPECULATION) is not None else 1
+        """Runs that are reserved for the end, and are still to be made."""
+        roles: tuple[Role, ...] = ("confirm", "twin")
+        wanted = roles if self.space.knob_index(SPECULATION) is not None else roles[:1]
+        return sum(not self.journal.of(role) for role in wanted)
 
     def _points(self) -> tuple[Point, ...]:
         return goal_points(self.journal.options, self.space.base)
@@ -193,10 +220,17 @@ class _Tune:
     async def _search_best(self) -> AsyncIterator[Event]:
         while (setting := self.search.ask()) is not None:
             if self.search.observations and not self._has_time():
+                if len(self.search.observations) == 1:
+                    raise self._too_short()
                 self.notes.append(self._time_over())
                 return
             async for event in self._try(setting, "search", self._points()):
                 yield event
+            if self.too_short:
+                if not self.search.observations:
+                    raise self._too_short()
+                self.notes.append(self._time_over())
+                return
             trial = self.journal.trials[-1]
             if len(self.journal.trials) == 1 and trial.failed:
                 raise FiresteelError(
@@ -205,19 +239,38 @@ class _Tune:
                 )
             self.search.tell(setting, trial.values)
 
-    def _has_time(self) -> bool:
-        """For this run and the final ones, if each takes as long as those so far. The first alternative is
-        tried even if the final ones will be late: without it a tune is of no use."""
-        runs = 1 if len(self.journal.trials) == 1 else 1 + self._final_runs
-        return self.spent_s + runs * self._usual_s <= self.journal.options.budget_s
+    def _has_time(self, more: int = 1) -> bool:
+        """For so many runs and the final ones, if each takes as long as those so far."""
+        needed_s = (more + self._final_runs) * self._usual_s + self._restart_s
+        return self.spent_s + needed_s <= self.journal.options.budget_s
 
     @property
     def _usual_s(self) -> float:
-        return fmean([trial.took_s for trial in self.journal.trials] or [0.0])
+        """Of runs that were measured: failures are quick."""
+        return max([trial.took_s for trial in self.journal.trials if trial.values] or [0.0])
+
+    @property
+    def _restart_s(self) -> float:
+        """To run again at the end what ran before."""
+        starts = [trial.start_s or 0.0 for trial in self.journal.trials]
+        return max(starts, default=0.0) if self.journal.before else 0.0
+
+    def _wanted_budget(self) -> str:
+        runs = _LEAST_RUNS + self._final_runs
+        return budget_text(runs * (self._usual_s or self.spent_s) + self._restart_s)
+
+    def _too_short(self) -> FiresteelError:
+        """Nothing can be compared in this time."""
+        budget = show_seconds(self.journal.options.budget_s)
+        took = self.too_short or f"a run takes about {show_seconds(self._usual_s)} here"
+        return FiresteelError(
+            f"a budget of {budget} does not allow to compare two settings: {took}",
+            next=f"firesteel tune {self.journal.ask.model} --resume --budget {self._wanted_budget()}",
+        )
 
     def _time_over(self) -> str:
-        tried, needed_s = len(self.journal.of("search")), (_LEAST_RUNS + self._final_runs) * self._usual_s
-        more = f", so give --budget {needed_s:.0f}s or more" if tried < _LEAST_RUNS else ""
+        tried = len(self.journal.of("search"))
+        more = f", so give --budget {self._wanted_budget()} or more" if tried < _LEAST_RUNS else ""
         took = f"a run takes about {show_seconds(self._usual_s)} here"
         return f"the time was over after {tried} of {self.space.size} settings; {took}{more}"
 
@@ -233,7 +286,7 @@ class _Tune:
         points = sweep_points(options, self.space.base) if twin is not None else self._points()
         stages: tuple[tuple[Role, Setting | None], ...] = (("confirm", best), ("twin", twin))
         for role, setting in stages:
-            if setting is not None and not self.journal.of(role):
+            if setting is not None and not self.journal.of(role) and self._has_time(0):
                 async for event in self._try(setting, role, points):
                     yield event
 
@@ -277,6 +330,7 @@ class _Tune:
 
     async def _try(self, setting: Setting, role: Role, points: tuple[Point, ...]) -> AsyncIterator[Event]:
         number, changes, began = len(self.journal.trials) + 1, self.space.changes(setting), uptime()
+        self.too_short = ""
         yield TrialStarted(number, role, changes)
         trial, runner = Trial(self.space.labels(setting), role), self.environment.runner
         before = self.journal.before
@@ -288,32 +342,51 @@ class _Tune:
                 if isinstance(step, ServiceReady):
                     trial = replace(trial, start_s=step.report.start_s)
                 yield step
-            if points:
+            trial = self._with_settled(trial, setting)
+            if points and trial.same_as is None:
                 async for event in runner.measure(proposal, self._order(role, points, uptime() - began)):
                     if isinstance(event, CandidateScore):
+                        self.too_short = event.too_short
                         trial = self._with_score(trial, event, points)
                     else:
                         yield event
-        except HostNotReady:  # not the fault of the candidate
-            raise
         except FiresteelError as error:
+            if isinstance(error, HostNotReady) and not isinstance(error, ServerNotReady):
+                raise  # not the fault of the candidate
             trial = replace(trial, failed=error.what, values=())
         async for step in runner.clear(self.journal.name):
             yield step
         trial = replace(trial, took_s=uptime() - began)
-        self.journal.trials.append(trial)
         self.journal.spent_s = self.spent_s
+        if self.too_short:  # the time was over, which says nothing about the setting
+            self._write_journal()
+            return
+        self.journal.trials.append(trial)
         self._write_journal()
         yield TrialFinished(number, trial, changes)
+
+    def _with_settled(self, trial: Trial, setting: Setting) -> Trial:
+        """With what the engine chose by itself; if that makes it a setting that was measured already, with
+        its values."""
+        settled = self.space.settled(setting, self.environment.runner.log(self.journal.name))
+        self.settled |= settled
+        trial = replace(trial, settled=settled)
+        number = self._tried_as(setting) if trial.role == "search" else None
+        if number is None:
+            return trial
+        earlier = self.journal.trials[number - 1]
+        return replace(trial, values=earlier.values, run=earlier.run, same_as=number)
 
     def _order(self, role: Role, points: tuple[Point, ...], start_s: float) -> CandidateOrder:
         """A run gets an equal share of the budget, from which its start is taken; the last one gets the
         rest."""
         options = self.journal.options
         share_s = options.budget_s / min(_LEAST_RUNS, options.max_runs)
-        reserved_s = self._final_runs * self._usual_s if role == "search" else 0.0
+        later = self._final_runs if role == "search" else max(0, self._final_runs - 1)
+        reserved_s = later * self._usual_s + self._restart_s
         left_s = options.budget_s - self.spent_s - reserved_s
         rest_s = left_s if self._usual_s and left_s < share_s + self._usual_s else 0.0
+        most_s = max(1.0, min(max(share_s / 2, share_s - start_s, rest_s), left_s))
         return CandidateOrder(
             self.journal.id,
             points,
@@ -321,7 +394,7 @@ class _Tune:
             options.goal,
             options.seed,
             options.thinking,
-            Effort.within(max(share_s / 2, share_s - start_s, rest_s)),
+            Effort.within(most_s),
             self.search.is_beaten if role == "search" else lambda values: False,
         )
 
@@ -343,8 +416,11 @@ class _Tune:
     async def _finish(self) -> AsyncIterator[Event]:
         journal, best = self.journal, self._best
         difference = final_difference(journal, self.search)
-        is_better = difference.verdict == "faster" and best != self.space.start
+        is_sure = bool(journal.of("confirm")) or journal.options.max_runs < 2
+        is_better = is_sure and difference.verdict == "faster" and best != self.space.start
         text = self._verdict(difference)
+        if not is_sure and best != self.space.start:
+            text = "the time was over before the best could be measured again; nothing was changed"
         changes, name, path = self.space.changes(best), None, None
         if is_better:
             if start := fastest_start(journal, self.space):
@@ -365,6 +441,8 @@ class _Tune:
 
     def _verdict(self, difference: FigureDifference) -> str:
         base, *others = [found for found in self.search.observations if found.values]
+        same = self.space.effective(base.setting, self.settled)
+        others = [each for each in others if self.space.effective(each.setting, self.settled) != same]
         compared = [
             (self.space.changes(found.setting), compare_values(found.values, base.values)) for found in others
         ]

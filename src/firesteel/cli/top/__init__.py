@@ -13,9 +13,9 @@ import time
 import click
 
 from firesteel.cli import options
-from firesteel.cli.top.client import KEY_VARIABLE, GatewayClient, Snapshot
+from firesteel.cli.top.client import KEY_VARIABLE, GatewayClient, Snapshot, base_url
 from firesteel.library import documents
-from firesteel.library.serve import gateway_url
+from firesteel.library.serve import certificate_of, gateway_url
 
 
 @click.command("top")
@@ -28,7 +28,8 @@ def command(url: str | None, once: bool, as_json: bool) -> None:
     l loads the selected model and u unloads it; ? shows all keys, q quits.
     A gateway with keys asks for an admin key, in FIRESTEEL_API_KEY.
     """
-    client = GatewayClient(url or gateway_url(), os.environ.get(KEY_VARIABLE) or None)
+    address = base_url(url or gateway_url())
+    client = GatewayClient(address, os.environ.get(KEY_VARIABLE) or None, certificate_of(address))
     if as_json:
         options.print_json(documents.serve.TopJson.of(client.state(), url=client.url))
     elif once or not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 from msgspec import field
 
-from firesteel.edge.http.sync_client import Deadline, HttpResponse, bearer, get, post
+from firesteel.edge.http.sync_client import Deadline, HttpResponse, bearer, get, post, trust_only
 from firesteel.errors import FiresteelError, UsageError, printable
 from firesteel.gateway.state import GatewayState
 from firesteel.values import Value
@@ -55,6 +56,7 @@ class LoggedRequest(Value):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    is_stream: bool = True
 
 
 class Snapshot(Value):
@@ -103,8 +105,11 @@ class RequestQuery(Value):
 
 
 class GatewayClient:
-    def __init__(self, url: str, key: str | None = None) -> None:
+    def __init__(self, url: str, key: str | None = None, certificate: str | None = None) -> None:
+        """`certificate`: the file of the only one that the gateway may show; None: any that this machine
+        trusts."""
         self.url = base_url(url)
+        self._tls = trust_only(certificate) if certificate else None
         self._headers = {**bearer(key), "Accept": "application/json"}
 
     def state(self) -> GatewayState:
@@ -144,7 +149,9 @@ class GatewayClient:
         deadline = Deadline(_TIMEOUT_S)
         try:
             if method == "POST":
-                response = post(self.url + path, self._headers, limit_bytes=_LIMIT_BYTES, deadline=deadline)
+                response = post(
+                    self.url + path, self._headers, limit_bytes=_LIMIT_BYTES, deadline=deadline, tls=self._tls
+                )
             else:
                 response = get(
                     self.url + path,
@@ -152,9 +159,15 @@ class GatewayClient:
                     limit_bytes=_LIMIT_BYTES,
                     deadline=deadline,
                     direct=True,
+                    tls=self._tls,
                 )
         except (OSError, http.client.HTTPException, ValueError) as error:
             why = getattr(error, "reason", None) or error
+            if isinstance(why, ssl.SSLCertVerificationError):
+                raise NoAnswer(
+                    f"{self.url} shows a certificate that is not trusted here ({why.verify_message})",
+                    next=f"SSL_CERT_FILE=CERT.pem firesteel top --url {self.url}, with its certificate",
+                ) from error
             raise NoAnswer(
                 f"no answer from {self.url} ({printable(str(why))})", next="firesteel serve, or --url URL"
             ) from error

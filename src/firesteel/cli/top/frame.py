@@ -25,6 +25,8 @@ class Glyphs(Value):
     fills: str = "█▓▒"
     """By model, in turn: a neighbour never has the same, so that colour is not needed to distinguish them."""
     other: str = "▚"
+    whole: str = "░"
+    """Of a request: prompt and answer, which came in one piece."""
     free: str = "·"
     limit: str = "│"
     levels: str = "▁▂▃▄▅▆▇█"
@@ -32,7 +34,7 @@ class Glyphs(Value):
 
 
 UNICODE = Glyphs()
-ASCII = Glyphs("#%=", "~", ".", "|", "_.-=+*%#", ">")
+ASCII = Glyphs("#%=", "~", "-", ".", "|", "_.-=+*%#", ">")
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue")
 
 
@@ -89,7 +91,7 @@ def frame(
         return _fitted([Text(f"too small: {MIN_WIDTH} x {MIN_HEIGHT} at least")], width, height)
     models = snapshot.state.models
     foot = _foot(chosen, width, glyphs)
-    top = [_head(snapshot, width), *_memory(snapshot, width, glyphs)]
+    top = [_head(snapshot, width), *_file_problem(snapshot, width)[:2], *_memory(snapshot, width, glyphs)]
     room = height - len(top) - len(foot)
     index = next((index for index, model in enumerate(models) if model.name == chosen.model), 0)
     table_rows = min(len(models), max(3, room - 12)) or 1
@@ -104,12 +106,26 @@ def frame(
 def once(snapshot: Snapshot, width: int, glyphs: Glyphs = UNICODE) -> list[Text]:
     """For `--once`: everything that has no end by itself is left out, and no line is cut."""
     models = snapshot.state.models
-    lines = [_head(snapshot, width), *_memory(snapshot, width, glyphs)]
+    lines = [_head(snapshot, width), *_file_problem(snapshot, width), *_memory(snapshot, width, glyphs)]
     lines += _table(models, None, width, len(models) or 1, glyphs)
     for model in models:
         if model.health:
             lines.append(Text(f"{printable(model.name)}: {printable(model.health.text)}"))
+        if model.note:
+            lines.append(Text(_note(model)))
     return lines
+
+
+def _note(model: ModelStatus) -> str:
+    """What the gateway noted about it last, with its name."""
+    note = printable(model.note or "")
+    return note if model.name in note else f"{printable(model.name)}: {note}"
+
+
+def _file_problem(snapshot: Snapshot, width: int) -> list[Text]:
+    problem = snapshot.state.problem
+    says = "the service file has a mistake, and its last good version stays in use: "
+    return _wrapped(Text(f"{says}{printable(problem)}", "bold red"), width) if problem else []
 
 
 def _head(snapshot: Snapshot, width: int) -> Text:
@@ -209,6 +225,8 @@ def _detail(
     if model.phase == "off":
         sentence.append(_load_text(model, snapshot.state.memory))
     lines = _wrapped(sentence, width)[:3]
+    if model.note:
+        lines += _wrapped(Text(_note(model)), width)[:2]
     half = (width - 2) // 2
     cells = [
         _curve(snapshot, name, label, None if name == "power_w" else model.name, half, glyphs)
@@ -419,7 +437,7 @@ def memory_bar(
 # --- what stands below the models ---
 
 
-_PARTS = ("wait", "prompt", "answer")
+_PARTS = ("wait", "prompt", "answer", "both in one piece")
 _STYLES = ("yellow", "magenta", "cyan")
 
 
@@ -452,7 +470,8 @@ def queue_lines(snapshot: Snapshot) -> list[Text]:
 
 
 def bar_legend(glyphs: Glyphs) -> str:
-    return " ".join(f"{fill} {part}" for fill, part in zip(glyphs.fills, _PARTS, strict=True))
+    fills = (*glyphs.fills, glyphs.whole)
+    return " ".join(f"{fill} {part}" for fill, part in zip(fills, _PARTS, strict=True))
 
 
 def request_lines(snapshot: Snapshot, width: int, glyphs: Glyphs) -> list[Text]:
@@ -478,7 +497,8 @@ class _RequestColumns(Value):
 def _request(
     row: LoggedRequest, now: float, columns: _RequestColumns, bar_width: int, glyphs: Glyphs
 ) -> Text:
-    first = "-" if row.first_s is None else _seconds(row.first_s - row.waited_s)
+    is_split = row.is_stream and row.first_s is not None
+    first = _seconds((row.first_s or 0.0) - row.waited_s) if is_split else "-"
     tokens = f"{_count(row.prompt_tokens):>6} {_count(row.completion_tokens):>5}"
     is_bad = row.status >= 400 or row.how in ("broke", "refused")
     key = f"{printable(row.key, columns.key):<{columns.key}} " if columns.key else ""
@@ -497,8 +517,12 @@ def _waterfall(row: LoggedRequest, width: int, glyphs: Glyphs) -> Text:
     bar, total = Text(), row.total_s
     if width <= 0 or total <= 0:
         return bar
-    first_s = row.total_s if row.first_s is None else row.first_s
-    for end_s, fill, style in zip((row.waited_s, first_s, total), glyphs.fills, _STYLES, strict=True):
+    first_s = total if row.first_s is None else row.first_s
+    fills = [*zip(glyphs.fills, _STYLES, strict=True), (glyphs.whole, "blue")]
+    # An answer in one piece does not show when its prompt was read.
+    ends = ((row.waited_s, 0), (first_s, 1), (total, 2)) if row.is_stream else ((row.waited_s, 0), (total, 3))
+    for end_s, part in ends:
+        fill, style = fills[part]
         cells = round(min(end_s, total) / total * width) - len(bar)
         bar.append(fill * max(0, cells), style)
     return bar

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import http.client
+import ssl
 import threading
 import time
 import urllib.error
@@ -84,14 +85,40 @@ def bearer(token: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
+def trust_only(certificate: str) -> ssl.SSLContext | None:
+    """For a server that shows this certificate, whatever names are in it and whoever signed it. None: the
+    file cannot be read."""
+    try:
+        context = ssl.create_default_context(cafile=certificate)
+    except (OSError, ssl.SSLError):
+        return None
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def _direct(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+    if tls is None:
+        return _DIRECT
+    https = urllib.request.HTTPSHandler(context=tls)
+    return urllib.request.build_opener(_AnyStatus, urllib.request.ProxyHandler({}), https)
+
+
 def get(
-    url: str, headers: Mapping[str, str], *, limit_bytes: int, deadline: Deadline, direct: bool = False
+    url: str,
+    headers: Mapping[str, str],
+    *,
+    limit_bytes: int,
+    deadline: Deadline,
+    direct: bool = False,
+    tls: ssl.SSLContext | None = None,
 ) -> HttpResponse:
-    """The response, whatever its status. `direct`: through no proxy, and redirects are not followed.
+    """The response, whatever its status. `direct`: through no proxy, and redirects are not followed. `tls`:
+    what is trusted, if direct; None: what this machine trusts.
 
     Raises OSError, HTTPException or ValueError when no complete response arrives in time.
     """
-    opener = _DIRECT if direct else _REDIRECTING
+    opener = _direct(tls) if direct else _REDIRECTING
     # urllib has a timeout for single operations; the deadline over all of them is checked in `_read`.
     timeout_s = max(0.001, min(_STALL_S, deadline.left_s))
     try:
@@ -113,10 +140,17 @@ def open_stream(url: str, headers: Mapping[str, str]) -> http.client.HTTPRespons
     return response
 
 
-def post(url: str, headers: Mapping[str, str], *, limit_bytes: int, deadline: Deadline) -> HttpResponse:
+def post(
+    url: str,
+    headers: Mapping[str, str],
+    *,
+    limit_bytes: int,
+    deadline: Deadline,
+    tls: ssl.SSLContext | None = None,
+) -> HttpResponse:
     """An empty body, directly: through no proxy, and redirects are not followed."""
     request = urllib.request.Request(url, b"", dict(headers), method="POST")
-    with _DIRECT.open(request, timeout=max(0.001, min(_STALL_S, deadline.left_s))) as response:
+    with _direct(tls).open(request, timeout=max(0.001, min(_STALL_S, deadline.left_s))) as response:
         return HttpResponse(response.status, _read(response, limit_bytes, deadline))
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import TypeVar
 
 from firesteel.gateway.admin.prometheus import Kind, Labels, MetricFamily, MetricSample
@@ -36,6 +37,15 @@ _ENGINE_ERRORS = (500, 502, 504)
 _LOAD_S = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 240.0, 480.0, 900.0, 1800.0)
 
 
+Seen = tuple[float, float]
+"""The least and the most of some values."""
+NOTHING_SEEN: Seen = (inf, 0.0)
+
+
+def all_seen(parts: Sequence[Seen]) -> Seen:
+    return min(least for least, _ in (NOTHING_SEEN, *parts)), max(most for _, most in (NOTHING_SEEN, *parts))
+
+
 def route_kind(path: bytes) -> str:
     """The `kind` of the path's route."""
     route = ROUTES.get(path) or DIRECT_ROUTES.get(path)
@@ -45,16 +55,27 @@ def route_kind(path: bytes) -> str:
 class Histogram:
     """`counts[i]` is the number of values up to `bounds[i]`; the last count is for larger values."""
 
-    __slots__ = ("bounds", "counts", "total")
+    __slots__ = ("bounds", "counts", "least", "most", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
+        self.least, self.most = NOTHING_SEEN
+        """Since `take_seen`."""
 
     def add(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
+        if value < self.least:
+            self.least = value
+        if value > self.most:
+            self.most = value
+
+    def take_seen(self) -> Seen:
+        seen = self.least, self.most
+        self.least, self.most = NOTHING_SEEN
+        return seen
 
 
 class ModelCounters:
@@ -62,7 +83,7 @@ class ModelCounters:
 
     __slots__ = (
         "cached_firsts", "cached_tokens", "completion_tokens", "firsts", "gaps", "prompt_tokens", "requests",
-        "stream_tokens", "totals", "unqueued_firsts", "waits",
+        "stream_tokens", "totals", "unqueued_firsts", "unqueued_most_s", "waits",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -81,6 +102,12 @@ class ModelCounters:
         """Times to the first token of streams, without the wait for a load or for other requests."""
         self.cached_firsts = [0] * (len(FIRST_S) + 1)
         """Those of later turns: at least half of the prompt was cached."""
+        self.unqueued_most_s = 0.0
+        """Since `Meter.totals`."""
+
+    def take_unqueued_most(self) -> float:
+        most, self.unqueued_most_s = self.unqueued_most_s, 0.0
+        return most
 
     def first(self, seconds: float) -> None:
         self.firsts.add(seconds)
@@ -89,13 +116,21 @@ class ModelCounters:
         gaps = self.gaps  # called for every chunk, so `add` is inlined
         gaps.counts[bisect_left(GAP_S, seconds)] += 1
         gaps.total += seconds
+        if seconds > gaps.most:
+            gaps.most = seconds
+        if seconds < gaps.least:
+            gaps.least = seconds
 
     def record_gaps(self, last: float, arrivals: Sequence[float]) -> None:
         gaps = self.gaps
         counts, before = gaps.counts, last
         for arrival in arrivals:
-            counts[bisect_left(GAP_S, arrival - before)] += 1
-            before = arrival
+            gap, before = arrival - before, arrival
+            counts[bisect_left(GAP_S, gap)] += 1
+            if gap > gaps.most:
+                gaps.most = gap
+            if gap < gaps.least:
+                gaps.least = gap
         gaps.total += before - last
 
     def finish(self, route: str, outcome: RequestOutcome) -> None:
@@ -113,8 +148,10 @@ class ModelCounters:
             totals.total += total_s
         first: int | None = None
         if outcome.is_stream and outcome.first_s is not None:
-            first = bisect_left(FIRST_S, outcome.first_s - waited_s)
+            unqueued_s = outcome.first_s - waited_s
+            first = bisect_left(FIRST_S, unqueued_s)
             self.unqueued_firsts[first] += 1
+            self.unqueued_most_s = max(self.unqueued_most_s, unqueued_s)
         if (usage := outcome.usage) is not None:
             prompt, completion = usage.prompt_tokens or 0, usage.completion_tokens or 0
             self.prompt_tokens += prompt
@@ -141,6 +178,10 @@ class ModelTotals(Value):
     requests: int
     broke: int
     """Requests that the engine broke off or answered with 5xx."""
+    first_seen: Seen = NOTHING_SEEN
+    """The least and the most since the last time that totals were taken; so for the next two."""
+    gap_seen: Seen = NOTHING_SEEN
+    unqueued_most_s: float = 0.0
 
 
 class ModelGauges(Value):
@@ -197,7 +238,8 @@ class Meter:
         return counters
 
     def totals(self) -> dict[str, ModelTotals]:
-        """By model of the service file; those without a request are left out."""
+        """By model of the service file; those without a request are left out. For the sampler alone: the
+        least and the most are since the last call."""
         by_model: dict[str, list[ModelCounters]] = {}
         for (model, _), counters in self._counters.items():
             if model in self._models:
@@ -293,6 +335,9 @@ def _totals(parts: list[ModelCounters]) -> ModelTotals:
         sum(part.stream_tokens for part in parts),
         sum(count for _, count in outcomes),
         sum(count for (_, how, status), count in outcomes if how == "broke" or status in _ENGINE_ERRORS),
+        all_seen([part.firsts.take_seen() for part in parts]),
+        all_seen([part.gaps.take_seen() for part in parts]),
+        max([part.take_unqueued_most() for part in parts]),
     )
 
 

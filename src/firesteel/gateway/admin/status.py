@@ -22,7 +22,7 @@ from firesteel.gateway.endpoints import RequestRecord
 from firesteel.gateway.executor import ModelView
 from firesteel.gateway.interfaces import Caller, GatewayResponse, WaitStatus
 from firesteel.gateway.monitoring.sampler import RECENT_S, RecentActivity
-from firesteel.gateway.monitoring.store import first_quantile
+from firesteel.gateway.monitoring.store import Counts, first_quantile
 from firesteel.gateway.service_config import ServiceConfig
 from firesteel.gateway.state import (
     GatewayState,
@@ -45,6 +45,7 @@ def gateway_state(
     recent: Callable[[str], RecentActivity],
     queue: tuple[WaitingRequest, ...],
     requests: int,
+    problem: str,
 ) -> GatewayState:
     views = list(views)
     scheduled = [view.status for view in views if view.status]
@@ -63,6 +64,7 @@ def gateway_state(
         waiting=sum(model.waiting for model in scheduled),
         queue=queue,
         requests=requests,
+        problem=problem,
     )
 
 
@@ -315,8 +317,8 @@ def _cache_problems(recent: RecentActivity) -> Iterator[str]:
             f"only {_percent(acceptance)} of its drafted tokens are accepted: speculation slows it down; "
             "check that the drafter belongs to this model, or run without it"
         )
-    later, slow_s = recent.cached_firsts, first_quantile(recent.cached_firsts, 0.95) or 0.0
-    usual_s = first_quantile(later, 0.5) or 0.0
+    later, slow_s = recent.cached_firsts, _first_s(recent.cached_firsts, 0.95, recent) or 0.0
+    usual_s = _first_s(later, 0.5, recent) or 0.0
     if sum(later) >= MIN_LATER_TURNS and slow_s > max(SPIKE_S, SPIKE_TIMES * usual_s):
         yield (
             f"later turns of a conversation are slow to start, {slow_s:.1f} s at worst instead of "
@@ -344,11 +346,15 @@ def stream_rate(recent: RecentActivity) -> float | None:
     return max(1.0, recent.tokens / recent.pieces) * gaps / recent.gaps_s
 
 
+def _first_s(counts: Counts, share: float, recent: RecentActivity) -> float | None:
+    return first_quantile(counts, share, most=recent.unqueued_most_s)
+
+
 def _doing(recent: RecentActivity, busy: int) -> str:
     parts = []
     if recent.tokens and recent.busy_s:
         parts.append(f"{_figure(recent.tokens / recent.busy_s)} tokens/s")
-    if (first_s := first_quantile(recent.unqueued_firsts, 0.95)) is not None:
+    if (first_s := _first_s(recent.unqueued_firsts, 0.95, recent)) is not None:
         parts.append(f"first token within {_figure(first_s, 2)} s")
     if recent.kv_used is not None:
         parts.append(f"KV cache {_percent(recent.kv_used)} used")

@@ -34,6 +34,8 @@ class Monitoring:
     ) -> None:
         """`queue`: who waits. `logged`: rows of the request log. `notify` gets alerts and problems."""
         self._executor, self._queue, self._logged = executor, queue, logged
+        self.file_problem = ""
+        """What is wrong with the service file as it is now."""
         store = CurveStore(curves_path(home))
         self.curves = CurveSampler(store, meter.totals, executor.views, self.engine_metrics, notify=notify)
         self.alerts = AlertWatch(self.state, lambda: executor.config, lambda text: notify(f"alert: {text}"))
@@ -51,8 +53,9 @@ class Monitoring:
         executor, curves = self._executor, self.curves
         views = executor.views(with_previews=with_previews)
         return gateway_state(
-            views, executor.config, memory(), curves.gpu, curves.recent, self._queue(), self._logged()
-        )
+            views, executor.config, memory(), curves.gpu, curves.recent, self._queue(), self._logged(),
+            self.file_problem,
+        )  # fmt: skip
 
     async def curves_document(self, resolution: CurveRange, models: frozenset[str] | None) -> str:
         now = time.time()

@@ -25,12 +25,12 @@ from firesteel.edge.host.nvidia_smi import read_gpu
 from firesteel.engines.metrics import Activity, activity
 from firesteel.errors import HostNotReady
 from firesteel.facts.host.gpus import GpuReading
-from firesteel.gateway.admin.meter import ModelTotals
+from firesteel.gateway.admin.meter import NOTHING_SEEN, ModelTotals, Seen
 from firesteel.gateway.executor import ModelView
-from firesteel.gateway.monitoring.store import SAMPLE_S, Counts, CurveRow, CurveStore, added
+from firesteel.gateway.monitoring.store import SAMPLE_S, Counts, CurveRow, CurveStore, added, least_and_most
 from firesteel.gateway.periodic import BackgroundTasks, repeat
 from firesteel.launch import EngineName
-from firesteel.values import Value
+from firesteel.values import Value, replace
 
 RECENT_S = 300
 """What a verdict is based on."""
@@ -78,6 +78,8 @@ class RecentActivity(Value):
     """Now."""
     tokens_per_s: float | None = None
     """In the last sample."""
+    unqueued_most_s: float | None = None
+    """The largest of `unqueued_firsts`; None: not known."""
 
     @property
     def acceptance(self) -> float | None:
@@ -162,7 +164,8 @@ class CurveSampler:
                     CurveRow(
                         name, start, seconds, sample.tokens, sample.totals.firsts, sample.totals.gaps,
                         float(status.waiting), sample.engine.kv_usage,
-                        float(status.bytes) if status.phase != "off" and status.bytes else None,
+                        float(status.bytes) if status.phase != "off" and status.bytes else None, None,
+                        *_known(sample.totals.first_seen), *_known(sample.totals.gap_seen),
                     )
                 )  # fmt: skip
         self._totals = totals
@@ -177,7 +180,10 @@ class CurveSampler:
     ) -> ModelSample:
         name = view.config.name
         before_totals = self._totals.get(name, _NONE)
-        difference = ModelTotals(*map(_less, astuple(totals), astuple(before_totals)))
+        difference = replace(
+            ModelTotals(*map(_less, astuple(totals), astuple(before_totals))),
+            first_seen=totals.first_seen, gap_seen=totals.gap_seen, unqueued_most_s=totals.unqueued_most_s,
+        )  # fmt: skip
         engine, before = engine or Activity(), self._engines.get(name, Activity())
         whole = difference.completion_tokens - difference.stream_tokens
         return ModelSample(
@@ -208,6 +214,8 @@ class CurveSampler:
             None,
             used,
             self.gpu.power_w if self.gpu else None,
+            *least_and_most((row.first_least, row.first_most) for row in rows),
+            *least_and_most((row.gap_least, row.gap_most) for row in rows),
         )
 
 
@@ -229,6 +237,10 @@ def _less(now: Any, before: Any) -> Any:
     if not isinstance(now, tuple):
         return now - before
     return tuple(a - b for a, b in zip(now, before, strict=True)) if before else now
+
+
+def _known(seen: Seen) -> tuple[float | None, float | None]:
+    return seen if seen != NOTHING_SEEN else (None, None)
 
 
 def _pieces(totals: ModelTotals) -> int:
@@ -268,4 +280,5 @@ def _recent(samples: Iterable[ModelSample]) -> RecentActivity:
         sum(row.preempted for row in rows),
         last.engine.kv_usage,
         last.tokens / last.seconds if last.seconds else None,
+        max(row.totals.unqueued_most_s for row in rows) or None,
     )

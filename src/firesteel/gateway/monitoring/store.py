@@ -17,8 +17,9 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby, pairwise
+from math import inf
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from firesteel.edge.home import Home
 from firesteel.gateway.admin.meter import FIRST_S, GAP_S
@@ -48,6 +49,11 @@ class CurveRow(Value):
     memory_bytes: float | None = None
     power_w: float | None = None
     """The average."""
+    first_least: float | None = None
+    """Of the times to the first token; so for the next three."""
+    first_most: float | None = None
+    gap_least: float | None = None
+    gap_most: float | None = None
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -70,6 +76,8 @@ def merged(rows: Sequence[CurveRow], start: int) -> CurveRow:
         _most(row.kv_used for row in rows),
         _most(row.memory_bytes for row in rows),
         sum(power * weight for power, weight in powers) / power_s if power_s > 0 else None,
+        *least_and_most((row.first_least, row.first_most) for row in rows),
+        *least_and_most((row.gap_least, row.gap_most) for row in rows),
     )
 
 
@@ -83,28 +91,41 @@ def _most(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def first_quantile(counts: Counts, share: float) -> float | None:
-    return quantile(FIRST_S, counts, share)
+def least_and_most(seen: Iterable[tuple[float | None, float | None]]) -> tuple[float | None, float | None]:
+    """Of several ranges; None: nothing was seen."""
+    known = [(least, most) for least, most in seen if least is not None and most is not None]
+    return (min(least for least, _ in known), max(most for _, most in known)) if known else (None, None)
 
 
-def gap_quantile(counts: Counts, share: float) -> float | None:
-    return quantile(GAP_S, counts, share)
+def first_quantile(
+    counts: Counts, share: float, least: float | None = None, most: float | None = None
+) -> float | None:
+    return quantile(FIRST_S, counts, share, least, most)
 
 
-def quantile(bounds: Sequence[float], counts: Counts, share: float) -> float | None:
-    """Interpolated within its bucket, as Prometheus does: right to the width of the bucket.
+def quantile(
+    bounds: Sequence[float],
+    counts: Counts,
+    share: float,
+    least: float | None = None,
+    most: float | None = None,
+) -> float | None:
+    """Interpolated within its bucket, as Prometheus does: right to the width of the bucket. Never less than
+    `least` or more than `most`, which were seen.
 
-    None without values; beyond the last bound that bound, a lower limit.
+    None without values; beyond the last bound `most`, or else that bound, a lower limit.
     """
     rank = share * sum(counts)
     if not rank:
         return None
+    low, high = least or 0.0, inf if most is None else most
     below, so_far = 0.0, 0
     for bound, count in zip(bounds, counts, strict=False):
         if so_far + count >= rank:
-            return below + (bound - below) * (rank - so_far) / count
+            first, last = max(below, low), min(bound, high)
+            return min(high, max(low, first + (last - first) * (rank - so_far) / count))
         below, so_far = bound, so_far + count
-    return bounds[-1]
+    return bounds[-1] if most is None else most
 
 
 def packed(counts: Counts) -> bytes | None:
@@ -120,7 +141,7 @@ MAX_MODELS = 400
 """Names with rows, old ones of the service file included; beyond it the longest unused go first."""
 SAMPLE_S = 5
 _ROLL_UP_S = 60
-_VERSION = 1
+_VERSION = 2
 
 
 class CurveRange(Value):
@@ -151,7 +172,8 @@ VALUES = (
 )  # fmt: skip
 """Columns that are shown. Percentiles are stored next to their histograms: a query computes nothing."""
 _MERGED = (
-    "seconds", "tokens", "firsts", "gaps", "queue", "kv_used", "memory_bytes", "power_w",
+    "seconds", "tokens", "firsts", "gaps", "queue", "kv_used", "memory_bytes", "power_w", "first_least",
+    "first_most", "gap_least", "gap_most",
 )  # fmt: skip
 _TABLE = """
 CREATE TABLE curves (
@@ -161,13 +183,22 @@ CREATE TABLE curves (
   PRIMARY KEY (step_s, start, model)
 ) WITHOUT ROWID;
 """
+_FROM_1 = "".join(
+    f"ALTER TABLE curves ADD COLUMN {name} {kind};"
+    for name, kind in (("first_least", "REAL"), ("first_most", "REAL"), ("gap_least", "REAL"),
+                       ("gap_most", "REAL"), ("first_count", "INTEGER"))
+)  # fmt: skip
+"""Version 1 had no least and most, so a percentile could be beyond them."""
+FEW = 20
+"""Requests; of fewer a 95th percentile is only the largest, so all of them are shown as a range."""
 _INSERT = """INSERT OR REPLACE INTO curves (
   step_s, model, start, seconds, tokens, tokens_per_s, firsts, ttft_p50_s, ttft_p95_s, gaps, gap_p50_s,
-  gap_p95_s, queue, kv_used, memory_bytes, power_w
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+  gap_p95_s, queue, kv_used, memory_bytes, power_w, first_least, first_most, gap_least, gap_most, first_count
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 Point = tuple[float | None, ...]
-"""In the order of `VALUES`."""
+"""In the order of `VALUES`, and then `_COUNTED`."""
+_COUNTED = ("first_count", "first_least", "first_most")
 Points = dict[str, dict[int, Point]]
 """By model (empty: the machine) and start."""
 
@@ -222,7 +253,7 @@ class CurveStore:
         with closing(open_read_only(self._path)) as database:
             if database.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
                 return points
-            columns = ", ".join(VALUES)
+            columns = ", ".join((*VALUES, *_COUNTED))
             query = f"SELECT model, start, {columns} FROM curves WHERE step_s = ? AND start BETWEEN ? AND ?"
             first, step_s = resolution.start(now), resolution.step_s
             if models is not None:
@@ -278,19 +309,21 @@ class CurveStore:
 
 def _prepare(database: sqlite3.Connection) -> None:
     version = database.execute("PRAGMA user_version").fetchone()[0]
-    if version == 0:
-        database.executescript(f"BEGIN IMMEDIATE; {_TABLE} PRAGMA user_version = {_VERSION}; COMMIT;")
+    if version in (0, 1):
+        tables = _TABLE + _FROM_1 if version == 0 else _FROM_1
+        database.executescript(f"BEGIN IMMEDIATE; {tables} PRAGMA user_version = {_VERSION}; COMMIT;")
     elif version != _VERSION:
         raise sqlite3.DatabaseError(f"it has version {version}")
 
 
 def _values(step_s: int, row: CurveRow) -> tuple[object, ...]:
     firsts, gaps = row.firsts, row.gaps
+    first_seen, gap_seen = (row.first_least, row.first_most), (row.gap_least, row.gap_most)
     return (
         step_s, row.model, row.start, row.seconds, row.tokens, row.tokens_per_s,
-        packed(firsts), first_quantile(firsts, 0.5), first_quantile(firsts, 0.95),
-        packed(gaps), gap_quantile(gaps, 0.5), gap_quantile(gaps, 0.95),
-        row.queue, row.kv_used, row.memory_bytes, row.power_w,
+        packed(firsts), *(quantile(FIRST_S, firsts, share, *first_seen) for share in (0.5, 0.95)),
+        packed(gaps), *(quantile(GAP_S, gaps, share, *gap_seen) for share in (0.5, 0.95)),
+        row.queue, row.kv_used, row.memory_bytes, row.power_w, *first_seen, *gap_seen, sum(firsts),
     )  # fmt: skip
 
 
@@ -314,6 +347,12 @@ class RangeJson(TypedDict):
     high: float
 
 
+class FewJson(TypedDict):
+    requests: int
+    least: float | None
+    most: float | None
+
+
 class CurveJson(TypedDict):
     name: str
     model: str | None
@@ -322,6 +361,8 @@ class CurveJson(TypedDict):
     values: list[float | None]
     """One for each step, the oldest first; None: not known, or nothing happened."""
     band: RangeJson | None
+    few: NotRequired[list[FewJson | None]]
+    """For the time to the first token: where a step had few requests, all of them as a range."""
 
 
 async def curves_document(
@@ -345,7 +386,17 @@ def _series(
             values = [_rounded(found[at][column]) if at in found else None for at in starts]
             if any(value is not None for value in values):
                 band = _band(name, models.get(model))
-                yield CurveJson(name=name, model=model or None, unit=UNITS[name], values=values, band=band)
+                curve = CurveJson(name=name, model=model or None, unit=UNITS[name], values=values, band=band)
+                if name.startswith("ttft"):
+                    curve["few"] = [_few(found[at]) if at in found else None for at in starts]
+                yield curve
+
+
+def _few(point: Point) -> FewJson | None:
+    count, least, most = point[len(VALUES) :]
+    if not count or count >= FEW or most is None:
+        return None
+    return FewJson(requests=int(count), least=_rounded(least), most=_rounded(most))
 
 
 def _rounded(value: float | None) -> float | None:

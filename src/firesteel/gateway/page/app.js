@@ -15,6 +15,7 @@ const main = document.getElementById("main");
 const tabs = document.getElementById("tabs");
 const link = document.getElementById("link");
 const lost = document.getElementById("lost");
+const problem = document.getElementById("problem");
 const leave = document.getElementById("leave");
 
 const app = {
@@ -78,7 +79,8 @@ function receive(name, data) {
 
 function remember(name, event) {
   if (name === "failed") return; // a note has said it already, with the reason in full
-  const text = event.words ?? event.text ?? `${event.model} was ${name} in ${event.seconds} s`;
+  const said = event.words ?? event.text ?? `${event.model} was ${name} in ${event.seconds} s`;
+  const text = !event.model || said.includes(event.model) ? said : `${event.model}: ${said}`;
   if (app.events.some((each) => text === `alert: ${each.text}`)) return;
   const kind = text.startsWith(`${event.model} did not load`) ? "failed" : name;
   app.events.unshift({ at: event.at ?? Date.now() / 1000, kind, text, id: (app.lastEvent = (app.lastEvent ?? 0) + 1) });
@@ -98,6 +100,8 @@ function changed() {
   isDrawing = true;
   requestAnimationFrame(() => {
     isDrawing = false;
+    show(problem, app.state?.problem);
+    put(problem, app.state?.problem ? `The service file has a mistake, and its last good version stays in use. ${app.state.problem}` : "");
     if (app.state) current?.update?.(app.state);
   });
 }

@@ -10,6 +10,7 @@ const PARTS = [["Part", "name"], ["Bytes", "num"], ["From", "wide"]];
 const GOALS = [["", "best first"], ["speed", "speed: one user's tokens a second"], ["context", "context: the longest"], ["throughput", "throughput: all users together"], ["quality", "quality: least lost to quantization"]];
 const CONTEXTS = [2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144];
 const PAUSE_MS = 300;
+const TINY_BYTES = 2 ** 30;
 
 export function create(app) {
   const goal = select("goal", GOALS, () => load());
@@ -74,7 +75,9 @@ export function create(app) {
     const limit = Math.max(memory.ceiling_bytes ?? 0, found.host.room_bytes);
     const bytes = columnBytes(found.models.map((row) => row.needed_bytes?.expected));
     const rated = found.models.map((row) => ({ ...row, bytes, left, fit: fit(row, limit), isPicked: row.name === picked }));
-    const all = rated.filter((row) => row.fit === "yes" || !fitsOnly.checked);
+    // The server ranks for what is free now. Here it is what fits alone; the tiny models for trying out come last.
+    const rank = (row) => 2 * (row.fit !== "yes") + ((row.needed_bytes?.expected ?? Infinity) < TINY_BYTES);
+    const all = rated.filter((row) => row.fit === "yes" || !fitsOnly.checked).sort((one, other) => rank(one) - rank(other));
     list.set(all);
     show(rows.node, all.length);
     status.className = "message";

@@ -48,6 +48,19 @@ export function duration(value) {
   return `${Math.floor(whole / large)} ${unit}${left ? ` ${left} ${rest}` : ""}`;
 }
 
+// --- scales of charts: one unit for all of a chart, by its highest value ---
+
+const scale = (unit, name, digits) => ({ unit, text: (value, given = digits) => `${number(value / unit, given)}${name && ` ${name}`}` });
+
+export const rateScale = (highest) => scale(1, "", highest < 1 ? 2 : 1);
+export const wattScale = () => scale(1, "W", 1);
+export const percentScale = (highest) => scale(0.01, "%", highest < 0.02 ? 2 : highest < 0.1 ? 1 : 0);
+export const countScale = () => scale(1, "", 0);
+countScale.isWhole = true;
+export const firstScale = (highest) => scale(1, "s", highest < 1 ? 3 : 2);
+export const gapScale = (highest) => scale(0.001, "ms", highest < 0.01 ? 1 : 0);
+export const bytesScale = (highest) => (highest < GIB ? scale(MIB, "MiB", 0) : scale(GIB, "GiB", 1));
+
 const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "2-digit", month: "short" });
 

@@ -98,7 +98,7 @@ function memoryPanel() {
     const size = h("span", { class: "num" });
     return {
       node: h("li", {}, swatch, text, size),
-      update(now) { swatch.className = `swatch ${now.kind}`; put(swatch, now.mark); put(text, now.text); put(size, gib(now.bytes)); },
+      update(now) { swatch.className = `swatch ${now.kind}`; put(swatch, now.mark); put(text, now.text); put(size, now.size(now.bytes)); },
     };
   });
   const rows = new List(figures, ([title]) => title, ([title]) => {
@@ -110,20 +110,21 @@ function memoryPanel() {
     node: h("section", { class: "panel" }, h("h2", {}, "Memory"), h("div", { class: "barbox" }, bar, limit), legend, figures),
     update({ memory: now, models, gpu }) {
       const total = now.total_bytes ?? now.ceiling_bytes ?? 1;
+      const size = columnBytes([total]);
       const running = models.filter((model) => model.phase !== "off" && model.phase !== "cannot" && held(model));
       let used = 0;
       const pieces = running.map((model, at) => {
         used += held(model);
         const how = model.phase === "ready" ? "" : `, ${model.phase}`;
-        return { key: `model ${model.name}`, kind: `hue${models.indexOf(model) % HUES} ${model.phase}`, mark: String(at + 1), text: `${model.name}${how}`, bytes: held(model), total };
+        return { key: `model ${model.name}`, kind: `hue${models.indexOf(model) % HUES} ${model.phase}`, mark: String(at + 1), text: `${model.name}${how}`, bytes: held(model), total, size };
       });
       const free = Math.min(now.available_bytes ?? 0, total);
       const other = Math.max(0, total - free - used);
-      if (other) pieces.push({ key: "other", kind: "other", mark: "", text: "other programs", bytes: other, total });
-      pieces.push({ key: "free", kind: "free", mark: "", text: "free", bytes: Math.max(0, Math.min(free, total - used)), total });
+      if (other) pieces.push({ key: "other", kind: "other", mark: "", text: "other programs", bytes: other, total, size });
+      pieces.push({ key: "free", kind: "free", mark: "", text: "free", bytes: Math.max(0, Math.min(free, total - used)), total, size });
       parts.set(pieces);
       keys.set(pieces);
-      const summary = pieces.map((piece) => `${piece.text} ${gib(piece.bytes)}`).join(", ");
+      const summary = pieces.map((piece) => `${piece.text} ${size(piece.bytes)}`).join(", ");
       attribute(bar, "aria-label", `Memory of this machine, ${gib(total)}: ${summary}. Models may hold ${gib(now.ceiling_bytes)}.`);
       show(limit, now.ceiling_bytes && now.ceiling_bytes < total);
       limit.classList.toggle("left", now.ceiling_bytes < total / 8);
@@ -131,9 +132,9 @@ function memoryPanel() {
       rows.set([
         ["Machine", gib(total)],
         ["Limit for models", gib(now.ceiling_bytes)],
-        ["Models hold", gib(now.loaded_bytes)],
-        ["Left for models", gib(left(now))],
-        ["Guard stops below", gib(now.floor_bytes)],
+        ["Models hold", size(now.loaded_bytes)],
+        ["Left for models", size(left(now))],
+        ["Guard stops below", size(now.floor_bytes)],
         ...((hasGpu ||= Boolean(gpu)) ? [
           ["GPU temperature", gpu?.temperature_c != null ? `${count(gpu.temperature_c)} °C` : NONE],
           ["Power", gpu?.power_w != null ? `${rate(gpu.power_w)} W` : NONE],

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { List, attribute, cells, field, h, options, put, select, show, table } from "./dom.js";
-import { count, moment, names, plural, rate, seconds } from "./format.js";
+import { NONE, count, moment, names, plural, rate, seconds } from "./format.js";
 
 const COLUMNS = [
   ["Ended", "time"], ["Model", "name"], ["Key", ""], ["API", ""], ["Result", ""], ["Waited", "num"], ["First token", "num"],
@@ -134,7 +134,7 @@ function requestRow(onpick) {
       attribute(node, "aria-selected", now.isPicked ? "true" : null);
       attribute(button, "aria-expanded", now.isPicked ? "true" : "false");
       put(button, moment(now.at));
-      const texts = [now.model, now.key || "no key", now.route, result(now), seconds(now.waited_s, 3), seconds(now.first_s, 3), seconds(now.total_s, 3), count(now.prompt_tokens), count(now.completion_tokens), rate(speed(now))];
+      const texts = [now.model, now.key || "no key", now.route, result(now), seconds(now.waited_s, 3), now.is_stream ? seconds(now.first_s, 3) : NONE, seconds(now.total_s, 3), count(now.prompt_tokens), count(now.completion_tokens), rate(speed(now))];
       texts.forEach((text, at) => put(columns[at + 1], text));
       columns[4].className = now.how === "whole" && now.status < 400 ? "" : "bad";
     },
@@ -147,7 +147,9 @@ function result(row) {
 
 function speed(row) {
   const span = row.total_s - (row.first_s ?? row.total_s);
-  return row.is_stream && row.completion_tokens > 1 && span > 0 ? (row.completion_tokens - 1) / span : null;
+  if (row.is_stream) return row.completion_tokens > 1 && span > 0 ? (row.completion_tokens - 1) / span : null;
+  const whole = row.total_s - row.waited_s; // reading the prompt included
+  return row.completion_tokens && whole > 0 ? row.completion_tokens / whole : null;
 }
 
 /** One request in time: what it waited for, when its first token came, how long the answer took. */
@@ -163,12 +165,17 @@ function waterfall() {
       if (!row) return;
       put(title, `${row.model}, ${moment(row.at)}, ${result(row)}`);
       const loaded = Math.min(row.loaded_s ?? 0, row.waited_s);
-      const first = row.first_s ?? row.total_s;
+      const prompt = row.prompt_tokens != null ? `, ${count(row.prompt_tokens)} tokens${row.cached_tokens ? `, ${count(row.cached_tokens)} of them cached` : ""}` : "";
+      const answer = row.completion_tokens != null ? `, ${count(row.completion_tokens)} tokens` : "";
+      const whole = row.prompt_tokens != null && row.completion_tokens != null ? `, ${count(row.prompt_tokens)} tokens in, ${count(row.completion_tokens)} out` : "";
+      const after = row.is_stream ? [
+        [`Prefill${prompt}`, row.waited_s, row.first_s ?? row.total_s, "hue0"],
+        row.first_s != null ? [`Answer${answer}`, row.first_s, row.total_s, "hue2"] : null,
+      ] : [[`Prefill and answer in one piece${whole}`, row.waited_s, row.total_s, "hue5"]];
       const parts = [
         ["Queued", 0, row.waited_s - loaded, "hue7"],
         loaded ? ["Model loaded", row.waited_s - loaded, row.waited_s, "hue4"] : null,
-        [`Prefill${row.prompt_tokens != null ? `, ${count(row.prompt_tokens)} tokens${row.cached_tokens ? `, ${count(row.cached_tokens)} of them cached` : ""}` : ""}`, row.waited_s, first, "hue0"],
-        row.first_s != null ? [`Answer${row.completion_tokens != null ? `, ${count(row.completion_tokens)} tokens` : ""}`, first, row.total_s, "hue2"] : null,
+        ...after,
       ].filter(Boolean);
       steps.replaceChildren(...parts.map(([text, from, to, hue]) => {
         const bar = h("span", { class: `step ${hue}` });

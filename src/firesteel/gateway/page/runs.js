@@ -2,9 +2,9 @@
 
 import { commandDocument } from "./api.js";
 import { List, attribute, cells, h, message, put, show, table } from "./dom.js";
-import { NONE, count, plural, rate } from "./format.js";
+import { NONE, count, plural, rate, seconds } from "./format.js";
 
-const COLUMNS = [["Began", ""], ["Model", "name"], ["Engine", ""], ["Points", "num"], ["Samples", "num"], ["State", ""], ["Actions", ""]];
+const COLUMNS = [["Began", ""], ["Model", "name"], ["Engine", ""], ["Tokens/s, one user", "num"], ["Points", "num"], ["Samples", "num"], ["State", ""], ["Actions", ""]];
 const FIGURES = [["Load", "name"], ["Tokens/s, one user", "num"], ["Tokens/s, all", "num"], ["Prefill, tokens/s", "num"], ["First token, p50", "num"], ["Gap, p50", "num"], ["Failed", "num"]];
 const PLAN = [["Load", "name"], ["Figure", ""], ["Measured", "num"], ["Planned", "num"], ["Off by", "num"], ["Verdict", ""]];
 const COMPARED = [["Load", "name"], ["Figure", ""], ["First", "num"], ["Second", "num"], ["Ratio", "num"], ["Verdict", ""]];
@@ -79,12 +79,12 @@ function runRow(open, mark) {
   let run = null;
   const box = h("input", { type: "checkbox", onchange: () => mark(run) });
   const button = h("button", { type: "button", onclick: () => open(run) }, "Show");
-  columns[6].append(h("div", { class: "row" }, button, h("label", { class: "check" }, box, h("span", {}, "compare"))));
+  columns[7].append(h("div", { class: "row" }, button, h("label", { class: "check" }, box, h("span", {}, "compare"))));
   return {
     node: h("tr", {}, columns),
     update(now) {
       run = now;
-      const texts = [now.began.slice(0, 16).replace("T", " "), now.model, [now.engine, now.version].filter(Boolean).join(" ") || "not known", count(now.points), count(now.samples), now.origin !== "measured here" ? now.origin : now.is_whole ? "complete" : "incomplete"];
+      const texts = [now.began.slice(0, 16).replace("T", " "), now.model, [now.engine, now.version].filter(Boolean).join(" ") || "not known", rate(now.decode_tokens_per_s), count(now.points), count(now.samples), now.origin !== "measured here" ? now.origin : now.is_whole ? "complete" : "incomplete"];
       texts.forEach((text, at) => put(columns[at], text));
       box.checked = now.isMarked;
       attribute(box, "aria-label", `Compare ${now.id}`);
@@ -114,7 +114,7 @@ function filled(caption, columns, data) {
 
 function figures(run) {
   const ms = (value) => (value == null ? NONE : `${rate(value)} ms`);
-  return filled("Figures with 95 % intervals", FIGURES, run.figures.map((each) => [load(each.point), figure(each.decode_tokens_per_s), figure(each.total_tokens_per_s), figure(each.prefill_tokens_per_s), ms(each.ttft_ms.p50), ms(each.inter_token_ms.p50), count(Object.values(each.wrong).reduce((sum, n) => sum + n, 0))]));
+  return filled("Figures with 95 % intervals", FIGURES, run.figures.map((each) => [load(each.point), figure(each.decode_tokens_per_s), figure(each.total_tokens_per_s), figure(each.prefill_tokens_per_s), seconds(each.ttft_ms.p50 / 1000, 3), ms(each.inter_token_ms.p50), count(Object.values(each.wrong).reduce((sum, n) => sum + n, 0))]));
 }
 
 function planned(plan) {

@@ -12,7 +12,7 @@ export function create(app) {
   const isTwo = h("input", { type: "checkbox", name: "two", onchange: () => { show(panes[1].node, isTwo.checked); code(); } });
   const send = h("button", { class: "primary" }, "Send");
   const stop = h("button", { type: "button", disabled: true, onclick: () => panes.forEach((pane) => pane.stop()) }, "Stop");
-  const fresh = h("button", { type: "button", onclick: () => panes.forEach((pane) => pane.clear()) }, "New chat");
+  const fresh = h("button", { type: "button", onclick: () => { panes.forEach((pane) => pane.clear()); code(); } }, "New chat");
   const curl = copyable("curl");
   const python = copyable("Python");
   const panes = [pane(app, "Model", () => code()), pane(app, "Second model", () => code())];
@@ -38,6 +38,7 @@ export function create(app) {
     await Promise.all(panes.filter((each) => !each.node.hidden).map((each) => each.send(text, settings())));
     send.disabled = false;
     stop.disabled = true;
+    code();
   });
   for (const control of [prompt, maxTokens, temperature]) control.addEventListener("input", code);
   prompt.addEventListener("keydown", (event) => {
@@ -48,10 +49,11 @@ export function create(app) {
 
   function code() {
     const key = savedKey() ? "$FIRESTEEL_KEY" : "";
-    const body = { model: panes[0].model(), messages: [{ role: "user", content: prompt.value }], ...settings(), stream: true };
+    const messages = panes[0].messagesWith(prompt.value); // the whole conversation, as it will be sent
+    const body = { model: panes[0].model(), messages, ...settings(), stream: true };
     const quoted = JSON.stringify(body, null, 1).replaceAll("'", "'\\''");
     put(curl.code, `curl ${location.origin}/v1/chat/completions \\\n${key ? `  -H "Authorization: Bearer ${key}" \\\n` : ""}  -H 'Content-Type: application/json' -d '${quoted}'`);
-    put(python.code, `import os\nfrom openai import OpenAI\n\nclient = OpenAI(base_url=${JSON.stringify(`${location.origin}/v1`)}, api_key=${key ? 'os.environ["FIRESTEEL_KEY"]' : '"none"'})\nstream = client.chat.completions.create(\n    model=${JSON.stringify(body.model)},\n    messages=[{"role": "user", "content": ${JSON.stringify(prompt.value)}}],\n    max_tokens=${body.max_tokens},\n    temperature=${body.temperature},\n    stream=True,\n)\nfor chunk in stream:\n    if chunk.choices:\n        print(chunk.choices[0].delta.content or "", end="", flush=True)\n`);
+    put(python.code, `import os\nfrom openai import OpenAI\n\nclient = OpenAI(base_url=${JSON.stringify(`${location.origin}/v1`)}, api_key=${key ? 'os.environ["FIRESTEEL_KEY"]' : '"none"'})\nstream = client.chat.completions.create(\n    model=${JSON.stringify(body.model)},\n    messages=${pythonMessages(messages)},\n    max_tokens=${body.max_tokens},\n    temperature=${body.temperature},\n    stream=True,\n)\nfor chunk in stream:\n    if chunk.choices:\n        print(chunk.choices[0].delta.content or "", end="", flush=True)\n`);
   }
 
   let wanted = null; // by the address, until the first state has it
@@ -74,6 +76,27 @@ export function create(app) {
   };
 }
 
+/** A list of messages in Python, one a line if there are several. */
+function pythonMessages(messages) {
+  const lines = messages.map(({ role, content }) => `{"role": ${JSON.stringify(role)}, "content": ${JSON.stringify(content)}}`);
+  return lines.length < 2 ? `[${lines.join("")}]` : `[\n        ${lines.join(",\n        ")},\n    ]`;
+}
+
+/** What `finish_reason` says of an answer that ended. */
+const ENDS = {
+  stop: "complete",
+  length: "cut off: it reached the limit of tokens or the end of the context",
+  content_filter: "cut off by the server's filter",
+  tool_calls: "complete: it calls a tool",
+};
+
+function endText(reason, isDone, whole, thoughts) {
+  if (!reason && !isDone) return "broke off: the stream ended early";
+  if (!reason) return whole ? "complete, says the server; it gives no reason" : "complete, without text";
+  const text = ENDS[reason] ?? `ended: ${reason}`;
+  return whole ? text : thoughts ? `${text}; only thinking, no answer` : `${text}, without text`;
+}
+
 function pane(app, label, onchange) {
   const model = select("model", [], () => { onchange(); });
   const said = h("div", { class: "chat", role: "log", "aria-label": `${label}: conversation`, tabindex: "0" });
@@ -94,6 +117,13 @@ function pane(app, label, onchange) {
     return text;
   }
 
+  /** What the model thinks before it answers, above the answer. */
+  function thinkingIn(answer) {
+    const text = h("div", { class: "thoughts" });
+    answer.before(h("details", { open: true }, h("summary", { class: "small" }, "Thinking"), text));
+    return text;
+  }
+
   async function send(content, settings) {
     messages.push({ role: "user", content });
     bubble("user").textContent = content;
@@ -104,6 +134,10 @@ function pane(app, label, onchange) {
     let chunks = 0;
     let usage = null;
     let whole = "";
+    let thoughts = "";
+    let reason = null;
+    let isDone = false;
+    let thinking = null;
     running = new AbortController();
     put(status, "waiting for the first token …");
     status.className = "message";
@@ -118,11 +152,12 @@ function pane(app, label, onchange) {
       const response = await request("/v1/chat/completions", { method: "POST", json, signal: running.signal });
       for await (const { event, data } of events(response)) {
         if (event === ":") { if (!first && data) put(status, data); continue; }
-        if (data === "[DONE]") continue; // up to its end: whoever leaves before counts as a client that left
+        if (data === "[DONE]") { isDone = true; continue; } // up to its end: whoever leaves before counts as a client that left
         const chunk = JSON.parse(data);
         if (chunk.error) throw new Error(chunk.error.message);
         usage = chunk.usage ?? usage;
         const delta = chunk.choices?.[0]?.delta ?? {};
+        reason = chunk.choices?.[0]?.finish_reason ?? reason;
         const piece = delta.content ?? "";
         const thought = delta.reasoning_content ?? delta.reasoning ?? "";
         if (piece || thought) {
@@ -130,13 +165,20 @@ function pane(app, label, onchange) {
           first ??= last;
           chunks += 1;
           put(status, piece ? "answering" : "thinking");
+          if (thought) {
+            thinking ??= thinkingIn(answer);
+            thoughts += thought;
+            thinking.append(thought);
+          }
           if (piece) { whole += piece; answer.append(piece); }
           said.scrollTop = said.scrollHeight;
           tell();
         }
       }
       messages.push({ role: "assistant", content: whole });
-      put(status, whole ? "complete" : "complete, without text");
+      const text = endText(reason, isDone, whole, thoughts);
+      put(status, text);
+      if (!text.startsWith("complete")) status.className = "message bad";
     } catch (error) {
       if (error.name === "AbortError") { put(status, "stopped"); messages.push({ role: "assistant", content: whole }); }
       else { put(status, error.message); status.className = "message bad"; messages.pop(); }
@@ -150,6 +192,7 @@ function pane(app, label, onchange) {
     node,
     send,
     model: () => model.value,
+    messagesWith: (content) => [...messages, { role: "user", content }],
     choose(name) { if ([...model.options].some((option) => option.value === name)) model.value = name; },
     stop: () => running?.abort(),
     clear() {

@@ -162,6 +162,14 @@ class HistoryJson(Document, kw_only=True):
     notes: tuple[str, ...]
 
 
+class HistoryChartJson(Document, kw_only=True):
+    """`firesteel bench chart --html FILE --json`"""
+
+    document: Literal["firesteel.history-chart/1"] = "firesteel.history-chart/1"
+    html: str
+    """Where it was written."""
+
+
 class HistoryImportJson(Document, kw_only=True):
     """`firesteel bench import FILE --json`"""
 

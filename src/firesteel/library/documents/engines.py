@@ -77,6 +77,20 @@ class EngineListJson(Document, kw_only=True):
     engines: tuple[EngineJson, ...]
 
 
+class EngineInstallJson(Document, kw_only=True):
+    """`firesteel engine install|build ENGINE --json`"""
+
+    document: Literal["firesteel.engine-install/1"] = "firesteel.engine-install/1"
+    engine: EngineJson
+
+
+class EngineRemoveJson(Document, kw_only=True):
+    """`firesteel engine remove NAME --json`"""
+
+    document: Literal["firesteel.engine-remove/1"] = "firesteel.engine-remove/1"
+    name: str
+
+
 def engine_json(folder: Path, engine: InstalledEngine) -> EngineJson:
     program = (str(folder / engine.program[0]), *engine.program[1:])
     return EngineJson.of(engine, name=folder.name, program=program)

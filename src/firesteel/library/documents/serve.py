@@ -38,6 +38,8 @@ class TopJson(Document, kw_only=True):
     gpu: GpuStatus | None
     waiting: int
     """Requests that wait, for all models."""
+    problem: str
+    """What is wrong with the service file; empty: nothing."""
 
 
 # --- keys, usage, clients ---
