@@ -449,3 +449,28 @@ async def test_a_body_that_can_be_read_in_two_ways_is_refused_to_a_key_with_limi
         status, text = await _ask_once(it, "small", body)
         assert status == 400 and b"`stream` twice" in text
         assert (await _ask_once(it, "small", _body(50, stream=True)))[0] == 200
+
+
+async def test_a_stream_that_is_sent_in_another_shape_is_counted_too(tmp_path: Path) -> None:
+    """Its second try at the same server was not."""
+
+    async def strict(connection: EngineConnection) -> None:
+        while True:
+            body = json.loads((await connection.receive()).body)
+            if any(each["role"] == "system" for each in body["messages"][1:]):
+                why = b'{"error":{"message":"System message must be at the beginning."}}'
+                await connection.send(answer(why, status=b"400 Bad Request"))
+                continue
+            await connection.send(STREAM)
+            for _ in range(100):
+                await connection.send(_event("word", usage=None))
+                await asyncio.sleep(0)
+            await connection.send(chunked(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+
+    async with running(tmp_path, 1, script=strict) as it:
+        _with_key(it, KeyLimits(budget=TokenBudget(100, "day")))
+        body = json.loads(_body(50, model="other", stream=True))
+        body["messages"] += [{"role": "system", "content": "x"}]
+        status, text = await _ask_once(it, "small", json.dumps(body).encode())
+        assert status == 200 and b"budget_exceeded" in text, text[:300]
+        assert it.dispatcher.accounting.limiter.budgets.accounts["small"].over == 0

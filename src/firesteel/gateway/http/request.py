@@ -547,7 +547,7 @@ class Request:
         )
         if not isinstance(body, EndpointBody):
             return False
-        self._attempt = again = Attempt(attempt.endpoint, attempt.recorder, body)
+        self._attempt = again = self._new_attempt(attempt.endpoint, attempt.recorder, body)
         again.was_changed, again.shape, again.without_counts = True, system, attempt.without_counts
         self._connect(again)
         return True
