@@ -11,7 +11,7 @@ import pytest
 from firesteel.cli.main import COMMANDS, RENAMED
 from firesteel.library.documents.all import DOCUMENTS, id_of, schemas
 
-OF_NO_COMMAND = {"firesteel.overview/1", "firesteel.error/1"}
+OF_NO_COMMAND = {f"firesteel.{name}/1" for name in ("overview", "error", "scenarios", "version")}
 SOURCE = Path(__file__).parents[2] / "src" / "firesteel"
 
 
