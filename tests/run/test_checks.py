@@ -453,3 +453,12 @@ def test_a_text_ends_alike_with_and_without_streaming() -> None:
     assert checks.stream_matches_plain(cut, cut).passed
     assert checks.stream_matches_plain(cut, whole).fails_launch
     assert checks.stream_matches_plain(whole, cut).fails_launch
+
+
+def test_another_number_is_a_close_choice() -> None:
+    first = answer("12*17 = 220 This is a multi-digit number that can be expressed in words.")
+    other = answer("12*17 = 216 This is a multi-digit number that can be expressed in words.")
+    found = checks.difference([first], other, {})
+    assert found and found.is_late
+    changed = checks.difference([first], answer("12*17 is a sum for Hearken the sailor, good people."), {})
+    assert changed and not changed.is_late

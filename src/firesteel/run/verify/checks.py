@@ -366,6 +366,9 @@ _LONG_CHARS, _LONG_PHRASE_CHARS = 400, 80
 """Long answers share "a complex and intricate process", too (SmolLM2 about ships and about bread)."""
 _MIN_INSERTED_CHARS, _MAX_INSERTED_CHARS = 12, 80
 _MIN_REJOINED_CHARS = 16
+_MIN_BEFORE_WORD, _MAX_WORD_CHARS = 4, 12
+"""Seen 2026-11-19: SmolLM2 on llama.cpp says "12*17 = 220 This is a multi-digit ..." alone, 216 in a
+batch."""
 
 
 class Difference(Value):
@@ -375,7 +378,7 @@ class Difference(Value):
     is_broken: bool = False
     """It is empty, garbage, or the answer to another prompt: no choice of words makes that."""
     is_late: bool = False
-    """It began as the others did, and is about the same: sound engines do that."""
+    """It began as the others did and is about the same, or has another word: sound engines do that."""
 
 
 def difference(
@@ -408,7 +411,8 @@ def difference(
             return None
         strays = all(strays_from(text, first, prompt) for first in firsts)
         return Difference(f"{quote(text[shared:])} after {shared} equal characters", is_late=not strays)
-    return Difference(f"{quote(text)}, before {quote(firsts[0])}")
+    is_close = any(_has_another_word(text, first) for first in firsts)
+    return Difference(f"{quote(text)}, before {quote(firsts[0])}", is_late=is_close)
 
 
 def _is_foreign(text: str, firsts: Sequence[str], others: Sequence[str]) -> bool:
@@ -435,6 +439,16 @@ def _new_fault(text: str, firsts: Sequence[str], was_cut: bool) -> str | None:
         for fault in find_faults(first[: len(text)], is_prose=True, was_cut=True)
     }
     return next((fault.kind for fault in faults if fault.kind not in before), None)
+
+
+def _has_another_word(text: str, first: str) -> bool:
+    """Whether one word or number of a text is another, and all after it is the same: a close choice."""
+    start = common_prefix_chars(text, first)
+    rests = {first[start + size :][:_MIN_REJOINED_CHARS] for size in range(1, _MAX_WORD_CHARS + 1)}
+    found = (text[start + size :][:_MIN_REJOINED_CHARS] for size in range(1, _MAX_WORD_CHARS + 1))
+    return start >= _MIN_BEFORE_WORD and any(
+        rest in rests for rest in found if len(rest) == _MIN_REJOINED_CHARS
+    )
 
 
 def _inserted(text: str, first: str) -> str | None:
