@@ -528,7 +528,7 @@ async def test_a_prompt_beyond_the_limit_is_refused_and_never_sent(tmp_path: Pat
             refused = await send(it, {"model": model, **long})
             error = json.loads(refused.body)["error"]
             assert (refused.status, error["code"]) == (400, "context_length_exceeded")
-            assert "2,000" in error["message"] and "estimated" in error["message"]
+            assert "tokens > 2000 maximum" in error["message"] and "estimated" in error["message"]
         assert (await send(it, {"model": "other", **long})).status == 200
     assert len(engine.bodies) == 1
 

@@ -178,8 +178,8 @@ def _rename_experts(made: MadeCheckpoint) -> None:
     section = _section_of(made)
     section["ignore"] = [entry.replace(".mlp.", ".block_sparse_moe.") for entry in section["ignore"]]
     made.config |= {
-        "model_type": "mixtral", "num_local_experts": EXPERTS, "intermediate_size": INNER,
-        "sliding_window": None,
+        "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": EXPERTS,
+        "intermediate_size": INNER, "sliding_window": None,
     }  # fmt: skip
 
 

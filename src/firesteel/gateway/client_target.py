@@ -104,7 +104,10 @@ def _of_gateway(
     if others := [name for name in gateway.models if name != model]:
         note += f"; it serves {', '.join(others)} too, by name"
     if is_silent:
-        note += f"; without {KEY_VARIABLE} it does not say the context: export it, and run this again"
+        note += (
+            "; it says its context only to a key: export one from `firesteel serve key add NAME`"
+            f" as {KEY_VARIABLE}, and run this again"
+        )
     elif key:
         note += f"; set {KEY_VARIABLE} to a key from `firesteel serve key add NAME`"
     return ClientTarget(endpoint, "gateway", note)

@@ -31,7 +31,7 @@ OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-WAIT_MS = 240_000
+WAIT_MS = 120_000
 """A load is warmed up and verified, which takes three minutes on a machine that is busy with other tests."""
 
 

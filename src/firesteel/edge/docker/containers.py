@@ -6,7 +6,6 @@ import shutil
 import subprocess
 
 from firesteel.edge.host.process import run
-from firesteel.engines.diagnosis import diagnose
 from firesteel.errors import FiresteelError, HostNotReady, printable
 
 _TIMEOUT_S = 10
@@ -85,6 +84,8 @@ async def pull_image(reference: str) -> None:
     sign, what, hint = DISK_FULL
     if sign in output:
         raise HostNotReady(f"{failed}: {what}", next=hint)
+    from firesteel.engines.diagnosis import diagnose  # not loaded by a gateway, which pulls nothing
+
     if cause := diagnose(output, runtime="container").cause:
         kind = HostNotReady if cause.is_host else FiresteelError
         raise kind(f"{failed}: {cause.says} ({last_line(output)})", next=cause.next or "firesteel models")

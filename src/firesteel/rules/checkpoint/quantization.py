@@ -194,7 +194,7 @@ def _group_size(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
         elif scale is not None and len(declared) == 1 and "weight_packed" in module.parts:
             (group,) = declared
             columns = weight.shape[-1] * (8 if weight.dtype == "I32" else 2)
-            if scale.shape[-1] > 1 and scale.shape[-1] * group != columns:
+            if scale.shape and scale.shape[-1] > 1 and scale.shape[-1] * group != columns:
                 stored = columns // scale.shape[-1]
                 wrong.append((module, f"group_size is {group}, and {stored} weights share a scale"))
     if wrong:
