@@ -140,7 +140,7 @@ def test_a_key_counts_before_the_gateway_sees_it(tmp_path: Path, monkeypatch: py
     add_key(keys_path(home), "anna")
     target = find_target(workspace, (), address)
     assert target.endpoint.key == "FIRESTEEL_API_KEY"
-    assert "does not say the context" in target.note
+    assert "says its context only to a key" in target.note
     monkeypatch.setenv("FIRESTEEL_API_KEY", "fs-x")
     assert "does not say" not in find_target(workspace, (), address).note
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from contextlib import suppress
@@ -30,7 +31,8 @@ def test_this_machine_is_read_and_nothing_is_left_behind(tmp_path: Path) -> None
     assert done.stdout.endswith(b"@ end 0\n")
     assert list(tmp_path.iterdir()) == []
     examination = examine(Home(tmp_path / "home"))
-    assert examination.facts.memory and examination.facts.kernel and examination.facts.processes
+    assert examination.facts.memory and examination.facts.kernel
+    assert examination.facts.processes or not shutil.which("ps")
     assert {finding.check for finding in examination.findings} == host_checks().keys()
 
 

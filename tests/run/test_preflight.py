@@ -367,6 +367,7 @@ def test_the_disk_that_is_asked_for_holds_two_logs_and_little_more() -> None:
     assert 2 * MAX_LOG_BYTES < OWN_DISK_BYTES <= 4 * MAX_LOG_BYTES
 
 
+@pytest.mark.usefixtures("pulled")  # skips where the embedded engine cannot run
 async def test_variables_that_a_native_engine_does_not_get_are_named(
     tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
