@@ -92,11 +92,12 @@ def printed_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
             component["description"] = inspect.cleandoc(component["description"])
         if "properties" in component:
             component["required"] = list(component["properties"])
-            for key in component["properties"].values():
+            for name, key in component["properties"].items():
                 if len(key.get("enum", ())) == 1:
+                    key |= {"default": key["enum"][0]} if name == "document" else {}
                     key["const"] = key.pop("enum")[0]
     own: dict[str, Any] = components.pop(kind.__name__)
-    return own | ({"$defs": components} if components else {})
+    return own | {"additionalProperties": False} | ({"$defs": components} if components else {})
 
 
 def _schema_of_other(kind: type) -> dict[str, Any]:

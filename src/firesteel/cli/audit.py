@@ -87,7 +87,7 @@ def command(model: str, deep: bool, sarif: bool, fix: bool, undo: bool, as_json:
 
         click.echo(checkpoint_sarif(report.model, report.findings))
     elif as_json:
-        print_json(documents.audit.AuditJson.of(report))
+        print_json(report)
     else:
         _show(report)
     return report.exit_code
@@ -198,7 +198,7 @@ def _fix(
     )  # fmt: skip
     report = weights.repair(model, options, on_progress=_show_written)
     if as_json:
-        print_json(documents.audit.RepairJson.of(report))
+        print_json(report)
     else:
         _show_repair(report, options)
     return 1 if report.left and (options.writes or not report.done) else 0

@@ -279,14 +279,14 @@ _EFFECTS = {"stop": "stops", "warn": "hurts", "note": "note", None: "no known pr
 
 def show_facts(name: str, as_json: bool) -> None:
     if name == _SUPPORT_TABLE:
-        _show_support(name, compatibility(name), as_json)
+        _show_support(compatibility(name), as_json)
     else:
-        _show_table(name, fact_table(name), as_json)
+        _show_table(fact_table(name), as_json)
 
 
-def _show_support(name: str, support: CompatibilityTable, as_json: bool) -> None:
+def _show_support(support: CompatibilityTable, as_json: bool) -> None:
     if as_json:
-        print_json(documents.check.FactsJson.of(support, table=name))
+        print_json(support)
         return
     out.print(support.title)
     rows = [
@@ -297,9 +297,9 @@ def _show_support(name: str, support: CompatibilityTable, as_json: bool) -> None
     out.print(f"more tables: {', '.join(fact_tables())}")
 
 
-def _show_table(name: str, found: FactTable, as_json: bool) -> None:
+def _show_table(found: FactTable, as_json: bool) -> None:
     if as_json:
-        print_json(documents.check.FactTableJson.of(found, table=name))
+        print_json(found)
         return
     out.print(found.title)
     rows = [

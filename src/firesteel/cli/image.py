@@ -100,7 +100,7 @@ def build(what: str | None, is_list: bool, builder: str | None, as_json: bool) -
     with told_on_interrupt("nothing was tagged; docker keeps the steps that are done"):
         image = asyncio.run(last_of(images.build_image(what, builder=builder), BuiltImage))
     if as_json:
-        options.print_json(documents.images.ImageBuildJson.of(image))
+        options.print_json(image)
         return
     line(f"{image.tag}: {image.engine} {image.version}, {show_bytes(image.bytes)}")
     line(f"  verified      {', '.join(image.verified)}")
@@ -153,7 +153,7 @@ def _progress(files: int) -> None:
 
 def _print_comparison(comparison: ImageComparison, as_json: bool) -> None:
     if as_json:
-        options.print_json(documents.images.ImageCompareJson.of(comparison))
+        options.print_json(comparison)
         return
     line(f"{comparison.first} ({show_bytes(comparison.first_bytes)})")
     line(f"{comparison.second} ({show_bytes(comparison.second_bytes)})")

@@ -195,7 +195,7 @@ def usage(
     grouped = {"by": by.split(",")} if by is not None else {}
     report = serve.usage(since, until, key=key, model=model, **grouped)
     if as_json:
-        options.print_json(documents.serve.UsageJson.of(report))
+        options.print_json(report)
     elif as_csv:
         click.echo(serve.usage_as_csv(report), nl=False)
     else:

@@ -55,7 +55,7 @@ def command(
         raise UsageError("--engine needs --why", next=f"firesteel logs NAME --why --engine {engine}")
     log = run.read_log(name, count, node=node)
     if as_json:
-        options.print_json(documents.run.LogsJson.of(name=log.name, path=str(log.path), lines=log.lines))
+        options.print_json(log)
         return 0
     for line in log.lines:
         click.echo(line)

@@ -17,7 +17,7 @@ from firesteel.launch import AdapterReference, Text
 from firesteel.units import parse_count
 
 if TYPE_CHECKING:
-    from firesteel.library.documents.document import Document
+    from firesteel.values import Value
 
 _ADAPTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -132,7 +132,7 @@ cluster_options = together(
 """Sets `is_cluster` and `nodes`."""
 
 
-def print_json(document: Document) -> None:
+def print_json(document: Value) -> None:
     from firesteel.values import encode_json  # loads msgspec, which only `--json` needs here
 
     click.echo(encode_json(document))

@@ -48,8 +48,7 @@ def new(
     )
     path, text = made.path, made.text
     if as_json:
-        written = str(path) if path else None
-        options.print_json(documents.plans.RecipeNewJson.of(name=name, text=text, path=written))
+        options.print_json(made)
         return
     if path is None:
         click.echo(text, nl=False)
@@ -124,14 +123,14 @@ def list_(as_json: bool) -> None:
     found = recipes.list_recipes()
     own, others, refused = found.own, found.others, found.refused
     if as_json:
-        options.print_json(documents.plans.RecipeListJson.of(own=own, others=others, refused=refused))
+        options.print_json(found)
         return
     rows = [(name, "yours", "") for name in own] + [(name, "by others", "") for name in others]
     rows += [(row.name, "refused", row.why) for row in refused]
     if rows:
         out.print(table(("name", "whose", "why"), rows))
     else:
-        out.print(typed(f"no recipes but those that ship; those by others go into {found.others_folder}"))
+        out.print(typed(f"no recipes but those that ship; those by others go into {recipes.others_folder()}"))
 
 
 @command.command("adopt")

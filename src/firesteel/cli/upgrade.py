@@ -11,7 +11,7 @@ from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.progress import last_of, told_on_interrupt
 from firesteel.cli.output.show import err, line
 from firesteel.errors import UsageError
-from firesteel.library import documents, run
+from firesteel.library import run
 from firesteel.library.run import UpgradeOptions, UpgradeResult
 
 
@@ -64,7 +64,7 @@ def command(
     with told_on_interrupt(f"firesteel ps says what runs; if it was switching, {again} starts it"):
         result = asyncio.run(last_of(events, UpgradeResult))
     if as_json:
-        print_json(documents.run.UpgradeJson.of(result))
+        print_json(result)
     else:
         _show(result)
     return 3 if result.outcome == "kept" else 0

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from firesteel.planner.propose import Proposal
 
 
-class NewRecipe(Value):
+class NewRecipe(Value, tag_field="document", tag="firesteel.recipe-new/1"):
+    """`firesteel recipe new NAME --json`"""
+
     name: str
     text: str
     path: Path | None
@@ -45,12 +47,12 @@ class SharedRecipe(Value):
     more: tuple[str, ...]
 
 
-class RecipeList(Value):
+class RecipeList(Value, tag_field="document", tag="firesteel.recipe-list/1"):
+    """`firesteel recipe list --json`"""
+
     own: tuple[str, ...]
     others: tuple[str, ...]
     refused: tuple[RefusedRecipe, ...]
-    others_folder: Path
-    """Where recipes by others go."""
 
 
 class ForeignRecipe(Value):
@@ -178,8 +180,12 @@ def list_recipes() -> RecipeList:
         own=tuple(name for name, path in paths.items() if path.is_relative_to(home.catalog)),
         others=tuple(name for name, path in paths.items() if path.is_relative_to(home.others)),
         refused=workspace.refused_recipes,
-        others_folder=home.others,
     )
+
+
+def others_folder() -> Path:
+    """Where recipes by others go."""
+    return find_home().others
 
 
 def foreign_recipe(name: str) -> ForeignRecipe:

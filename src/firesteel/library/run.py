@@ -442,13 +442,14 @@ def environment_key(variable: str | None = None) -> str | None:
 # --- logs ---
 
 
-class EngineLog(Value):
-    """The end of what an engine wrote."""
+class EngineLog(Value, tag_field="document", tag="firesteel.logs/1"):
+    """`firesteel logs --json`"""
 
     name: str
     """Of its service."""
     path: Path
     lines: tuple[str, ...]
+    """The last that the engine wrote."""
 
 
 def log_file(name: str | None = None) -> Path:

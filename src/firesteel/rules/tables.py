@@ -64,7 +64,10 @@ class CompatibilityRow(Value):
     spans: tuple[SupportRange, ...]
 
 
-class CompatibilityTable(Value):
+class CompatibilityTable(Value, tag_field="document", tag="firesteel.facts/1"):
+    """`firesteel check --facts TABLE --json`; a `level` of null: no rule objects"""
+
+    table: str
     title: str
     rows: tuple[CompatibilityRow, ...]
 
@@ -76,9 +79,8 @@ def compatibility(name: str) -> CompatibilityTable:
             next=f"firesteel check --facts {next(iter(COMPATIBILITY_TABLES))}",
         )
     schema = shipped_data.load(f"facts/{name}.yaml", TableSchema)
-    return CompatibilityTable(
-        schema.title, tuple(_compatibility_row(row, COMPATIBILITY_TABLES[name]) for row in schema.rows)
-    )
+    rows = tuple(_compatibility_row(row, COMPATIBILITY_TABLES[name]) for row in schema.rows)
+    return CompatibilityTable(name, schema.title, rows)
 
 
 def _compatibility_row(row: RowSchema, hardware: str) -> CompatibilityRow:
@@ -142,7 +144,11 @@ class FactRow(Value):
     source: Evidence
 
 
-class FactTable(Value):
+class FactTable(Value, tag_field="document", tag="firesteel.facts-table/1"):
+    """`firesteel check --facts hardware|drivers|images|variables --json`; `values` are those of `columns`
+    after the first"""
+
+    table: str
     title: str
     columns: tuple[str, ...]
     rows: tuple[FactRow, ...]
@@ -152,9 +158,9 @@ def fact_table(name: str) -> FactTable:
     """One of TABLES."""
     if name == "images":
         columns = ("image", "engine", "CUDA", "12.x code", "starts")
-        return FactTable("Images that are known", columns, tuple(_image_rows()))
+        return FactTable(name, "Images that are known", columns, tuple(_image_rows()))
     schema = shipped_data.load(f"facts/{name}.yaml", FactTableSchema)
-    return FactTable(schema.title, schema.columns, tuple(map(_fact_row, schema.rows)))
+    return FactTable(name, schema.title, schema.columns, tuple(map(_fact_row, schema.rows)))
 
 
 def _fact_row(row: FactRowSchema) -> FactRow:

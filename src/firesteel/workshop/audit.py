@@ -201,19 +201,19 @@ def _summarize_floats(values: Any) -> ValueSummary:
     )
 
 
-class AuditReport(Value):
+class AuditReport(Value, tag_field="document", tag="firesteel.audit/1"):
+    """`firesteel audit MODEL --json`"""
+
     model: str
+    is_clean: bool
+    """Nothing that an engine would stumble over; notes do not count."""
+    is_deep: bool
     summary: CheckpointSummary
     findings: tuple[CheckpointFinding, ...]
-    is_deep: bool
+    unread: tuple[str, ...]
+    """What was not read, and why."""
     read_bytes: int
     seconds: float
-    unread: tuple[str, ...] = ()
-
-    @property
-    def is_clean(self) -> bool:
-        """Nothing that an engine would stumble over; notes do not count."""
-        return all(found.level == "note" for found in self.findings)
 
     @property
     def exit_code(self) -> int:
@@ -244,12 +244,14 @@ def audit(
 
 def report(contents: CheckpointContents, seconds: float = 0.0) -> AuditReport:
     subject = AuditedCheckpoint(contents)
+    findings = judge(subject)
     return AuditReport(
         contents.origin,
-        summarize_checkpoint(subject),
-        judge(subject),
+        all(found.level == "note" for found in findings),
         contents.is_deep,
+        summarize_checkpoint(subject),
+        findings,
+        contents.unread,
         contents.read_bytes,
         seconds,
-        contents.unread,
     )

@@ -21,7 +21,9 @@ class UpgradeOptions(Value):
     """False: it switches once the candidate is verified."""
 
 
-class UpgradeResult(Value):
+class UpgradeResult(Value, tag_field="document", tag="firesteel.upgrade/1"):
+    """`firesteel upgrade MODEL --json`"""
+
     model: str
     outcome: Outcome
     before: EngineRelease
@@ -30,5 +32,5 @@ class UpgradeResult(Value):
     tried: EngineRelease | None
     how: Literal["beside", "after", "neither"]
     """Whether the candidate ran alongside the model, or after it."""
-    reasons: tuple[str, ...] = ()
-    figures: tuple[str, ...] = ()
+    reasons: tuple[str, ...]
+    figures: tuple[str, ...]

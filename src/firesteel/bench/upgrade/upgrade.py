@@ -211,7 +211,7 @@ async def upgrade(home: Home, name: str | None, options: UpgradeOptions) -> Asyn
     yield BuildProgress("looking for releases")
     release = await find_release(home, before, options.to)
     if release is None or release == before:
-        yield UpgradeResult(service.name, "newest", before, before, None, "neither")
+        yield UpgradeResult(service.name, "newest", before, before, None, "neither", (), ())
         return
     candidate = _proposal(home, service, release, f"{service.name[:50]}-next")
     if candidate.plan.fits:
@@ -233,7 +233,7 @@ async def rollback(home: Home, name: str | None) -> AsyncIterator[UpgradeEvent]:
     async for event in _switch(home, service, chosen.swapped(_today())):
         yield event
     after = release_of(_proposal(home, service, None))
-    yield UpgradeResult(service.name, "switched", before, after, after, "neither", ("rolled back",))
+    yield UpgradeResult(service.name, "switched", before, after, after, "neither", ("rolled back",), ())
 
 
 def _proposal(

@@ -494,6 +494,6 @@ async def usage_response(request: web.Request, caller: Caller, home: Home) -> we
     except FiresteelError as error:
         raise AdminRejected(Rejection(503, "log_unreadable", f"{error.what}.")) from error
     is_csv = options.get("format") == "csv"
-    text = csv_text(report) if is_csv else json.dumps({"document": "firesteel.usage/1", **plain(report)})
+    text = csv_text(report) if is_csv else json.dumps(plain(report))
     kind, headers = "text/csv" if is_csv else "application/json", {"Cache-Control": "no-store"}
     return web.Response(text=text, content_type=kind, headers=headers)

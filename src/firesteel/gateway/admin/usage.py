@@ -67,7 +67,9 @@ class BudgetStatus(Value):
     """When the next period begins."""
 
 
-class UsageReport(Value):
+class UsageReport(Value, tag_field="document", tag="firesteel.usage/1"):
+    """`firesteel serve usage --json`"""
+
     timezone: str
     """Of the days: `CET, UTC+01:00`."""
     since: str

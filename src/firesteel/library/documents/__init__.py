@@ -2,7 +2,8 @@
 
     options.print_json(documents.run.PullJson.of(done=done))
 
-They are apart from the functions because they load the types of all that an area can print. Every id is
+They are apart from the functions because they load the types of all that an area can print. A result that is
+printed as it is has no class here: it names its document itself, as `AuditReport` does. Every id is
 `firesteel.COMMAND/N` or `firesteel.COMMAND-WHAT/N`, where WHAT is the subcommand or the option that changes
 the shape. Two belong to no command: `firesteel.overview/N` (bare `firesteel`) and `firesteel.error/N` (a
 command that failed). `all.py` lists them all.

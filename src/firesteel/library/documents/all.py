@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import fields
+from firesteel.values import Value, printed_schema
 
-from firesteel.library.documents.document import Document
-from firesteel.values import printed_schema
-
-for _path in Path(__file__).parent.glob("[a-z]*.py"):
-    import_module(f"firesteel.library.documents.{_path.stem}")
-
-
-def id_of(document: type[Document]) -> str:
-    """`firesteel.plan/1`"""
-    return str(next(key.default for key in fields(document) if key.name == "document"))
-
-
-DOCUMENTS = sorted(
-    (each for each in Document.__subclasses__() if "document" in each.__struct_fields__), key=id_of
+_SOURCES = (
+    *(f"library.documents.{path.stem}" for path in Path(__file__).parent.glob("[a-z]*.py")),
+    "bench.upgrade.result",
+    "gateway.admin.usage",
+    "library.recipes",
+    "library.run",
+    "rules.tables",
+    "workshop.audit",
+    "workshop.images.built",
+    "workshop.images.report",
+    "workshop.repair.repair",
 )
+"""Modules with documents; some are values that are printed as they are."""
+for _name in _SOURCES:
+    import_module(f"firesteel.{_name}")
+
+
+def id_of(document: type[Value]) -> str:
+    """`firesteel.plan/1`"""
+    return str(document.__struct_config__.tag)
+
+
+def _documents(kind: type[Value]) -> Iterator[type[Value]]:
+    for each in kind.__subclasses__():
+        if each.__struct_config__.tag_field == "document":
+            yield each
+        yield from _documents(each)
+
+
+DOCUMENTS = sorted(_documents(Value), key=id_of)
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from firesteel.bench.compare.against import PublishedComparison
 from firesteel.bench.compare.runs import AnswerComparison, Comparison
@@ -30,10 +30,9 @@ from firesteel.units import Band
 from firesteel.values import replace
 
 
-class BenchJson(Document, kw_only=True):
+class BenchJson(Document, tag_field="document", tag="firesteel.bench/1"):
     """`firesteel bench --json` and `firesteel bench show RUN --json`"""
 
-    document: Literal["firesteel.bench/1"] = "firesteel.bench/1"
     id: str
     began: str
     subject: Subject
@@ -50,7 +49,7 @@ class BenchJson(Document, kw_only=True):
     """With --find: the most users and the highest rate that hold the target."""
 
 
-class ShapeJson(Document, kw_only=True):
+class ShapeJson(Document):
     name: str
     about: str
     users: tuple[int, ...]
@@ -62,17 +61,16 @@ class ShapeJson(Document, kw_only=True):
     texts: tuple[Text, ...]
 
 
-class BenchShapesJson(Document, kw_only=True):
+class BenchShapesJson(Document, tag_field="document", tag="firesteel.bench-shapes/1"):
     """`firesteel bench --shape list --json`"""
 
-    document: Literal["firesteel.bench-shapes/1"] = "firesteel.bench-shapes/1"
     shapes: tuple[ShapeJson, ...]
 
 
 # --- compare ---
 
 
-class ComparedRowJson(Document, kw_only=True):
+class ComparedRowJson(Document):
     """One figure of both runs; `difference` is the second over the first."""
 
     point: Point
@@ -83,15 +81,14 @@ class ComparedRowJson(Document, kw_only=True):
     difference: FigureDifference
 
 
-class DifferingSettingJson(Document, kw_only=True):
+class DifferingSettingJson(Document):
     setting: str
     says: str
 
 
-class CompareJson(Document, kw_only=True):
+class CompareJson(Document, tag_field="document", tag="firesteel.compare/1"):
     """`firesteel bench compare RUN RUN --json` and `firesteel bench compare --ab --json`"""
 
-    document: Literal["firesteel.compare/1"] = "firesteel.compare/1"
     first: str
     second: str
     is_comparable: bool
@@ -105,14 +102,13 @@ class CompareJson(Document, kw_only=True):
     notes: tuple[str, ...]
 
 
-class CompareQualityJson(Document, kw_only=True):
+class CompareQualityJson(Document, tag_field="document", tag="firesteel.compare-quality/1"):
     """`firesteel bench compare --quality A B --json`"""
 
-    document: Literal["firesteel.compare-quality/1"] = "firesteel.compare-quality/1"
     comparison: QualityComparison
 
 
-class ComparePlanRowJson(Document, kw_only=True):
+class ComparePlanRowJson(Document):
     point: Point
     measure: Measure
     measured: MeasuredFigure
@@ -122,16 +118,15 @@ class ComparePlanRowJson(Document, kw_only=True):
     verdict: str
 
 
-class ComparePlanJson(Document, kw_only=True):
+class ComparePlanJson(Document, tag_field="document", tag="firesteel.compare-plan/1"):
     """`firesteel bench compare RUN --plan --json`"""
 
-    document: Literal["firesteel.compare-plan/1"] = "firesteel.compare-plan/1"
     run: str
     planned_from: str | None
     rows: tuple[ComparePlanRowJson, ...]
 
 
-class ComparePublishedRowJson(Document, kw_only=True):
+class ComparePublishedRowJson(Document):
     point: Point
     measured: MeasuredFigure
     published_tokens_per_s: float
@@ -143,10 +138,9 @@ class ComparePublishedRowJson(Document, kw_only=True):
     note: str
 
 
-class ComparePublishedJson(Document, kw_only=True):
+class ComparePublishedJson(Document, tag_field="document", tag="firesteel.compare-published/1"):
     """`firesteel bench compare RUN --published --json`"""
 
-    document: Literal["firesteel.compare-published/1"] = "firesteel.compare-published/1"
     run: str
     rows: tuple[ComparePublishedRowJson, ...]
 
@@ -154,40 +148,36 @@ class ComparePublishedJson(Document, kw_only=True):
 # --- history ---
 
 
-class HistoryJson(Document, kw_only=True):
+class HistoryJson(Document, tag_field="document", tag="firesteel.history/1"):
     """`firesteel bench list --json`"""
 
-    document: Literal["firesteel.history/1"] = "firesteel.history/1"
     runs: tuple[RunSummary, ...]
     notes: tuple[str, ...]
 
 
-class HistoryChartJson(Document, kw_only=True):
+class HistoryChartJson(Document, tag_field="document", tag="firesteel.history-chart/1"):
     """`firesteel bench chart --html FILE --json`"""
 
-    document: Literal["firesteel.history-chart/1"] = "firesteel.history-chart/1"
     html: str
     """Where it was written."""
 
 
-class HistoryImportJson(Document, kw_only=True):
+class HistoryImportJson(Document, tag_field="document", tag="firesteel.history-import/1"):
     """`firesteel bench import FILE --json`"""
 
-    document: Literal["firesteel.history-import/1"] = "firesteel.history-import/1"
     done: tuple[str, ...]
 
 
-class HistoryDeleteJson(Document, kw_only=True):
+class HistoryDeleteJson(Document, tag_field="document", tag="firesteel.history-delete/1"):
     """`firesteel bench delete RUN --json`"""
 
-    document: Literal["firesteel.history-delete/1"] = "firesteel.history-delete/1"
     done: tuple[str, ...]
 
 
 # --- tune ---
 
 
-class TrialJson(Document, kw_only=True):
+class TrialJson(Document):
     role: Role
     changes: Mapping[str, str]
     run: str | None
@@ -201,12 +191,12 @@ class TrialJson(Document, kw_only=True):
     took_s: float
 
 
-class RefusedSettingJson(Document, kw_only=True):
+class RefusedSettingJson(Document):
     changes: Mapping[str, str]
     why: str
 
 
-class DraftingJson(Document, kw_only=True):
+class DraftingJson(Document):
     text: str
     users: int
     drafting_tokens_per_s: float
@@ -215,10 +205,9 @@ class DraftingJson(Document, kw_only=True):
     verdict: str
 
 
-class TuneJson(Document, kw_only=True):
+class TuneJson(Document, tag_field="document", tag="firesteel.tune/1"):
     """`firesteel tune MODEL --json`"""
 
-    document: Literal["firesteel.tune/1"] = "firesteel.tune/1"
     id: str
     model: str
     goal: Goal
@@ -241,17 +230,16 @@ class TuneJson(Document, kw_only=True):
     notes: tuple[str, ...]
 
 
-class KnobJson(Document, kw_only=True):
+class KnobJson(Document):
     name: str
     choices: tuple[str, ...]
     now: str
     why: str
 
 
-class TuneDryRunJson(Document, kw_only=True):
+class TuneDryRunJson(Document, tag_field="document", tag="firesteel.tune-dry-run/1"):
     """`firesteel tune MODEL --dry-run --json`"""
 
-    document: Literal["firesteel.tune-dry-run/1"] = "firesteel.tune-dry-run/1"
     model: str
     knobs: tuple[KnobJson, ...]
     refused: tuple[RefusedSettingJson, ...]

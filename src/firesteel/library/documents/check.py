@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from firesteel.engines.diagnosis import Cause, Folded, PhaseMark, State
 from firesteel.facts.evidence import Evidence
 from firesteel.library.documents.document import Document
 from firesteel.reads.stated import MachineKind
 from firesteel.rules.rule import Level
-from firesteel.rules.tables import CompatibilityRow, FactRow
 
 if TYPE_CHECKING:
     from firesteel.engines.diagnosis import Diagnosis
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from firesteel.rules.linter import CheckReport
 
 
-class FindingJson(Document, kw_only=True):
+class FindingJson(Document):
     rule: str
     level: Level
     says: str
@@ -32,23 +31,23 @@ class FindingJson(Document, kw_only=True):
     sources: tuple[Evidence, ...]
 
 
-class AllowedJson(Document, kw_only=True):
+class AllowedJson(Document):
     finding: FindingJson
     reason: str
 
 
-class FixedJson(Document, kw_only=True):
+class FixedJson(Document):
     file: str
     rules: tuple[str, ...]
     diff: str
 
 
-class UnreadJson(Document, kw_only=True):
+class UnreadJson(Document):
     file: str
     why: str
 
 
-class MachineJson(Document, kw_only=True):
+class MachineJson(Document):
     """The machine that a launch is for."""
 
     kind: MachineKind
@@ -58,10 +57,9 @@ class MachineJson(Document, kw_only=True):
     line: int | None
 
 
-class CheckJson(Document, kw_only=True):
+class CheckJson(Document, tag_field="document", tag="firesteel.check/1"):
     """`firesteel check WHAT --json`"""
 
-    document: Literal["firesteel.check/1"] = "firesteel.check/1"
     launches: int
     hardware: str | None
     """The machine that all were checked for; `stated`: the one that each text speaks of, or else a Spark."""
@@ -76,10 +74,9 @@ class CheckJson(Document, kw_only=True):
     unread: tuple[UnreadJson, ...]
 
 
-class RuleJson(Document, kw_only=True):
+class RuleJson(Document, tag_field="document", tag="firesteel.check-explain/1"):
     """`firesteel check --explain RULE --json`"""
 
-    document: Literal["firesteel.check-explain/1"] = "firesteel.check-explain/1"
     rule: str
     level: Level
     says: str
@@ -88,26 +85,6 @@ class RuleJson(Document, kw_only=True):
     hits: tuple[str, ...]
     misses: tuple[str, ...]
     sources: tuple[Evidence, ...]
-
-
-class FactsJson(Document, kw_only=True):
-    """`firesteel check --facts TABLE --json`; a `level` of null: no rule objects"""
-
-    document: Literal["firesteel.facts/1"] = "firesteel.facts/1"
-    table: str
-    title: str
-    rows: tuple[CompatibilityRow, ...]
-
-
-class FactTableJson(Document, kw_only=True):
-    """`firesteel check --facts hardware|drivers|images|variables --json`; `values` are those of `columns`
-    after the first"""
-
-    document: Literal["firesteel.facts-table/1"] = "firesteel.facts-table/1"
-    table: str
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[FactRow, ...]
 
 
 def finding_json(finding: Finding) -> FindingJson:
@@ -153,17 +130,16 @@ def check_json(result: CheckReport) -> CheckJson:
 # --- logs ---
 
 
-class SuspectJson(Document, kw_only=True):
+class SuspectJson(Document):
     """The first error of an unknown kind."""
 
     line: int
     text: str
 
 
-class DiagnosisJson(Document, kw_only=True):
+class DiagnosisJson(Document, tag_field="document", tag="firesteel.diagnose/1"):
     """`firesteel logs LOG --why --json`; `causes` has the likeliest first"""
 
-    document: Literal["firesteel.diagnose/1"] = "firesteel.diagnose/1"
     log: str
     engine: str | None
     version: str | None

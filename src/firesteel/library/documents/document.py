@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Self, Union, dataclass_transform, get_args, get_origin
+from typing import Any, Self, Union, dataclass_transform, get_args, get_origin
 
 import msgspec
 from msgspec import field
@@ -56,7 +56,7 @@ def _shown(kind: Any, value: Any) -> Any:
     return value
 
 
-class HostJson(Document, kw_only=True):
+class HostJson(Document):
     name: str
     title: str
     hardware: str | None
@@ -74,10 +74,9 @@ class HostJson(Document, kw_only=True):
         return super().of(*values, **{"gpus": gpus, **others})
 
 
-class ErrorJson(Document, kw_only=True):
+class ErrorJson(Document, tag_field="document", tag="firesteel.error/1"):
     """Any command that failed, with its exit code"""
 
-    document: Literal["firesteel.error/1"] = "firesteel.error/1"
     kind: str
     message: str
     next: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from firesteel.launch import EngineName
 from firesteel.library.documents.document import Document
@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from firesteel.edge.programs.installed import InstalledEngine
 
 
-class LearnJson(Document, kw_only=True):
+class LearnJson(Document, tag_field="document", tag="firesteel.learn/1"):
     """`firesteel engine learn ENGINE VERSION --json`"""
 
-    document: Literal["firesteel.learn/1"] = "firesteel.learn/1"
     engine: str
     version: str
     was_known: bool
@@ -25,10 +24,9 @@ class LearnJson(Document, kw_only=True):
     path: str | None
 
 
-class LearnImageJson(Document, kw_only=True):
+class LearnImageJson(Document, tag_field="document", tag="firesteel.learn-image/1"):
     """`firesteel engine learn --image IMAGE --json`"""
 
-    document: Literal["firesteel.learn-image/1"] = "firesteel.learn-image/1"
     image: str
     digests: tuple[str, ...]
     engine: str
@@ -40,18 +38,16 @@ class LearnImageJson(Document, kw_only=True):
     path: str | None
 
 
-class LearnListJson(Document, kw_only=True):
+class LearnListJson(Document, tag_field="document", tag="firesteel.learn-list/1"):
     """`firesteel engine learn ENGINE --list --json`"""
 
-    document: Literal["firesteel.learn-list/1"] = "firesteel.learn-list/1"
     engine: str
     versions: tuple[str, ...]
 
 
-class LearnRecipesJson(Document, kw_only=True):
+class LearnRecipesJson(Document, tag_field="document", tag="firesteel.learn-recipes/1"):
     """`firesteel engine learn ENGINE VERSION --recipes --json`"""
 
-    document: Literal["firesteel.learn-recipes/1"] = "firesteel.learn-recipes/1"
     engine: str
     version: str
     recipes: int
@@ -59,7 +55,7 @@ class LearnRecipesJson(Document, kw_only=True):
     """What a recipe has with this release, and not with its own."""
 
 
-class EngineJson(Document, kw_only=True):
+class EngineJson(Document):
     name: str
     engine: EngineName
     version: str
@@ -70,24 +66,21 @@ class EngineJson(Document, kw_only=True):
     made_on: str
 
 
-class EngineListJson(Document, kw_only=True):
+class EngineListJson(Document, tag_field="document", tag="firesteel.engine-list/1"):
     """`firesteel engine list --json`"""
 
-    document: Literal["firesteel.engine-list/1"] = "firesteel.engine-list/1"
     engines: tuple[EngineJson, ...]
 
 
-class EngineInstallJson(Document, kw_only=True):
+class EngineInstallJson(Document, tag_field="document", tag="firesteel.engine-install/1"):
     """`firesteel engine install|build ENGINE --json`"""
 
-    document: Literal["firesteel.engine-install/1"] = "firesteel.engine-install/1"
     engine: EngineJson
 
 
-class EngineRemoveJson(Document, kw_only=True):
+class EngineRemoveJson(Document, tag_field="document", tag="firesteel.engine-remove/1"):
     """`firesteel engine remove NAME --json`"""
 
-    document: Literal["firesteel.engine-remove/1"] = "firesteel.engine-remove/1"
     name: str
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from firesteel.facts.evidence import Confidence, Evidence
 from firesteel.facts.host.host_facts import HostMeasurement
@@ -24,26 +24,24 @@ if TYPE_CHECKING:
     from firesteel.rules.host.fixes import FixPlan
 
 
-class ScenarioJson(Document, kw_only=True):
+class ScenarioJson(Document):
     name: str
     about: str
 
 
-class ScenariosJson(Document, kw_only=True):
+class ScenariosJson(Document, tag_field="document", tag="firesteel.scenarios/1"):
     """`firesteel --sim list --json`"""
 
-    document: Literal["firesteel.scenarios/1"] = "firesteel.scenarios/1"
     scenarios: tuple[ScenarioJson, ...]
 
 
-class VersionJson(Document, kw_only=True):
+class VersionJson(Document, tag_field="document", tag="firesteel.version/1"):
     """`firesteel --version --json`"""
 
-    document: Literal["firesteel.version/1"] = "firesteel.version/1"
     version: str
 
 
-class HostFindingJson(Document, kw_only=True):
+class HostFindingJson(Document):
     check: str
     title: str
     level: CheckLevel
@@ -58,10 +56,9 @@ class HostFindingJson(Document, kw_only=True):
     sources: tuple[Evidence, ...]
 
 
-class DoctorJson(Document, kw_only=True):
+class DoctorJson(Document, tag_field="document", tag="firesteel.doctor/1"):
     """`firesteel doctor --json`; the worst finding first"""
 
-    document: Literal["firesteel.doctor/1"] = "firesteel.doctor/1"
     product: str
     is_spark: bool
     kernel: str
@@ -84,15 +81,14 @@ def doctor_json(examination: Examination, can_fix: frozenset[str]) -> DoctorJson
     )
 
 
-class DoctorBundleJson(Document, kw_only=True):
+class DoctorBundleJson(Document, tag_field="document", tag="firesteel.doctor-bundle/1"):
     """`firesteel doctor --bundle FILE --json`"""
 
-    document: Literal["firesteel.doctor-bundle/1"] = "firesteel.doctor-bundle/1"
     file: str
     sections: tuple[str, ...]
 
 
-class FixJson(Document, kw_only=True):
+class FixJson(Document):
     check: str
     diff: str
     """What it would change, or has changed; empty when it is done."""
@@ -104,24 +100,22 @@ class FixJson(Document, kw_only=True):
     says: str
 
 
-class DoctorFixJson(Document, kw_only=True):
+class DoctorFixJson(Document, tag_field="document", tag="firesteel.doctor-fix/1"):
     """`firesteel doctor --fix --json`"""
 
-    document: Literal["firesteel.doctor-fix/1"] = "firesteel.doctor-fix/1"
     fixes: tuple[FixJson, ...]
 
 
-class UndoJson(Document, kw_only=True):
+class UndoJson(Document):
     check: str
     at: str
     left: tuple[str, ...]
     """What was not reverted, and why."""
 
 
-class DoctorUndoJson(Document, kw_only=True):
+class DoctorUndoJson(Document, tag_field="document", tag="firesteel.doctor-undo/1"):
     """`firesteel doctor --undo --json`"""
 
-    document: Literal["firesteel.doctor-undo/1"] = "firesteel.doctor-undo/1"
     undone: tuple[UndoJson, ...]
 
 
@@ -145,18 +139,16 @@ def doctor_undo_json(undone: Sequence[Undone]) -> DoctorUndoJson:
     return DoctorUndoJson.of(undone=tuple(UndoJson.of(each.entry, left=each.left) for each in undone))
 
 
-class DoctorMeasureJson(Document, kw_only=True):
+class DoctorMeasureJson(Document, tag_field="document", tag="firesteel.doctor-measure/1"):
     """`firesteel doctor --measure --json`"""
 
-    document: Literal["firesteel.doctor-measure/1"] = "firesteel.doctor-measure/1"
     figures: tuple[HostMeasurement, ...]
     not_measured: tuple[NotMeasured, ...]
 
 
-class DoctorClusterJson(Document, kw_only=True):
+class DoctorClusterJson(Document, tag_field="document", tag="firesteel.doctor-cluster/1"):
     """`firesteel doctor --cluster --json`"""
 
-    document: Literal["firesteel.doctor-cluster/1"] = "firesteel.doctor-cluster/1"
     hosts: dict[str, DoctorJson]
     unreachable: dict[str, str]
     differences: tuple[NodeDifference, ...]
@@ -171,22 +163,20 @@ def doctor_cluster_json(found: ClusterExamination) -> DoctorClusterJson:
 # --- cluster ---
 
 
-class ClusterAddJson(Document, kw_only=True):
+class ClusterAddJson(Document, tag_field="document", tag="firesteel.cluster-add/1"):
     """`firesteel cluster add NAME --json`"""
 
-    document: Literal["firesteel.cluster-add/1"] = "firesteel.cluster-add/1"
     node: ClusterNode
     facts: NodeFacts
 
 
-class ClusterListJson(Document, kw_only=True):
+class ClusterListJson(Document, tag_field="document", tag="firesteel.cluster-list/1"):
     """`firesteel cluster list --json`"""
 
-    document: Literal["firesteel.cluster-list/1"] = "firesteel.cluster-list/1"
     nodes: tuple[ClusterNode, ...]
 
 
-class LinkJson(Document, kw_only=True):
+class LinkJson(Document):
     hosts: tuple[str, str]
     interfaces: tuple[str, str]
     addresses: tuple[str | None, str | None]
@@ -194,10 +184,9 @@ class LinkJson(Document, kw_only=True):
     fast: bool
 
 
-class ClusterCheckJson(Document, kw_only=True):
+class ClusterCheckJson(Document, tag_field="document", tag="firesteel.cluster-check/1"):
     """`firesteel cluster check --json`"""
 
-    document: Literal["firesteel.cluster-check/1"] = "firesteel.cluster-check/1"
     topology: TopologyKind
     facts: dict[str, NodeFacts]
     links: tuple[LinkJson, ...]
@@ -208,18 +197,16 @@ class ClusterCheckJson(Document, kw_only=True):
     """Every host by itself, and what should be equal on all of them and is not."""
 
 
-class ClusterStageJson(Document, kw_only=True):
+class ClusterStageJson(Document, tag_field="document", tag="firesteel.cluster-stage/1"):
     """`firesteel cluster stage MODEL --json`"""
 
-    document: Literal["firesteel.cluster-stage/1"] = "firesteel.cluster-stage/1"
     name: str
     done: tuple[str, ...]
 
 
-class ClusterRemoveJson(Document, kw_only=True):
+class ClusterRemoveJson(Document, tag_field="document", tag="firesteel.cluster-remove/1"):
     """`firesteel cluster remove NAME --json`"""
 
-    document: Literal["firesteel.cluster-remove/1"] = "firesteel.cluster-remove/1"
     name: str
     left: str | None
     """What could not be removed from the node, and why."""

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from firesteel.catalog.image import ImageProblem
 from firesteel.library.documents.document import Document
-from firesteel.workshop.images.built import MatrixProduct
 from firesteel.workshop.images.contents import Component, GpuLibrary, Part
 from firesteel.workshop.images.factory.policy import ReleaseProgress
 from firesteel.workshop.images.inspect import RecipeVerdict
-from firesteel.workshop.images.report import ImageDifference, ImageLayer, StartSettings
+from firesteel.workshop.images.report import ImageLayer, StartSettings
 from firesteel.workshop.images.retention import OwnImage
 
 
-class ImageInspectJson(Document, kw_only=True):
+class ImageInspectJson(Document, tag_field="document", tag="firesteel.image-inspect/1"):
     """`firesteel image inspect REF --json`"""
 
-    document: Literal["firesteel.image-inspect/1"] = "firesteel.image-inspect/1"
     reference: str
     source: str
     digests: tuple[str, ...]
@@ -46,59 +42,28 @@ class ImageInspectJson(Document, kw_only=True):
     """The file that `check`, `plan` and `up` read it from; None: it was read in part, or has no digest."""
 
 
-class ImageCompareJson(Document, kw_only=True):
-    """`firesteel image inspect REF --compare OTHER --json`"""
-
-    document: Literal["firesteel.image-compare/1"] = "firesteel.image-compare/1"
-    first: str
-    second: str
-    differences: tuple[ImageDifference, ...]
-    first_bytes: int
-    second_bytes: int
-    parts: tuple[tuple[str, int], ...]
-    new_problems: tuple[str, ...]
-    gone_problems: tuple[str, ...]
-
-
-class ImageRecipeJson(Document, kw_only=True):
+class ImageRecipeJson(Document):
     name: str
     title: str
     status: str
 
 
-class ImageRecipesJson(Document, kw_only=True):
+class ImageRecipesJson(Document, tag_field="document", tag="firesteel.image-recipes/1"):
     """`firesteel image build --list --json`"""
 
-    document: Literal["firesteel.image-recipes/1"] = "firesteel.image-recipes/1"
     recipes: tuple[ImageRecipeJson, ...]
 
 
-class ImageBuildJson(Document, kw_only=True):
-    """`firesteel image build RECIPE --json`"""
-
-    document: Literal["firesteel.image-build/1"] = "firesteel.image-build/1"
-    tag: str
-    id: str
-    engine: str
-    version: str
-    bytes: int
-    seconds: float
-    verified: tuple[str, ...]
-    products: tuple[MatrixProduct, ...]
-    folder: str
-
-
-class ImagePruneJson(Document, kw_only=True):
+class ImagePruneJson(Document, tag_field="document", tag="firesteel.image-prune/1"):
     """`firesteel image prune --json`"""
 
-    document: Literal["firesteel.image-prune/1"] = "firesteel.image-prune/1"
     removed: bool
     """False: they are only listed."""
     images: tuple[OwnImage, ...]
     kept: int
 
 
-class FactoryImageJson(Document, kw_only=True):
+class FactoryImageJson(Document):
     name: str
     looked: str | None
     """When, in UTC; None: never."""
@@ -109,8 +74,7 @@ class FactoryImageJson(Document, kw_only=True):
     """What this run did, in order."""
 
 
-class ImageWatchJson(Document, kw_only=True):
+class ImageWatchJson(Document, tag_field="document", tag="firesteel.image-watch/1"):
     """`firesteel image watch --json`"""
 
-    document: Literal["firesteel.image-watch/1"] = "firesteel.image-watch/1"
     images: tuple[FactoryImageJson, ...]

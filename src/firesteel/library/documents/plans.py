@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from msgspec import field
 
-from firesteel.catalog.catalog import RefusedRecipe
 from firesteel.catalog.recipe import Quality
 from firesteel.engines.engine import argv as engine_argv
 from firesteel.engines.engine import program
@@ -36,21 +35,21 @@ if TYPE_CHECKING:
     from firesteel.planner.propose import Proposal
 
 
-class MemoryJson(Document, kw_only=True):
+class MemoryJson(Document):
     verdict: Verdict
     needed: Band = field(name="needed_bytes")
     budget_bytes: int
     parts: tuple[MemoryPart, ...]
 
 
-class CacheGroupJson(Document, kw_only=True):
+class CacheGroupJson(Document):
     kind: str
     layers: int
     block_size: int = field(name="block_tokens")
     page_bytes: int
 
 
-class ReportedKvJson(Document, kw_only=True):
+class ReportedKvJson(Document):
     """What vLLM prints at start: `GPU KV cache size` and `Maximum concurrency`."""
 
     tokens: int
@@ -62,7 +61,7 @@ class ReportedKvJson(Document, kw_only=True):
     """If vLLM refuses to start: the longest request that would fit."""
 
 
-class CacheJson(Document, kw_only=True):
+class CacheJson(Document):
     bytes: int
     bytes_per_token: int
     state_bytes: int
@@ -83,12 +82,12 @@ class CacheJson(Document, kw_only=True):
     """Why the engine may print other figures; null: it will print these."""
 
 
-class DepthJson(Document, kw_only=True):
+class DepthJson(Document):
     depth: int
     decode_tokens_per_s: Band
 
 
-class SpeedJson(Document, kw_only=True):
+class SpeedJson(Document):
     decode_tokens_per_s: Band
     bound_tokens_per_s: float
     bytes_per_token: int
@@ -127,7 +126,7 @@ class SpeedJson(Document, kw_only=True):
         return super().of(speed, **{"at_depth": depths, "start_up": phases, **others})
 
 
-class LaunchJson(Document, kw_only=True):
+class LaunchJson(Document):
     name: str
     model: str
     engine: EngineName
@@ -176,15 +175,14 @@ def launch_json(launch: Launch) -> LaunchJson:
 # --- plans, models, choices ---
 
 
-class AlternativeJson(Document, kw_only=True):
+class AlternativeJson(Document):
     name: str
     why: str
 
 
-class PlanJson(Document, kw_only=True):
+class PlanJson(Document, tag_field="document", tag="firesteel.plan/1"):
     """`firesteel plan MODEL --json`"""
 
-    document: Literal["firesteel.plan/1"] = "firesteel.plan/1"
     name: str
     model: str
     status: str
@@ -207,7 +205,7 @@ class PlanJson(Document, kw_only=True):
     quality: tuple[Quality, ...] = ()
 
 
-class TermsJson(Document, kw_only=True):
+class TermsJson(Document):
     """What to know before the weights are used."""
 
     license: str
@@ -217,7 +215,7 @@ class TermsJson(Document, kw_only=True):
     safety: str | None
 
 
-class RequestsJson(Document, kw_only=True):
+class RequestsJson(Document):
     body: Mapping[str, object]
     """What every request should say."""
     tool_body: Mapping[str, object]
@@ -230,14 +228,13 @@ class RequestsJson(Document, kw_only=True):
     source: Evidence | None
 
 
-class PlanCompareJson(Document, kw_only=True):
+class PlanCompareJson(Document, tag_field="document", tag="firesteel.plan-compare/1"):
     """`firesteel plan --compare MODEL MODEL --json`"""
 
-    document: Literal["firesteel.plan-compare/1"] = "firesteel.plan-compare/1"
     plans: tuple[PlanJson, ...]
 
 
-class ModelRowJson(Document, kw_only=True):
+class ModelRowJson(Document):
     name: str
     model: str
     title: str
@@ -256,15 +253,14 @@ class ModelRowJson(Document, kw_only=True):
     requests: RequestsJson | None = None
 
 
-class ModelsJson(Document, kw_only=True):
+class ModelsJson(Document, tag_field="document", tag="firesteel.models/1"):
     """`firesteel models --json`"""
 
-    document: Literal["firesteel.models/1"] = "firesteel.models/1"
     host: HostJson
     models: tuple[ModelRowJson, ...]
 
 
-class CandidateJson(Document, kw_only=True):
+class CandidateJson(Document):
     name: str
     model: str
     engine: EngineName
@@ -284,10 +280,9 @@ class CandidateJson(Document, kw_only=True):
     terms: TermsJson | None
 
 
-class ChooseJson(Document, kw_only=True):
+class ChooseJson(Document, tag_field="document", tag="firesteel.choose/1"):
     """`firesteel choose --json`"""
 
-    document: Literal["firesteel.choose/1"] = "firesteel.choose/1"
     use: Use
     host: HostJson
     best: CandidateJson
@@ -296,10 +291,9 @@ class ChooseJson(Document, kw_only=True):
     """By recipe: why it was not considered."""
 
 
-class ChooseGuidesJson(Document, kw_only=True):
+class ChooseGuidesJson(Document, tag_field="document", tag="firesteel.choose-guides/1"):
     """`firesteel choose --guides --json`"""
 
-    document: Literal["firesteel.choose-guides/1"] = "firesteel.choose-guides/1"
     claims: tuple[GuideClaim, ...]
 
 
@@ -383,20 +377,9 @@ def model_row(proposal: Proposal) -> ModelRowJson:
 # --- recipes ---
 
 
-class RecipeNewJson(Document, kw_only=True):
-    """`firesteel recipe new NAME --json`"""
-
-    document: Literal["firesteel.recipe-new/1"] = "firesteel.recipe-new/1"
-    name: str
-    text: str
-    path: str | None
-    """Where it was written; null: nowhere."""
-
-
-class RecipeTestJson(Document, kw_only=True):
+class RecipeTestJson(Document, tag_field="document", tag="firesteel.recipe-test/1"):
     """`firesteel recipe test NAME --json`"""
 
-    document: Literal["firesteel.recipe-test/1"] = "firesteel.recipe-test/1"
     name: str
     path: str
     more_than_flags: tuple[str, ...]
@@ -405,29 +388,18 @@ class RecipeTestJson(Document, kw_only=True):
     passed: bool
 
 
-class RecipeShareJson(Document, kw_only=True):
+class RecipeShareJson(Document, tag_field="document", tag="firesteel.recipe-share/1"):
     """`firesteel recipe share NAME --json`"""
 
-    document: Literal["firesteel.recipe-share/1"] = "firesteel.recipe-share/1"
     name: str
     files: tuple[str, ...]
     more_than_flags: tuple[str, ...]
     """Why others must adopt it by name, after reading it."""
 
 
-class RecipeListJson(Document, kw_only=True):
-    """`firesteel recipe list --json`"""
-
-    document: Literal["firesteel.recipe-list/1"] = "firesteel.recipe-list/1"
-    own: tuple[str, ...]
-    others: tuple[str, ...]
-    refused: tuple[RefusedRecipe, ...]
-
-
-class RecipeAdoptJson(Document, kw_only=True):
+class RecipeAdoptJson(Document, tag_field="document", tag="firesteel.recipe-adopt/1"):
     """`firesteel recipe adopt NAME --json`"""
 
-    document: Literal["firesteel.recipe-adopt/1"] = "firesteel.recipe-adopt/1"
     name: str
     path: str
     more_than_flags: tuple[str, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from firesteel.library.documents.document import Document
 from firesteel.rules.checkpoint.checks import CheckpointFinding
@@ -15,23 +15,22 @@ if TYPE_CHECKING:
     from firesteel.workshop.quantize.results import QuantizationResult
 
 
-class WrittenTensorJson(Document, kw_only=True):
+class WrittenTensorJson(Document):
     name: str
     dtype: str
     shape: tuple[int, ...]
     bytes: int
 
 
-class KeptTensorJson(Document, kw_only=True):
+class KeptTensorJson(Document):
     name: str
     why: str
     bytes: int
 
 
-class QuantizePlanJson(Document, kw_only=True):
+class QuantizePlanJson(Document, tag_field="document", tag="firesteel.quantize-plan/1"):
     """`firesteel quantize --dry-run --json`: what would be written, to the byte"""
 
-    document: Literal["firesteel.quantize-plan/1"] = "firesteel.quantize-plan/1"
     model: str
     format: str
     out: str
@@ -45,10 +44,9 @@ class QuantizePlanJson(Document, kw_only=True):
     forecast: QuantizationForecast | None
 
 
-class QuantizeJson(Document, kw_only=True):
+class QuantizeJson(Document, tag_field="document", tag="firesteel.quantize/1"):
     """`firesteel quantize --json`"""
 
-    document: Literal["firesteel.quantize/1"] = "firesteel.quantize/1"
     model: str
     format: str
     out: str
@@ -65,10 +63,9 @@ class QuantizeJson(Document, kw_only=True):
     """Of `audit`, which reads the result."""
 
 
-class QuantizeGgufJson(Document, kw_only=True):
+class QuantizeGgufJson(Document, tag_field="document", tag="firesteel.quantize-gguf/1"):
     """`firesteel quantize --to q4_k_m --json`: by llama.cpp's own quantizer"""
 
-    document: Literal["firesteel.quantize-gguf/1"] = "firesteel.quantize-gguf/1"
     model: str
     format: str
     out: str
@@ -79,10 +76,9 @@ class QuantizeGgufJson(Document, kw_only=True):
     """Of the file; None with --dry-run."""
 
 
-class QuantizeCalibrateJson(Document, kw_only=True):
+class QuantizeCalibrateJson(Document, tag_field="document", tag="firesteel.quantize-calibrate/1"):
     """`firesteel quantize --calibrate --json`: planned here, run by ModelOpt's container"""
 
-    document: Literal["firesteel.quantize-calibrate/1"] = "firesteel.quantize-calibrate/1"
     model: str
     host: str
     needed_bytes: int

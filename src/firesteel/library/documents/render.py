@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from firesteel.hosts.cluster.rendered import NodeFile
 from firesteel.library.documents.document import Document
@@ -11,10 +11,9 @@ if TYPE_CHECKING:
     from firesteel.library.render import Rendered
 
 
-class RenderJson(Document, kw_only=True):
+class RenderJson(Document, tag_field="document", tag="firesteel.render/1"):
     """`firesteel render MODEL --json`"""
 
-    document: Literal["firesteel.render/1"] = "firesteel.render/1"
     name: str
     names: tuple[str, ...]
     """Several in one Kubernetes manifest or compose file."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from msgspec import field
 
-from firesteel.bench.upgrade.result import Outcome
-from firesteel.edge.home import EngineRelease
 from firesteel.library.documents.document import Document
 from firesteel.library.documents.plans import RequestsJson, TermsJson, requests_json, terms_json
 from firesteel.run.prune import UnusedFile
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from firesteel.run.report import Report
 
 
-class ComparedJson(Document, kw_only=True):
+class ComparedJson(Document):
     what: str
     unit: str
     planned: Band
@@ -33,10 +31,9 @@ class ComparedJson(Document, kw_only=True):
     is_within: bool = field(name="within")
 
 
-class UpJson(Document, kw_only=True):
+class UpJson(Document, kw_only=True, tag_field="document", tag="firesteel.up/1"):
     """`firesteel up --json`; a failed check of level `gate` fails the launch, a `note` does not"""
 
-    document: Literal["firesteel.up/1"] = "firesteel.up/1"
     name: str
     url: str
     model: str
@@ -57,7 +54,7 @@ class UpJson(Document, kw_only=True):
     """How the model should be asked; null: its recipe does not say."""
 
 
-class NodeUpJson(Document, kw_only=True):
+class NodeUpJson(Document):
     """A model that a `node` of the service file serves."""
 
     name: str
@@ -65,16 +62,15 @@ class NodeUpJson(Document, kw_only=True):
     verified: bool
 
 
-class UpFileJson(Document, kw_only=True):
+class UpFileJson(Document, tag_field="document", tag="firesteel.up-file/1"):
     """`firesteel up -f FILE --json`"""
 
-    document: Literal["firesteel.up-file/1"] = "firesteel.up-file/1"
     reports: tuple[UpJson, ...]
     nodes: dict[str, tuple[NodeUpJson, ...]] = {}
     """What other hosts serve, by node."""
 
 
-class StepJson(Document, kw_only=True):
+class StepJson(Document):
     host: str
     command: tuple[str, ...]
     env: Mapping[str, str]
@@ -83,50 +79,36 @@ class StepJson(Document, kw_only=True):
     expects: str
 
 
-class UpDryRunJson(Document, kw_only=True):
+class UpDryRunJson(Document, tag_field="document", tag="firesteel.up-dry-run/1"):
     """`firesteel up --dry-run --json`"""
 
-    document: Literal["firesteel.up-dry-run/1"] = "firesteel.up-dry-run/1"
     name: str
     steps: tuple[StepJson, ...]
 
 
-class VerifyJson(Document, kw_only=True):
+class VerifyJson(Document, tag_field="document", tag="firesteel.verify/1"):
     """`firesteel verify --json`; a failed check of level `gate` fails the whole, a `note` does not"""
 
-    document: Literal["firesteel.verify/1"] = "firesteel.verify/1"
     name: str
     verified: bool
     checks: tuple[CheckResult, ...]
 
 
-class LogsJson(Document, kw_only=True):
-    """`firesteel logs --json`"""
-
-    document: Literal["firesteel.logs/1"] = "firesteel.logs/1"
-    name: str
-    path: str
-    lines: tuple[str, ...]
-
-
-class DownJson(Document, kw_only=True):
+class DownJson(Document, tag_field="document", tag="firesteel.down/1"):
     """`firesteel down --json`"""
 
-    document: Literal["firesteel.down/1"] = "firesteel.down/1"
     done: tuple[str, ...]
 
 
-class PullJson(Document, kw_only=True):
+class PullJson(Document, tag_field="document", tag="firesteel.pull/1"):
     """`firesteel pull MODEL --json`"""
 
-    document: Literal["firesteel.pull/1"] = "firesteel.pull/1"
     done: tuple[str, ...]
 
 
-class PullPruneJson(Document, kw_only=True):
+class PullPruneJson(Document, tag_field="document", tag="firesteel.pull-prune/1"):
     """`firesteel pull --prune --json`"""
 
-    document: Literal["firesteel.pull-prune/1"] = "firesteel.pull-prune/1"
     waste: tuple[UnusedFile, ...]
     bytes: int
     removed: bool
@@ -169,17 +151,3 @@ def steps_json(name: str, steps: Iterable[Step]) -> UpDryRunJson:
         for step in steps
     )
     return UpDryRunJson.of(name=name, steps=tuple(rows))
-
-
-class UpgradeJson(Document, kw_only=True):
-    """`firesteel upgrade MODEL --json`"""
-
-    document: Literal["firesteel.upgrade/1"] = "firesteel.upgrade/1"
-    model: str
-    outcome: Outcome
-    before: EngineRelease
-    after: EngineRelease
-    tried: EngineRelease | None
-    how: Literal["beside", "after", "neither"]
-    reasons: tuple[str, ...]
-    figures: tuple[str, ...]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from firesteel.facts.evidence import Evidence
-from firesteel.gateway.admin.usage import BudgetStatus, UsageRow
 from firesteel.gateway.keys import Scope
 from firesteel.gateway.state import GpuStatus, MemoryStatus, ModelStatus
 from firesteel.library.documents.document import Document
@@ -19,18 +18,16 @@ if TYPE_CHECKING:
     from firesteel.library.clients import ConfiguredClient
 
 
-class ServeJson(Document, kw_only=True):
+class ServeJson(Document, tag_field="document", tag="firesteel.serve/1"):
     """`firesteel serve --json`, on one line, as soon as the gateway listens"""
 
-    document: Literal["firesteel.serve/1"] = "firesteel.serve/1"
     url: str
     models: tuple[str, ...]
 
 
-class TopJson(Document, kw_only=True):
+class TopJson(Document, tag_field="document", tag="firesteel.top/1"):
     """`firesteel top --json`"""
 
-    document: Literal["firesteel.top/1"] = "firesteel.top/1"
     url: str
     version: str
     models: tuple[ModelStatus, ...]
@@ -45,7 +42,7 @@ class TopJson(Document, kw_only=True):
 # --- keys, usage, clients ---
 
 
-class KeyJson(Document, kw_only=True):
+class KeyJson(Document):
     name: str
     id: str
     """The first digits of the sha256 of its token."""
@@ -65,27 +62,24 @@ class KeyJson(Document, kw_only=True):
     """Null: never."""
 
 
-class KeyAddJson(Document, kw_only=True):
+class KeyAddJson(Document, tag_field="document", tag="firesteel.key-add/1"):
     """`firesteel serve key add NAME --json`"""
 
-    document: Literal["firesteel.key-add/1"] = "firesteel.key-add/1"
     token: str
     """Printed only here; firesteel keeps a hash of it."""
     key: KeyJson
     path: str
 
 
-class KeyListJson(Document, kw_only=True):
+class KeyListJson(Document, tag_field="document", tag="firesteel.key-list/1"):
     """`firesteel serve key list --json`"""
 
-    document: Literal["firesteel.key-list/1"] = "firesteel.key-list/1"
     keys: tuple[KeyJson, ...]
 
 
-class KeyRevokeJson(Document, kw_only=True):
+class KeyRevokeJson(Document, tag_field="document", tag="firesteel.key-revoke/1"):
     """`firesteel serve key revoke NAME --json`"""
 
-    document: Literal["firesteel.key-revoke/1"] = "firesteel.key-revoke/1"
     key: KeyJson
 
 
@@ -101,24 +95,9 @@ def key_json(key: Key) -> KeyJson:
     )
 
 
-class UsageJson(Document, kw_only=True):
-    """`firesteel serve usage --json`"""
-
-    document: Literal["firesteel.usage/1"] = "firesteel.usage/1"
-    timezone: str
-    """Of the days: `CET, UTC+01:00`."""
-    since: str
-    until: str
-    by: tuple[str, ...]
-    rows: tuple[UsageRow, ...]
-    total: UsageRow
-    budgets: tuple[BudgetStatus, ...]
-
-
-class ClientJson(Document, kw_only=True):
+class ClientJson(Document, tag_field="document", tag="firesteel.client/1"):
     """`firesteel client NAME [MODEL] --json`"""
 
-    document: Literal["firesteel.client/1"] = "firesteel.client/1"
     client: str
     title: str
     speaks: Literal["chat", "messages", "responses"]

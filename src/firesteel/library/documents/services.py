@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from firesteel.facts.host.gpus import GpuReading
 from firesteel.gateway.address import Address
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from firesteel.library.services import ServiceList
 
 
-class HostAlarmJson(Document, kw_only=True):
+class HostAlarmJson(Document):
     check: str
     level: CheckLevel
     says: str
@@ -23,10 +23,9 @@ class HostAlarmJson(Document, kw_only=True):
     do: str | None
 
 
-class PsJson(Document, kw_only=True):
+class PsJson(Document, tag_field="document", tag="firesteel.ps/1"):
     """`firesteel ps --json`"""
 
-    document: Literal["firesteel.ps/1"] = "firesteel.ps/1"
     services: tuple[ServiceStatus, ...]
     gateway: Address | None
     """Where `firesteel serve` listens, while it runs."""
@@ -41,10 +40,9 @@ def ps_json(found: ServiceList) -> PsJson:
     return PsJson.of(services=found.services, gateway=found.gateway, host=alarms, gpu=found.gpu)
 
 
-class OverviewJson(Document, kw_only=True):
+class OverviewJson(Document, tag_field="document", tag="firesteel.overview/1"):
     """`firesteel --json`"""
 
-    document: Literal["firesteel.overview/1"] = "firesteel.overview/1"
     host: HostJson
     fits: tuple[str, ...]
     best: str | None

@@ -93,7 +93,9 @@ class VerifiedImage(Value):
     products: tuple[MatrixProduct, ...] = ()
 
 
-class BuiltImage(Value):
+class BuiltImage(Value, tag_field="document", tag="firesteel.image-build/1"):
+    """`firesteel image build RECIPE --json`"""
+
     tag: str
     id: str
     engine: str

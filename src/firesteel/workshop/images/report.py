@@ -279,7 +279,9 @@ class ImageDifference(Value):
     second: str | None
 
 
-class ImageComparison(Value):
+class ImageComparison(Value, tag_field="document", tag="firesteel.image-compare/1"):
+    """`firesteel image inspect REF --compare OTHER --json`"""
+
     first: str
     second: str
     differences: tuple[ImageDifference, ...]

@@ -150,7 +150,9 @@ class RepairOptions(Value):
         return self.in_place or self.out is not None
 
 
-class RepairReport(Value):
+class RepairReport(Value, tag_field="document", tag="firesteel.repair/1"):
+    """`firesteel audit MODEL --fix --json`"""
+
     model: str
     done: tuple[str, ...]
     """What was changed, or would be."""
@@ -160,7 +162,7 @@ class RepairReport(Value):
     left: tuple[CheckpointFinding, ...]
     """What was not repaired, or is not repaired yet."""
     written: str | None
-    """The folder."""
+    """The folder; None: nothing was written."""
 
 
 def repair(
