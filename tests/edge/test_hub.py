@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import subprocess
@@ -292,21 +291,6 @@ async def test_what_is_remembered_of_a_file(served: hub_server.Hub, store: Store
     os.utime(copy, ns=(blob.stat().st_atime_ns, blob.stat().st_mtime_ns))
     copy.replace(blob)
     assert _unread(store, listing) == ["model.safetensors"]
-
-
-async def test_what_an_older_version_recorded_is_not_read_again(served: hub_server.Hub, store: Store) -> None:
-    await _fetch(served, store)
-    listing = await client.list_files(client.Hub(served.url), NAME, "main")
-    stamps = {}
-    for file in listing.files:
-        status = store.path(listing, file).stat()
-        stamps[file.digest] = [status.st_size, status.st_mtime_ns]
-    record = store.record(NAME, "checked")
-    record.parent.mkdir(parents=True)
-    record.write_text(json.dumps(stamps))
-    assert _unread(store, listing) == []
-    os.utime(_path(store, "config.json"), (1, 1))
-    assert _unread(store, listing) == ["config.json"]
 
 
 async def test_a_file_written_while_it_is_read_is_not_taken_for_intact(

@@ -8,12 +8,10 @@ import io
 import json
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -187,22 +185,6 @@ def test_usage_outlives_the_rows_of_the_log(home: Home) -> None:
     log.close()
     assert len(recent(log_path(home), 100)) == 3
     assert read_report(home, UsageQuery(), now).total.prompt_tokens == 100
-
-
-def test_the_file_of_an_earlier_release_has_its_usage_too(home: Home) -> None:
-    now = time.time()
-    log = RequestLog(log_path(home))
-    log.add(now, "a", "m", "chat", RequestOutcome("whole", 200, Usage(10, 1)))
-    log.add(now, "a", "typed by a client", "chat", RequestOutcome("refused", 404))
-    log.close()
-    with closing(sqlite3.connect(log_path(home))) as database:
-        database.executescript("DROP TABLE usage; DROP TABLE charges; PRAGMA user_version = 2;")
-    before = read_report(home, UsageQuery(), now)
-    assert [(row.model, row.requests, row.prompt_tokens) for row in before.rows] == [("m", 1, 10)]
-    log = RequestLog(log_path(home))
-    log.add(now, "a", "m", "chat", RequestOutcome("whole", 200, Usage(5, 1)))
-    log.close()
-    assert read_report(home, UsageQuery(), now).total.prompt_tokens == 15
 
 
 def test_an_engine_that_reports_nonsense_overflows_nothing(home: Home) -> None:

@@ -258,7 +258,7 @@ def more_users(plan: Plan) -> MoreUsers | None:
 
 
 class PlanSummary(Value):
-    """None or empty: not predicted, or not stored by an earlier version."""
+    """None or empty: not predicted."""
 
     needed_bytes: Band | None = None
     """All memory."""

@@ -219,18 +219,6 @@ def test_a_percentile_is_between_the_least_and_the_most(values: list[float], sha
     assert found is not None and min(values) <= found <= max(values)
 
 
-def test_a_file_of_version_1_keeps_its_rows(store: CurveStore, tmp_path: Path) -> None:
-    path = tmp_path / "home" / "curves.db"
-    fill(store, T0, T0 + 10)
-    store.close()
-    with closing(sqlite3.connect(path)) as database:
-        for name in ("first_least", "first_most", "gap_least", "gap_most", "first_count"):
-            database.execute(f"ALTER TABLE curves DROP COLUMN {name}")
-        database.execute("PRAGMA user_version = 1")
-    fill(store, T0 + 10, T0 + 15)
-    assert value(store, "tokens_per_s", T0, T0 + 20) == value(store, "tokens_per_s", T0 + 10, T0 + 20) == 10.0
-
-
 @given(st.lists(st.floats(0.001, 800), min_size=20, max_size=200))
 def test_a_percentile_is_in_the_bucket_of_the_true_one(values: list[float]) -> None:
     histogram = Histogram(FIRST_S)

@@ -242,7 +242,7 @@ class VerifiedFiles(Value):
     def unread(self, files: Iterable[StoredFile]) -> tuple[StoredFile, ...]:
         """Those that were never compared with their digest, or have changed since."""
         stamps = self._stamps()
-        return tuple(stored for stored in files if not _is_unchanged(stored.path, stamps.get(_key(stored))))
+        return tuple(stored for stored in files if stamps.get(_key(stored), "") != _stamp(stored.path))
 
     def mark(self, files: Iterable[StoredFile]) -> None:
         """Files that were hashed while they were written."""
@@ -279,33 +279,15 @@ def _key(stored: StoredFile) -> str:
     return stored.file.digest
 
 
-def _is_unchanged(path: Path, known: Any) -> bool:
-    """A record of version 0.1 has only size and time."""
-    if not isinstance(known, list) or len(known) < 2:
-        return False
-    now = _status(path)
-    return now is not None and known[:3] == now[: len(known)] and known[3:] in ([], [_head(path)])
-
-
 def _stamp(path: Path) -> FileStamp | None:
-    status = _status(path)
-    return [*status, _head(path)] if status else None
-
-
-def _status(path: Path) -> list[int] | None:
+    """None: it cannot be read."""
     try:
         status = path.stat()
+        with path.open("rb", buffering=0) as file:
+            head = hashlib.sha256(file.read(_HEAD_BYTES)).hexdigest()
     except OSError:
         return None
-    return [status.st_size, status.st_mtime_ns, status.st_ino]
-
-
-def _head(path: Path) -> str:
-    try:
-        with path.open("rb", buffering=0) as file:
-            return hashlib.sha256(file.read(_HEAD_BYTES)).hexdigest()
-    except OSError:
-        return ""
+    return [status.st_size, status.st_mtime_ns, status.st_ino, head]
 
 
 def matches_digest(stored: StoredFile, on_read: Callable[[int], None]) -> bool:

@@ -59,12 +59,12 @@ CREATE TABLE prompts (
 """
 """`at` is the end of the request, in seconds since 1970."""
 _USAGE_TABLES = """
-CREATE TABLE IF NOT EXISTS usage (
+CREATE TABLE usage (
   day TEXT NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, requests INTEGER NOT NULL,
   prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL,
   PRIMARY KEY (day, key, model)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS charges (id INTEGER PRIMARY KEY CHECK (id = 1), last INTEGER NOT NULL);
+CREATE TABLE charges (id INTEGER PRIMARY KEY CHECK (id = 1), last INTEGER NOT NULL);
 """
 """The usage of each key, model and day. It is added to in the transaction that adds the rows, so that the two
 always agree, and stays when old rows go. Its days are the host's own (`localtime` when the row was written).
@@ -77,41 +77,35 @@ def _sum(column: str) -> str:
     return f"sum(min(coalesce({column}, 0), {MAX_TOKENS})) AS {column}"
 
 
-USAGE_OF_ROWS = f"""
+_ADD_USAGE = f"""
+INSERT INTO usage
 SELECT coalesce(date(min(at), 'unixepoch', 'localtime'), '') AS day, key, model, count(*) AS requests,
        {_sum("prompt_tokens")}, {_sum("completion_tokens")}, {_sum("cached_tokens")}
 FROM requests
 WHERE id > ? AND (how != 'refused' OR prompt_tokens IS NOT NULL OR completion_tokens IS NOT NULL)
 GROUP BY CAST(at / 900 AS INTEGER), key, model
-"""
-"""By quarters of an hour, since a midnight is at the beginning of one in every time zone: a date takes a
-microsecond, and so it is computed for each group and not for each row."""
-_ADD_USAGE = f"""
-INSERT INTO usage {USAGE_OF_ROWS} ON CONFLICT DO UPDATE SET
+ON CONFLICT DO UPDATE SET
   requests = requests + excluded.requests, prompt_tokens = prompt_tokens + excluded.prompt_tokens,
   completion_tokens = completion_tokens + excluded.completion_tokens,
   cached_tokens = cached_tokens + excluded.cached_tokens
 """
-_FROM_1 = "ALTER TABLE requests ADD COLUMN loaded_s REAL NOT NULL DEFAULT 0;"
-_FROM_2 = f"{_USAGE_TABLES} DELETE FROM usage; {_ADD_USAGE.replace('?', '0')};"
-"""From one version of this file to the next."""
-_CREATE = {0: _TABLES + _USAGE_TABLES, 1: _FROM_1 + _FROM_2, 2: _FROM_2}
+"""By quarters of an hour, since a midnight is at the beginning of one in every time zone: a date takes a
+microsecond, and so it is computed for each group and not for each row."""
 
 
-class NewerVersion(sqlite3.DatabaseError):
-    """The file was written by a newer release."""
+class OtherVersion(sqlite3.DatabaseError):
+    """The file was written by another release."""
 
 
 def prepare(database: sqlite3.Connection) -> None:
-    """Create the tables, or bring those of an earlier release up to date."""
+    """Create the tables of a new file."""
     database.execute("PRAGMA foreign_keys = ON")
     version = database.execute("PRAGMA user_version").fetchone()[0]
-    if version in _CREATE:
-        database.executescript(
-            f"BEGIN IMMEDIATE; {_CREATE[version]} PRAGMA user_version = {VERSION}; COMMIT;"
-        )
+    if version == 0:
+        tables = _TABLES + _USAGE_TABLES
+        database.executescript(f"BEGIN IMMEDIATE; {tables} PRAGMA user_version = {VERSION}; COMMIT;")
     elif version != VERSION:
-        raise NewerVersion(f"it has version {version}")
+        raise OtherVersion(f"it has version {version}")
 
 
 def last_row(database: sqlite3.Connection) -> int:
@@ -410,7 +404,7 @@ class RequestLog:
                 return []
             except sqlite3.DatabaseError as error:
                 code = getattr(error, "sqlite_errorcode", None)
-                if isinstance(error, NewerVersion) or (code is not None and code & 0xFF in _DAMAGE_CODES):
+                if isinstance(error, OtherVersion) or (code is not None and code & 0xFF in _DAMAGE_CODES):
                     self._move_damaged(str(error))
                     continue
                 if isinstance(error, sqlite3.OperationalError):
@@ -508,12 +502,11 @@ def recent(
     with closing(open_read_only(path)) as database:
         database.row_factory = sqlite3.Row
         version = database.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:  # its tables are about to be created
+        if version != VERSION:  # its tables are about to be created
             return []
-        columns = ", ".join(COLUMNS if version > 1 else (*COLUMNS[:-1], "0.0 AS loaded_s"))
         filters = filters or {}
         where = "".join(f" AND {LOG_FILTERS[name]}" for name in filters)
-        query = f"SELECT id, {columns} FROM requests WHERE id < ? AND id > ?{where}"
+        query = f"SELECT id, {', '.join(COLUMNS)} FROM requests WHERE id < ? AND id > ?{where}"
         values = (before or 2**62, after, *filters.values(), limit)
         rows: Iterator[sqlite3.Row] = database.execute(f"{query} ORDER BY id DESC LIMIT ?", values)
         return [{**dict(row), "is_stream": bool(row["is_stream"])} for row in rows]

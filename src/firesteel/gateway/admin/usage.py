@@ -20,7 +20,7 @@ from typing import Any
 
 from firesteel.edge.home import Home
 from firesteel.errors import FiresteelError, UsageError
-from firesteel.gateway.admin.request_log import USAGE_OF_ROWS, VERSION, log_path
+from firesteel.gateway.admin.request_log import VERSION, log_path
 from firesteel.gateway.key_limits import BudgetPeriod, TokenBudget, period_of
 from firesteel.gateway.keys import keys_path, read_keys
 from firesteel.gateway.sqlite_file import open_read_only
@@ -132,7 +132,7 @@ def _read_rows(path: Path, query: UsageQuery, since: date, until: date) -> tuple
             where += f" AND {name} = ?"
             values.append(value)
     by = ", ".join(query.by)
-    select = f"SELECT {', '.join((*names, *sums))} FROM {{}} WHERE {where} GROUP BY {by} ORDER BY {by}"
+    select = f"SELECT {', '.join((*names, *sums))} FROM usage WHERE {where} GROUP BY {by} ORDER BY {by}"
     rows = _select(path, f"{select} LIMIT {MAX_ROWS + 1}", values)
     if len(rows) > MAX_ROWS:
         raise UsageError(
@@ -142,15 +142,13 @@ def _read_rows(path: Path, query: UsageQuery, since: date, until: date) -> tuple
 
 
 def _select(path: Path, query: str, values: list[str]) -> list[Any]:
-    """The file of an earlier release has no table of usage: its rows are added up."""
     if not path.exists():
         return []
     with closing(open_read_only(path)) as database:
         version = database.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:  # its tables are about to be created
+        if version != VERSION:  # its tables are about to be created
             return []
-        table = "usage" if version >= VERSION else f"({USAGE_OF_ROWS.replace('?', '0')})"
-        return database.execute(query.format(table), values).fetchall()
+        return database.execute(query, values).fetchall()
 
 
 def spent_tokens(path: Path, key: str, since: float, until: float) -> int:
@@ -158,7 +156,7 @@ def spent_tokens(path: Path, key: str, since: float, until: float) -> int:
     days = [str(datetime.fromtimestamp(at).date()) for at in (since, until)]
     tokens = "coalesce(sum(prompt_tokens + completion_tokens), 0)"
     where = "key = ? AND day >= ? AND day < ?"
-    rows = _select(path, f"SELECT {tokens} FROM {{}} WHERE {where}", [key, *days])
+    rows = _select(path, f"SELECT {tokens} FROM usage WHERE {where}", [key, *days])
     return rows[0][0] if rows else 0
 
 

@@ -180,15 +180,10 @@ CREATE TABLE curves (
   step_s INTEGER NOT NULL, model TEXT NOT NULL, start INTEGER NOT NULL, seconds REAL NOT NULL,
   tokens REAL NOT NULL, tokens_per_s REAL, firsts BLOB, ttft_p50_s REAL, ttft_p95_s REAL, gaps BLOB,
   gap_p50_s REAL, gap_p95_s REAL, queue REAL, kv_used REAL, memory_bytes REAL, power_w REAL,
+  first_least REAL, first_most REAL, gap_least REAL, gap_most REAL, first_count INTEGER,
   PRIMARY KEY (step_s, start, model)
 ) WITHOUT ROWID;
 """
-_FROM_1 = "".join(
-    f"ALTER TABLE curves ADD COLUMN {name} {kind};"
-    for name, kind in (("first_least", "REAL"), ("first_most", "REAL"), ("gap_least", "REAL"),
-                       ("gap_most", "REAL"), ("first_count", "INTEGER"))
-)  # fmt: skip
-"""Version 1 had no least and most, so a percentile could be beyond them."""
 FEW = 20
 """Requests; of fewer a 95th percentile is only the largest, so all of them are shown as a range."""
 _INSERT = """INSERT OR REPLACE INTO curves (
@@ -309,9 +304,8 @@ class CurveStore:
 
 def _prepare(database: sqlite3.Connection) -> None:
     version = database.execute("PRAGMA user_version").fetchone()[0]
-    if version in (0, 1):
-        tables = _TABLE + _FROM_1 if version == 0 else _FROM_1
-        database.executescript(f"BEGIN IMMEDIATE; {tables} PRAGMA user_version = {_VERSION}; COMMIT;")
+    if version == 0:
+        database.executescript(f"BEGIN IMMEDIATE; {_TABLE} PRAGMA user_version = {_VERSION}; COMMIT;")
     elif version != _VERSION:
         raise sqlite3.DatabaseError(f"it has version {version}")
 

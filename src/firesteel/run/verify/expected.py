@@ -117,20 +117,11 @@ def stored_expected(folder: Path) -> Expected:
 
 
 def read_expected(document: object) -> Expected:
-    """The inverse of `dataclasses.asdict`; what cannot be read expects nothing."""
-    if isinstance(document, dict) and "plan" not in document:
-        document = {**document, "plan": _plan_of_0_1(document)}
+    """What cannot be read expects nothing."""
     try:
         return from_json(Expected, document)
     except InvalidValue:
         return Expected()
-
-
-def _plan_of_0_1(document: Mapping[str, object]) -> dict[str, object]:
-    """Version 0.1 stored three of a plan's figures, side by side with the other expectations."""
-    same = {name: document.get(name) for name in ("decode_tokens_per_s", "prefill_tokens_per_s")}
-    drafted = document.get("drafted_tokens_per_s")
-    return {**same, "drafted": {"prose": drafted} if drafted else {}}
 
 
 def estimate_parameters(weights: Weights) -> int | None:
