@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, field, structs
+from msgspec import Meta, structs
 
 from firesteel.engines.engine import request_flags, size_flags
 from firesteel.errors import InvalidFile
 from firesteel.facts.evidence import Evidence, Sources
 from firesteel.launch import EngineName, FlagValue
-from firesteel.values import Expand, FileValue, PositiveInt, Value, YamlFile, as_json, plain
+from firesteel.values import Expand, FileValue, PositiveInt, YamlFile, as_json, plain
 
 SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
@@ -173,63 +173,52 @@ class Asset(FileValue):
         return f'mkdir -p {shlex.quote(str(folder))} && ln -sfn "$({download})" {shlex.quote(self.target)}'
 
 
-class Recipe(Value):
-    name: str
-    path: str
-    """The file that it was read from, for messages."""
-    title: str
-    model: str
-    engine: EngineName
-    image: str
-    context: int
-    users: int
-    status: Status
-    sources: tuple[Evidence, ...]
-    sparks: int = 1
-    fallback: str | None = None
-    """Of a recipe for several Sparks: the recipe that one of them serves while another is lost."""
-    flags: Mapping[str, Setting] = {}
-    env: Mapping[str, Setting] = {}
-    assets: tuple[Asset, ...] = ()
-    adapters: Mapping[str, str] = {}
-    """LoRA, by the name that clients ask for: a PEFT folder, a GGUF, or a Hub id."""
-    requests: RecipeRequests = field(default_factory=RecipeRequests)
-    """How the publisher of the model wants it to be asked."""
-    quality: tuple[Quality, ...] = ()
-    corrects: tuple[Correction, ...] = ()
-    note: str | None = None
-
-
-class EnvSchema(FileValue, kw_only=True):
+class EnvSetting(Setting):
     """Unlike a flag, a variable is always text: `true` stays `true`."""
 
     value: str
-    why: str
 
 
-class ServesSchema(FileValue, kw_only=True):
+class Serves(FileValue, kw_only=True):
     context: PositiveInt
     users: PositiveInt
 
 
-class RecipeSchema(FileValue, kw_only=True):
+class RecipeFile(FileValue, kw_only=True):
     title: str
     model: str
     engine: EngineName
     image: str
     sparks: PositiveInt = 1
     fallback: str | None = None
-    serves: ServesSchema
-    flags: dict[Annotated[str, Meta(pattern="^[a-z][a-z0-9-]*$", max_length=1000)], Setting] = {}
-    env: dict[str, EnvSchema] = {}
+    """Of a recipe for several Sparks: the recipe that one of them serves while another is lost."""
+    serves: Serves
+    flags: Mapping[Annotated[str, Meta(pattern="^[a-z][a-z0-9-]*$", max_length=1000)], Setting] = {}
+    env: Mapping[str, EnvSetting] = {}
     assets: tuple[Asset, ...] = ()
-    adapters: dict[AdapterName, str] = {}
+    adapters: Mapping[AdapterName, str] = {}
+    """LoRA, by the name that clients ask for: a PEFT folder, a GGUF, or a Hub id."""
     requests: RecipeRequests = RecipeRequests()
+    """How the publisher of the model wants it to be asked."""
     quality: tuple[Quality, ...] = ()
     status: Status
     corrects: tuple[Correction, ...] = ()
     sources: Sources
     note: str | None = None
+
+    @property
+    def context(self) -> int:
+        return self.serves.context
+
+    @property
+    def users(self) -> int:
+        return self.serves.users
+
+
+class Recipe(RecipeFile, kw_only=True):
+    name: str
+    path: str
+    """The file that it was read from, for messages."""
 
 
 def read_recipe(name: str, file: YamlFile) -> Recipe:
@@ -240,15 +229,12 @@ def read_recipe(name: str, file: YamlFile) -> Recipe:
             " and contain only letters, digits, `.`, `_` and `-`",
             next=f"rename {file.name}",
         )
-    schema = file.convert(RecipeSchema)
-    derived = size_flags(schema.engine, schema.serves.context, schema.serves.users)
-    for flag in schema.flags:
+    written = file.convert(RecipeFile)
+    derived = size_flags(written.engine, written.context, written.users)
+    for flag in written.flags:
         if flag in derived:
             raise file.mistake(("flags", flag), f"`{flag}` is derived from `serves`; leave it out")
-    values = structs.asdict(schema)
-    serves = values.pop("serves")
-    values["env"] = {name: Setting(setting.value, setting.why) for name, setting in schema.env.items()}
-    return Recipe(name=name, path=file.name, context=serves.context, users=serves.users, **values)
+    return Recipe(name=name, path=file.name, **structs.asdict(written))
 
 
 def dump_recipe(recipe: Recipe) -> str:

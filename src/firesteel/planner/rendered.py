@@ -11,7 +11,7 @@ from difflib import unified_diff
 
 from firesteel import render
 from firesteel.catalog.image import Images
-from firesteel.catalog.recipe import Recipe, Setting
+from firesteel.catalog.recipe import Recipe, Serves, Setting
 from firesteel.engines.engine import served_capacity, size_flags
 from firesteel.engines.kv_cache import PLANNED_FLAGS
 from firesteel.errors import UsageError
@@ -119,7 +119,7 @@ def recipe_of_launch(base: Recipe, proposal: Proposal, why: Mapping[str, str]) -
         for name, value in launch.flags.items()
         if name not in sized and (name not in derived or name in base.flags)
     }
-    return replace(base, context=context, users=users, flags=flags)
+    return replace(base, serves=Serves(context=context, users=users), flags=flags)
 
 
 def catalog_patch(recipe: Recipe, text: str) -> str:

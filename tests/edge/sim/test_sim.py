@@ -20,7 +20,7 @@ import firesteel
 from firesteel.edge.host import process
 from firesteel.edge.sim import boot, docker, engine_config, nvidia_smi
 from firesteel.edge.sim.containers import ContainerRecord, DockerError, file_path, write
-from firesteel.edge.sim.setup import ScenarioSchema, enter, scenario, scenarios
+from firesteel.edge.sim.setup import Scenario, enter, scenario, scenarios
 from firesteel.edge.sim.spark import SimFault, SimGpuProcess, SimSpark, held_bytes, log_kernel_message
 from firesteel.engines.diagnosis import diagnose
 from firesteel.engines.logs import reported_memory, start_progress
@@ -444,8 +444,8 @@ def test_scenarios() -> None:
 def test_a_mistake_in_a_scenario_is_named_with_its_line() -> None:
     text = "about: x\nfaults:\n- kind: crash\n  bytes: 5GiB\n  typo: 1\n"
     with pytest.raises(InvalidFile, match=r"mine\.yaml:5: .*typo"):
-        load("mine.yaml", text, ScenarioSchema)
-    sound = load("mine.yaml", text.replace("  typo: 1\n", ""), ScenarioSchema)
+        load("mine.yaml", text, Scenario)
+    sound = load("mine.yaml", text.replace("  typo: 1\n", ""), Scenario)
     assert sound.faults == (SimFault("crash", bytes=5 * GIB),)
 
 

@@ -18,9 +18,6 @@ import sys
 from collections.abc import Mapping, MutableMapping
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
-
-import msgspec
 
 from firesteel import shipped_data
 from firesteel.edge.home import find_home, is_locked, writable_folder
@@ -29,18 +26,13 @@ from firesteel.edge.sim.containers import all_records
 from firesteel.edge.sim.host_files import host_faults, write_spark_host
 from firesteel.edge.sim.spark import (
     SPARK_FILE,
-    SimFault,
-    SimGpuProcess,
     SimSpark,
-    Text,
-    TrueSpeed,
     read_spark,
     update_proc,
     write_spark,
 )
 from firesteel.errors import UsageError
-from firesteel.units import parse_size
-from firesteel.values import Expand, FileValue, replace
+from firesteel.values import replace
 
 SPEED = "FIRESTEEL_SIM_SPEED"
 _FOLDERS = ("proc/pressure", "dev", "bin", "containers", "memory", "home")
@@ -186,47 +178,22 @@ def _write_facts(folder: Path, spark: SimSpark, number: int, user: Path) -> None
     (folder / "facts.json").write_text(json.dumps(facts, indent=1))
 
 
-_TEXT = {"about", "source"}
-_BYTES = {"memory_total", "memory_available", "disk_free"}
 BAD_HOST = "bad-"
 """Followed by the name of a check of `doctor`: an idle Spark on which it finds something."""
-Size = Annotated[int, Expand(parse_size)]
 
 
-def _with_sizes(row: Any) -> Any:
-    """Sizes such as `5GiB` in a row of a scenario, as bytes."""
-    if isinstance(row, dict) and "bytes" in row:
-        return {**row, "bytes": parse_size(row["bytes"])}
-    return row
-
-
-class ScenarioSchema(FileValue, kw_only=True):
+class Scenario(SimSpark, kw_only=True, forbid_unknown_fields=True):
     """Everything that differs from an idle Spark."""
 
     about: str
     source: str | None = None
-    memory_total: Size | None = None
-    memory_available: Size | None = None
-    driver: str | None = None
-    gpu_users: tuple[Annotated[SimGpuProcess, Expand(_with_sizes)], ...] | None = None
-    disk_free: Size | None = None
-    images: tuple[str, ...] | None = None
-    pull_s: float | None = None
-    truths: tuple[TrueSpeed, ...] | None = None
-    acceptance: dict[Text, float] | None = None
-    draft_cost: float | None = None
-    jitter: float | None = None
-    faster: float | None = None
     reads_faster: float = 10.0
-    seed: int | None = None
-    nodes: int | None = None
-    faults: tuple[Annotated[SimFault, Expand(_with_sizes)], ...] = ()
 
 
 @cache
 def scenarios() -> dict[str, str]:
     """Name -> what happens in it."""
-    return {name: _schema(name).about for name in _names()}
+    return {name: _scenario(name).about for name in _names()}
 
 
 def scenario(name: str) -> SimSpark:
@@ -239,9 +206,7 @@ def scenario(name: str) -> SimSpark:
             f"and {BAD_HOST}CHECK for each check of `doctor`",
             next="firesteel --sim idle up gpt-oss-120b-llamacpp",
         )
-    schema = msgspec.structs.asdict(_schema(name))
-    values = {key: value for key, value in schema.items() if value is not None and key not in _TEXT}
-    return SimSpark(**{f"{key}_bytes" if key in _BYTES else key: value for key, value in values.items()})
+    return SimSpark(*(getattr(_scenario(name), key) for key in SimSpark.__struct_fields__))
 
 
 @cache
@@ -250,5 +215,5 @@ def _names() -> tuple[str, ...]:
 
 
 @cache
-def _schema(name: str) -> ScenarioSchema:
-    return shipped_data.load(f"sim/scenarios/{name}.yaml", ScenarioSchema)
+def _scenario(name: str) -> Scenario:
+    return shipped_data.load(f"sim/scenarios/{name}.yaml", Scenario)

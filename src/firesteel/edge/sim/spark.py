@@ -15,13 +15,13 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from msgspec import field
 
 from firesteel.edge.host.process import Pid, is_alive
-from firesteel.units import GB, GIB
-from firesteel.values import FileValue, Value, from_json, plain
+from firesteel.units import GB, GIB, parse_size
+from firesteel.values import Expand, FileValue, Value, from_json, plain
 
 FaultKind = Literal[
     "bad-usage",  # `usage` counts `times` the tokens that came, from request `after` on
@@ -45,6 +45,7 @@ FaultKind = Literal[
     "stall",  # streams pause for `seconds` in the middle, from request `after` on
     "wrong-kernel",  # the log names `lines` in place of the kernels that the launch asks for
 ]
+Size = Annotated[int, Expand(parse_size)]
 Text = Literal["prose", "conversation", "code", "reasoning", "structured"]
 
 SPARK_FILE = "spark.json"
@@ -60,7 +61,7 @@ class SimFault(FileValue):
     """Seconds into serving, or requests served before it shows."""
     seconds: float = 0.0
     """How long it takes, in real seconds, however much faster the engine starts."""
-    bytes: int = 0
+    bytes: Size = 0
     code: int = 1
     times: float = 1.0
     lines: tuple[str, ...] = ()
@@ -72,7 +73,7 @@ class SimGpuProcess(FileValue):
 
     pid: int
     name: str
-    bytes: int
+    bytes: Size
 
 
 class TrueSpeed(FileValue):
@@ -93,13 +94,13 @@ class TrueSpeed(FileValue):
 class SimSpark(Value):
     name: str = ""
     """The scenario that it was created from; empty: none."""
-    memory_total_bytes: int = round(121.69 * GIB)
-    memory_available_bytes: int = 117 * GIB
+    memory_total_bytes: Size = round(121.69 * GIB)
+    memory_available_bytes: Size = 117 * GIB
     """While none of our engines runs."""
     driver: str = "580.173.02"
     kernel: str = "6.17.0-1032-simulated"
     gpu_users: tuple[SimGpuProcess, ...] = ()
-    disk_free_bytes: int = 2000 * GB
+    disk_free_bytes: Size = 2000 * GB
     images: tuple[str, ...] = ()
     """References that need no pull; `*` for all."""
     pull_s: float = 1.0

@@ -8,14 +8,15 @@ wedged the whole host. Plans are made against the ceiling.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import cache
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
+from msgspec.structs import asdict
+
 from firesteel import shipped_data
 from firesteel.errors import UsageError
-from firesteel.facts.evidence import Confidence, Evidence, Sources
+from firesteel.facts.evidence import Confidence, Sources
 from firesteel.units import GIB, KIB, MIB, parse_size
 from firesteel.values import Expand, FileValue, PositiveInt, Value, YamlFile
 
@@ -139,35 +140,9 @@ SIZE = Expand(lambda value: parse_size(value) if isinstance(value, str) else val
 Size = Annotated[int, SIZE]
 
 
-class HardwareFigure(Value):
-    """One number about a machine, with its observed spread and its evidence."""
+class HardwareFigure(FileValue, kw_only=True):
+    """One number about a machine, with its observed spread (None: only the value was) and its evidence."""
 
-    value: int
-    low: int
-    high: int
-    confidence: Confidence
-    sources: tuple[Evidence, ...]
-    note: str | None = None
-
-
-class Hardware(Value):
-    name: str
-    title: str
-    memory_bytes: int
-    """What the operating system and CUDA count."""
-    ceiling_bytes: int
-    """For everything on the host together; launches above it have wedged hosts."""
-    bandwidth_bytes_per_s: int
-    unified: bool
-    """CPU and GPU share the memory: page cache, other programs and weights compete."""
-    compute_capability: str
-    arch: str
-    cores: int
-    figures: Mapping[str, HardwareFigure]
-    """The evidence for each number: `installed`, `memory`, `ceiling`, `bandwidth`."""
-
-
-class FigureSchema(FileValue, kw_only=True):
     value: Size
     low: Size | None = None
     high: Size | None = None
@@ -176,21 +151,40 @@ class FigureSchema(FileValue, kw_only=True):
     note: str | None = None
 
 
-class FiguresSchema(FileValue, kw_only=True):
-    installed: FigureSchema
-    memory: FigureSchema
-    ceiling: FigureSchema
-    bandwidth: FigureSchema
+class HardwareFigures(FileValue, kw_only=True):
+    installed: HardwareFigure
+    memory: HardwareFigure
+    """What the operating system and CUDA count."""
+    ceiling: HardwareFigure
+    """For everything on the host together; launches above it have wedged hosts."""
+    bandwidth: HardwareFigure
 
 
-class HardwareSchema(FileValue, kw_only=True):
+class HardwareFile(FileValue, kw_only=True):
     title: str
     unified: bool
+    """CPU and GPU share the memory: page cache, other programs and weights compete."""
     compute_capability: str
     arch: str
     cores: PositiveInt
     sources: Sources
-    figures: FiguresSchema
+    figures: HardwareFigures
+
+
+class Hardware(HardwareFile, kw_only=True):
+    name: str
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.figures.memory.value
+
+    @property
+    def ceiling_bytes(self) -> int:
+        return self.figures.ceiling.value
+
+    @property
+    def bandwidth_bytes_per_s(self) -> int:
+        return self.figures.bandwidth.value
 
 
 def hardware(name: str) -> Hardware:
@@ -205,33 +199,14 @@ def hardware(name: str) -> Hardware:
 
 
 @cache
-def _shipped() -> Mapping[str, Hardware]:
+def _shipped() -> dict[str, Hardware]:
     paths = {PurePosixPath(path).stem: path for path in shipped_data.names("hardware")}
     return {name: read_hardware(name, shipped_data.yaml_file(path)) for name, path in paths.items()}
 
 
 def read_hardware(name: str, written: YamlFile) -> Hardware:
     """A hardware file -> a machine, or InvalidFile with the lines of its mistakes."""
-    file = written.convert(HardwareSchema)
-    figures = {key: _figure(getattr(file.figures, key)) for key in FiguresSchema.__struct_fields__}
-    return Hardware(
-        name=name,
-        title=file.title,
-        memory_bytes=figures["memory"].value,
-        ceiling_bytes=figures["ceiling"].value,
-        bandwidth_bytes_per_s=figures["bandwidth"].value,
-        unified=file.unified,
-        compute_capability=file.compute_capability,
-        arch=file.arch,
-        cores=file.cores,
-        figures=figures,
-    )
-
-
-def _figure(file: FigureSchema) -> HardwareFigure:
-    low = file.value if file.low is None else file.low
-    high = file.value if file.high is None else file.high
-    return HardwareFigure(file.value, low, high, file.confidence, file.sources, file.note)
+    return Hardware(name=name, **asdict(written.convert(HardwareFile)))
 
 
 def idle_host(machine: Hardware) -> Host:
