@@ -207,7 +207,7 @@ def _fix(
 def _undo(model: str, as_json: bool) -> int:
     restored = weights.undo_repair(model)
     if as_json:
-        print_json(documents.audit.RepairUndoJson.of(model=model, restored=restored))
+        print_json(documents.weights.RepairUndoJson.of(model=model, restored=restored))
     else:
         out.print(f"{len(restored)} files are as they were: {', '.join(restored[:6])}")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,9 +19,10 @@ from firesteel.library import documents, weights
 from firesteel.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:  # load numpy, which is not always installed
-    from firesteel.library.weights import Calibration, QuantizationJob, QuantizedCheckpoint
+    from firesteel.library.weights import QuantizationJob, QuantizedCheckpoint
     from firesteel.workshop.audit import AuditReport
     from firesteel.workshop.quantize.forecast import ServedForecast
+    from firesteel.workshop.quantize.other_quantizers import CalibrationPlan
     from firesteel.workshop.quantize.results import QuantizationResult
     from firesteel.workshop.quantize.run import QuantizationProgress
 
@@ -107,7 +109,7 @@ def command(
         repository=repository, is_public=public, despite=despite,
     )  # fmt: skip
     if dry_run and as_json:
-        options.print_json(documents.quantize.quantize_plan_json(job.plan, str(job.out), job.forecast))
+        options.print_json(documents.weights.quantize_plan_json(job.plan, str(job.out), job.forecast))
         return 0
     if not as_json:
         _show_plan(job)
@@ -121,7 +123,7 @@ def command(
     if job.repository and done.can_be_published:
         _upload(job)
     if as_json:
-        options.print_json(documents.quantize.quantize_json(job.plan, str(job.out), done.result, done.audit))
+        options.print_json(documents.weights.quantize_json(job.plan, str(job.out), done.result, done.audit))
     else:
         _show_result(job, done.result)
         _show_audit(done.audit)
@@ -153,7 +155,7 @@ def _quantize_gguf(
         err.print("quantize: llama.cpp is at work ...")
         written = weights.run_gguf_job(job)
     if as_json:
-        document = documents.quantize.QuantizeGgufJson.of(
+        document = documents.weights.QuantizeGgufJson.of(
             model=model, format=label.lower(), out=str(job.out), source_bytes=plan.source_bytes,
             planned_bytes=plan.bytes, bytes=written,
         )  # fmt: skip
@@ -163,21 +165,17 @@ def _quantize_gguf(
         click.echo(typed(f"next: firesteel plan {job.out}"), err=True)
 
 
-def _calibrate(found: Calibration, as_json: bool) -> None:
+def _calibrate(plan: CalibrationPlan, as_json: bool) -> None:
     """Shows the command of ModelOpt's own container, where it would not wedge the host."""
     if as_json:
-        document = documents.quantize.QuantizeCalibrateJson.of(
-            found.plan, model=found.model, host=found.host, out=str(found.out)
-        )
-        options.print_json(document)
+        options.print_json(plan)
         return
-    plan = found.plan
     hours = f"{plan.hours_low:.1f} to {plan.hours_high:.1f} h"
     err.print(
-        f"about {show_bytes(plan.needed_bytes)} of memory on {found.host} for {hours}; not run by firesteel:"
+        f"about {show_bytes(plan.needed_bytes)} of memory on {plan.host} for {hours}; not run by firesteel:"
     )
-    out.print(found.command, soft_wrap=True)
-    click.echo(typed(f"next: that command, then firesteel plan {found.out}"), err=True)
+    out.print(shlex.join(plan.command), soft_wrap=True)
+    click.echo(typed(f"next: that command, then firesteel plan {plan.out}"), err=True)
 
 
 def _upload(job: QuantizationJob) -> None:

@@ -273,16 +273,6 @@ class GgufJob(Value):
     threads: int
 
 
-class Calibration(Value):
-    """A run of ModelOpt's own container, which firesteel plans and does not start."""
-
-    model: str
-    host: str
-    plan: CalibrationPlan
-    command: str
-    out: Path
-
-
 def is_gguf_label(to: str) -> bool:
     from firesteel.workshop.quantize import other_quantizers  # slow to load
 
@@ -312,7 +302,7 @@ def run_gguf_job(job: GgufJob) -> int:
 
 def plan_calibration(
     model: str, data: str, *, out: Path | None = None, host_name: str | None = None
-) -> Calibration:
+) -> CalibrationPlan:
     """W4A4 with measured activations: the command for it, where it would not wedge the host."""
     _require_numpy()
     from firesteel.workshop.quantize import other_quantizers
@@ -320,5 +310,4 @@ def plan_calibration(
 
     source, host = open_source(model), _host(host_name)
     target = _target(out, f"{source.name}-NVFP4-CALIBRATED")
-    plan = other_quantizers.plan_calibration(source, data, target, host)
-    return Calibration(source.origin, host.title, plan, other_quantizers.command_text(plan), target)
+    return other_quantizers.plan_calibration(source, data, target, host)

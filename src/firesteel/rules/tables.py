@@ -120,28 +120,24 @@ WRITTEN = ("hardware", "drivers", "variables")
 FACT_TABLES = ("hardware", "drivers", "images", "variables")
 
 
-class FactRowSchema(FileValue, kw_only=True):
-    what: str
-    values: tuple[str, ...]
-    note: str | None = None
-    engine: EngineName | None = None
-    """Of a variable: its releases stand in place of the first value."""
-    confidence: Confidence
-    source: Evidence
-
-
-class FactTableSchema(FileValue, kw_only=True):
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[FactRowSchema, ...]
-
-
 class FactRow(Value):
     what: str
     values: tuple[str, ...]
     note: str | None
     confidence: Confidence
     source: Evidence
+
+
+class FactRowSchema(FactRow, kw_only=True, forbid_unknown_fields=True):
+    note: str | None = None
+    engine: EngineName | None = None
+    """Of a variable: its releases stand in place of the first value."""
+
+
+class FactTableSchema(FileValue, kw_only=True):
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[FactRowSchema, ...]
 
 
 class FactTable(Value, tag_field="document", tag="firesteel.facts-table/1"):

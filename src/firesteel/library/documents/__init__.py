@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from firesteel.library.documents import (
-        audit,
         bench,
         check,
         document,
@@ -24,11 +23,11 @@ if TYPE_CHECKING:
         hosts,
         images,
         plans,
-        quantize,
         render,
         run,
         serve,
         services,
+        weights,
     )
 else:  # a type checker would take any name for one of these
 

@@ -20,6 +20,7 @@ _SOURCES = (
     "workshop.audit",
     "workshop.images.built",
     "workshop.images.report",
+    "workshop.quantize.other_quantizers",
     "workshop.repair.repair",
 )
 """Modules with documents; some are values that are printed as they are."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -38,11 +37,17 @@ _SAMPLES = 512
 _SCRIPT = "/app/examples/hf_ptq/hf_ptq.py"
 
 
-class CalibrationPlan(Value):
+class CalibrationPlan(Value, tag_field="document", tag="firesteel.quantize-calibrate/1"):
+    """`firesteel quantize --calibrate --json`: planned here, run by ModelOpt's container"""
+
+    model: str
+    host: str
     needed_bytes: int
     hours_low: float
     hours_high: float
     command: tuple[str, ...]
+    """Firesteel does not run it."""
+    out: Path
 
 
 def plan_calibration(source: SourceCheckpoint, data: str, out: Path, host: Host) -> CalibrationPlan:
@@ -62,11 +67,7 @@ def plan_calibration(source: SourceCheckpoint, data: str, out: Path, host: Host)
         "python3", _SCRIPT, "--pyt_ckpt_path", "/model", "--qformat", "nvfp4", "--dataset", data,
         "--calib_size", str(_SAMPLES), "--export_path", f"/out/{out.name}",
     )  # fmt: skip
-    return CalibrationPlan(needed, low, high, command)
-
-
-def command_text(plan: CalibrationPlan) -> str:
-    return shlex.join(plan.command)
+    return CalibrationPlan(source.origin, host.title, needed, low, high, command, out)
 
 
 QUANTIZER, CONVERTER = "llama-quantize", "convert_hf_to_gguf.py"

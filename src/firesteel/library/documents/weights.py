@@ -1,4 +1,4 @@
-"""What `quantize` prints with `--json`."""
+"""What `quantize` and `audit --undo` print with `--json`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from firesteel.workshop.audit import AuditReport
     from firesteel.workshop.quantize.plan import QuantizationPlan
     from firesteel.workshop.quantize.results import QuantizationResult
+
+
+class RepairUndoJson(Document, tag_field="document", tag="firesteel.repair-undo/1"):
+    """`firesteel audit MODEL --undo --json`"""
+
+    model: str
+    restored: tuple[str, ...]
 
 
 class WrittenTensorJson(Document):
@@ -74,18 +81,6 @@ class QuantizeGgufJson(Document, tag_field="document", tag="firesteel.quantize-g
     """Of the tensors."""
     bytes: int | None
     """Of the file; None with --dry-run."""
-
-
-class QuantizeCalibrateJson(Document, tag_field="document", tag="firesteel.quantize-calibrate/1"):
-    """`firesteel quantize --calibrate --json`: planned here, run by ModelOpt's container"""
-
-    model: str
-    host: str
-    needed_bytes: int
-    hours_low: float
-    hours_high: float
-    command: tuple[str, ...]
-    out: str
 
 
 def quantize_plan_json(
