@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from firesteel.units import parse_count, parse_size
+from firesteel.units import GIB, parse_count, parse_size
 from firesteel.values import Expand, FileValue, PositiveInt, as_json
 
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}\Z")
@@ -256,8 +256,12 @@ class AlertEntry(FileValue, kw_only=True):
     """Gets the same JSON on its standard input; started without a shell."""
     repeat: Annotated[int, Meta(ge=60), Expand(seconds)] = 6 * 3600
     """A lasting problem is reported again after this many seconds."""
-    disk: Bytes | None = None
-    """A disk with less space is an alert; 20 GiB by default."""
+    disk: Bytes = 20 * GIB
+    """A disk with less space is an alert."""
+
+    @property
+    def is_used(self) -> bool:
+        return self.webhook is not None or bool(self.command)
 
 
 def alert_faults(alerts: AlertEntry) -> Iterator[tuple[tuple[str, ...], str]]:

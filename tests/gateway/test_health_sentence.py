@@ -10,11 +10,12 @@ from firesteel.gateway.executor import ModelView
 from firesteel.gateway.interfaces import WaitStatus
 from firesteel.gateway.monitoring.sampler import RecentActivity
 from firesteel.gateway.scheduler.events import ModelPhase, ScheduledModel
-from firesteel.gateway.service_config import ModelConfig, PlannedFigures, PlannedRange, Reason
+from firesteel.gateway.service_config import ModelConfig, PlannedFigures, Reason
 from firesteel.gateway.state import ModelHealth
+from firesteel.units import Band
 from firesteel.values import replace
 
-PLAN = PlannedFigures(PlannedRange(1, 2, 3), PlannedRange(20.0, 40.0, 60.0))
+PLAN = PlannedFigures(Band(1, 2, 3), Band(20.0, 40.0, 60.0))
 COOL = GpuReading("NVIDIA GB10", temperature_c=52, power_w=60, clock_mhz=2400)
 HOT = GpuReading("NVIDIA GB10", temperature_c=92, power_w=60, clock_mhz=900, reasons=0x40)
 FIRSTS = (0, 0, 0, 0, 0, 20, *([0] * 11))

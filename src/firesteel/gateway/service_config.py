@@ -12,7 +12,8 @@ from typing import Any, Literal
 from msgspec import field
 
 from firesteel.gateway.interfaces import CancelPolicy, ServerApiName, Timeouts
-from firesteel.units import GIB, MIB
+from firesteel.service_settings import AlertEntry
+from firesteel.units import MIB, Band
 from firesteel.values import Value, replace
 
 
@@ -27,21 +28,13 @@ class Reason(Value):
         return f"{self.what}. Try: {self.next}" if self.next else self.what
 
 
-class PlannedRange(Value):
-    """A `planner.Band`, whose module this process must not load."""
-
-    low: float
-    expected: float
-    high: float
-
-
 class PlannedFigures(Value):
     """What the plan expects of a model that runs; a figure outside is worth a look."""
 
-    memory_bytes: PlannedRange
-    decode_tokens_per_s: PlannedRange | None = None
+    memory_bytes: Band
+    decode_tokens_per_s: Band | None = None
     """Of one stream: the lowest with all users at once, the highest with one user."""
-    total_tokens_per_s: PlannedRange | None = None
+    total_tokens_per_s: Band | None = None
     """Of all streams, when all users send requests."""
     speculates: bool = False
 
@@ -132,19 +125,6 @@ class ModelConfig(Value):
     """Why it cannot be served: it does not fit, a rule stops it, there is no such recipe."""
 
 
-class AlertSettings(Value):
-    webhook: str | None = None
-    """An http address, or the name of the environment variable that has it."""
-    command: tuple[str, ...] = ()
-    repeat_s: float = 6 * 3600.0
-    disk_bytes: int = 20 * GIB
-    """A disk with less free space is an alert."""
-
-    @property
-    def is_used(self) -> bool:
-        return self.webhook is not None or bool(self.command)
-
-
 class ServiceConfig(Value):
     """The whole file."""
 
@@ -159,7 +139,7 @@ class ServiceConfig(Value):
     min_dwell_s: float = 120.0
     gateway_bytes: int = 128 * MIB
     """Bodies and buffers of all clients together."""
-    alerts: AlertSettings = field(default_factory=AlertSettings)
+    alerts: AlertEntry = AlertEntry()
     cors: tuple[str, ...] = ()
     """Origins of web pages that may use the models (`gateway/http/access.py`)."""
     disk_folders: tuple[str, ...] = ()

@@ -18,9 +18,10 @@ from firesteel.facts.host.memory import MemorySample
 from firesteel.gateway.monitoring import alerts
 from firesteel.gateway.monitoring.alerts import Alert, AlertKey, AlertSender, AlertWatch, conditions, deliver
 from firesteel.gateway.periodic import BackgroundTasks
-from firesteel.gateway.service_config import AlertSettings, ServiceConfig
+from firesteel.gateway.service_config import ServiceConfig
 from firesteel.gateway.state import GatewayState, MemoryStatus, ModelHealth, ModelStatus
 from firesteel.run.supervise.guard import GuardLimits, MemoryWatch
+from firesteel.service_settings import AlertEntry
 from firesteel.units import GIB
 
 FAILED = {"coder": "it does not fit"}
@@ -60,7 +61,7 @@ def test_a_disk_counts_once(tmp_path: Path) -> None:
 
 
 class Gateway:
-    def __init__(self, folder: Path, settings: AlertSettings) -> None:
+    def __init__(self, folder: Path, settings: AlertEntry) -> None:
         self.state, self.said, self.now_s = state(), list[str](), 0.0
         self.config = ServiceConfig("f", "x", 1, 1, (), alerts=settings, disk_folders=(str(folder),))
         self.watch = AlertWatch(
@@ -79,7 +80,7 @@ def test_the_guard_is_recognized_by_its_own_words(tmp_path: Path) -> None:
     collapse = MemorySample(0, Meminfo(120 * GIB, GIB, GIB))
     guard = MemoryWatch(GuardLimits(8 * GIB)).after(collapse)
     assert guard.stop
-    gateway = Gateway(tmp_path, AlertSettings(disk_bytes=0))
+    gateway = Gateway(tmp_path, AlertEntry(disk=0))
     gateway.watch.noted("coder", f"coder: {guard.stop.why}")
     gateway.state = state("loading", ok=False)
     asyncio.run(gateway.pass_time(5))
@@ -90,7 +91,7 @@ def test_the_guard_is_recognized_by_its_own_words(tmp_path: Path) -> None:
 
 
 async def test_loads_that_fail_until_one_succeeds(tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path, AlertSettings(disk_bytes=0))
+    gateway = Gateway(tmp_path, AlertEntry(disk=0))
     gateway.watch.job_finished("coder", "failed")
     gateway.state = state("off", "it does not fit", ok=False)
     await gateway.pass_time(600)
@@ -104,7 +105,7 @@ async def test_loads_that_fail_until_one_succeeds(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_is_read_from_the_disk(tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path, AlertSettings(disk_bytes=2**62))
+    gateway = Gateway(tmp_path, AlertEntry(disk=2**62))
     await gateway.pass_time(100)
     assert len(gateway.said) == 1 and str(tmp_path) in gateway.said[0]
 
@@ -134,8 +135,8 @@ async def webhook(statuses: list[int]) -> AsyncIterator[tuple[str, list[Any]]]:
 
 async def test_a_webhook_gets_the_alert_and_its_end() -> None:
     async with webhook([200]) as (url, got):
-        assert await deliver(ALERT, AlertSettings(url)) == []
-        assert await deliver(Alert("load_failed", "coder", "fine", True), AlertSettings(url)) == []
+        assert await deliver(ALERT, AlertEntry(webhook=url)) == []
+        assert await deliver(Alert("load_failed", "coder", "fine", True), AlertEntry(webhook=url)) == []
     assert [each["state"] for each in got] == ["firing", "resolved"]
     first = got[0]
     assert first["document"] == "firesteel.alert/1"
@@ -145,10 +146,10 @@ async def test_a_webhook_gets_the_alert_and_its_end() -> None:
 
 async def test_a_webhook_that_fails_is_tried_again() -> None:
     async with webhook([500, 502, 204]) as (url, got):
-        assert await deliver(ALERT, AlertSettings(url), pause_s=0) == []
+        assert await deliver(ALERT, AlertEntry(webhook=url), pause_s=0) == []
     assert len(got) == 3
     async with webhook([404]) as (url, got):
-        assert await deliver(ALERT, AlertSettings(url), pause_s=0) == [
+        assert await deliver(ALERT, AlertEntry(webhook=url), pause_s=0) == [
             "the alert webhook failed: it answered HTTP 404"
         ]
 
@@ -158,11 +159,11 @@ async def test_the_address_of_a_webhook_may_be_in_a_variable_and_is_never_repeat
 ) -> None:
     async with webhook([200]) as (url, got):
         monkeypatch.setenv("ALERT_URL", url)
-        assert await deliver(ALERT, AlertSettings("ALERT_URL")) == [] and len(got) == 1
-    (problem,) = await deliver(ALERT, AlertSettings("ALERT_URL"), pause_s=0)
+        assert await deliver(ALERT, AlertEntry(webhook="ALERT_URL")) == [] and len(got) == 1
+    (problem,) = await deliver(ALERT, AlertEntry(webhook="ALERT_URL"), pause_s=0)
     assert "no answer" in problem and url not in problem
     monkeypatch.delenv("ALERT_URL")
-    (problem,) = await deliver(ALERT, AlertSettings("ALERT_URL"), pause_s=0)
+    (problem,) = await deliver(ALERT, AlertEntry(webhook="ALERT_URL"), pause_s=0)
     assert "its variable is not set" in problem
 
 
@@ -170,7 +171,7 @@ async def test_a_command_gets_it_on_its_input_and_in_variables(tmp_path: Path) -
     program = "import os, sys; kind = os.environ['FIRESTEEL_ALERT_KIND']; open(sys.argv[1], 'w').write("
     program += "kind + sys.stdin.read())"
     command = (sys.executable, "-c", program, str(tmp_path / "got; rm -rf"))
-    assert await deliver(ALERT, AlertSettings(command=command)) == []
+    assert await deliver(ALERT, AlertEntry(command=command)) == []
     got = (tmp_path / "got; rm -rf").read_text()
     assert (
         got.startswith("load_failed{") and json.loads(got.removeprefix("load_failed"))["subject"] == "coder"
@@ -179,18 +180,18 @@ async def test_a_command_gets_it_on_its_input_and_in_variables(tmp_path: Path) -
 
 async def test_a_command_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     command = (sys.executable, "-c", "import sys; sys.exit('no route')")
-    (problem,) = await deliver(ALERT, AlertSettings(command=command), pause_s=0)
+    (problem,) = await deliver(ALERT, AlertEntry(command=command), pause_s=0)
     assert "exit code 1: no route" in problem
-    (problem,) = await deliver(ALERT, AlertSettings(command=("/no/such",)), pause_s=0)
+    (problem,) = await deliver(ALERT, AlertEntry(command=("/no/such",)), pause_s=0)
     assert "No such file" in problem
     monkeypatch.setattr("firesteel.gateway.monitoring.alerts._COMMAND_S", 0.2)
-    (problem,) = await deliver(ALERT, AlertSettings(command=("sleep", "600")), pause_s=0)
+    (problem,) = await deliver(ALERT, AlertEntry(command=("sleep", "600")), pause_s=0)
     assert "was ended" in problem
 
 
 async def test_a_receiver_that_hangs_holds_up_nothing(tmp_path: Path) -> None:
     said: list[str] = []
-    sender = AlertSender(lambda: AlertSettings(command=("sleep", "600")), said.append)
+    sender = AlertSender(lambda: AlertEntry(command=("sleep", "600")), said.append)
     tasks = BackgroundTasks()
     tasks.start(sender.run())
     for _ in range(150):

@@ -32,11 +32,9 @@ from firesteel.gateway.interfaces import CancelPolicy, ServerApiName, Timeouts
 from firesteel.gateway.loader.child import end_with_parent, reason_of, say
 from firesteel.gateway.loader.command import CommandJob, load_command
 from firesteel.gateway.service_config import (
-    AlertSettings,
     ModelConfig,
     ModelParameters,
     PlannedFigures,
-    PlannedRange,
     Reason,
     ServiceConfig,
 )
@@ -65,7 +63,7 @@ from firesteel.service_file import (
     read_service_file,
     written_ports,
 )
-from firesteel.service_settings import AlertEntry, ParameterEntry
+from firesteel.service_settings import ParameterEntry
 from firesteel.units import MIB, Band, show_bytes
 from firesteel.values import Value, plain, replace
 from firesteel.workspace import Workspace
@@ -113,17 +111,11 @@ def read(path: str, home: Home) -> ServiceConfig:
         max_wait_s=file.queue.max_wait,
         min_dwell_s=file.queue.min_dwell,
         gateway_bytes=file.memory.gateway,
-        alerts=_alerts(file.alerts),
+        alerts=file.alerts,
         cors=file.cors,
         keepalives=clients.keepalive_events(),
         disk_folders=tuple(dict.fromkeys((str(home.root), str(find_store(home).root)))),
     )
-
-
-def _alerts(settings: AlertEntry) -> AlertSettings:
-    defaults = AlertSettings()
-    disk_bytes = defaults.disk_bytes if settings.disk is None else settings.disk
-    return AlertSettings(settings.webhook, settings.command, settings.repeat, disk_bytes)
 
 
 def _ceiling(file: ServiceFile, host: Host, own: list[Service], external_bytes: int) -> int:
@@ -242,20 +234,16 @@ def _own_model(
 def planned_figures(plan: Plan) -> PlannedFigures:
     """The slowest stream is one of a full batch, or one deep in its context; the fastest has the engine to
     itself, and its drafts are right."""
-    memory, speed = _range(plan.memory.needed), plan.speed
+    memory, speed = plan.memory.needed, plan.speed
     if speed is None:
         return PlannedFigures(memory)
     alone, batch = speed.decode_tokens_per_s, speed.batch
     bands = [alone, *(band for _, band in speed.at_depth)]
     bands += [batch.per_user_tokens_per_s] if batch else []
     fastest = [alone.high, *(drafted.decode_tokens_per_s.high for drafted in speed.drafted)]
-    decode = PlannedRange(min(band.low for band in bands), alone.expected, max(fastest))
-    total = _range(batch.total_tokens_per_s if batch else alone)
+    decode = Band(min(band.low for band in bands), alone.expected, max(fastest))
+    total = batch.total_tokens_per_s if batch else alone
     return PlannedFigures(memory, decode, total, bool(speed.drafted))
-
-
-def _range(band: Band) -> PlannedRange:
-    return PlannedRange(band.low, band.expected, band.high)
 
 
 def _identity(proposal: Proposal, port: int | None) -> str:

@@ -22,8 +22,9 @@ from typing import Literal, NamedTuple
 from firesteel.edge.home import disk_of, free_bytes
 from firesteel.gateway.jobs import JobResult
 from firesteel.gateway.periodic import BackgroundTasks, repeat
-from firesteel.gateway.service_config import AlertSettings, ServiceConfig
+from firesteel.gateway.service_config import ServiceConfig
 from firesteel.gateway.state import GatewayState, ModelStatus
+from firesteel.service_settings import AlertEntry
 from firesteel.units import show_bytes
 from firesteel.values import Value, plain, replace
 
@@ -218,7 +219,7 @@ class AlertSender:
     be delivered after three attempts is reported to the operator and dropped.
     """
 
-    def __init__(self, settings: Callable[[], AlertSettings], report: Callable[[str], None]) -> None:
+    def __init__(self, settings: Callable[[], AlertEntry], report: Callable[[str], None]) -> None:
         """`settings` are read for each alert: the file may have changed."""
         self._settings, self._report = settings, report
         self._queue: asyncio.Queue[Alert] = asyncio.Queue(_MAX_WAITING)
@@ -237,7 +238,7 @@ class AlertSender:
                 self._report(problem)
 
 
-async def deliver(alert: Alert, settings: AlertSettings, *, pause_s: float = _PAUSE_S) -> list[str]:
+async def deliver(alert: Alert, settings: AlertEntry, *, pause_s: float = _PAUSE_S) -> list[str]:
     """Return what went wrong."""
     body = json.dumps(plain(alert_document(alert, socket.gethostname(), time.time()))).encode()
     attempts: list[tuple[str, Callable[[], Awaitable[str | None]]]] = []
@@ -358,11 +359,11 @@ class AlertWatch:
             if model.name in self._failed_loads and model.why:
                 self._failed_loads[model.name] = model.why
         disks = self.disks = await asyncio.to_thread(_free_bytes, config.disk_folders)
-        found = conditions(state, self._failed_loads, self._guarded, disks, config.alerts.disk_bytes)
+        found = conditions(state, self._failed_loads, self._guarded, disks, config.alerts.disk)
         ready = {model.name for model in state.models if model.phase == "ready"}
         for name in ready & self._guarded.keys():
             del self._guarded[name]
-        tracker = replace(self.tracker, repeat_s=config.alerts.repeat_s)
+        tracker = replace(self.tracker, repeat_s=config.alerts.repeat)
         self.tracker, alerts = tracker.after(found, self._clock())
         for alert in alerts:
             self._report(f"{'over: ' if alert.is_over else ''}{alert.text}")

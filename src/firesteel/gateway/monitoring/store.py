@@ -23,8 +23,9 @@ from typing import NotRequired, TypedDict
 
 from firesteel.edge.home import Home
 from firesteel.gateway.admin.meter import FIRST_S, GAP_S
-from firesteel.gateway.service_config import ModelConfig, PlannedRange
+from firesteel.gateway.service_config import ModelConfig
 from firesteel.gateway.sqlite_file import SqliteFile, open_read_only
+from firesteel.units import Band
 from firesteel.values import Value
 
 Counts = tuple[int, ...]
@@ -412,5 +413,5 @@ def _band(name: str, model: ModelConfig | None) -> RangeJson | None:
     return None
 
 
-def _json(planned: PlannedRange | None) -> RangeJson | None:
+def _json(planned: Band | None) -> RangeJson | None:
     return RangeJson(low=planned.low, expected=planned.expected, high=planned.high) if planned else None
