@@ -17,7 +17,7 @@ import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
-from firesteel.values import FileValue, Value
+from firesteel.values import Value
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -115,12 +115,8 @@ class Band(Value):
         return Band(self.low * factor, self.expected * factor, self.high * factor)
 
 
-class BandSchema(FileValue, kw_only=True):
+class BandSchema(Band, forbid_unknown_fields=True):
     """A band in a file, alone or with more keys."""
-
-    low: float
-    expected: float
-    high: float
 
 
 _BOUND = re.compile(r"(>=|<=|<)(\d+(?:\.\d+)*)")

@@ -97,13 +97,12 @@ def _root_words(root: Path | None) -> str:
 
 
 def _show(examination: Examination, everything: bool, as_json: bool, *, is_here: bool) -> int:
-    can_fix = hosts.fixable(examination)
     if as_json:
-        options.print_json(documents.hosts.doctor_json(examination, can_fix))
+        options.print_json(documents.hosts.doctor_json(examination))
     else:
         from firesteel.cli.output.doctor import show_examination
 
-        show_examination(examination, can_fix, everything=everything, is_here=is_here)
+        show_examination(examination, everything=everything, is_here=is_here)
     return HostNotReady.exit_code if examination.level == "stop" else 0
 
 

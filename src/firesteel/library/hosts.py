@@ -73,13 +73,6 @@ def measure_host() -> Iterator[MeasureEvent]:
 # --- fixes ---
 
 
-def fixable(examination: Examination) -> frozenset[str]:
-    """The checks whose findings `plan_fixes` can do something about."""
-    from firesteel.hosts.doctor import fix
-
-    return fix.fixable(examination)
-
-
 def half_done(root: Path | None = None) -> list[str]:
     """Fixes that were interrupted."""
     from firesteel.hosts.doctor import fix

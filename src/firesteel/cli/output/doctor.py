@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 _STYLE = {"stop": "bold red", "warn": "yellow", "note": "cyan", "unknown": "magenta", "good": "green"}
 
 
-def show_examination(
-    examination: Examination, fixable: frozenset[str], *, everything: bool, is_here: bool
-) -> None:
+def show_examination(examination: Examination, *, everything: bool, is_here: bool) -> None:
     """A host that is not here, but in a bundle, is not fixed by a command that is typed here."""
     findings = examination.findings
     counts = Counter(finding.level for finding in findings)
@@ -32,7 +30,7 @@ def show_examination(
     out.print(Text(escape_unprintable(f"{_host_line(examination)}: {', '.join(parts)}")))
     for finding in findings:
         if finding.is_bad:
-            _show_bad(finding, finding.check in fixable)
+            _show_bad(finding, can_fix=finding.fixable)
     if everything:
         _show_rows(findings)
         return
@@ -45,7 +43,7 @@ def show_examination(
     if figures := examination.facts.measured.values():
         rows = [f"{figure.name} {figure}" for figure in figures]
         out.print(Text(f"measured  {', '.join(rows)}; last on {max(figure.day for figure in figures)}"))
-    fixes = [finding.check for finding in findings if finding.is_bad and finding.check in fixable]
+    fixes = [finding.check for finding in findings if finding.fixable]
     if fixes and is_here:
         out.print(Text(typed(f"next: firesteel doctor --fix {' '.join(fixes)}")), soft_wrap=True)
 

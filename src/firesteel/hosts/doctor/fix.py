@@ -52,12 +52,6 @@ def plan_fixes(examination: Examination, names: Sequence[str] = ()) -> tuple[Fix
     return tuple(plan_fix(name, examination.facts) for name in chosen if name in bad)
 
 
-def fixable(examination: Examination) -> frozenset[str]:
-    """The checks that found something which `--fix` can change here."""
-    bad = (finding.check for finding in examination.findings if finding.is_bad)
-    return frozenset(name for name in bad if not plan_fix(name, examination.facts).refused)
-
-
 def require_root(root: Path, again: str) -> None:
     if root == Path("/") and os.geteuid() != 0:
         raise HostNotReady("changing the host needs root", next=f"sudo {again}")

@@ -10,7 +10,7 @@ from firesteel.facts.host.host_facts import HostMeasurement
 from firesteel.hosts.cluster.check import PairFinding
 from firesteel.hosts.cluster.nodes import ClusterNode
 from firesteel.hosts.cluster.topology import NodeFacts, TopologyKind, kind, proposed_addresses
-from firesteel.hosts.doctor.fix import Fixed, fixable
+from firesteel.hosts.doctor.fix import Fixed
 from firesteel.hosts.doctor.measure import NotMeasured
 from firesteel.library.documents.document import Document
 from firesteel.rules.host.check import CheckLevel
@@ -69,16 +69,9 @@ class DoctorJson(Document, tag_field="document", tag="firesteel.doctor/1"):
     measured: tuple[HostMeasurement, ...]
 
 
-def doctor_json(examination: Examination, can_fix: frozenset[str]) -> DoctorJson:
+def doctor_json(examination: Examination) -> DoctorJson:
     facts = examination.facts
-    return DoctorJson.of(
-        facts,
-        level=examination.level,
-        findings=tuple(
-            HostFindingJson.of(finding, fixable=finding.check in can_fix) for finding in examination.findings
-        ),
-        measured=tuple(facts.measured.values()),
-    )
+    return DoctorJson.of(facts, examination, measured=tuple(facts.measured.values()))
 
 
 class DoctorBundleJson(Document, tag_field="document", tag="firesteel.doctor-bundle/1"):
@@ -156,7 +149,7 @@ class DoctorClusterJson(Document, tag_field="document", tag="firesteel.doctor-cl
 
 
 def doctor_cluster_json(found: ClusterExamination) -> DoctorClusterJson:
-    hosts = {name: doctor_json(each, fixable(each)) for name, each in found.hosts.items()}
+    hosts = {name: doctor_json(each) for name, each in found.hosts.items()}
     return DoctorClusterJson.of(found, hosts=hosts)
 
 

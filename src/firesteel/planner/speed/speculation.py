@@ -10,6 +10,7 @@ tokens a step settles depends on the text, too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Literal
 
@@ -46,7 +47,7 @@ class GainSchema(BandSchema, kw_only=True):
 
 class SpeculationSchema(FileValue, kw_only=True):
     gains: tuple[GainSchema, ...]
-    texts: dict[TextKind, BandSchema]
+    texts: Mapping[TextKind, BandSchema]
     texts_source: Evidence
 
 
@@ -82,7 +83,7 @@ def drafted_speeds(launch: Launch, shape: Architecture, plain: Band) -> tuple[Dr
     gain = next(
         row for row in known.gains if row.method in (method, "other") and row.moe in (None, shape.is_moe)
     )
-    texts = known.texts if gain.by_text else {ANY_TEXT: BandSchema(low=1.0, expected=1.0, high=1.0)}
+    texts = known.texts if gain.by_text else {ANY_TEXT: Band.exactly(1.0)}
     urls = [source.url for source in gain.sources] + ([known.texts_source.url] if gain.by_text else [])
     return tuple(
         DraftedSpeed(

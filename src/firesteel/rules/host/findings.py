@@ -14,6 +14,7 @@ from firesteel.facts.evidence import Confidence, Evidence
 from firesteel.facts.host.host_facts import HostFacts
 from firesteel.rules.host import gpu, memory, rails, system
 from firesteel.rules.host.check import BAD, CheckLevel, CheckVerdict, Judge, host_check, host_checks, unknown
+from firesteel.rules.host.fixes import plan_fix
 from firesteel.rules.host.gpu import OTA_PACKAGE
 from firesteel.values import Value
 
@@ -62,6 +63,8 @@ class HostFinding(Value):
     do: str | None
     """What to type."""
     undo: str | None
+    fixable: bool
+    """`firesteel doctor --fix CHECK` can mend it."""
     confidence: Confidence
     sources: tuple[Evidence, ...]
 
@@ -90,6 +93,7 @@ def judge_one(facts: HostFacts, name: str) -> HostFinding:
         costs=_fill(check.costs, verdict.values) if is_bad else None,
         do=do if is_bad else None,
         undo=(_fill(check.undo, verdict.values) or None) if is_bad and check.undo else None,
+        fixable=is_bad and not plan_fix(name, facts).refused,
         confidence=check.confidence,
         sources=check.sources,
     )
