@@ -50,6 +50,8 @@ async def test_any_other_error_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
     [
         ("manifest for a/b:1 not found: manifest unknown", "no such image", "the tag's spelling"),
         ("unauthorized: authentication required", "without a login", "docker login"),
+        ("toomanyrequests: You have reached your pull rate limit.", "no more images", "docker login"),
+        ("dial tcp: lookup ghcr.io on 127.0.0.53:53: no such host", "not be reached", "proxy"),
         ("an odd end", "an odd end", f"firesteel image inspect {IMAGE}"),
     ],
 )

@@ -384,6 +384,19 @@ def test_the_message_of_a_known_error_goes_on_in_the_next_line() -> None:
     assert cause and cause.text.endswith("launch failure CUDA kernel errors might be late.")
 
 
+def test_an_error_that_only_another_engine_is_known_for_is_not_lost() -> None:
+    unknown = "ValueError: a head was found where a tail was expected"
+    only_vllm = "ValueError: max_num_batched_tokens (8192) is smaller than max_model_len (131072). So."
+    for text in (only_vllm, unknown):
+        diagnosis = diagnose(f"{text}\n", "sglang")
+        assert diagnosis.state == "failed" and diagnosis.suspect and diagnosis.suspect[1] == text
+
+
+def test_an_exception_without_a_name_of_its_own() -> None:
+    diagnosis = diagnose("Traceback (most recent call last):\nException: the tokenizer is not for that\n")
+    assert diagnosis.suspect == (2, "Exception: the tokenizer is not for that")
+
+
 def test_a_message_without_an_end_is_cut() -> None:
     suspect = diagnose("x.FooError: a\n" + "more words\n" * 100_000, "vllm").suspect
     assert suspect and len(suspect[1]) < 700

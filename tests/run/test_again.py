@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from firesteel.cli.up import command
+from firesteel.edge.host.process import now, this_process
 from firesteel.launch import Ask
-from firesteel.run.service import ServiceSpec, read_spec, write_spec
+from firesteel.library.services import service_status
+from firesteel.run.service import Service, ServiceSpec, ServiceState, read_spec, write_spec
 from firesteel.values import replace
 
 FULL = ServiceSpec(
@@ -52,3 +54,25 @@ def test_a_service_file_has_the_sizes_itself() -> None:
 
 def test_a_service_whose_spec_is_lost_is_started_by_its_name() -> None:
     assert LOST.again == "firesteel up coder"
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "the memory guard stopped it: 2.0 GiB were left on the host, the floor is 4.0 GiB",
+        "the kernel killed it because memory ran out: it held 3.0 GiB, and the host has 119.0 GiB",
+    ],
+)
+def test_what_memory_ran_out_for_is_not_started_again_as_it_was(tmp_path: Path, why: str) -> None:
+    state = ServiceState(this_process(), None, now(), why=why)
+    service = Service("coder", tmp_path, FULL, state, "dead", None)
+    assert service_status(service).next == (
+        "firesteel plan 'my model', for what takes the memory; then firesteel up 'my model' with a smaller "
+        "--context or fewer --users"
+    )
+    in_file = service_status(replace(service, spec=FROM_FILE)).next or ""
+    assert "a smaller `context` or fewer `users` in the service file" in in_file
+    loads = replace(LOST, is_command=True, is_swapped_in=True)
+    assert "firesteel plan" not in (service_status(replace(service, spec=loads)).next or "")
+    crashed = replace(service, state=replace(state, why=None, exit_code=1))
+    assert service_status(crashed).next == f"firesteel logs coder, then {FULL.again}"

@@ -42,7 +42,9 @@ State = Literal["failed", "healthy", "unfinished"]
 _BLOCK_LINES = 500
 _MAX_PHASES = 200
 _RANKS: dict[Kind, int] = {"root": 0, "trouble": 1, "follows": 2, "note": 3}
-_EXCEPTION = re.compile(r"(?:[a-z_]\w{0,60}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Failed|NotFound)\b(?::|$)")
+_EXCEPTION = re.compile(
+    r"(?:[a-z_]\w{0,60}\.){0,6}(?:[A-Z]\w{0,60}(?:Error|Exception|Failed|NotFound)|Exception)\b(?::|$)"
+)
 _MAYBE_ERROR = re.compile(r"rror|RROR|xception|Failed|NotFound| E ")
 """A cheap test before the two that decide."""
 _ERROR = re.compile(r"\berror\b|^\S{0,20} E (?:srv|cmn|llama)", re.IGNORECASE)
@@ -144,6 +146,8 @@ class _LogScan(Struct):
     listened: dict[EngineName, int] = {}
     unknown_exception: tuple[int, str] | None = None
     unknown_error: tuple[int, str] | None = None
+    known_elsewhere: tuple[int, str] | None = None
+    """The first exception that only rows for some engines or releases know; they may not apply here."""
     skips_trace: bool = False
     """A harmless line was found whose traceback, if one follows, is harmless too."""
     in_trace: bool = False
@@ -178,9 +182,13 @@ class _LogScan(Struct):
                 continue
             self._continue_message(number, line, is_after_blank)
             # Every row is tried: which of them applies is decided when engine and version are known.
-            matches = [self._record_cause(cause, number, line) for cause in causes]
-            if not any(matches):
+            matches = [cause for cause in causes if self._record_cause(cause, number, line)]
+            if not matches:
                 self._record_unknown_error(number, line)
+            elif all(cause.engines or cause.versions for cause in matches):
+                message = strip_prefix(line)
+                if self.known_elsewhere is None and _EXCEPTION.match(message):
+                    self.known_elsewhere = (number, message)
 
     def _record_progress(self, engine: EngineName, number: int, line: str) -> None:
         progress = start_progress(engine, line)
@@ -255,6 +263,8 @@ class _LogScan(Struct):
         version = self.versions.get(engine) if engine else None
         causes = sorted(self._causes_of(engine, version), key=lambda cause: (_RANKS[cause.kind], cause.line))
         suspect = self.unknown_exception or self.unknown_error
+        if not causes and self.known_elsewhere:
+            suspect = min(self.known_elsewhere, self.unknown_exception or self.known_elsewhere)
         if suspect:
             suspect = (suspect[0], self.messages.get(suspect[0], suspect[1]))
         if silent := self._ended_without_a_word(causes, has_suspect=suspect is not None):

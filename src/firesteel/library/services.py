@@ -13,7 +13,7 @@ from firesteel.edge.home import find_home
 from firesteel.gateway.address import Address, read_address
 from firesteel.library import run
 from firesteel.run.report import LiveFigures, read_figures
-from firesteel.run.service import ClusterStatus, Service, death, hang_of, read_status
+from firesteel.run.service import ClusterStatus, Service, after_death, death, hang_of, read_status
 from firesteel.values import Value
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _problem(service: Service) -> tuple[str | None, str | None]:
     if service.phase == "dead" and service.state is None and os.path.lexists(service.folder / "state.json"):
         return "state.json cannot be read, so how it ended is not known", service.spec.again
     if service.phase == "dead":
-        return death(service.state), f"firesteel logs {name}, then {service.spec.again}"
+        return death(service.state), after_death(service)
     if service.phase == "hung":
         return hang_of(service.state), f"firesteel logs {name}; it is restarted if that lasts"
     if service.state and service.state.why:  # the engine died, and the supervisor is starting it again

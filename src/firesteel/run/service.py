@@ -57,6 +57,8 @@ STOP_REQUESTED = "it was told to stop"
 """`ServiceState.why` after a stop was requested. Written by the supervisor, read by the gateway."""
 WAITS_FOR_ROOM = "it is started again when there is room"
 """In `ServiceState.why`, while a full disk holds up a restart."""
+_MEMORY_RAN_OUT = ("the memory guard stopped it", "memory ran out", "Cannot allocate memory")
+"""In `ServiceState.why`."""
 MAX_TAIL_BYTES = 2**20
 STATE_IN_MEMORY = "firesteel-state"
 """A file in the supervisor's memory: its state, also while no disk takes it."""
@@ -323,6 +325,30 @@ def death(state: ServiceState | None) -> str:
         name = f" ({signal.Signals(number).name})" if number in set(signal.Signals) else ""
         return f"the engine was killed by signal {number}{name}"
     return f"the engine exited with code {state.exit_code}"
+
+
+def ended_for_memory(state: ServiceState | None) -> bool:
+    """Stopped by the guard, or killed by the kernel: the same start would end in the same way."""
+    why = (state.why if state else None) or ""
+    return any(sign in why for sign in _MEMORY_RAN_OUT)
+
+
+def with_less_memory(spec: ServiceSpec) -> str:
+    """What to type after that."""
+    if spec.is_command:  # what it takes is not planned
+        return f"what its log says it takes: firesteel logs {spec.name}, then {spec.again}"
+    model = shlex.quote(spec.ask.model or spec.name)
+    less = f"firesteel up {model} with a smaller --context or fewer --users"
+    if spec.service_file or spec.is_swapped_in:
+        less = f"a smaller `context` or fewer `users` in the service file, and {spec.again}"
+    return f"firesteel plan {model}, for what takes the memory; then {less}"
+
+
+def after_death(service: Service) -> str:
+    """What to type when it is dead."""
+    if ended_for_memory(service.state):
+        return with_less_memory(service.spec)
+    return f"firesteel logs {service.name}, then {service.spec.again}"
 
 
 def own_reason(folder: Path) -> str | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shlex
 import signal
 import sys
 import time
@@ -35,10 +34,12 @@ from firesteel.run.service import (
     ServiceState,
     all_services,
     death,
+    ended_for_memory,
     folder_of,
     last_lines,
     load,
     read_state,
+    with_less_memory,
 )
 from firesteel.units import Band, show_bytes, show_seconds
 from firesteel.values import Value, replace
@@ -51,8 +52,6 @@ _NOT_CRASHED = (None, 0, -signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGKILL,
 """Exit codes of an engine that was stopped or killed; in a container a signal counts from 128."""
 _ROOM_BYTES = 2**20
 """With less free on its disk, an engine may end because it cannot write."""
-_STOPPED_FOR_MEMORY = ("left on the host", "memory", "to swap")
-"""In the reasons of the guard, and of a kernel that killed it."""
 _ADOPT_S = 10
 MAX_LINES = 20_000
 _PROGRESS_S = 5.0
@@ -177,11 +176,8 @@ def start_failure(home: Home, spec: ServiceSpec) -> FiresteelError:
         if diagnosis.cause is None and (left := free_bytes(home.root)) < _ROOM_BYTES:
             full = f"the disk under {home.root} has only {show_bytes(left)} free, and it writes its log there"
             return HostNotReady(f"{what}; {full}", next="df -h, free some space, then the same again")
-    why = (service.state.why if service and service.state else None) or ""
-    if diagnosis.cause is None and any(sign in why for sign in _STOPPED_FOR_MEMORY):
-        model = shlex.quote(spec.ask.model or spec.name)
-        less = f"firesteel up {model} with a smaller --context or fewer --users"
-        return FiresteelError(what, next=f"firesteel plan {model}, for what takes the memory; then {less}")
+    if diagnosis.cause is None and ended_for_memory(service.state if service else None):
+        return FiresteelError(what, next=with_less_memory(spec))
     if diagnosis.cause is None:
         suspect = f" ({diagnosis.suspect[1]})" if diagnosis.suspect else ""
         # An error that the engine itself reports comes from its weights only while it reads them.

@@ -216,7 +216,11 @@ def proofs_view(checks: Iterable[CheckResult]) -> Group:
     noted = [check.name for check in checks if not (check.passed or check.fails_launch)]
     for is_ability, says in (
         (True, "a small model often gets that wrong; of a large one it is a sign of damage"),
-        (False, "it answers, but not as planned or as its flags ask; firesteel bench shows what that costs"),
+        (
+            False,
+            "it answers, but not as planned, as its flags ask or as its API says; firesteel bench measures "
+            "what that costs, and a client may stumble over it",
+        ),
     ):
         if names := [name for name in noted if (name in _ABILITIES) is is_ability]:
             shown.append(Text(f"note: {', '.join(names)}: {says}", "dim"))

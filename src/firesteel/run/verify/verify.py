@@ -27,7 +27,7 @@ from firesteel.edge.http.engine_client import (
 from firesteel.errors import FiresteelError, HostNotReady, ServerNotReady, UsageError
 from firesteel.launch import EngineName, Task
 from firesteel.run.endpoints import KEY_VARIABLES
-from firesteel.run.service import Service, api_key, death, forget_proof, last_lines
+from firesteel.run.service import Service, after_death, api_key, death, forget_proof, last_lines
 from firesteel.run.verify import questions
 from firesteel.run.verify.checks import Cause, CheckResult
 from firesteel.run.verify.expected import Expected, stored_expected
@@ -253,7 +253,7 @@ async def target_of_service(home: Home, service: Service) -> VerifyTarget:
     """If it fails, the gateway proves it in full the next time."""
     spec, log = service.spec, service.log
     if service.phase == "dead":
-        raise HostNotReady(f"{service.name} is dead: {death(service.state)}", next=spec.again)
+        raise HostNotReady(f"{service.name} is dead: {death(service.state)}", next=after_death(service))
     if not await is_healthy(spec.url, timeout_s=10):
         raise HostNotReady(
             f"{service.name} runs but does not answer at {spec.url}/health within 10 s",
