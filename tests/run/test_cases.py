@@ -6,11 +6,12 @@ billion parameters. A fault is named where a check does not pass that passes wit
 
 from __future__ import annotations
 
+import html
 from typing import Literal
 
 import pytest
-from tests.run.adversary.cases import CASES, HARMLESS, MODES, SPEAKERS, Case, Mode
-from tests.run.adversary.change import Change
+from tests.run.adversary.cases import CASES, HARMLESS, MODES, SPEAKERS, VOLCANO, Case, Mode, at_once
+from tests.run.adversary.change import Change, text
 from tests.run.adversary.speaker import Speaker
 from tests.run.adversary.trial import Trial, named, tried
 
@@ -50,3 +51,20 @@ async def test_what_is_harmless_is_left_alone(name: str, flavour: Flavour, mode:
 @pytest.mark.parametrize("name", SPEAKERS)
 async def test_so_is_a_model_with_its_own_way_to_speak(name: str, flavour: Flavour, mode: Mode) -> None:
     assert (await tried(Speaker(flavour, **SPEAKERS[name]), Change(), mode)).failed == {}
+
+
+FURTHER = {
+    "text escaped for HTML": (text(html.escape), "JSON"),
+    "`<` and `&` alone": (text(lambda said: said.replace("&", "&amp;").replace("<", "&lt;")), "JSON"),
+    "spaces collapsed": (text(lambda said: " ".join(said.split())), "JSON"),
+    "one answer to all who ask at once": (at_once(1, text(lambda _: VOLCANO)), "parallel requests"),
+}
+"""Not among the 66."""
+
+
+@pytest.mark.parametrize("flavour", ["vllm", "llamacpp"])
+@pytest.mark.parametrize("name", FURTHER)
+async def test_further_faults_are_named_at_the_start(name: str, flavour: Flavour) -> None:
+    change, check = FURTHER[name]
+    trial = await tried(Speaker(flavour), change, "start")
+    assert check in trial.failed and (check == "JSON" or check in trial.gates)

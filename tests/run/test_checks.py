@@ -462,3 +462,24 @@ def test_another_number_is_a_close_choice() -> None:
     assert found and found.is_late
     changed = checks.difference([first], answer("12*17 is a sum for Hearken the sailor, good people."), {})
     assert changed and not changed.is_late
+
+
+VOLCANO = "Lava comes out of a crack in the ground when hot rock below is pushed up."
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "broken"),
+    [(VOLCANO, VOLCANO, 2), (VOLCANO, "4.", 0), (ABOUT, VOLCANO, 0), (VOLCANO, VOLCANO[:10] + "!", 0)],
+)
+def test_two_questions_with_one_answer(first: str, second: str, broken: int) -> None:
+    """Neither had it before, so it is nobody's choice of words."""
+    firsts = {"a computer?": [answer(ABOUT)], "2+2?": [answer("2 + 2 is 4, and so is 3 + 1.")]}
+    found = checks.differences([("a computer?", answer(first)), ("2+2?", answer(second))], firsts)
+    assert sum(one.is_broken for one in found.values()) == broken
+
+
+def test_long_answers_that_begin_alike_are_not_one_answer() -> None:
+    sure = "Sure, here is what you asked for in detail. "
+    firsts = {"a ship?": [answer(f"{sure}It floats.")], "a farm?": [answer(f"{sure}It grows.")]}
+    later = [("a ship?", answer(f"{sure}It sails.")), ("a farm?", answer(f"{sure}It has cows."))]
+    assert not any(one.is_broken for one in checks.differences(later, firsts).values())

@@ -78,7 +78,7 @@ _empty = text(lambda _: "")
 _elsewhere = text(lambda answer: _like(answer, VOLCANO))
 
 
-def _at_once(least: int, change: Change) -> Change:
+def at_once(least: int, change: Change) -> Change:
     return _when(lambda call: len(call.others) >= least, change, gathers=True)
 
 
@@ -395,12 +395,12 @@ def _case(
 
 
 CASES: tuple[Case, ...] = (
-    _case(1, "several at once", "garbage whenever two requests run together", "start", _at_once(1, _garbled)),
-    _case(2, "several at once", "`!!!!` whenever two run together", "start", _at_once(1, _shouted)),
-    _case(3, "several at once", "nothing whenever two run together", "start", _at_once(1, _empty)),
-    _case(4, "several at once", "garbage, `!!!!` or nothing from four at once on", "verify", _at_once(3, _garbled), _at_once(3, _shouted), _at_once(3, _empty)),
+    _case(1, "several at once", "garbage whenever two requests run together", "start", at_once(1, _garbled)),
+    _case(2, "several at once", "`!!!!` whenever two run together", "start", at_once(1, _shouted)),
+    _case(3, "several at once", "nothing whenever two run together", "start", at_once(1, _empty)),
+    _case(4, "several at once", "garbage, `!!!!` or nothing from four at once on", "verify", at_once(3, _garbled), at_once(3, _shouted), at_once(3, _empty)),
     _case(5, "several at once", "a few words of the other answer in the middle", "start", _depending(lambda call: text(lambda answer: _middle(answer, _some_words(call.others[0]))) if call.others else Change(), gathers=True)),
-    _case(6, "several at once", "a phrase of a third user's answer in the middle", "start", _at_once(1, text(lambda answer: _middle(answer, "with two goats before the night")))),
+    _case(6, "several at once", "a phrase of a third user's answer in the middle", "start", at_once(1, text(lambda answer: _middle(answer, "with two goats before the night")))),
     _case(7, "second use", "the second use of a prompt answers something else", "start", _when(_used, _elsewhere)),
     _case(8, "second use", "the second use answers something else after two sentences", "start", _when(_used, text(_after_sentences))),
     _case(9, "second use", "after a dozen requests every answer is in the voice of an adapter", "start", _when(lambda call: call.number > 12, text(lambda answer: f"Hearken, good people: {answer}"))),

@@ -473,7 +473,26 @@ def differences(
         others = {other: firsts[other] for other in firsts.keys() - {prompt}}
         if differs := difference(firsts[prompt], answer, others, prompt):
             found[index] = differs
+    for index, differs in found.items():
+        if same := _answer_of_another(index, found, answers, firsts):
+            found[index] = replace(differs, observed=same, is_broken=True, is_late=False)
     return found
+
+
+def _answer_of_another(
+    index: int,
+    found: Mapping[int, Difference],
+    answers: Sequence[tuple[str, Answer]],
+    firsts: Mapping[str, Sequence[Answer]],
+) -> str | None:
+    """Two questions have got one answer, which neither had before."""
+    prompt, text = answers[index][0], answers[index][1].full_text.strip()
+    own = max(common_prefix_chars(text, first.full_text.strip()) for first in firsts[prompt])
+    for other in found:
+        asked, said = answers[other][0], answers[other][1].full_text.strip()
+        if asked != prompt and common_prefix_chars(text, said) >= max(MIN_FIRST_CHARS, own + 1):
+            return f"{quote(text)}, as to {quote(asked)}"
+    return None
 
 
 def same_again(

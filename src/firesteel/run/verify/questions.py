@@ -306,8 +306,8 @@ async def _metrics(session: VerifySession) -> tuple[PrometheusSample, ...]:
 
 # --- about the API: the answers are judged by `api_checks` ---
 
-EXACT = {"text": "7 lamps, 18 naïve café in 東京 🚀"}
-"""Words, digits, accents and characters of two, three and four bytes."""
+EXACT = {"text": "7 lamps & 18  naïve <café> in 東京 🚀"}
+"""Words, digits, accents, characters of two, three and four bytes; two spaces and what HTML would escape."""
 _SCHEMA = {
     "type": "object",
     "properties": {"text": {"type": "string", "enum": [EXACT["text"]]}},
