@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -136,6 +137,8 @@ def test_any_endpoint_is_measured_and_kept(here: Firesteel, tmp_path: Path) -> N
     for format in ("json", "csv", "markdown", "llama-benchy", "llama-benchy-csv"):
         exported = here("bench", "export", "last", "--as", format)
         assert exported.code == 0 and "faulty" in exported.out, exported.err
+    written = here("bench", "export", "last", "--json", "--file", str(tmp_path / "runs.json"))
+    assert written.json == json.loads((tmp_path / "runs.json").read_text())
 
 
 def test_a_budget_that_is_too_short_is_refused_and_the_run_continues(here: Firesteel) -> None:

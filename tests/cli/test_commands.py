@@ -8,10 +8,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 import jsonschema
 import pytest
 
 from firesteel.cli.main import COMMANDS, RENAMED
+from firesteel.cli.main import firesteel as program
 from firesteel.edge.home import Home, lock
 from firesteel.gateway.address import Address, lock_path, write_address
 from firesteel.library.documents.all import schemas
@@ -20,11 +22,34 @@ from tests.conftest import Firesteel, Ran
 SCHEMAS = schemas()
 
 
+def _command(group: click.Group, name: str) -> click.Command:
+    command = group.get_command(click.Context(group), name)
+    assert command is not None
+    return command
+
+
 def document(ran: Ran) -> Any:
     """The one document on stdout, validated against its published schema."""
     result = json.loads(ran.out)
     jsonschema.validate(result, SCHEMAS[result["document"]])
     return result
+
+
+def test_every_command_takes_json() -> None:
+    """A group that does nothing itself lists its commands."""
+
+    def lacking(group: click.Group, name: str) -> list[str]:
+        found = []
+        for word in group.list_commands(click.Context(group)):
+            command = _command(group, word)
+            takes = {option for each in command.params for option in each.opts}
+            if "--json" not in takes and not (isinstance(command, click.Group) and not command.params):
+                found.append(f"{name}{word}")
+            if isinstance(command, click.Group):
+                found += lacking(command, f"{name}{word} ")
+        return found
+
+    assert lacking(program, "") == []
 
 
 def test_every_command_has_help(firesteel: Firesteel) -> None:

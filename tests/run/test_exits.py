@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.run.supervise.exits import (
     AGAIN_CODE,
+    CONTAINER_PAUSES_S,
     GOOD_RUN_S,
     PAUSES_S,
     EngineExit,
@@ -64,6 +67,14 @@ def test_a_container_gets_time_to_free_its_memory() -> None:
     pauses = [decide([SERVED] * count, is_container=True) for count in (1, 2, 3)]
     assert pauses == [RestartAfter(10, 1, 3), RestartAfter(30, 2, 3), RestartAfter(60, 3, 3)]
     assert isinstance(decide([SERVED] * 4, is_container=True), GiveUp)
+
+
+def test_the_manual_has_these_pauses() -> None:
+    text = " ".join((Path(__file__).parents[2] / "docs" / "up.md").read_text().split())
+    *first, last = (f"{seconds:.0f}" for seconds in PAUSES_S)
+    *container, at_last = (f"{seconds:.0f}" for seconds in CONTAINER_PAUSES_S)
+    assert f"after {', '.join(first)} and {last} s" in text
+    assert f"a container after {', '.join(container)} and {at_last} s" in text
 
 
 ends = st.builds(

@@ -91,16 +91,19 @@ def show(run: str, cold: bool, html: Path | None, as_json: bool) -> None:
     show_default=True,
     help="Write rows to share, a CSV table, Markdown for an issue, or what llama-benchy writes.",
 )
-def export(runs: tuple[str, ...], file: Path | None, samples: bool, format: ExportFormat) -> None:
+@options.json_option
+def export(
+    runs: tuple[str, ...], file: Path | None, samples: bool, format: ExportFormat, as_json: bool
+) -> None:
     """Export runs to share: figures with their intervals, nothing that names you or your machine.
 
     Without RUN, everything that was measured here. With --samples one complete run, including its URLs.
     """
     show_notes()
-    text = history.export_runs(runs, format, samples=samples)
+    text = history.export_runs(runs, "json" if as_json else format, samples=samples)
     if file:
         history.write_text(file, f"{text}\n")
-    else:
+    if as_json or not file:
         click.echo(text)
 
 
