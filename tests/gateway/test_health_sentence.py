@@ -9,6 +9,7 @@ from firesteel.gateway.admin.status import health_sentence
 from firesteel.gateway.executor import ModelView
 from firesteel.gateway.interfaces import WaitStatus
 from firesteel.gateway.monitoring.sampler import RecentActivity
+from firesteel.gateway.scheduler.capacity import LoadPreview
 from firesteel.gateway.scheduler.events import ModelPhase, ScheduledModel
 from firesteel.gateway.service_config import ModelConfig, PlannedFigures, Reason
 from firesteel.gateway.state import ModelHealth
@@ -51,6 +52,8 @@ def test_an_idle_model_is_healthy() -> None:
     assert health_sentence(view(), RecentActivity(), None) == ModelHealth(
         True, "healthy: no request in the last 5 min"
     )
+    few = replace(RecentActivity(), requests=2)
+    assert health_sentence(view(), few, None).text == "healthy: 2 requests in the last 5 min"
     serving = view()
     assert serving.status
     serving = replace(serving, status=replace(serving.status, busy=1))
@@ -98,6 +101,7 @@ def test_a_hot_gpu_slows_down_what_runs_on_it() -> None:
     ("model", "ok", "text"),
     [
         (view("off"), True, "not loaded; a request loads it"),
+        (replace(view("off"), preview=LoadPreview(why_not="no room")), True, "not loaded: no room"),
         (view("off", why="does not\nfit"), False, "its last load failed: does not fit"),
         (view("off", note="another coder runs"), False, "another coder runs"),
         (view("loading", note="restarting by itself: it crashed"), False, "restarting by itself: it crashed"),

@@ -232,6 +232,21 @@ async def test_web_pages_follow_the_file(tmp_path: Path) -> None:
         assert any("no keys are in use" in each for each in it.texts("file"))
 
 
+async def test_a_model_that_never_fits_is_named_at_once(tmp_path: Path) -> None:
+    async with an_engine() as (_, engine), running(tmp_path, engine) as it:
+        file = tmp_path / "service.yaml"
+        cmd = "cmd: 'python3 -m http.server ${PORT}'"
+        models = f"  held: {{{cmd}, memory: 400MiB, pinned: true}}\n  near: {{{cmd}, memory: 200MiB}}\n"
+        file.write_text(f"{file.read_text()}{models}memory: {{ceiling: 500MiB}}\n")
+        async with asyncio.timeout(30):
+            while not (said := [text for text in it.texts("model") if text.startswith("near")]):
+                await asyncio.sleep(0.1)
+        assert (
+            said[0].startswith("near cannot be served: `near` needs 200.0 MiB")
+            and "(`far`, `held`)" in said[0]
+        )
+
+
 async def test_any_page_needs_keys(tmp_path: Path) -> None:
     file = tmp_path / "service.yaml"
     file.write_text("cors: any\nmodels:\n  far: {url: 'http://127.0.0.1:9'}\n")

@@ -237,6 +237,10 @@ class Executor:
         """What a load of this model would do. It can be served."""
         return self._scheduler.preview(name, uptime())
 
+    def impossible(self) -> dict[str, str]:
+        """Models that this file never lets load, and why."""
+        return self._scheduler.impossible()
+
     def _status(self, name: str) -> events.ScheduledModel | None:
         try:
             return self._scheduler.status(name, uptime())

@@ -147,7 +147,7 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
             server.keepalives = changed.keepalives
             if options.cors is None:
                 server.origins = _safe_origins(changed.cors, ring, events)
-            for event in _unservable(changed):
+            for event in _unservable(changed, executor.impossible()):
                 events.put(event)
             publish_address()
             dispatcher.monitoring.file_problem = ""
@@ -179,7 +179,7 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
         refreshing = asyncio.ensure_future(_refresh_keys(ring))
         stack.callback(refreshing.cancel)
         yield _listening(url, config, ring)
-        for event in _unservable(config):
+        for event in _unservable(config, executor.impossible()):
             yield event
         async for event in events.until(ends):
             yield event
@@ -314,10 +314,10 @@ def _safe_origins(origins: tuple[str, ...], ring: KeyRing, events: _EventQueue) 
     return origins
 
 
-def _unservable(config: ServiceConfig) -> Iterator[ServeEvent]:
+def _unservable(config: ServiceConfig, impossible: Mapping[str, str]) -> Iterator[ServeEvent]:
     for model in config.models:
-        if model.why_not:
-            yield ServeEvent("model", f"{model.name} cannot be served: {model.why_not}")
+        if why := model.why_not or impossible.get(model.name):
+            yield ServeEvent("model", f"{model.name} cannot be served: {why}")
 
 
 def _require_a_model(config: ServiceConfig) -> None:

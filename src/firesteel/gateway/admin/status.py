@@ -281,6 +281,8 @@ def _not_ready(view: ModelView) -> ModelHealth:
             return _verdict(False, f"its last load failed: {status.why}")
         if view.note:
             return _verdict(False, view.note)
+        if view.preview and view.preview.why_not:
+            return _verdict(True, f"not loaded: {view.preview.why_not}")
         return _verdict(True, "not loaded; a request loads it")
     if progress:
         left = f", about {show_seconds(progress.eta_s)} left" if progress.eta_s else ""
@@ -360,8 +362,10 @@ def _doing(recent: RecentActivity, busy: int) -> str:
         parts.append(f"KV cache {_percent(recent.kv_used)} used")
     if recent.acceptance is not None:
         parts.append(f"{_percent(recent.acceptance)} of drafts accepted")
-    if recent.requests or recent.tokens:
+    if parts and (recent.requests or recent.tokens):
         return ", ".join(parts)
+    if recent.requests:
+        return f"{recent.requests} {'request' if recent.requests == 1 else 'requests'} in the last {_WINDOW}"
     return "a request is running" if busy else f"no request in the last {_WINDOW}"
 
 

@@ -111,6 +111,11 @@ class Scheduler:
     def preview(self, name: str, now_s: float) -> LoadPreview:
         return preview_load(self._capacity, self._states[name], now_s)
 
+    def impossible(self) -> dict[str, str]:
+        """Models that can never be loaded alongside those that always stay, and why."""
+        found = ((state.name, self._capacity.why_impossible(state)) for state in self._capacity.impossible)
+        return {name: why for name, why in found if why}
+
     def used_bytes(self) -> int:
         return self._capacity.used_bytes
 
