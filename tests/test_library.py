@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 import subprocess
 import sys
@@ -22,7 +23,6 @@ from firesteel.bench.tune.journal import TuneOptions, read_journal, write_journa
 from firesteel.bench.tune.tune import begin, environment, resume
 from firesteel.edge.home import Home
 from firesteel.errors import HostNotReady, UsageError
-from firesteel.gateway.serve import ServeOptions
 from firesteel.launch import Ask
 from firesteel.planner.rendered import CLUSTER_FORMS, FORMS
 from firesteel.run.events import PhaseDone
@@ -52,6 +52,16 @@ def test_everything_that_is_exported_is_there() -> None:
     for name in firesteel.__all__:
         assert getattr(firesteel, name) is not None
     assert not hasattr(firesteel, "nonsense")
+
+
+def test_what_a_function_takes_can_be_made() -> None:
+    """Its options are exported too; other values are what functions return."""
+    functions = [each for name in firesteel.__all__ if inspect.isfunction(each := getattr(firesteel, name))]
+    written = " ".join(
+        str(each.annotation) for f in functions for each in inspect.signature(f).parameters.values()
+    )
+    taken = set(re.findall(r"\b(?:\w+(?:Limits|Options|Settings)|Ask|Cluster|Sizes)\b", written))
+    assert len(taken) > 9 and taken <= set(firesteel.__all__)
 
 
 def test_no_function_hides_a_package() -> None:
@@ -180,7 +190,7 @@ def test_serve(home: Home, tmp_path: Path, free_port: int) -> None:
     async def serve() -> list[str]:
         ends = asyncio.Event()
         kinds: list[str] = []
-        async for event in firesteel.serve(ServeOptions(file, f"127.0.0.1:{free_port}"), ends):
+        async for event in firesteel.serve(firesteel.ServeOptions(file, f"127.0.0.1:{free_port}"), ends):
             kinds.append(event.kind)
             if event.kind == "listening":
                 ends.set()

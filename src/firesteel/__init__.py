@@ -8,13 +8,15 @@ from firesteel.errors import FiresteelError
 
 __version__ = "0.1.0"
 __all__ = [
-    "FiresteelError", "add_key", "audit", "build_image", "check", "client_settings", "client_target",
-    "compare", "compare_answers", "compare_in_turns", "compare_with_plan", "compare_with_published",
-    "compatibility", "diagnose", "docker", "doctor", "doctor_cluster", "down", "history", "host",
-    "inspect_image", "keys", "learn", "learn_image", "log_file", "logs", "measure", "models", "plan",
-    "plan_quantization", "propose", "pull", "quantize", "read", "remove_files", "render_as", "render_by_node",
-    "render_for_kubernetes", "repair", "revoke_key", "roll_back_model", "serve", "services", "stored_run",
-    "tune", "undo_repair", "unused_files", "up", "upgrade_model", "verify",
+    "Ask", "Cluster", "FiresteelError", "KeyLimits", "RepairOptions", "RequestSettings", "RunLimits",
+    "RunOptions", "ServeOptions", "Sizes", "TuneOptions", "UpgradeOptions", "add_key", "audit", "build_image",
+    "check", "client_settings", "client_target", "compare", "compare_answers", "compare_in_turns",
+    "compare_with_plan", "compare_with_published", "compatibility", "diagnose", "docker", "doctor",
+    "doctor_cluster", "down", "history", "host", "inspect_image", "keys", "learn", "learn_image", "log_file",
+    "logs", "measure", "models", "plan", "plan_quantization", "propose", "pull", "quantize", "read",
+    "remove_files", "render_as", "render_by_node", "render_for_kubernetes", "repair", "revoke_key",
+    "roll_back_model", "serve", "services", "stored_run", "tune", "undo_repair", "unused_files", "up",
+    "upgrade_model", "verify",
 ]  # fmt: skip
 
 TYPE_CHECKING = False  # `typing` would be the slowest import of all, and a Ctrl-C during it a traceback

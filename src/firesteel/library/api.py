@@ -1,5 +1,14 @@
-"""The public functions: `firesteel.NAME` is the NAME that is imported here."""
+"""The public functions and what they take: `firesteel.NAME` is the NAME that is imported here."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from firesteel.bench.load.schedule import RunLimits, Sizes
+from firesteel.bench.measurements import RequestSettings
+from firesteel.bench.tune.journal import TuneOptions
+from firesteel.bench.upgrade.result import UpgradeOptions
+from firesteel.gateway.key_limits import KeyLimits
+from firesteel.launch import Ask
 from firesteel.library.bench import compare_answers, compare_in_turns, measure
 from firesteel.library.check import check, compatibility, diagnose, read
 from firesteel.library.clients import client_settings, client_target
@@ -25,3 +34,16 @@ from firesteel.library.run import (
 from firesteel.library.serve import add_key, keys, revoke_key, serve
 from firesteel.library.tune import tune
 from firesteel.library.weights import audit, plan_quantization, quantize, repair, undo_repair
+from firesteel.render import Cluster
+
+if TYPE_CHECKING:
+    from firesteel.gateway.serve import ServeOptions
+    from firesteel.run.spec import RunOptions
+    from firesteel.workshop.repair import RepairOptions
+else:  # slow to load, and few programs need them
+    _MODULES = {"RepairOptions": "workshop.repair", "RunOptions": "run.spec", "ServeOptions": "gateway.serve"}
+
+    def __getattr__(name):
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"firesteel.{_MODULES[name]}"), name)
