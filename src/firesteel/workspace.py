@@ -11,6 +11,7 @@ way it comes in. It decides nothing: `planner.propose` does, from these values.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, get_args
@@ -243,7 +244,9 @@ def _with_audit(proposal: Proposal, model: str) -> Proposal:
     from firesteel.rules.checkpoint.judge import judge
 
     if unknown := [check for check in proposal.ask.despite if check not in CHECKS]:
-        raise UsageError(f"`{unknown[0]}` is no check of an audit", next=f"firesteel audit {model}")
+        raise UsageError(
+            f"`{unknown[0]}` is no check of an audit", next=f"firesteel audit {shlex.quote(model)}"
+        )
 
     if is_path(model) and model.endswith(".json"):
         return proposal

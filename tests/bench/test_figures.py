@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.bench.measurements import MeasuredFigure, Point, PointContext, RequestSample, Wrong
+from firesteel.bench.measurements import (
+    MeasuredFigure,
+    Point,
+    PointContext,
+    RequestSample,
+    RequestSettings,
+    Subject,
+    Wrong,
+)
 from firesteel.bench.report.verdict import verdict
 from firesteel.bench.results.figures import decode_tokens_per_s, figures
 from firesteel.values import replace
@@ -116,6 +124,13 @@ def test_an_unusual_bandwidth_share_is_noted(tps: float, share: float, says: str
     found = figures(POINT, [took(1, tps), took(2, tps)], PointContext(plan=PLAN))
     assert found.bandwidth_share == pytest.approx(share)
     assert bool(found.notes) == bool(says) and says in " ".join(found.notes)
+
+
+@pytest.mark.parametrize(("sparks", "notes"), [(1, 1), (2, 0)])
+def test_hosts_that_wait_for_each_other_may_have_a_smaller_share(sparks: int, notes: int) -> None:
+    subject = Subject("http://one", "m", plan=PLAN, launch={"sparks": sparks}, host={"gpus": ["NVIDIA GB10"]})
+    found = figures(POINT, [took(1, 40), took(2, 40)], PointContext.of(subject, RequestSettings()))
+    assert len(found.notes) == notes
 
 
 def test_a_step_gives_several_tokens_with_drafts() -> None:

@@ -10,6 +10,7 @@ import pytest
 from firesteel.cli.output import progress
 from firesteel.cli.output.show import err
 from firesteel.edge.programs.build import BuildProgress
+from tests.conftest import Firesteel
 
 
 async def test_silent_work_is_named_although_a_line_came_right_before_it(
@@ -35,3 +36,8 @@ async def test_silent_work_is_named_although_a_line_came_right_before_it(
     assert await progress.last_of(events(), int) == 7
     assert lines[0] == "verifying" and lines[1].startswith("measuring both in turns, ")
     assert lines[1].endswith(" so far, about 6 min left")
+
+
+def test_a_plan_that_a_rule_stops_does_not_say_no_warnings(firesteel: Firesteel) -> None:
+    ran = firesteel("up", "smollm2", "--adapter", "polite=/nowhere/polite.gguf")
+    assert ran.code == 3 and ", 1 stop\n" in ran.err and "no warnings" not in ran.err

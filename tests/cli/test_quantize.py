@@ -21,12 +21,12 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_from_a_folder_to_a_plan_of_the_result(firesteel: Firesteel, model: Path, tmp_path: Path) -> None:
-    target = tmp_path / "tiny-nvfp4"
+    target = tmp_path / "tiny in 4 bits"
     ran = firesteel("quantize", str(model), "--to", "nvfp4", "--out", str(target))
     assert ran.code == 0, ran.err
     for part in ("871,936 bytes", "32 matrices in nvfp4", "before", "after", "largest errors"):
         assert part in ran.out
-    assert f"firesteel plan {target}" in ran.err
+    assert f"firesteel plan '{target}'" in ran.err
     again = firesteel("quantize", str(model), "--to", "nvfp4", "--out", str(target))
     assert again.code == 2
     assert "already exists" in again.err

@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 import firesteel.service_file as module
-from firesteel.edge.sim.setup import scenarios
 from firesteel.run.service import ServiceSpec, write_spec
 from tests.cli.inside import inside
 from tests.conftest import Firesteel, run_firesteel
@@ -124,11 +123,6 @@ def test_the_module_shows_the_documented_file() -> None:
     assert module.__doc__ is not None
     first_block = next(part for part in module.__doc__.split("\n\n") if part.startswith("    "))
     assert yaml.safe_load(dedent(first_block))["models"] == yaml.safe_load(example())["models"]
-
-
-def test_the_docs_list_every_scenario() -> None:
-    text = (DOCS / "up.md").read_text()
-    assert [name for name in scenarios() if f"`{name}`" not in text] == []
 
 
 # --- render -f ---

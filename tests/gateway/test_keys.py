@@ -136,11 +136,11 @@ def test_a_change_is_seen_while_it_runs(path: Path) -> None:
     ring = KeyRing.read(path)
     assert ring.refresh() is None and ring.is_open
     token = token_of(path, "laptop")
-    assert ring.refresh() == "keys: added laptop"
+    assert ring.refresh() == "added laptop"
     assert ring.authenticate(token) == Caller("laptop") and isinstance(ring.authenticate(None), Rejection)
     assert ring.refresh() is None, "once for a change"
     revoke_key(path, "laptop")
-    assert ring.refresh() == "keys: revoked laptop"
+    assert ring.refresh() == "revoked laptop"
     assert isinstance(ring.authenticate(token), Rejection)
 
 
@@ -409,7 +409,7 @@ def test_a_new_key_works_at_once(path: Path) -> None:
     ring.on_change = heard.append
     second = token_of(path, "second")
     assert ring.authenticate(second) == Caller("second")
-    assert ring.authenticate(first) == Caller("first") and heard == ["keys: added second"]
+    assert ring.authenticate(first) == Caller("first") and heard == ["added second"]
     assert ring.refresh() is None
 
 

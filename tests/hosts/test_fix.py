@@ -324,6 +324,8 @@ def test_a_damaged_journal_is_ignored(host: Path) -> None:
 def test_the_command_asks_shows_a_diff_and_takes_back(firesteel: Firesteel, host: Path) -> None:
     several(host)
     before = tree(host)
+    ran = firesteel("doctor", "--root", str(host), "--fix", "swap")  # nobody can answer
+    assert ran.code == 2 and "next: add --yes" in ran.err
     ran = firesteel("doctor", "--root", str(host), "--fix", "swap", stdin="n\n")
     assert "+vm.swappiness = 1" in ran.err and "nothing was changed" in ran.err and tree(host) == before
     ran = firesteel("doctor", "--root", str(host), "--fix", "--yes", "--json")

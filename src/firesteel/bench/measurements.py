@@ -241,8 +241,9 @@ class PointContext(Value):
     kv_usage: float | None = None
     preemptions: int | None = None
     drafts: bool = False
-    has_gpu: bool = True
-    """The usual bandwidth share is that of a GB10; a CPU reaches less, which is not a fault."""
+    is_one_gpu: bool = True
+    """The usual bandwidth share is that of one GB10; a CPU reaches less, and so do several hosts, which wait
+    for each other. That is not a fault."""
 
     @classmethod
     def of(cls, subject: Subject, settings: RequestSettings) -> PointContext:
@@ -250,7 +251,7 @@ class PointContext(Value):
             plan=subject.plan,
             target=settings.target,
             drafts=bool(subject.plan.get("drafts")),
-            has_gpu=subject.host.get("gpus") not in ([], ()),
+            is_one_gpu=subject.host.get("gpus") not in ([], ()) and (subject.launch.get("sparks") or 1) == 1,
         )
 
 

@@ -237,7 +237,7 @@ def _show_repair(report: RepairReport, options: RepairOptions) -> None:
     if not report.done and not report.left:
         out.print("nothing to repair")
     if report.written:
-        out.print(typed(f"next: firesteel audit {report.written}"), soft_wrap=True)
+        out.print(typed(f"next: firesteel audit {shlex.quote(str(report.written))}"), soft_wrap=True)
     elif report.done:
-        again = f"firesteel audit {report.model} --fix ... --out FOLDER, or --in-place"
+        again = f"firesteel audit {shlex.quote(report.model)} --fix ... --out FOLDER, or --in-place"
         out.print(typed(f"next: {again}; nothing was written"), soft_wrap=True)

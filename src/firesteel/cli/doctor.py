@@ -123,7 +123,7 @@ def _bundle(path: Path, root: Path | None, as_json: bool) -> int:
         options.print_json(documents.hosts.DoctorBundleJson.of(file=str(path), sections=sections))
         return 0
     click.echo(f"{path}: {len(sections)} sections, secrets removed; look through it before you send it")
-    click.echo(typed(f"next: firesteel doctor --from {path}"))
+    click.echo(typed(f"next: firesteel doctor --from {shlex.quote(str(path))}"))
     return 0
 
 

@@ -39,7 +39,7 @@ SECTIONS = {
     "Serve": {
         "serve": "Serve all models of a service file at one URL, loaded on demand; web page, keys, usage.",
         "top": "Watch the gateway in the terminal: models, memory, curves, requests, logs.",
-        "client": "Configure OpenCode, Claude Code, Codex, Continue, Zed or Open WebUI.",
+        "client": "Configure a coding agent or another client: Claude Code, OpenCode, Codex ...",
     },
     "Measure": {
         "bench": "Measure how fast a model is, with confidence intervals; list, compare and export runs.",
@@ -212,6 +212,11 @@ def main(argv: list[str] | None = None) -> NoReturn:
             sys.stdout.flush()  # here, so that a full disk or a closed pipe is an error like any other
         sys.exit(code)
     except (KeyboardInterrupt, click.Abort) as stop:
+        if isinstance(stop.__context__, EOFError) and not sys.stdin.isatty():
+            unanswered = UsageError("it asks before it does that, and there is no terminal", next="add --yes")
+            click.echo(err=True)  # it stands behind the question
+            _report(unanswered, argv, as_json="--json" in options)
+            sys.exit(unanswered.exit_code)
         click.echo(f"interrupted; {stop}" if str(stop) else "interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:

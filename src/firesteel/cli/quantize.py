@@ -128,7 +128,7 @@ def command(
         _show_result(job, done.result)
         _show_audit(done.audit)
         then = "plan" if done.can_be_published else "audit"
-        click.echo(typed(f"next: firesteel {then} {job.out}"), err=True)
+        click.echo(typed(f"next: firesteel {then} {shlex.quote(str(job.out))}"), err=True)
     return 0 if done.can_be_published else 3
 
 
@@ -162,7 +162,7 @@ def _quantize_gguf(
         options.print_json(document)
     elif written:
         out.print(f"wrote {job.out}: {show_bytes(written)}")
-        click.echo(typed(f"next: firesteel plan {job.out}"), err=True)
+        click.echo(typed(f"next: firesteel plan {shlex.quote(str(job.out))}"), err=True)
 
 
 def _calibrate(plan: CalibrationPlan, as_json: bool) -> None:
@@ -175,7 +175,7 @@ def _calibrate(plan: CalibrationPlan, as_json: bool) -> None:
         f"about {show_bytes(plan.needed_bytes)} of memory on {plan.host} for {hours}; not run by firesteel:"
     )
     out.print(shlex.join(plan.command), soft_wrap=True)
-    click.echo(typed(f"next: that command, then firesteel plan {plan.out}"), err=True)
+    click.echo(typed(f"next: that command, then firesteel plan {shlex.quote(str(plan.out))}"), err=True)
 
 
 def _upload(job: QuantizationJob) -> None:

@@ -6,6 +6,7 @@ Nothing here may load pydantic, rich or the planner: this process runs for weeks
 from __future__ import annotations
 
 import json
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,7 +84,9 @@ def command(
     runs, its address is printed instead.
     """
     if models and path:
-        raise UsageError("give a service file or MODELs, not both", next=f"firesteel serve -f {path}")
+        raise UsageError(
+            "give a service file or MODELs, not both", next=f"firesteel serve -f {shlex.quote(str(path))}"
+        )
     if listen is not None and port is not None:
         raise UsageError("--listen has a port already; give one of them", next=f"--listen {listen}")
     listen = f"127.0.0.1:{port}" if port is not None else listen

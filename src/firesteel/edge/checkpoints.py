@@ -72,7 +72,7 @@ def _open_path(path: Path, quant: str | None, assume_llama: bool) -> Checkpoint:
         return _open_config(path, quant, assume_llama)
     raise UsageError(
         f"{path} is neither a GGUF file, a config.json, nor a folder with config.json and safetensors",
-        next=f"firesteel plan {path.parent}",
+        next=f"firesteel plan {shlex.quote(str(path.parent))}",
     )
 
 

@@ -13,6 +13,7 @@ import glob
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from math import prod
@@ -74,7 +75,7 @@ def read_contents(model: str, environ: Mapping[str, str] = os.environ) -> Checkp
     if path.exists():
         raise UsageError(
             f"{path} is neither a folder with safetensors nor a GGUF file",
-            next=f"firesteel audit {path.parent}",
+            next=f"firesteel audit {shlex.quote(str(path.parent))}",
         )
     if model.count("/") == 1 and not model.startswith((".", "~", "/")):
         return read_hub(model, environ)

@@ -55,9 +55,15 @@ def find_target(
     if model is None and len(running) == 1:
         model = next(iter(running))
     if model is None:
-        names = ", ".join(running)
-        what = f"several services are running: {names}" if running else "nothing is running; which MODEL?"
-        raise UsageError(what, next=f"firesteel client NAME {next(iter(running), 'MODEL')}")
+        if running:
+            raise UsageError(
+                f"several services are running: {', '.join(running)}",
+                next=f"add a name: {next(iter(running))}",
+            )
+        raise UsageError(
+            "nothing is running, and no MODEL was given",
+            next="add the name of one, running or not: firesteel models lists them",
+        )
     if model in running:
         endpoint = of_service(workspace, running[model], context)
         return ClientTarget(endpoint, "service", f"this is the service `{model}` itself, on its own port")

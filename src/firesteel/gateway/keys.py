@@ -442,7 +442,7 @@ class KeyRing:
         self._set_keys(keys)
         added, gone = sorted(set(keys) - before), sorted(before - set(keys))
         changes = [*(f"added {name}" for name in added), *(f"revoked {name}" for name in gone)]
-        return f"keys: {', '.join(changes) or 'read again'}"
+        return ", ".join(changes) or "the file was read again"
 
 
 def require_keys(listen: str, ring: KeyRing) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -172,13 +173,13 @@ def plan_job(
 def require_sound(model: str, despite: Sequence[str] = ()) -> None:
     """Raises Stopped for a source whose weights are damaged: hours of work would quantize the damage."""
     if unknown := [check for check in despite if check not in known_checks()]:
-        raise UsageError(f"there is no check `{unknown[0]}`", next=f"firesteel audit {model}")
+        raise UsageError(f"there is no check `{unknown[0]}`", next=f"firesteel audit {shlex.quote(model)}")
     for found in audit(model).findings:
         # Engines need a tokenizer, quantizing does not.
         if found.level == "stop" and not found.check.startswith("tokenizer") and found.check not in despite:
             raise Stopped(
                 f"audit-{found.check}: {found.says}: {found.effect}",
-                next=f"firesteel audit {model}; if the audit is wrong: --despite {found.check}",
+                next=f"firesteel audit {shlex.quote(model)}; if the audit is wrong: --despite {found.check}",
             )
 
 

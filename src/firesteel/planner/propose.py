@@ -8,6 +8,7 @@ so that `plan` and `up` show and obey them.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 
@@ -486,7 +487,7 @@ def launch_findings(
 
 def audit_advice(model: str, found: CheckpointFinding) -> str:
     """What to type next: look, mend, or overrule it."""
-    look = f"firesteel audit {model}" + (" --fix" if found.mend else "")
+    look = f"firesteel audit {shlex.quote(model)}" + (" --fix" if found.mend else "")
     return f"{look}; or --despite {found.check}, if the audit is wrong" if found.level == "stop" else look
 
 
@@ -497,7 +498,7 @@ def is_audit(finding: Finding) -> bool:
 def audit_note(findings: Iterable[CheckpointFinding] | None, model: str) -> str:
     """What a plan says about it."""
     if findings is None:
-        return f"not audited, because it is not on this disk: firesteel audit {model}"
+        return f"not audited, because it is not on this disk: firesteel audit {shlex.quote(model)}"
     wrong = [found for found in findings if found.level != "note"]
     result = f"{len(wrong)} findings, see below" if wrong else "nothing is wrong"
     return f"audited from its headers and scales: {result}"

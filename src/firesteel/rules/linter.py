@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
@@ -453,7 +454,7 @@ class Baseline(Value):
 
 
 def parse_baseline(text: str, path: str) -> Baseline:
-    next = f"firesteel check --json ... > {path}"
+    next = f"firesteel check --json ... > {shlex.quote(str(path))}"
     try:
         baseline = from_json(Baseline, json.loads(text))
     except (ValueError, RecursionError) as error:

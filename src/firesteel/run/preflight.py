@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 import shutil
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -129,7 +130,8 @@ async def preflight(proposal: Proposal, home: Home, again: str = "") -> AsyncGen
         require_libraries()
     require_disk_space(home.root, OWN_DISK_BYTES, "the engine's log")
     _require_port(
-        launch.port, again or f"firesteel up {proposal.asked or proposal.name} --port {launch.port}"
+        launch.port,
+        again or f"firesteel up {shlex.quote(proposal.asked or proposal.name)} --port {launch.port}",
     )
     if launch.program and (withheld := withheld_variables(launch.engine, os.environ, launch.env)):
         yield PhaseDone(

@@ -383,7 +383,7 @@ def repositories_of(workspace: Workspace, model: str) -> list[str]:
 def next_command(workspace: Workspace, model: str, patterns: tuple[str, ...] = ()) -> str:
     """What to type after the pull."""
     if not is_only_on_hub(workspace.catalog, model):
-        return f"firesteel up {model}"
+        return f"firesteel up {shlex.quote(model)}"
     path = pulled_gguf(parse_name(model, patterns), workspace.home)
     # A GGUF without a recipe is served by its path.
     return f"firesteel up {shlex.quote(str(path))}" if path else f"firesteel plan {model.partition('@')[0]}"

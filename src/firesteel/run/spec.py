@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -253,7 +254,8 @@ def _container_steps(launch: Launch, named: str) -> tuple[Step, ...]:
     if container is None:
         raise FiresteelError(
             f"no container image is known that runs {launch.name} on this host",
-            next=f"firesteel up {named} --native, with an engine of this host: firesteel engine list",
+            next=f"firesteel up {shlex.quote(named)} --native, with an engine of this host: "
+            "firesteel engine list",
         )
     return (
         Step(Command(("firesteel", "pull", named)), "fetch the image and the weights, once"),

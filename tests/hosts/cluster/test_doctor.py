@@ -17,7 +17,7 @@ def test_every_node_is_examined(two_hosts: list[NamespaceHost]) -> None:
     assert found.json["differences"] == []
     node.mtu(1500)
     shown = head.firesteel("doctor", "--cluster", "jumbo-frames")
-    assert "enp1s0f1np1 has MTU 1500" in shown.out
+    assert "MTU of enp1s0f1np1 is 1500" in shown.out
     assert "MTU of the rails differs: spark1 9000, spark2 1500" in shown.out
     node.power_off()
     gone = head.firesteel("doctor", "--cluster", "jumbo-frames")

@@ -12,7 +12,7 @@ NODE_FOLDER = ".local/share/firesteel/cluster"
 def test_add_list_check_remove(two_hosts: list[NamespaceHost]) -> None:
     head, node = two_hosts
     asked = head.firesteel("cluster", "add", "spark2")
-    assert asked.code == 130 and "the host key of spark2 is SHA256:" in asked.err, "no answer is no consent"
+    assert asked.code == 2 and "the host key of spark2 is SHA256:" in asked.err, "no answer is no consent"
     assert head.firesteel("cluster", "list", "--json").json["nodes"] == []
     added = head.firesteel("cluster", "add", "spark2", "--yes")
     assert added.code == 0, added.err

@@ -323,7 +323,7 @@ def _late_first_token(point: Point, good: Sequence[RequestSample]) -> Iterator[s
 def _bandwidth(share: float | None, context: PointContext) -> Iterator[str]:
     if share is not None and share > SHARE_HIGH:
         yield f"decode is {share:.2f} of the bandwidth bound, above {SHARE_HIGH}: it reads less than planned"
-    elif share is not None and share < SHARE_LOW and context.has_gpu and not context.drafts:
+    elif share is not None and share < SHARE_LOW and context.is_one_gpu and not context.drafts:
         yield f"decode is {share:.2f} of the bandwidth bound, below {SHARE_LOW}: something slows it down"
     elif context.drafts and context.accepted_per_step is None and context.plan.get("bytes_per_token"):
         yield "the engine drafts and does not report how many drafts it accepts: bandwidth share unknown"

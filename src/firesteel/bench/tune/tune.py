@@ -16,6 +16,7 @@ finished runs, so `resume` continues a tune that ended for any reason.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
@@ -184,7 +185,8 @@ class _Tune:
             return base
         if ask.port is not None:
             raise HostNotReady(
-                f"port {port} is in use", next=f"firesteel tune {ask.model} --port {free}, or without --port"
+                f"port {port} is in use",
+                next=f"firesteel tune {shlex.quote(ask.model or '')} --port {free}, or without --port",
             )
         return self.environment.propose(replace(ask, port=free))[0]
 
@@ -497,7 +499,7 @@ def begin(
     if interrupted and not anew:
         raise UsageError(
             f"search {interrupted.id} for {chosen.name} was interrupted after {len(interrupted.trials)} runs",
-            next=f"firesteel tune {ask.model} --resume, or --anew to begin another",
+            next=f"firesteel tune {shlex.quote(ask.model or '')} --resume, or --anew to begin another",
         )
     if interrupted:
         interrupted.ended = "left"

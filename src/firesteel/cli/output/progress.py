@@ -193,11 +193,13 @@ def _planned(event: PlanReady) -> str:
     proposal = event.proposal
     memory, speed = proposal.plan.memory, proposal.plan.speed
     rate = f", about {show_rate(speed.decode_tokens_per_s.expected)}" if speed else ""
-    warnings = sum(finding.level == "warn" for finding in proposal.findings)
+    levels = [finding.level for finding in proposal.findings]
+    counts = ((levels.count("stop"), "stop"), (levels.count("warn"), "warning"))
+    found = ", ".join(f"{count} {what}{'s' * (count > 1)}" for count, what in counts if count)
     audited = "".join(f", {note}" for note in proposal.plan.notes if note.startswith("audited"))
     return (
         f"{proposal.name}: {memory.verdict}, {show_bytes(round(memory.needed.expected))} "
-        f"of {show_bytes(memory.budget_bytes)}{rate}, {f'{warnings} warnings' if warnings else 'no warnings'}"
+        f"of {show_bytes(memory.budget_bytes)}{rate}, {found or 'no warnings'}"
         f"{audited}"
     )
 

@@ -70,8 +70,14 @@ def all_nodes(home: Home) -> tuple[ClusterNode, ...]:
 def find_node(home: Home, name: str) -> ClusterNode:
     nodes = {node.name: node for node in all_nodes(home)}
     if name not in nodes:
-        there = f"; there is {', '.join(nodes)}" if nodes else ""
-        raise UsageError(f"no node is called `{name}`{there}", next=f"firesteel cluster add {name}")
+        if nodes:
+            raise UsageError(
+                f"no node is called `{name}`",
+                next=f"take one of {', '.join(nodes)}, or firesteel cluster add {name}",
+            )
+        raise UsageError(
+            f"no node is called `{name}`, and there are none", next=f"firesteel cluster add {name}"
+        )
     return nodes[name]
 
 

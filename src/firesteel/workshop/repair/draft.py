@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -227,7 +228,8 @@ def pieces(tensor: DraftTensor) -> Iterator[bytes]:
             piece = os.pread(source.fileno(), min(_PIECE, left), at)
             if not piece:
                 raise FiresteelError(
-                    f"{tensor.path} ended too early", next=f"firesteel audit {tensor.path.parent}"
+                    f"{tensor.path} ended too early",
+                    next=f"firesteel audit {shlex.quote(str(tensor.path.parent))}",
                 )
             left -= len(piece)
             at += len(piece)
@@ -250,7 +252,8 @@ def write_in_place(draft: Draft, check: Callable[[Path], None], on_progress: Pro
         )
     if (undo / "journal.json").exists():
         raise UsageError(
-            f"{folder} was repaired before", next=f"firesteel audit {folder} --undo, or remove {undo}"
+            f"{folder} was repaired before",
+            next=f"firesteel audit {shlex.quote(str(folder))} --undo, or remove {undo}",
         )
     shutil.rmtree(undo, ignore_errors=True)
     undo.mkdir()
@@ -338,7 +341,9 @@ def restore(folder: Path) -> tuple[str, ...]:
     undo = folder / UNDO
     if not (undo / "journal.json").exists():
         shutil.rmtree(undo, ignore_errors=True)  # killed before it had changed anything
-        raise UsageError(f"{folder} has no repair to undo", next=f"firesteel audit {folder} --fix")
+        raise UsageError(
+            f"{folder} has no repair to undo", next=f"firesteel audit {shlex.quote(str(folder))} --fix"
+        )
     journal = json.loads((undo / "journal.json").read_text("utf-8"))
     restored = set()
     offsets: dict[str, int] = {}

@@ -8,6 +8,7 @@ whole and in order.
 from __future__ import annotations
 
 import os
+import shlex
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -63,7 +64,8 @@ def convert(
     quantized = [module for module in modules.values() if module.is_quantized and module.weight is not None]
     if not quantized:
         raise FiresteelError(
-            f"{draft.folder} is not quantized", next=f"firesteel quantize {draft.folder} --to nvfp4"
+            f"{draft.folder} is not quantized",
+            next=f"firesteel quantize {shlex.quote(str(draft.folder))} --to nvfp4",
         )
     if other := next((module for module in quantized if module.format != "nvfp4"), None):
         raise FiresteelError(
@@ -73,7 +75,9 @@ def convert(
             else "use it as it is",
         )
     if all(module.layout == to for module in quantized):
-        raise FiresteelError(f"{draft.folder} is {to} already", next=f"firesteel audit {draft.folder}")
+        raise FiresteelError(
+            f"{draft.folder} is {to} already", next=f"firesteel audit {shlex.quote(str(draft.folder))}"
+        )
     nvfp4 = {module.name for module in quantized}
 
     def converted(tensor: DraftTensor) -> DraftTensor:

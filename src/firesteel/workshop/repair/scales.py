@@ -11,6 +11,7 @@ damaged here.
 from __future__ import annotations
 
 import math
+import shlex
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -203,7 +204,8 @@ def graft(
     }
     if not wanted and "tokenizer-missing" not in checks and "tokenizer-damaged" not in checks:
         raise FiresteelError(
-            f"{other.folder} has nothing that {draft.folder} lacks", next=f"firesteel audit {draft.folder}"
+            f"{other.folder} has nothing that {draft.folder} lacks",
+            next=f"firesteel audit {shlex.quote(str(draft.folder))}",
         )
     added = [theirs[part.name] for name in sorted(wanted) for part in their_modules[name].parts.values()]
     copied = {
