@@ -50,6 +50,21 @@ def thinner(rule: Rule) -> Iterator[tuple[str, Rule]]:
         yield "also", replace(rule, also=())
     if rule.unless:
         yield "unless", replace(rule, unless=())
+    for flag, when in without_a_flag(rule.when):
+        yield f"flag: {flag}", replace(rule, when=when)
+    for field in ("also", "unless"):
+        whens: tuple[When, ...] = getattr(rule, field)
+        for at, when in enumerate(whens):
+            for flag, changed in without_a_flag(when):
+                yield f"{field}: {flag}", replace(rule, **{field: (*whens[:at], changed, *whens[at + 1 :])})
+
+
+def without_a_flag(when: When) -> Iterator[tuple[str, When]]:
+    """The matchers without one of several flags: each of them needs an example of its own."""
+    flags = when.flag or ()
+    for gone in flags if len(flags) > 1 else ():
+        kept = tuple(flag for flag in flags if flag != gone)
+        yield gone, When(**{name: getattr(when, name) for name in when.given} | {"flag": kept})
 
 
 def holds(rule: Rule, line: str) -> bool:
