@@ -86,6 +86,18 @@ export function cells(columns) {
   return columns.map(([title, kind]) => h("td", { class: kind, "data-title": title }));
 }
 
+/** A row for `List`; `columns` are [title, class, make]: make(cell, context) fills a cell and returns its update(item). */
+export function tableRow(columns, context) {
+  const all = cells(columns);
+  const updates = columns.map(([, , make], at) => make(all[at], context));
+  return { node: h("tr", {}, all), update(item) { for (const update of updates) update(item); } };
+}
+
+/** For `tableRow`: a cell that holds the text read(item, context). */
+export function textCell(read) {
+  return (cell, context) => (item) => put(cell, read(item, context));
+}
+
 export function field(label, control) {
   return h("label", { class: "field" }, h("span", {}, label), control);
 }

@@ -1,23 +1,41 @@
 // Now: the machine's memory by model, each model with its state and its buttons, and who waits.
 
 import { request } from "./api.js";
-import { List, attribute, cells, coded, h, put, putCoded, show, table } from "./dom.js";
+import { List, attribute, coded, h, put, putCoded, show, table, tableRow, textCell } from "./dom.js";
 import { NONE, columnBytes, count, duration, gib, moment, names, percent, plural, rate } from "./format.js";
 
 const COLUMNS = [
-  ["Model", "name"], ["State", "state"], ["Requests", "num"], ["Tokens/s", "num"], ["KV used", "num"], ["Accepted", "num"],
-  ["Planned", "num"], ["Measured", "num"], ["Actions", "actions"],
+  ["Model", "name", (cell) => nameCell(cell, [["try", "Try it"], ["requests", "Requests"], ["logs", "Log"]])],
+  ["State", "state", stateCell],
+  ["Requests", "num", requestsCell],
+  ["Tokens/s", "num", textCell((model) => rate(model.tokens_per_s))],
+  ["KV used", "num", textCell((model) => percent(model.kv_used))],
+  ["Accepted", "num", textCell((model) => percent(model.acceptance))],
+  ["Planned", "num", textCell((model, { bytes }) => bytes(model.planned_bytes))],
+  ["Measured", "num", textCell((model, { bytes }) => bytes(model.measured_bytes))],
+  ["Actions", "actions", (cell, { app }) => actionCell(cell, app)],
 ];
-const GUEST_COLUMNS = [["Model", "name"], ["State", "state"], ["Context", "num"], ["Planned", "num"]];
-const WAITING = [["For", "name"], ["Key", ""], ["Waiting", "num"], ["What happens", "wide"]];
+const GUEST_COLUMNS = [
+  ["Model", "name", (cell) => nameCell(cell, [["try", "Try it"]])],
+  ["State", "state", stateCell],
+  ["Context", "num", textCell((model) => count(model.context))],
+  ["Planned", "num", textCell((model) => gib(model.planned_bytes))],
+];
+const WAITING = [
+  ["For", "name", textCell((row) => row.model)],
+  ["Key", "", textCell((row) => row.key || "no key")],
+  ["Waiting", "num", textCell((row) => duration(Date.now() / 1000 - row.since))],
+  ["What happens", "wide", textCell((row) => row.doing)],
+];
 const PHASES = { ready: "ready", loading: "loading", unloading: "unloading", off: "off", cannot: "cannot run" };
 const HUES = 8;
 
 export function create(app) {
   const isAdmin = app.role === "admin";
   const memory = memoryPanel();
-  const models = table("Models", isAdmin ? COLUMNS : GUEST_COLUMNS, "models", isAdmin ? "steered" : "guest");
-  const list = new List(models.body, (model) => model.name, () => (isAdmin ? modelRow(app, (value) => bytes(value)) : guestRow()));
+  const columns = isAdmin ? COLUMNS : GUEST_COLUMNS;
+  const models = table("Models", columns, "models", isAdmin ? "steered" : "guest");
+  const list = new List(models.body, (model) => model.name, () => tableRow(columns, { app, bytes: (value) => bytes(value) }));
   const empty = h("p", { class: "message", hidden: true }, "No model is in the service file yet. ",
     h("a", { href: "#fits" }, "What fits"), " shows what this machine can run, with the line for the file; saved there, a model appears here.");
   const waiting = waitingPanel();
@@ -182,44 +200,12 @@ function stateCell(cell) {
   };
 }
 
-function modelRow(app, bytes) {
-  const columns = cells(COLUMNS);
-  const [name, state, requests, tokens, kv, accepted, planned, measured, actions] = columns;
-  const setName = nameCell(name, [["try", "Try it"], ["requests", "Requests"], ["logs", "Log"]]);
-  const setState = stateCell(state);
-  const setActions = actionCell(actions, app);
+function requestsCell(cell) {
   const [busy, waiting] = [h("span"), h("span", { class: "small below" })];
-  requests.append(busy, waiting);
-  return {
-    node: h("tr", {}, columns),
-    update(model) {
-      setName(model);
-      setState(model);
-      put(busy, count(model.busy));
-      put(waiting, model.waiting ? `${count(model.waiting)} waiting` : "");
-      put(tokens, rate(model.tokens_per_s));
-      put(kv, percent(model.kv_used));
-      put(accepted, percent(model.acceptance));
-      put(planned, bytes(model.planned_bytes));
-      put(measured, bytes(model.measured_bytes));
-      setActions(model);
-    },
-  };
-}
-
-function guestRow() {
-  const columns = cells(GUEST_COLUMNS);
-  const [name, state, context, planned] = columns;
-  const setName = nameCell(name, [["try", "Try it"]]);
-  const setState = stateCell(state);
-  return {
-    node: h("tr", {}, columns),
-    update(model) {
-      setName(model);
-      setState(model);
-      put(context, count(model.context));
-      put(planned, gib(model.planned_bytes));
-    },
+  cell.append(busy, waiting);
+  return (model) => {
+    put(busy, count(model.busy));
+    put(waiting, model.waiting ? `${count(model.waiting)} waiting` : "");
   };
 }
 
@@ -305,18 +291,7 @@ function waitingPanel() {
   rows.node.classList.add("short");
   const none = h("p", { class: "message" }, "No requests are waiting.");
   const more = h("p", { class: "small" });
-  const list = new List(rows.body, (row) => row.id, () => {
-    const [model, key, since, doing] = cells(WAITING);
-    return {
-      node: h("tr", {}, model, key, since, doing),
-      update(row) {
-        put(model, row.model);
-        put(key, row.key || "no key");
-        put(since, duration(Date.now() / 1000 - row.since));
-        put(doing, row.doing);
-      },
-    };
-  });
+  const list = new List(rows.body, (row) => row.id, () => tableRow(WAITING));
   return {
     node: h("section", { class: "panel" }, h("h2", {}, "Waiting"), none, rows.node, more),
     update({ queue, waiting }) {

@@ -1,12 +1,21 @@
 // Requests: the log, live and filtered; one request as a waterfall.
 
 import { get } from "./api.js";
-import { List, attribute, cells, field, h, options, put, select, show, table } from "./dom.js";
+import { List, attribute, field, h, options, put, select, show, table, tableRow, textCell } from "./dom.js";
 import { NONE, count, moment, names, plural, rate, seconds } from "./format.js";
 
 const COLUMNS = [
-  ["Ended", "time"], ["Model", "name"], ["Key", ""], ["API", ""], ["Result", ""], ["Waited", "num"], ["First token", "num"],
-  ["Total", "num"], ["Tokens in", "num"], ["Tokens out", "num"], ["Tokens/s", "num"],
+  ["Ended", "time", endedCell],
+  ["Model", "name", textCell((row) => row.model)],
+  ["Key", "", textCell((row) => row.key || "no key")],
+  ["API", "", textCell((row) => row.route)],
+  ["Result", "", resultCell],
+  ["Waited", "num", textCell((row) => seconds(row.waited_s, 3))],
+  ["First token", "num", textCell((row) => (row.is_stream ? seconds(row.first_s, 3) : NONE))],
+  ["Total", "num", textCell((row) => seconds(row.total_s, 3))],
+  ["Tokens in", "num", textCell((row) => count(row.prompt_tokens))],
+  ["Tokens out", "num", textCell((row) => count(row.completion_tokens))],
+  ["Tokens/s", "num", textCell((row) => rate(speed(row)))],
 ];
 const MAX_ROWS = 200;
 const PAGE = 50;
@@ -122,22 +131,32 @@ function midnight() {
 }
 
 function requestRow(onpick) {
-  const columns = cells(COLUMNS);
-  let row = null;
-  const button = h("button", { type: "button", class: "plain", onclick: () => onpick(row) });
-  columns[0].append(button);
-  const node = h("tr", {}, columns);
+  const { node, update } = tableRow(COLUMNS, onpick);
   return {
     node,
     update(now) {
-      row = now;
       attribute(node, "aria-selected", now.isPicked ? "true" : null);
-      attribute(button, "aria-expanded", now.isPicked ? "true" : "false");
-      put(button, moment(now.at));
-      const texts = [now.model, now.key || "no key", now.route, result(now), seconds(now.waited_s, 3), now.is_stream ? seconds(now.first_s, 3) : NONE, seconds(now.total_s, 3), count(now.prompt_tokens), count(now.completion_tokens), rate(speed(now))];
-      texts.forEach((text, at) => put(columns[at + 1], text));
-      columns[4].className = now.how === "whole" && now.status < 400 ? "" : "bad";
+      update(now);
     },
+  };
+}
+
+/** When it ended, as a button that shows the request in time. */
+function endedCell(cell, onpick) {
+  let row = null;
+  const button = h("button", { type: "button", class: "plain", onclick: () => onpick(row) });
+  cell.append(button);
+  return (now) => {
+    row = now;
+    attribute(button, "aria-expanded", now.isPicked ? "true" : "false");
+    put(button, moment(now.at));
+  };
+}
+
+function resultCell(cell) {
+  return (row) => {
+    put(cell, result(row));
+    cell.className = row.how === "whole" && row.status < 400 ? "" : "bad";
   };
 }
 
