@@ -4,8 +4,8 @@ Four things go wrong most. Some images start the engine themselves and some do n
 serve` is either missing or repeated. Some are configured by environment variables instead of flags
 (`configured_by`). Some have no code for this GPU (`sm`). And some tags move (`floating`), so that their
 version is not known: None, never a guess. What firesteel itself read from an image on this machine takes
-precedence: the flags of its engine (`InspectedImage`, from `learn --image`), and the GPUs, packages and known
-traps (`ImageInspection`, from `image inspect`).
+precedence: the flags of its engine (`InspectedImage`, from `engine learn --image`), and the GPUs, packages
+and known traps (`ImageInspection`, from `image inspect`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from firesteel.cli import options
 from firesteel.cli.output.invocation import typed
 from firesteel.cli.output.show import out, table
 from firesteel.library import documents
-from firesteel.library.services import list_services
+from firesteel.library.services import service_statuses
 from firesteel.units import show_bytes, show_rate
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @options.json_option
 def command(path: Path | None, as_json: bool) -> None:
     """List the services that run, and the gateway."""
-    found = list_services(path)
+    found = service_statuses(path)
     rows, gateway, gpu = found.services, found.gateway, found.gpu
     if as_json:
         options.print_json(documents.services.ps_json(found))

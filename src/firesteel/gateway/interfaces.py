@@ -136,7 +136,9 @@ class RequestOutcome(Struct):
     usage: Usage | None = None
     is_stream: bool = False
     bytes_in: int = 0
+    """Of the request's body, as the client sent it."""
     bytes_out: int = 0
+    """Of the engine's response body, without the head and before the gateway edits or translates it."""
     waited_s: float = 0.0
     """Until it was granted or rejected."""
     first_s: float | None = None

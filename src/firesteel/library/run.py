@@ -329,7 +329,10 @@ class DownPlan(Value):
 
 
 def services() -> list[Service]:
-    """What runs. A container whose supervisor was killed gets another one first."""
+    """What runs, as values for `down`; what `ps` shows of them is `library.services.service_statuses`.
+
+    A container whose supervisor was killed gets another one first.
+    """
     from firesteel.run.service import all_services
     from firesteel.run.start import adopt_all  # loads processes and the planner
 

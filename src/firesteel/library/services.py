@@ -58,8 +58,9 @@ class ServiceList(Value):
     gpu: GpuReading | None = None
 
 
-def list_services(path: Path | None = None) -> ServiceList:
-    """What runs; with a service file, also which of its models do not, and whether a `url` answers."""
+def service_statuses(path: Path | None = None) -> ServiceList:
+    """What `ps` prints of the services that `run.services` finds; with a service file, also which of its
+    models do not run, and whether a `url` answers."""
     found = run.services()
     live = read_figures(found)
     rows = tuple(service_status(service, live.get(service.name)) for service in found)

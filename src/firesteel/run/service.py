@@ -155,6 +155,8 @@ class Service(Value):
     name: str
     folder: Path
     spec: ServiceSpec
+    """What spec.json says. If that file is lost or damaged: defaults, with the name of the folder, the URL of
+    report.json and an empty `start`, so that a supervisor that still runs can be listed and stopped."""
     state: ServiceState | None
     phase: Phase
     report: Mapping[str, object] | None
