@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # loaded only to plan: `check` needs none of it
     from firesteel.facts.host.memory import MeasuredMemory
     from firesteel.facts.model.adapter import Adapter
     from firesteel.planner.choose import Choice, Use
-    from firesteel.planner.propose import OpenedAdapters, Proposal
+    from firesteel.planner.propose import MeasuredCalls, OpenedAdapters, Proposal
     from firesteel.planner.speed.own_runs import OwnRun
     from firesteel.rules.adapters import UnreadAdapter
 
@@ -75,6 +75,13 @@ class Workspace(Value, dict=True):
 
         return read_own_runs(self.home)
 
+    @cached_property
+    def measured_calls(self) -> Mapping[str, MeasuredCalls]:
+        """What `verify --agent` found on this host about tool calls, by launch key."""
+        from firesteel.edge.records import read_measured_calls
+
+        return read_measured_calls(self.home)
+
     def host(self, name: str | None = None) -> Host:
         """This machine as it is now, measured; or one from the hardware data (`gb10`), at rest."""
         if name is None or name == "local":
@@ -111,7 +118,7 @@ class Workspace(Value, dict=True):
         A path is read, a name is looked up, a Hub id is looked up and then read. What was measured here says
         nothing about a host from the hardware data.
         """
-        from firesteel.planner.propose import propose, propose_checkpoint
+        from firesteel.planner.propose import propose, propose_checkpoint, with_calls
 
         if ask.version:
             from firesteel.rules.linter import release as known_release  # loads the readers of commands
@@ -122,15 +129,17 @@ class Workspace(Value, dict=True):
         is_local = host.name == "local"
         memory = self.measured_memory if is_local else {}
         runs = self.own_runs if is_local else {}
+        calls = self.measured_calls if is_local else {}
         if ask.model and self._is_checkpoint(ask.model):
             checkpoint = _open_checkpoint(ask.model, ask)
             images = _with_release(self.images(), release)
             proposal = propose_checkpoint(
                 checkpoint, images, host, ask, memory, runs, programs, self._adapters(ask)
             )
-            return (_with_audit(proposal, ask.model),)
+            return (with_calls(_with_audit(proposal, ask.model), calls),)
         catalog = replace(self.catalog, images=_with_release(self.images(), release))
-        return propose(catalog, host, ask, memory, runs, programs, self._adapters(ask))
+        proposals = propose(catalog, host, ask, memory, runs, programs, self._adapters(ask))
+        return tuple(with_calls(proposal, calls) for proposal in proposals)
 
     def propose_joined(self, ask: Ask, host: Host) -> tuple[Proposal, ...]:
         """The same for several hosts together, as many as the ask says.
@@ -152,9 +161,9 @@ class Workspace(Value, dict=True):
         """The recipe of the catalog for a use."""
         from firesteel.planner.choose import choose
 
-        is_local = host.name == "local"
-        memory = self.measured_memory if is_local else {}
-        return choose(self.catalog, host, use, memory, self.own_runs if is_local else {})
+        if host.name != "local":
+            return choose(self.catalog, host, use)
+        return choose(self.catalog, host, use, self.measured_memory, self.own_runs, self.measured_calls)
 
     def _chosen_release(self, ask: Ask) -> EngineRelease | None:
         """What `upgrade` chose for the model, unless the user asks for a release."""

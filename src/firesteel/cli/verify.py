@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Also ask for long answers, by all planned users at once, and about a full context. Takes minutes.",
 )
+@click.option(
+    "--agent",
+    "as_agent",
+    is_flag=True,
+    help="Also ask for tool calls as coding agents do: up to 60 tools, 40 turns deep. Takes minutes.",
+)
 @click.option("--as-started", is_flag=True, hidden=True, help="Check only what `up` checks at a start.")
 @options.json_option
 def command(
@@ -47,6 +53,7 @@ def command(
     task: Task | None,
     takes: tuple[str, ...],
     deep: bool,
+    as_agent: bool,
     as_started: bool,
     as_json: bool,
 ) -> int:
@@ -64,8 +71,9 @@ def command(
         raise UsageError(
             "--task and --takes need --url; of a service they are known", next="firesteel verify"
         )
-    if deep and as_started:
-        raise UsageError("--deep asks more than a start does", next="firesteel verify --deep")
+    if (deep or as_agent) and as_started:
+        option = "--deep" if deep else "--agent"
+        raise UsageError(f"{option} asks more than a start does", next=f"firesteel verify {option}")
     key = run.environment_key() if url else None
     events = run.verify(
         name,
@@ -76,6 +84,7 @@ def command(
         takes=takes,
         thorough=not as_started,
         deep=deep,
+        as_agent=as_agent,
     )
     verification = asyncio.run(_last(events))
     if as_json and verification.error:
@@ -83,7 +92,10 @@ def command(
     if as_json:
         options.print_json(
             documents.run.VerifyJson.of(
-                name=verification.name, verified=verification.is_good, checks=verification.checks
+                name=verification.name,
+                verified=verification.is_good,
+                checks=verification.checks,
+                calls=verification.calls,
             )
         )
     else:

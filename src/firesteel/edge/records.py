@@ -4,6 +4,8 @@
 trusts them more than any estimate, so a row with an impossible figure or date is skipped, and a file that
 cannot be read, or that a newer firesteel wrote, counts as empty.
 
+`measured_calls.json`: what `verify --agent` found about the tool calls of services.
+
 `engines-data/inspected/sha256-1b2c3d4e....json`: what `image inspect` learned about an image. And recipes for
 images, by name or from a file of the user's.
 """
@@ -20,8 +22,9 @@ from typing import Any
 from firesteel.catalog.image import ImageInspection
 from firesteel.catalog.image_recipe import ImageRecipe, image_recipe, read_image_recipe
 from firesteel.edge.files import read_text
-from firesteel.edge.home import Home
+from firesteel.edge.home import Home, exclusive, read_json, write_state
 from firesteel.errors import FiresteelError, UsageError, printable
+from firesteel.planner.propose import MeasuredCalls
 from firesteel.planner.speed.own_runs import OwnRun
 from firesteel.units import Band
 from firesteel.values import InvalidValue, from_json
@@ -132,6 +135,39 @@ def _band(figure: Mapping[str, Any] | None) -> tuple[Band, int] | None:
     if value is None or high is None or not 0 <= low <= value <= high:
         raise ValueError(figure)
     return Band(float(low), value, high), _count(figure["n"])
+
+
+_MAX_CALLS_BYTES = 2**18
+_MAX_CALLS = 500
+
+
+def save_measured_calls(home: Home, measured: MeasuredCalls) -> None:
+    """Appends the newest; the oldest rows are dropped."""
+    path = _calls_path(home)
+    with exclusive(path):
+        others = [row for key, row in read_measured_calls(home).items() if key != measured.key]
+        write_state(path, [*others, measured][-_MAX_CALLS:])
+
+
+def read_measured_calls(home: Home) -> Mapping[str, MeasuredCalls]:
+    """By `launch_key`, the oldest first; rows that firesteel cannot have written are skipped."""
+    rows = read_json(_calls_path(home), _MAX_CALLS_BYTES)
+    parsed = (_measured_calls(row) for row in rows) if isinstance(rows, list) else ()
+    return {row.key: row for row in parsed if row}
+
+
+def _calls_path(home: Home) -> Path:
+    return home.root / "measured_calls.json"
+
+
+def _measured_calls(row: object) -> MeasuredCalls | None:
+    try:
+        found = from_json(MeasuredCalls, row)
+    except InvalidValue:
+        return None
+    counts = (found.tools, found.turns, found.tools_fail or 1, found.turns_fail or 1)
+    is_sound = all(0 <= count <= 2**16 for count in counts)
+    return found if is_sound and re.fullmatch("[0-9a-f]{32}", found.key) and _date(found.seen) else None
 
 
 def inspections_folder(home: Home) -> Path:

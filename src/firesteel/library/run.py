@@ -417,12 +417,15 @@ async def verify(
     takes: tuple[str, ...] = (),
     thorough: bool = True,
     deep: bool = False,
+    as_agent: bool = False,
 ) -> AsyncGenerator[str | Verification]:
     """Ask questions with known answers; the last item is the `Verification`.
 
     Of a service (without a name, the only one), or of any OpenAI endpoint at `url`: there `task` is what the
     server does, and `takes` what it takes besides text. `thorough=False`: only what `up` asks at a start.
     `deep`: also long answers, all planned users at once, and the whole context, which takes minutes.
+    `as_agent`: also tools as coding agents send them; what is found of a service is kept for `plan` and
+    `choose`.
     """
     from firesteel.run.endpoints import base_url, running_service
     from firesteel.run.verify.verify import target_at_url, target_of_service  # loads the HTTP client
@@ -431,7 +434,7 @@ async def verify(
         found = await target_at_url(base_url(url), model, key, task=task, takes=takes)
     else:
         found = await target_of_service(find_home(), running_service(find_home(), name))
-    async for event in found.verify(thorough=thorough, deep=deep):
+    async for event in found.verify(thorough=thorough, deep=deep, as_agent=as_agent):
         yield event
 
 

@@ -23,7 +23,7 @@ from firesteel.facts.evidence import Evidence
 from firesteel.facts.host.hardware import Host
 from firesteel.facts.host.memory import MeasuredMemory
 from firesteel.launch import Ask, EngineName, Matter, Who
-from firesteel.planner.propose import Proposal, propose, quantization
+from firesteel.planner.propose import MeasuredCalls, Proposal, propose, quantization, with_calls
 from firesteel.planner.speed.own_runs import OwnRun
 from firesteel.planner.speed.speculation import DraftedSpeed
 from firesteel.planner.speed.speed import Speed
@@ -115,7 +115,9 @@ def choose(
     use: Use,
     measured: Mapping[str, MeasuredMemory] | None = None,
     own: Mapping[str, Sequence[OwnRun]] | None = None,
+    calls: Mapping[str, MeasuredCalls] | None = None,
 ) -> Choice:
+    """By `launch_key`: what was measured on this host. What was not measured never lowers a rank."""
     left_out: dict[str, str] = {}
     candidates = []
     for recipe in catalog.recipes.values():
@@ -123,7 +125,7 @@ def choose(
         reason = _unsuited(recipe, model, use)
         if reason is None:
             proposal = propose(catalog, host, replace(use.ask, model=recipe.name), measured, own)[0]
-            found = _candidate(catalog, proposal, recipe, model, use)
+            found = _candidate(catalog, with_calls(proposal, calls or {}), recipe, model, use)
             reason = _unusable(found, use)
         if reason is None:
             candidates.append(found)
@@ -170,6 +172,9 @@ def _candidate(catalog: Catalog, proposal: Proposal, recipe: Recipe, model: Mode
     figures = [*_speed_figures(proposal, use, rate, first_s, total), *suite_figures]
     needed = show_bytes(round(proposal.plan.memory.needed.expected))
     figures.append(SourcedFigure("memory", needed, "planned", "the account of the plan"))
+    if use.who == "agent" and (calls := proposal.calls):
+        basis = f"measured here on {calls.seen}"
+        figures.append(SourcedFigure("tool calls", calls.text, basis, "firesteel verify --agent"))
     label = quantization(catalog, recipe)
     return Candidate(proposal, label, answer_s if speed else None, rate, total, quality, tuple(figures))
 
@@ -258,9 +263,11 @@ def _unusable(candidate: Candidate, use: Use) -> str | None:
 def _rank(candidate: Candidate, use: Use) -> tuple[float | str, ...]:
     """Lower is better: what matters first, then recipes that have been run, then speed.
 
-    A recipe whose time to an answer is unknown comes last.
+    A recipe whose time to an answer is unknown comes last, and for an agent one whose calls were seen to fail
+    with as many tools as agents send.
     """
     proposal = candidate.proposal
+    fails = float(use.who == "agent" and proposal.calls is not None and proposal.calls.fails_agents)
     untried = float(proposal.recipe is not None and proposal.recipe.status == "untried")
     unknown = float(candidate.answer_s is None)
     slow = candidate.answer_s if candidate.answer_s is not None else 1 / (candidate.tokens_per_s or 1e-9)
@@ -274,8 +281,8 @@ def _rank(candidate: Candidate, use: Use) -> tuple[float | str, ...]:
         case "memory":
             first = proposal.plan.memory.needed.expected
     if use.matters == "quality":
-        return first, unknown, untried, slow, candidate.name
-    return unknown, first, untried, slow, candidate.name
+        return fails, first, unknown, untried, slow, candidate.name
+    return fails, unknown, first, untried, slow, candidate.name
 
 
 def _alternatives(ranked: Sequence[Candidate]) -> tuple[Candidate, ...]:

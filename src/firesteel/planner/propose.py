@@ -49,7 +49,43 @@ DEFAULT_USERS = 4
 """Of a checkpoint without a recipe: one alone would make requests wait that come at once."""
 _SIXTEEN_BITS = ("BF16", "F16", "16-bit")
 _FORMATS = re.compile(r"nvfp4|mxfp4|fp8-dynamic|fp8|int4|int8|awq|gptq|nf4|bf16|fp16", re.IGNORECASE)
+AGENT_TOOLS, AGENT_TURNS = 26, 40
+"""Tools: as many as Claude Code 2.1.197 sent, the most of all agents that were recorded. Turns: our own
+choice."""
 _STATUS_RANK = {"measured": 0, "reported": 1, "untried": 2}
+
+
+class MeasuredCalls(Value):
+    """With how many tools, and how deep in a conversation, calls of a launch were parsed on this host, as
+    `verify --agent` found."""
+
+    tools: int = 0
+    """The most schemas in a request with which every call was parsed."""
+    tools_fail: int | None = None
+    """The fewest with which one was not; null: all that were asked for were parsed."""
+    turns: int = 0
+    """The same, of calls with results before the last call."""
+    turns_fail: int | None = None
+    key: str = ""
+    """`launch_key` of the launch."""
+    seen: str = ""
+    """The date."""
+
+    @property
+    def text(self) -> str:
+        if not self.tools:
+            return "none is parsed"
+        limits = (("tools", self.tools, self.tools_fail), ("turns", self.turns, self.turns_fail))
+        said = [
+            f"{most} {what}{f' (not {fail})' if fail else ''}" for what, most, fail in limits if most or fail
+        ]
+        return f"parsed with up to {' and '.join(said)}"
+
+    @property
+    def fails_agents(self) -> bool:
+        """Whether calls were seen to fail with as many tools and turns as agents have."""
+        limits = ((self.tools_fail, AGENT_TOOLS), (self.turns_fail, AGENT_TURNS))
+        return any(fail is not None and fail <= usual for fail, usual in limits)
 
 
 class Proposal(Value):
@@ -68,6 +104,8 @@ class Proposal(Value):
     """Where a checkpoint without a recipe was read from."""
     adapters: tuple[Adapter, ...] = ()
     """LoRA, in the order of the engine's flags."""
+    calls: MeasuredCalls | None = None
+    """What was measured here about its tool calls."""
 
     @property
     def name(self) -> str:
@@ -293,6 +331,15 @@ def _propose_checkpoint(
     planned = replace(planned, notes=(*planned.notes, *notes))
     findings = (*misfits, *check(planned.launch, hardware=host.hardware, images=images))
     return Proposal(planned, findings, image, ask=ask, asked=checkpoint.origin, adapters=served)
+
+
+def with_calls(proposal: Proposal, measured: Mapping[str, MeasuredCalls]) -> Proposal:
+    """With what was measured about its tool calls, by `launch_key`, as a note of its plan."""
+    calls = measured.get(launch_key(proposal.plan.launch))
+    if calls is None:
+        return proposal
+    note = f"tool calls: {calls.text}; measured here on {calls.seen}"
+    return replace(proposal, calls=calls, plan=replace(proposal.plan, notes=(*proposal.plan.notes, note)))
 
 
 def with_audit(proposal: Proposal, model: str, findings: Sequence[CheckpointFinding] | None) -> Proposal:

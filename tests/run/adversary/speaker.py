@@ -300,8 +300,9 @@ class Speaker:
         return choice != "auto" or "tool" in _content(last).lower()
 
     def _tool_call(self, request: Json, prompt_tokens: int) -> Any:
-        tool = request["tools"][0]["function"]
-        names = re.findall(r"\b[A-Z][a-z]{3,}\b", _content(request["messages"][-1])) or ["What"]
+        tools, prompt = [tool["function"] for tool in request["tools"]], _content(request["messages"][-1])
+        tool = next((tool for tool in tools if tool["name"] in prompt), tools[0])
+        names = re.findall(r"\b[A-Z][a-z]{3,}\b", prompt) or ["What"]
         place = next((name for name in names if name not in ("What", "Which", "Tell")), names[0])
         filled = {
             name: place if one.get("type") == "string" else 3

@@ -9,6 +9,7 @@ from msgspec import field
 
 from firesteel.library.documents.document import Document
 from firesteel.library.documents.plans import RequestsJson, TermsJson, requests_json, terms_json
+from firesteel.planner.propose import MeasuredCalls
 from firesteel.run.prune import UnusedFile
 from firesteel.run.service import NodeStatus
 from firesteel.run.verify.checks import CheckResult
@@ -92,6 +93,8 @@ class VerifyJson(Document, tag_field="document", tag="firesteel.verify/1"):
     name: str
     verified: bool
     checks: tuple[CheckResult, ...]
+    calls: MeasuredCalls | None
+    """With `--agent`: with how many tools, and how deep in a conversation, calls were parsed."""
 
 
 class DownJson(Document, tag_field="document", tag="firesteel.down/1"):

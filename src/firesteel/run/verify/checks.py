@@ -290,6 +290,31 @@ def tool_call(answer: Answer, size: Size, *, must_call: bool = False) -> CheckRe
     return CheckResult("tool call", must_call or "paris" in city.lower(), observed, level)
 
 
+def has_call_as_text(answer: Answer) -> bool:
+    return _CALL_AS_TEXT.search(answer.full_text) is not None
+
+
+def unparsed_call(answer: Answer, required: Mapping[str, Collection[str]]) -> str | None:
+    """Why an agent cannot use the calls of an answer; None: it can. `required`: arguments, by tool."""
+    if not answer.tool_calls:
+        how = "the call came as text" if has_call_as_text(answer) else "no call"
+        return f"{how}: {quote(answer.full_text)}"
+    for call in answer.tool_calls:
+        try:
+            arguments = json.loads(call.arguments)
+        except (ValueError, RecursionError):
+            return f"arguments are not JSON: {quote(call.arguments)}"
+        if call.name not in required:
+            return f"{quote(call.name)} was called, which is not offered"
+        if missing := [
+            name for name in required[call.name] if not isinstance(arguments, dict) or name not in arguments
+        ]:
+            return f"{call.name} was called without its `{missing[0]}`: {quote(call.arguments)}"
+        if not call.has_index:
+            return "pieces of calls do not say which call they are of"
+    return None
+
+
 def _odd_call(answer: Answer) -> str | None:
     """What agents stumble over, though the call is right."""
     calls = [(call.name, call.arguments) for call in answer.tool_calls]

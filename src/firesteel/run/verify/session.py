@@ -21,6 +21,7 @@ from firesteel.edge.http import engine_client
 from firesteel.edge.http.answer import Answer
 from firesteel.engines.metrics import PrometheusSample
 from firesteel.errors import FiresteelError
+from firesteel.planner.propose import MeasuredCalls
 from firesteel.run.events import Event, PhaseDone, PhaseProgress
 from firesteel.run.service import ServiceSpec
 from firesteel.run.verify import engine_checks
@@ -72,6 +73,8 @@ class VerifySession(Struct):
     """Of the answers: of questions in English, unless the first long one was in another language."""
     long_text: str = ""
     """The last long prompt, without its question."""
+    calls: MeasuredCalls | None = None
+    """Tool calls, as far as they were measured."""
 
     @property
     def answers(self) -> list[Answer]:

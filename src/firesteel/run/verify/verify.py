@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import date
 
 from firesteel.edge.home import Home
 from firesteel.edge.http import engine_client
@@ -24,11 +25,13 @@ from firesteel.edge.http.engine_client import (
     offered_models,
     status,
 )
+from firesteel.edge.records import save_measured_calls
 from firesteel.errors import FiresteelError, HostNotReady, ServerNotReady, UsageError
 from firesteel.launch import EngineName, Task
+from firesteel.planner.propose import MeasuredCalls
 from firesteel.run.endpoints import KEY_VARIABLES
 from firesteel.run.service import Service, after_death, api_key, death, forget_proof, last_lines
-from firesteel.run.verify import questions
+from firesteel.run.verify import agent, questions
 from firesteel.run.verify.checks import Cause, CheckResult
 from firesteel.run.verify.expected import Expected, stored_expected
 from firesteel.run.verify.session import VerifySession
@@ -49,7 +52,7 @@ class VerifyBudget(Value):
 
     @classmethod
     def of(cls, expected: Expected, *, deep: bool = False) -> VerifyBudget:
-        """Longer on a host that is planned to be slow."""
+        """`deep`: or as an agent. Longer on a host that is planned to be slow."""
         planned = expected.plan.decode_tokens_per_s
         slowness = max(1.0, _USUAL_TOKENS_PER_S / max(planned.low, 0.01)) if planned else 1.0
         total_s = _DEEP_S if deep else cls().total_s
@@ -62,6 +65,8 @@ class Verification(Value):
     """The longer streamed answers, which are also the first speed measurements."""
     name: str = ""
     """Of the service, or of the model at a URL."""
+    calls: MeasuredCalls | None = None
+    """What an agent's tool calls came to, where that was asked for."""
     error: HostNotReady | None = None
     """The server stopped answering, so that nothing is known about its answers."""
 
@@ -99,23 +104,25 @@ async def verify(
     budget: VerifyBudget | None = None,
     thorough: bool = True,
     deep: bool = False,
+    as_agent: bool = False,
     seed: int | None = None,
 ) -> AsyncIterator[str | CheckResult | Verification]:
     """`read_log` returns the engine's log so far, where that is available. A start is not `thorough`: it
     leaves out what takes longer and is a fault of the API, not of this machine. `deep` adds answers of
-    hundreds of tokens, all planned users at once, and the whole context. `seed`: of the prompts."""
+    hundreds of tokens, all planned users at once, and the whole context; `as_agent` adds tools as agents send
+    them. `seed`: of the prompts."""
     expected = expected or Expected()
-    budget = budget or VerifyBudget.of(expected, deep=deep)
+    budget = budget or VerifyBudget.of(expected, deep=deep or as_agent)
     session = VerifySession(
         url, model, expected, key, read_log, time.monotonic() + budget.total_s, budget.request_s,
         random.SystemRandom().randrange(10**6, 10**9) if seed is None else seed,
     )  # fmt: skip
     results: list[CheckResult] = []
-    async for item in _run(session, _steps(session, thorough or deep, deep)):
+    async for item in _run(session, _steps(session, thorough or deep, deep, as_agent)):
         if isinstance(item, CheckResult):
             results.append(item)
         yield item
-    yield Verification(tuple(results), tuple(session.texts))
+    yield Verification(tuple(results), tuple(session.texts), calls=session.calls)
 
 
 async def _run(session: VerifySession, steps: list[_Step]) -> AsyncIterator[str | CheckResult]:
@@ -144,7 +151,7 @@ def _cause(error: FiresteelError) -> Cause:
     return "wrong" if has_answered else "silent"
 
 
-def _steps(session: VerifySession, thorough: bool, deep: bool) -> list[_Step]:
+def _steps(session: VerifySession, thorough: bool, deep: bool, as_agent: bool) -> list[_Step]:
     expected = session.expected
     if expected.task == "embeddings":
         return [_Step("embeddings", "embedding pairs of sentences", questions.embeddings, is_first=True)]
@@ -191,6 +198,12 @@ def _steps(session: VerifySession, thorough: bool, deep: bool) -> list[_Step]:
             _Step("all users", "asking for long answers, alone and all users at once", ask_api.all_users),
             _Step("whole context", "asking for three facts in a full context", ask_api.whole_context),
         ]
+    if as_agent:
+        steps += [
+            _Step("agent tools", "asking for calls with up to 60 tools", agent.agent_tools),
+            _Step("agent turns", "asking for calls up to 40 turns deep", agent.agent_turns),
+            _Step("agent results", "giving it long, wrong and empty results", agent.agent_results),
+        ]
     if expected.adapters:
         steps.append(_Step("adapters", "asking each adapter, and the base model", ask_api.adapters))
         if deep:
@@ -219,8 +232,12 @@ class VerifyTarget(Value):
     key: str | None = None
     read_log: Callable[[], str] | None = None
     on_failure: Callable[[], None] | None = None
+    on_calls: Callable[[MeasuredCalls], None] | None = None
+    """Records what was measured."""
 
-    async def verify(self, *, thorough: bool = True, deep: bool = False) -> AsyncIterator[str | Verification]:
+    async def verify(
+        self, *, thorough: bool = True, deep: bool = False, as_agent: bool = False
+    ) -> AsyncIterator[str | Verification]:
         """What is checked now; the last item is the Verification."""
         events = verify(
             self.url,
@@ -230,6 +247,7 @@ class VerifyTarget(Value):
             read_log=self.read_log,
             thorough=thorough,
             deep=deep,
+            as_agent=as_agent,
         )
         async for event in events:
             if isinstance(event, str):
@@ -237,6 +255,8 @@ class VerifyTarget(Value):
             elif isinstance(event, Verification):
                 if self.on_failure and not event.is_good:
                     self.on_failure()
+                if self.on_calls and event.calls:
+                    self.on_calls(event.calls)
                 error = self._unanswered(event) if event.is_unanswered else None
                 yield replace(event, name=self.name, error=error)
 
@@ -263,9 +283,13 @@ async def target_of_service(home: Home, service: Service) -> VerifyTarget:
     def read_log() -> str:
         return "\n".join(last_lines(log, _LOG_LINES)) if log.exists() else ""
 
+    def record(calls: MeasuredCalls) -> None:
+        seen = date.today().isoformat()
+        save_measured_calls(home, replace(calls, key=spec.launch, seen=seen))
+
     return VerifyTarget(
         service.name, spec.url, spec.model, stored_expected(service.folder), api_key(spec), read_log,
-        lambda: forget_proof(home, service.name),
+        lambda: forget_proof(home, service.name), record if spec.launch else None,
     )  # fmt: skip
 
 
