@@ -316,3 +316,46 @@ async def test_a_client_that_leaves_after_the_last_event_has_its_answer(last: by
     world.client_leaves()
     assert [outcome.how for outcome in world.outcomes] == [how]
     world.end()
+
+
+async def test_tools_that_are_loaded_when_they_are_looked_for(gateway: RunningGateway) -> None:
+    """Claude Code 2.1.328: `ToolSearch` finds tools, and its result refers to them. They come last, so that
+    the prompt keeps its beginning, in the order in which they were found; the others are left out."""
+
+    async def script(connection: EngineConnection) -> None:
+        while True:
+            await connection.receive()
+            await connection.send(
+                answer(b'{"choices":[{"message":{"content":"ok"},"finish_reason":"stop"}]}')
+            )
+
+    gateway.engine.script = script
+    assert gateway.dispatcher.endpoint
+    gateway.dispatcher.endpoint = replace(gateway.dispatcher.endpoint, speaks=("chat",))
+    names = ("Bash", "CronList", "Monitor", "Placeholder", "ToolSearch")
+    late = {"CronList", "Monitor", "Placeholder"}
+    tools = [
+        {"name": name, "input_schema": {}, **({"defer_loading": True} if name in late else {})}
+        for name in names
+    ]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "u"}]
+    raw = await gateway.client()
+    shown = []
+    for found in ((), ("Monitor",), ("CronList", "Monitor")):
+        if found:
+            search: dict[str, Any] = {"type": "tool_use", "id": found[0], "name": "ToolSearch", "input": {}}
+            references = [{"type": "tool_reference", "tool_name": name} for name in found]
+            result = {"type": "tool_result", "tool_use_id": found[0], "content": references}
+            messages += [{"role": "assistant", "content": [search]}, {"role": "user", "content": [result]}]
+        asked = {"model": "m", "max_tokens": 5, "tools": tools, "messages": messages}
+        got = await raw.ask(json.dumps(asked).encode(), path=b"/v1/messages")
+        assert got.status == 200, got.body
+        sent = json.loads(gateway.engine.received[-1].body)
+        shown.append([tool["function"]["name"] for tool in sent["tools"]])
+    first = ["Bash", "ToolSearch"]
+    assert shown == [first, [*first, "Monitor"], [*first, "Monitor", "CronList"]]
+    assert sent["messages"][-1] == {
+        "role": "tool",
+        "tool_call_id": "CronList",
+        "content": "The tool `CronList` can be called now.\n\nThe tool `Monitor` can be called now.",
+    }

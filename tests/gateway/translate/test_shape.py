@@ -31,7 +31,15 @@ CHAT = {
     "developer": ([message("developer", "a")], [message("system", "a")]),
     "after a user": (
         [message("user", "u"), message("system", "now"), message("assistant", "x")],
-        [message("user", f"u\n\n{REMINDER}"), message("assistant", "x")],
+        [message("user", f"{REMINDER}\n\nu"), message("assistant", "x")],
+    ),
+    "several after the first user": (
+        [message("user", "u"), message("system", "now"), message("developer", "and"), message("user", "v")],
+        [message("user", f"{REMINDER}\n\n{REMINDER.replace('now', 'and')}\n\nu\n\nv")],
+    ),
+    "after a later user": (
+        [message("user", "u"), message("assistant", "x"), message("user", "v"), message("system", "now")],
+        [message("user", "u"), message("assistant", "x"), message("user", f"v\n\n{REMINDER}")],
     ),
     "after a result": (
         [message("user", "u"), CALL, RESULT, message("system", "now")],
@@ -43,7 +51,7 @@ CHAT = {
     ),
     "with an image": (
         [message("user", [{"type": "image_url"}]), message("system", REMINDER)],
-        [message("user", [{"type": "image_url"}, {"type": "text", "text": REMINDER}])],
+        [message("user", [{"type": "text", "text": REMINDER}, {"type": "image_url"}])],
     ),
     "users in a row": (
         [message("user", "a"), message("user", "b")],
@@ -81,7 +89,7 @@ def test_messages() -> None:
     assert shaped("message", request) == {
         "system": request["system"],
         "messages": [
-            message("user", f"u\n\n{REMINDER}"),
+            message("user", f"{REMINDER}\n\nu"),
             message("assistant", [{"type": "tool_use"}]),
             message("user", [{**block, "content": f"ok\n\n{REMINDER}"}]),
         ],
@@ -136,6 +144,18 @@ def test_responses_as_codex_sends_them() -> None:
 )
 def test_a_template_without_that_role(kind: str, request_: Any, after: Any) -> None:
     assert shaped(kind, request_, "none") == after
+
+
+def test_what_an_agent_says_in_every_session_comes_before_the_task() -> None:
+    """Claude Code 2.1.328: the environment follows the task, so that two sessions shared nothing after it."""
+
+    def session(task: str) -> str:
+        messages = [message("user", task), message("system", "environment " * 20)]
+        return json.dumps(shaped("message", {"messages": messages})["messages"])
+
+    one, other = session("List the files."), session("What is here?")
+    shared = next(at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    assert shared > 240
 
 
 ROLES = st.sampled_from(["system", "developer", "user", "assistant", "tool"])

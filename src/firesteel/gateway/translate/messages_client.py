@@ -42,7 +42,8 @@ def chat_request(request: Json) -> Json:
     refuse_others(request, _KNOWN, CHAT_API)
     system = _text(request["system"], "system") if request.get("system") else ""
     messages: list[Json] = [{"role": "system", "content": system}] if system else []
-    for message in objects(required(request, "messages", list), "messages"):
+    given = objects(required(request, "messages", list), "messages")
+    for message in given:
         messages += _message(message)
     body: Json = {"model": request.get("model"), "messages": messages}
     body |= copied(request, ("max_tokens", "temperature", "top_p", "top_k"))
@@ -50,7 +51,7 @@ def chat_request(request: Json) -> Json:
         body["stop"] = stop
     if field(request, "stream", bool, False):
         body |= {"stream": True, "stream_options": {"include_usage": True}}
-    if tools := objects(field(request, "tools", list, []), "tools"):
+    if tools := _loaded_tools(objects(field(request, "tools", list, []), "tools"), given):
         body["tools"] = [_tool(tool) for tool in tools]
     return body | _tool_choice(field(request, "tool_choice", dict, {})) | _thinking_and_format(request)
 
@@ -164,6 +165,8 @@ def _result(block: Json) -> tuple[str, list[Json]]:
 def _part(block: Json) -> Json:
     if block.get("type") == "text":
         return {"type": "text", "text": required(block, "text", str)}
+    if block.get("type") == "tool_reference":
+        return {"type": "text", "text": f"The tool `{required(block, 'tool_name', str)}` can be called now."}
     if block.get("type") != "image":
         raise _unknown_block(block, "content")
     source = required(block, "source", dict)
@@ -176,6 +179,24 @@ def _part(block: Json) -> Json:
             f"an image whose `source` is neither `base64` nor `url` cannot be translated to {CHAT_API}"
         )
     return {"type": "image_url", "image_url": {"url": url}}
+
+
+def _loaded_tools(tools: list[Json], messages: list[Json]) -> list[Json]:
+    """What a client loads later comes once a result refers to it, and last: the prompt keeps its head."""
+    blocks = (block for message in messages for block in _objects_in(message.get("content")))
+    results = (each for block in blocks for each in _objects_in(block.get("content")))
+    found = dict.fromkeys(
+        str(each.get("tool_name")) for each in results if each.get("type") == "tool_reference"
+    )
+    later = {str(tool.get("name")): tool for tool in tools if tool.get("defer_loading")}
+    return [
+        *(tool for tool in tools if not tool.get("defer_loading")),
+        *(later[name] for name in found if name in later),
+    ]
+
+
+def _objects_in(content: object) -> list[Json]:
+    return [each for each in content if isinstance(each, dict)] if isinstance(content, list) else []
 
 
 def _tool(tool: Json) -> Json:

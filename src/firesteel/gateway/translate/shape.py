@@ -8,10 +8,12 @@ it again. So, in any of the three APIs:
 
     several system or developer messages at the head   one system message
     one in the middle                                  text at the end of the result or user message before
+    one right after the first user message             text at its beginning
     user messages that follow each other               one user message
 
 What is moved goes backward by one message only: a conversation that grows at its end keeps its beginning,
-and the engine's cache with it. Nothing but the places changes. Pure.
+and the engine's cache with it. What an agent says at the beginning of every session comes before the user's
+words, so that sessions share it. Nothing but the places changes. Pure.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ def shaped(kind: str, request: Json, system: SystemRole = "first") -> Json:
     texts, rest = _split_head(items)
     if texts is None:
         return request
-    changed = list(_in_place(rest, form))
+    changed = list(_in_place(_before_the_task(rest, form), form))
     head = _joined([request.get(form.head), *texts] if form.head else texts, form)
     if head and system == "none":
         changed = _with_first(changed, head, form)
@@ -119,6 +121,16 @@ def _parts(content: Any, form: _Format) -> list[Json]:
     if isinstance(content, list):
         return content
     return [{"type": form.part, "text": content}] if content else []
+
+
+def _before_the_task(items: list[Json], form: _Format) -> list[Json]:
+    """System messages that follow the first user message stand before it."""
+    count = 1
+    while count < len(items) and _is_system(items[count]):
+        count += 1
+    if not items or not _is_user(items[0]) or _with_result(items[0], "", form) is not None:
+        return items
+    return [*items[1:count], items[0], *items[count:]]
 
 
 def _in_place(items: list[Json], form: _Format) -> Iterator[Json]:
