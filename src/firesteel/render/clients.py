@@ -50,7 +50,7 @@ class Life(FileValue, kw_only=True):
 
 
 class OwnPrompt(FileValue, kw_only=True):
-    """What a client sends before the user's first word: system prompt and tools."""
+    """What a client sends besides the user's words: system prompt, tools, reminders."""
 
     characters: int
     tools: int

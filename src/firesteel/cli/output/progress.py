@@ -207,7 +207,10 @@ def _planned(event: PlanReady) -> str:
 # --- checks and reports ---
 
 
-_ABILITIES = ("2+2", "facts", "long prompt", "tool call", "conversation", "system prompt", "reasoning")
+_ABILITIES = (
+    "2+2", "facts", "long prompt", "tool call", "conversation", "system prompt", "reasoning",
+    "agent tools", "agent turns", "agent results",
+)  # fmt: skip
 """Checks whose notes are about what the model can; the others are about how it is served."""
 
 

@@ -177,9 +177,7 @@ async def _threshold(
 def _result(name: str, what: str, levels: Sequence[int], found: tuple[int, int | None, str]) -> CheckResult:
     most, fail, why = found
     if fail is not None:
-        parsed = (
-            f"calls are parsed with up to {most} {what}, not with {fail}" if most else "no call is parsed"
-        )
+        parsed = f"calls are parsed with up to {most} {what}, not with {fail}" if most else f"not with {fail}"
         return CheckResult(name, False, f"{parsed}: {why}", "note")
     if not most:
         return CheckResult(name, True, f"not asked: {levels[0]} {what} do not fit the context", "note")
